@@ -1,0 +1,1 @@
+"""Ahead-of-time autograd: one joint graph, functionalized, cut for memory."""

@@ -1,0 +1,1 @@
+"""The values and errors that every torchjit package shares: access paths, guards as data, reasons, integer expressions."""

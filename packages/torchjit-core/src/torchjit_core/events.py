@@ -1,0 +1,74 @@
+"""What happens during compilation, as events that anybody may listen to.
+
+Packages call `emit`; it costs one truth test when nobody listens. The report, the logs, the progress line and the
+counters are listeners. An event is its kind and a dict of JSON-able fields (a listener must not rely on others).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["current_compile_id", "emit", "emit_lazy", "listen", "listening", "phase", "using_compile_id"]
+
+Listener = Callable[[str, dict[str, Any]], None]
+_listeners: list[Listener] = []
+_compile_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("torchjit_compile_id", default=None)
+
+
+def listening() -> bool:
+    """Is anybody listening? Ask before computing expensive fields."""
+    return bool(_listeners)
+
+
+def emit(kind: str, **fields: Any) -> None:
+    """Tell every listener. Adds `compile_id` and `time` (seconds, `time.time()`). A listener's error propagates."""
+    if _listeners:
+        fields.setdefault("compile_id", _compile_id.get())
+        fields.setdefault("time", time.time())
+        for listener in tuple(_listeners):
+            listener(kind, fields)
+
+
+def emit_lazy(kind: str, make: Callable[[], dict[str, Any]]) -> None:
+    """Like `emit`, with the fields computed only if somebody listens."""
+    if _listeners:
+        emit(kind, **make())
+
+
+def current_compile_id() -> str | None:
+    """The id of the compilation that this thread works on, such as `0/1`, or None."""
+    return _compile_id.get()
+
+
+@contextlib.contextmanager
+def using_compile_id(compile_id: str) -> Iterator[None]:
+    """Events inside carry this compile id."""
+    token = _compile_id.set(compile_id)
+    try:
+        yield
+    finally:
+        _compile_id.reset(token)
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Emit `phase` with its wall seconds when the block ends (also when it raises)."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        emit("phase", name=name, seconds=time.perf_counter() - start)
+
+
+@contextlib.contextmanager
+def listen(listener: Listener) -> Iterator[None]:
+    """Listen while the block runs."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)

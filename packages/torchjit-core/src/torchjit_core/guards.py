@@ -1,0 +1,427 @@
+"""What a specialisation relies on: guards as plain data.
+
+The VM and the tensor domain record guards while they capture; `torchjit_guards` turns a list of them into a C program.
+`check` on each class is the executable definition that the C program is tested against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, final
+
+import attrs
+
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+
+__all__ = [
+    "MISSING",
+    "Ambient",
+    "ClassAttrIs",
+    "DictContains",
+    "DictKeys",
+    "Different",
+    "Guard",
+    "IdIs",
+    "InstanceLacks",
+    "LengthIs",
+    "Predicate",
+    "SameObject",
+    "SymbolicCondition",
+    "TensorMatches",
+    "TypeIs",
+    "ValueEquals",
+]
+
+
+@final
+class _Missing:
+    """The value of an attribute that is not there."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+Slots: TypeAlias = "tuple[Any, ...] | list[Any]"
+
+
+@attrs.frozen(eq=False)
+class Guard:
+    """Base of all guards. `location` is the user's line that relied on it.
+
+    Two guards with equal `key()` check the same thing.
+    """
+
+    def key(self) -> tuple[Any, ...]:
+        """What the guard checks, for removing duplicates: ids stand for objects, which the guard keeps alive."""
+        raise NotImplementedError
+
+    def check(self, slots: Slots) -> bool:
+        """Does the guard hold? The slow, obvious definition; may raise what `path.resolve` raises."""
+        raise NotImplementedError
+
+
+def _typed(value: Any) -> Any:
+    """A hashable stand-in for an atom or nested tuple that tells 1, True, 1.0 and 0.0, -0.0 apart."""
+    if type(value) is tuple:
+        return (tuple, tuple(_typed(v) for v in value))
+    if type(value) is float or type(value) is complex:
+        return (type(value), repr(value))
+    return (type(value), value)
+
+
+@final
+@attrs.frozen(eq=False)
+class TypeIs(Guard):
+    """`type(path) is type`."""
+
+    path: AccessPath
+    type: type
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("type", id(self.path), id(self.type))
+
+    def check(self, slots: Slots) -> bool:
+        return type(self.path.resolve(slots)) is self.type
+
+    def __str__(self) -> str:
+        return f"type({self.path}) is {self.type.__module__}.{self.type.__qualname__}"
+
+
+@final
+@attrs.frozen(eq=False)
+class IdIs(Guard):
+    """`path is obj`; `obj` is kept alive, so its id cannot be reused."""
+
+    path: AccessPath
+    obj: Any
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("id", id(self.path), id(self.obj))
+
+    def check(self, slots: Slots) -> bool:
+        return self.path.resolve(slots) is self.obj
+
+    def __str__(self) -> str:
+        return f"{self.path} is {_name(self.obj)}"
+
+
+@final
+@attrs.frozen(eq=False)
+class ValueEquals(Guard):
+    """Same type and equal, for immutable atoms (int, str, float, bytes, complex, None ...) and tuples of them.
+
+    A NaN equals a NaN here, and 0.0 differs from -0.0.
+    """
+
+    path: AccessPath
+    value: Any
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("value", id(self.path), _typed(self.value))
+
+    def check(self, slots: Slots) -> bool:
+        return bool(_typed(self.path.resolve(slots)) == _typed(self.value))
+
+    def __str__(self) -> str:
+        return f"{self.path} == {self.value!r}"
+
+
+@final
+@attrs.frozen(eq=False)
+class LengthIs(Guard):
+    """`len(path) == length`, for an exact list, tuple, dict, set, frozenset, str or bytes."""
+
+    path: AccessPath
+    length: int
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("len", id(self.path), self.length)
+
+    def check(self, slots: Slots) -> bool:
+        return len(self.path.resolve(slots)) == self.length
+
+    def __str__(self) -> str:
+        return f"len({self.path}) == {self.length}"
+
+
+@final
+@attrs.frozen(eq=False)
+class DictKeys(Guard):
+    """`tuple(path) == keys`, in order, for a dict or dict subclass. Keys that are no atoms compare by identity."""
+
+    path: AccessPath
+    keys: tuple[Any, ...]
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("keys", id(self.path), tuple((type(k), k) for k in self.keys))
+
+    def check(self, slots: Slots) -> bool:
+        keys = tuple(dict.keys(self.path.resolve(slots)))
+        return len(keys) == len(self.keys) and all(
+            a is b or (type(a) is type(b) and a == b) for a, b in zip(keys, self.keys, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"tuple({self.path}) == {self.keys!r}"
+
+
+@final
+@attrs.frozen(eq=False)
+class DictContains(Guard):
+    """`(name in path) == present`, for a dict or dict subclass."""
+
+    path: AccessPath
+    name: Any
+    present: bool
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("contains", id(self.path), type(self.name), self.name, self.present)
+
+    def check(self, slots: Slots) -> bool:
+        return dict.__contains__(self.path.resolve(slots), self.name) is self.present
+
+    def __str__(self) -> str:
+        return f"{self.name!r} {'in' if self.present else 'not in'} {self.path}"
+
+
+@final
+@attrs.frozen(eq=False)
+class InstanceLacks(Guard):
+    """The object has no `__dict__`, or its `__dict__` does not hold `name`."""
+
+    path: AccessPath
+    name: str
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("lacks", id(self.path), self.name)
+
+    def check(self, slots: Slots) -> bool:
+        try:
+            members = object.__getattribute__(self.path.resolve(slots), "__dict__")
+        except AttributeError:
+            return True
+        return self.name not in members
+
+    def __str__(self) -> str:
+        return f"{self.name!r} not in {self.path}.__dict__"
+
+
+@final
+@attrs.frozen(eq=False)
+class ClassAttrIs(Guard):
+    """A walk over `cls.__mro__` finds the raw object `obj` under `name` (or MISSING). A fact about a class, no path."""
+
+    cls: type
+    name: str
+    obj: Any
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("class", id(self.cls), self.name, id(self.obj))
+
+    def check(self, slots: Slots) -> bool:
+        for cls in self.cls.__mro__:
+            if self.name in cls.__dict__:
+                return cls.__dict__[self.name] is self.obj
+        return self.obj is MISSING
+
+    def __str__(self) -> str:
+        return f"{self.cls.__qualname__}.{self.name} is {_name(self.obj)}"
+
+
+@final
+@attrs.frozen(eq=False)
+class TensorMatches(Guard):
+    """The tensor has the recorded metadata.
+
+    Attributes:
+        path: of the tensor.
+        type: exact Python type.
+        dtype: a torch.dtype.
+        device: a torch.device with its index.
+        requires_grad: bool.
+        sizes, strides: one entry per dimension; None where the dimension is symbolic or free.
+        offset: storage offset, or None if free.
+        key_set: `str(torch._C._dispatch_keys(t))` or an int form of it: whatever the torch side of guards compares;
+            None leaves it out.
+        is_leaf: bool, or None if free.
+    """
+
+    path: AccessPath
+    type: type
+    dtype: Any
+    device: Any
+    requires_grad: bool
+    sizes: tuple[int | None, ...]
+    strides: tuple[int | None, ...] | None
+    offset: int | None = None
+    key_set: Any = None
+    is_leaf: bool | None = None
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return (
+            "tensor", id(self.path), id(self.type), self.dtype, self.device, self.requires_grad,
+            self.sizes, self.strides, self.offset, self.key_set, self.is_leaf,
+        )  # fmt: skip
+
+    def check(self, slots: Slots) -> bool:
+        t = self.path.resolve(slots)
+        return (
+            type(t) is self.type
+            and t.dtype == self.dtype
+            and t.device == self.device
+            and t.requires_grad == self.requires_grad
+            and t.dim() == len(self.sizes)
+            and all(want is None or want == got for want, got in zip(self.sizes, t.shape, strict=True))
+            and (
+                self.strides is None
+                or all(want is None or want == got for want, got in zip(self.strides, t.stride(), strict=True))
+            )
+            and (self.offset is None or t.storage_offset() == self.offset)
+            and (self.is_leaf is None or t.is_leaf == self.is_leaf)
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.type.__name__}({self.dtype}, {self.device}, sizes={list(self.sizes)}, "
+            f"strides={None if self.strides is None else list(self.strides)}, requires_grad={self.requires_grad})"
+        )
+
+
+@final
+@attrs.frozen(eq=False)
+class SameObject(Guard):
+    """`first is second`: two paths lead to one object."""
+
+    first: AccessPath
+    second: AccessPath
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("same", id(self.first), id(self.second))
+
+    def check(self, slots: Slots) -> bool:
+        return self.first.resolve(slots) is self.second.resolve(slots)
+
+    def __str__(self) -> str:
+        return f"{self.first} is {self.second}"
+
+
+@final
+@attrs.frozen(eq=False)
+class Different(Guard):
+    """The paths lead to pairwise different objects.
+
+    With `storages` they also lead to tensors of pairwise different storages.
+    """
+
+    paths: tuple[AccessPath, ...]
+    storages: bool = False
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("different", tuple(map(id, self.paths)), self.storages)
+
+    def check(self, slots: Slots) -> bool:
+        objs = [p.resolve(slots) for p in self.paths]
+        if self.storages and len({o.untyped_storage()._cdata for o in objs}) != len(objs):
+            return False
+        return len(set(map(id, objs))) == len(objs)
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.paths))} do not {'share storage' if self.storages else 'coincide'}"
+
+
+@final
+@attrs.frozen(eq=False)
+class SymbolicCondition(Guard):
+    """A condition over integers read from paths, as a Python expression over `names`.
+
+    Attributes:
+        expression: Python text over the names, integer arithmetic and comparisons only: `+ - * // % ** min max`,
+            `== != < <= > >=`, `and or not`. `//` and `%` round as in Python.
+        names: each name and the path whose value (an int) it stands for.
+    """
+
+    expression: str
+    names: tuple[tuple[str, AccessPath], ...]
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("condition", self.expression, tuple((n, id(p)) for n, p in self.names))
+
+    def check(self, slots: Slots) -> bool:
+        env = {name: path.resolve(slots) for name, path in self.names}
+        return bool(eval(self.expression, {"__builtins__": {}, "min": min, "max": max}, env))
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{n} = {p}" for n, p in self.names)
+        return f"{self.expression}  (where {where})"
+
+
+@final
+@attrs.frozen(eq=False)
+class Ambient(Guard):
+    """Process or thread state that is not reached from an argument: grad mode, autocast, default dtype ...
+
+    Attributes:
+        name: what is read, for people and for the C program's fast paths (for example `grad_mode`).
+        read: a function of no arguments that returns the state, compared with `==`.
+        value: the state at capture.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    value: Any
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("ambient", self.name)
+
+    def check(self, slots: Slots) -> bool:
+        return bool(self.read() == self.value)
+
+    def __str__(self) -> str:
+        return f"{self.name} == {self.value!r}"
+
+
+@final
+@attrs.frozen(eq=False)
+class Predicate(Guard):
+    """Anything else: `test(path)` is true. Slow; for what has no class of its own."""
+
+    path: AccessPath
+    test: Callable[[Any], bool]
+    text: str
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("predicate", id(self.path), id(self.test), self.text)
+
+    def check(self, slots: Slots) -> bool:
+        return self.test(self.path.resolve(slots))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _name(obj: Any) -> str:
+    return getattr(obj, "__qualname__", None) or repr(obj)[:60]
+
+
+def distinct(guards: Sequence[Guard]) -> list[Guard]:
+    """The guards without repeats, in order."""
+    seen: dict[tuple[Any, ...], Guard] = {}
+    for guard in guards:
+        seen.setdefault(guard.key(), guard)
+    return list(seen.values())

@@ -1,0 +1,291 @@
+"""Where a value came from: access paths.
+
+An access path names one object as the guards and the emitted code can find it again on a later call: a root
+(an argument slot, or an object that is kept alive) followed by steps (attribute, item, cell, tensor size ...).
+Paths are interned: two equal paths are one object, so they compare and hash by identity.
+
+Glossary: Dynamo calls this a *Source*.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar, final
+from weakref import WeakValueDictionary
+
+__all__ = [
+    "AccessPath",
+    "Arg",
+    "Attr",
+    "Cell",
+    "ClassAttr",
+    "InstanceAttr",
+    "Item",
+    "OffsetOf",
+    "Pinned",
+    "SizeOf",
+    "StrideOf",
+    "TypeOf",
+]
+
+_P = TypeVar("_P", bound="AccessPath")
+
+
+class AccessPath:
+    """A root, or a step from another path (`base`). Abstract: use the final classes below."""
+
+    __slots__ = ("__weakref__", "base", "key")
+    _interned: ClassVar[WeakValueDictionary[tuple[Any, ...], AccessPath]] = WeakValueDictionary()
+
+    base: AccessPath | None
+    key: Any
+
+    def __init__(self) -> None:
+        raise TypeError("build paths with Class.of(...) or the step methods, so that they are interned")
+
+    @classmethod
+    def _intern(cls: type[_P], base: AccessPath | None, key: Any, identity: tuple[Any, ...]) -> _P:
+        # 1, True and 1.0 are equal and hash alike, hence the type; bases are interned, hence their id.
+        lookup = (cls, id(base), *identity)
+        found = AccessPath._interned.get(lookup)
+        if found is None:
+            found = object.__new__(cls)
+            found.base = base
+            found.key = key
+            AccessPath._interned[lookup] = found
+        return found  # type: ignore[return-value]  # the lookup key holds the class
+
+    def attr(self, name: str) -> Attr:
+        """The path of `getattr(self, name)`, the whole attribute protocol."""
+        return Attr._intern(self, name, (name,))
+
+    def instance_attr(self, name: str) -> InstanceAttr:
+        """The path of `self.__dict__[name]`, with no descriptor consulted."""
+        return InstanceAttr._intern(self, name, (name,))
+
+    def class_attr(self, name: str) -> ClassAttr:
+        """The path of the raw object that a walk over `type(self).__mro__` finds under `name`, not bound."""
+        return ClassAttr._intern(self, name, (name,))
+
+    def item(self, key: Any) -> Item:
+        """The path of `self[key]` for an exact list, tuple or dict. `key` must be hashable."""
+        try:
+            return Item._intern(self, key, (type(key), key))
+        except TypeError:
+            return Item._intern(self, key, (type(key), id(key)))
+
+    def cell(self) -> Cell:
+        """The path of `self.cell_contents`."""
+        return Cell._intern(self, None, ())
+
+    def type_of(self) -> TypeOf:
+        """The path of `type(self)`."""
+        return TypeOf._intern(self, None, ())
+
+    def size(self, dim: int) -> SizeOf:
+        """The path of the tensor's `size(dim)`, an int."""
+        return SizeOf._intern(self, dim, (dim,))
+
+    def stride(self, dim: int) -> StrideOf:
+        """The path of the tensor's `stride(dim)`, an int."""
+        return StrideOf._intern(self, dim, (dim,))
+
+    def offset(self) -> OffsetOf:
+        """The path of the tensor's `storage_offset()`, an int."""
+        return OffsetOf._intern(self, None, ())
+
+    def root(self) -> AccessPath:
+        """The first path of the chain, an `Arg` or a `Pinned`."""
+        path = self
+        while path.base is not None:
+            path = path.base
+        return path
+
+    def steps(self) -> tuple[AccessPath, ...]:
+        """The chain from the root to this path, both included."""
+        chain: list[AccessPath] = []
+        path: AccessPath | None = self
+        while path is not None:
+            chain.append(path)
+            path = path.base
+        return tuple(reversed(chain))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        """Find the object by plain Python, the reference for the C guard program.
+
+        Args:
+            slots: the objects in the argument slots of the region.
+
+        Raises:
+            Whatever the walk meets: AttributeError, KeyError, IndexError, ValueError (an empty cell).
+        """
+        raise NotImplementedError
+
+
+@final
+class Arg(AccessPath):
+    """A root: the object in argument slot `key` (`name` is for people)."""
+
+    __slots__ = ("name",)
+    name: str
+
+    @staticmethod
+    def of(index: int, name: str) -> Arg:
+        path = Arg._intern(None, index, (index, name))
+        path.name = name
+        return path
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return slots[self.key]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+class Pinned(AccessPath):
+    """A root: the very object `key`, kept alive by this path. `label` is a Python expression for people."""
+
+    __slots__ = ("label",)
+    label: str
+
+    @staticmethod
+    def of(obj: Any, label: str) -> Pinned:
+        path = Pinned._intern(None, obj, (id(obj),))
+        path.label = label
+        return path
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return self.key
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@final
+class Attr(AccessPath):
+    """`getattr(base, key)`."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return getattr(_base(self).resolve(slots), self.key)
+
+    def __str__(self) -> str:
+        return f"{self.base}.{self.key}"
+
+
+@final
+class InstanceAttr(AccessPath):
+    """`base.__dict__[key]`."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return object.__getattribute__(_base(self).resolve(slots), "__dict__")[self.key]
+
+    def __str__(self) -> str:
+        return f"{self.base}.{self.key}"
+
+
+@final
+class ClassAttr(AccessPath):
+    """The raw object found under `key` by a walk over `type(base).__mro__`."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        for cls in type(_base(self).resolve(slots)).__mro__:
+            if self.key in cls.__dict__:
+                return cls.__dict__[self.key]
+        raise AttributeError(self.key)
+
+    def __str__(self) -> str:
+        return f"type({self.base}).{self.key}"
+
+
+@final
+class Item(AccessPath):
+    """`base[key]` for an exact list, tuple or dict."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return _base(self).resolve(slots)[self.key]
+
+    def __str__(self) -> str:
+        return f"{self.base}[{self.key!r}]"
+
+
+@final
+class Cell(AccessPath):
+    """`base.cell_contents`."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return _base(self).resolve(slots).cell_contents
+
+    def __str__(self) -> str:
+        return f"{self.base}.cell_contents"
+
+
+@final
+class TypeOf(AccessPath):
+    """`type(base)`."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return type(_base(self).resolve(slots))
+
+    def __str__(self) -> str:
+        return f"type({self.base})"
+
+
+@final
+class SizeOf(AccessPath):
+    """`base.size(key)` of a tensor."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return _base(self).resolve(slots).size(self.key)
+
+    def __str__(self) -> str:
+        return f"{self.base}.size({self.key})"
+
+
+@final
+class StrideOf(AccessPath):
+    """`base.stride(key)` of a tensor."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return _base(self).resolve(slots).stride(self.key)
+
+    def __str__(self) -> str:
+        return f"{self.base}.stride({self.key})"
+
+
+@final
+class OffsetOf(AccessPath):
+    """`base.storage_offset()` of a tensor."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return _base(self).resolve(slots).storage_offset()
+
+    def __str__(self) -> str:
+        return f"{self.base}.storage_offset()"
+
+
+def _base(path: AccessPath) -> AccessPath:
+    base = path.base
+    if base is None:
+        raise TypeError(f"{type(path).__name__} needs a base")
+    return base

@@ -1,0 +1,1 @@
+"""PEP 523 frame hook and the C front door that calls specialised code."""

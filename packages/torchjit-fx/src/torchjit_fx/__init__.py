@@ -1,0 +1,1 @@
+"""The tensor domain: torch calls become torch.fx nodes with metadata."""

@@ -1,0 +1,1 @@
+"""Guards as a flat C program, and symbolic shapes."""

@@ -1,0 +1,1 @@
+"""Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""

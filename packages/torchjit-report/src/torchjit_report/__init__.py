@@ -1,0 +1,1 @@
+"""The trace format and the self-contained HTML report."""

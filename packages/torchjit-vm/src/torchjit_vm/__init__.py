@@ -1,0 +1,1 @@
+"""A symbolic interpreter for CPython bytecode, usable without torch."""
