@@ -1,0 +1,622 @@
+"""Integer polynomials over atoms, in one canonical form.
+
+An `Expr` is a sum of `coefficient * monomial`; a monomial is a product of powers of atoms; an atom is a `Symbol` or an
+`Operation` that a polynomial cannot express (floor division, modulo, max, min). All of them are interned: equal
+expressions are one object, so they compare and hash by identity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias, final
+
+import attrs
+
+__all__ = ["Atom", "Bounds", "Expr", "Operation", "Symbol", "as_expr", "constant", "maximum", "minimum", "symbol"]
+
+Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
+"""Atoms with their powers (>= 1), sorted by the atoms' sort keys; () is the constant monomial."""
+
+
+@final
+@attrs.frozen
+class Bounds:
+    """A closed integer interval; None is unbounded."""
+
+    lower: int | None = None
+    upper: int | None = None
+
+    def __contains__(self, value: int) -> bool:
+        return (self.lower is None or self.lower <= value) and (self.upper is None or value <= self.upper)
+
+    def __add__(self, other: Bounds) -> Bounds:
+        return Bounds(_add(self.lower, other.lower), _add(self.upper, other.upper))
+
+    def __mul__(self, other: Bounds) -> Bounds:
+        if self == _ZERO or other == _ZERO:
+            return _ZERO
+        lower, upper = self._corners(other)
+        return Bounds(lower, upper)
+
+    def _corners(self, other: Bounds) -> tuple[int | None, int | None]:
+        corners = [
+            _corner(x, first, y, second)
+            for x, first in ((self.lower, True), (self.upper, False))
+            for y, second in ((other.lower, True), (other.upper, False))
+        ]
+        low, high = min(corners), max(corners)
+        return (None if low == -math.inf else int(low), None if high == math.inf else int(high))
+
+    def power(self, exponent: int) -> Bounds:
+        """The interval of x ** exponent, exponent >= 1 (tighter than repeated products for even powers)."""
+        result = self
+        for _ in range(exponent - 1):
+            result = result * self
+        if exponent % 2 == 0 and (result.lower is None or result.lower < 0):
+            result = Bounds(0, result.upper)
+        return result
+
+    def intersect(self, other: Bounds) -> Bounds:
+        """The overlap. Both must contain the value, so it is never empty for consistent facts."""
+        lows = [b.lower for b in (self, other) if b.lower is not None]
+        highs = [b.upper for b in (self, other) if b.upper is not None]
+        return Bounds(max(lows) if lows else None, min(highs) if highs else None)
+
+
+def _add(x: int | None, y: int | None) -> int | None:
+    return None if x is None or y is None else x + y
+
+
+def _corner(x: int | None, x_is_lower: bool, y: int | None, y_is_lower: bool) -> float | int:
+    """x * y with None standing for minus infinity at a lower end and plus infinity at an upper one; 0 * inf is 0."""
+    if x == 0 or y == 0:
+        return 0
+    if x is not None and y is not None:
+        return x * y
+    sign_x = (x > 0) - (x < 0) if x is not None else (-1 if x_is_lower else 1)
+    sign_y = (y > 0) - (y < 0) if y is not None else (-1 if y_is_lower else 1)
+    return math.inf if sign_x * sign_y > 0 else -math.inf
+
+
+_ZERO = Bounds(0, 0)
+
+
+class Atom:
+    """What polynomials are made of. Final subclasses: `Symbol`, `Operation`."""
+
+    __slots__ = ("sort_key",)
+    sort_key: tuple[Any, ...]
+
+
+@final
+class Symbol(Atom):
+    """A named unknown integer with its own bounds. Interned by name and bounds."""
+
+    __slots__ = ("bounds", "name")
+    _interned: dict[tuple[str, int | None, int | None], Symbol] = {}
+    name: str
+    bounds: Bounds
+
+    def __new__(cls, name: str, lower: int | None = 2, upper: int | None = None) -> Symbol:
+        key = (name, lower, upper)
+        found = cls._interned.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.name = name
+            found.bounds = Bounds(lower, upper)
+            found.sort_key = (0, len(name), name, str(lower), str(upper))
+            found = cls._interned.setdefault(key, found)
+        return found
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Symbol, (self.name, self.bounds.lower, self.bounds.upper))
+
+
+@final
+class Operation(Atom):
+    """`kind` (`floordiv`, `mod`, `max`, `min`) of two expressions that did not simplify."""
+
+    __slots__ = ("kind", "left", "right")
+    _interned: dict[tuple[str, Expr, Expr], Operation] = {}
+    kind: str
+    left: Expr
+    right: Expr
+
+    def __new__(cls, kind: str, left: Expr, right: Expr) -> Operation:
+        key = (kind, left, right)
+        found = cls._interned.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.kind, found.left, found.right = key
+            found.sort_key = (1, kind, str(left), str(right), left._order(), right._order())
+            found = cls._interned.setdefault(key, found)
+        return found
+
+    def __repr__(self) -> str:
+        if self.kind in ("max", "min"):
+            return f"{self.kind}({self.left}, {self.right})"
+        sign = "//" if self.kind == "floordiv" else "%"
+        return f"({_wrapped(self.left)}{sign}{_wrapped(self.right)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Operation, (self.kind, self.left, self.right))
+
+
+def _wrapped(e: Expr) -> str:
+    text = str(e)
+    simple = text.isidentifier() or text.isdecimal() or (text.startswith("(") and _is_one_group(text))
+    return text if simple else f"({text})"
+
+
+def _is_one_group(text: str) -> bool:
+    depth = 0
+    for index, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0:
+            return index == len(text) - 1
+    return False
+
+
+@final
+class Expr:
+    """An interned integer polynomial. Build it with `constant`, `symbol` and the operators.
+
+    `//` and `%` round as Python's do (towards minus infinity) and suppose a divisor that is not 0.
+    """
+
+    __slots__ = ("_bounds", "_text", "symbols", "terms")
+    _interned: dict[tuple[tuple[Monomial, int], ...], Expr] = {}
+    terms: tuple[tuple[Monomial, int], ...]
+    symbols: frozenset[Symbol]
+    _text: str | None
+    _bounds: Bounds | None
+
+    def __new__(cls, terms: tuple[tuple[Monomial, int], ...]) -> Expr:
+        found = cls._interned.get(terms)
+        if found is None:
+            found = object.__new__(cls)
+            found.terms = terms
+            found.symbols = _symbols_of(terms)
+            found._text = None
+            found._bounds = None
+            found = cls._interned.setdefault(terms, found)
+        return found
+
+    # ------------------------------------------------------------------ reading
+    @property
+    def value(self) -> int | None:
+        """The int of a constant expression, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and not self.terms[0][0]:
+            return self.terms[0][1]
+        return None
+
+    @property
+    def as_symbol(self) -> Symbol | None:
+        """The symbol that this expression is, else None."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            atom, power = self.terms[0][0][0]
+            if power == 1 and isinstance(atom, Symbol):
+                return atom
+        return None
+
+    def evaluate(self, env: Mapping[Symbol, int]) -> int:
+        """The value under `env`, which holds every symbol.
+
+        Raises:
+            KeyError: a symbol is missing.
+            ZeroDivisionError: a divisor is 0.
+        """
+        total = 0
+        for monomial, coefficient in self.terms:
+            for atom, power in monomial:
+                coefficient *= _atom_value(atom, env) ** power
+            total += coefficient
+        return total
+
+    def substitute(self, mapping: Mapping[Symbol, Expr | int]) -> Expr:
+        """Replace symbols and simplify anew."""
+        if self.symbols.isdisjoint(mapping):
+            return self
+        total = constant(0)
+        for monomial, coefficient in self.terms:
+            term = constant(coefficient)
+            for atom, power in monomial:
+                base = _atom_substitute(atom, mapping)
+                for _ in range(power):
+                    term = term * base
+            total = total + term
+        return total
+
+    def bounds(self, ranges: Mapping[Symbol, Bounds] | None = None) -> Bounds:
+        """An interval that contains the value, from the symbols' own bounds met with `ranges`."""
+        if ranges is None:
+            if self._bounds is None:
+                self._bounds = _bounds(self, {})
+            return self._bounds
+        return _bounds(self, ranges)
+
+    def divisible_by(self, divisor: Expr | int) -> bool:
+        """Is this a multiple of `divisor` for certain?"""
+        return (self % as_expr(divisor)).value == 0
+
+    # ------------------------------------------------------------------ arithmetic
+    def __add__(self, other: Expr | int) -> Expr:
+        return _from_terms((*self.terms, *as_expr(other).terms))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expr:
+        return Expr(tuple((m, -c) for m, c in self.terms))
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return self + -as_expr(other)
+
+    def __rsub__(self, other: Expr | int) -> Expr:
+        return as_expr(other) + -self
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        right = as_expr(other)
+        return _from_terms((_times(m, n), c * d) for m, c in self.terms for n, d in right.terms)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return _floordiv(self, as_expr(other))
+
+    def __rfloordiv__(self, other: Expr | int) -> Expr:
+        return _floordiv(as_expr(other), self)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return _mod(self, as_expr(other))
+
+    def __rmod__(self, other: Expr | int) -> Expr:
+        return _mod(as_expr(other), self)
+
+    def __pow__(self, exponent: int) -> Expr:
+        if exponent < 0:
+            raise ValueError("a negative power of an integer expression is not an integer")
+        result = constant(1)
+        for _ in range(exponent):
+            result = result * self
+        return result
+
+    # ------------------------------------------------------------------ text
+    def _order(self) -> tuple[Any, ...]:
+        return tuple((tuple((a.sort_key, p) for a, p in m), c) for m, c in self.terms)
+
+    def __str__(self) -> str:
+        if self._text is None:
+            # Constants last, as people write them.
+            parts = [_term_text(m, c) for m, c in sorted(self.terms, key=lambda t: not t[0])]
+            self._text = " + ".join(parts).replace("+ -", "- ") or "0"
+        return self._text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Expr, (self.terms,))
+
+
+def _term_text(monomial: Monomial, coefficient: int) -> str:
+    factors = [str(a) if p == 1 else f"{a}**{p}" for a, p in monomial]
+    if not factors:
+        return str(coefficient)
+    body = "*".join(factors)
+    if coefficient == 1:
+        return body
+    return f"-{body}" if coefficient == -1 else f"{coefficient}*{body}"
+
+
+def _symbols_of(terms: Iterable[tuple[Monomial, int]]) -> frozenset[Symbol]:
+    found: set[Symbol] = set()
+    for monomial, _ in terms:
+        for atom, _power in monomial:
+            if isinstance(atom, Symbol):
+                found.add(atom)
+            elif isinstance(atom, Operation):
+                found |= atom.left.symbols | atom.right.symbols
+    return frozenset(found)
+
+
+def _from_terms(terms: Iterable[tuple[Monomial, int]]) -> Expr:
+    sums: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        sums[monomial] = sums.get(monomial, 0) + coefficient
+    kept = [(m, c) for m, c in sums.items() if c]
+    if len(kept) > 1:
+        kept.sort(key=_term_key)
+    return Expr(tuple(kept))
+
+
+def _term_key(term: tuple[Monomial, int]) -> tuple[Any, ...]:
+    return tuple((a.sort_key, p) for a, p in term[0])
+
+
+def _times(left: Monomial, right: Monomial) -> Monomial:
+    if not left:
+        return right
+    if not right:
+        return left
+    powers: dict[Atom, int] = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: item[0].sort_key))
+
+
+def _divided(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    """monomial / divisor if it is a monomial, else None."""
+    powers = dict(monomial)
+    for atom, power in divisor:
+        left = powers.get(atom, 0) - power
+        if left < 0:
+            return None
+        if left:
+            powers[atom] = left
+        else:
+            del powers[atom]
+    return tuple(sorted(powers.items(), key=lambda item: item[0].sort_key))
+
+
+# ---------------------------------------------------------------------- construction
+def constant(value: int) -> Expr:
+    """The expression of an int."""
+    return Expr((((), int(value)),)) if value else Expr(())
+
+
+def symbol(name: str, lower: int | None = 2, upper: int | None = None) -> Expr:
+    """The expression of a symbol. Sizes are at least 2 unless told otherwise: 0 and 1 are specialised."""
+    return Expr(((((Symbol(name, lower, upper), 1),), 1),))
+
+
+def as_expr(value: Expr | int | Symbol) -> Expr:
+    """Lift an int or a symbol; an expression is returned as it is.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, int):
+        return constant(value)
+    if isinstance(value, Symbol):
+        return Expr(((((value, 1),), 1),))
+    raise TypeError(f"want an int or an integer expression, got {type(value).__name__}")
+
+
+def _atom(kind: str, left: Expr, right: Expr) -> Expr:
+    return Expr(((((Operation(kind, left, right), 1),), 1),))
+
+
+def _content(e: Expr) -> int:
+    return math.gcd(*(c for _, c in e.terms)) if e.terms else 0
+
+
+def _scaled_down(e: Expr, by: int) -> Expr:
+    return Expr(tuple((m, c // by) for m, c in e.terms))
+
+
+def _split(e: Expr, divisor: Expr) -> tuple[Expr, Expr]:
+    """(quotient, rest) with e == quotient * divisor + rest, for a divisor of one term."""
+    (by_monomial, by_coefficient), quotient, rest = divisor.terms[0], [], []
+    for monomial, coefficient in e.terms:
+        divided = _divided(monomial, by_monomial)
+        if divided is None:
+            rest.append((monomial, coefficient))
+            continue
+        whole, left = divmod(coefficient, by_coefficient)
+        quotient.append((divided, whole))
+        rest.append((monomial, left))
+    return _from_terms(quotient), _from_terms(rest)
+
+
+def _below(rest: Expr, divisor: Expr) -> bool:
+    """0 <= rest < divisor for certain."""
+    low = rest.bounds().lower
+    if low is None or low < 0:
+        return False
+    gap = (divisor - rest).bounds().lower
+    return gap is not None and gap > 0
+
+
+def _floordiv(left: Expr, right: Expr) -> Expr:
+    if right.value == 0:
+        raise ZeroDivisionError(f"({left}) // 0")
+    if left.value is not None and right.value is not None:
+        return constant(left.value // right.value)
+    if left is right:
+        return constant(1)
+    if right.value is not None and right.value < 0:
+        left, right = -left, -right
+    if len(right.terms) == 1:
+        quotient, rest = _split(left, right)
+        if quotient.terms:
+            return quotient + _floordiv(rest, right) if rest.terms else quotient
+    if not left.terms:
+        return left
+    common = math.gcd(_content(left), _content(right))
+    if common > 1:
+        return _floordiv(_scaled_down(left, common), _scaled_down(right, common))
+    if _below(left, right):
+        return constant(0)
+    nested = _single_operation(left)
+    if nested is not None and nested.kind == "floordiv" and _positive(nested.right) and _positive(right):
+        return _floordiv(nested.left, nested.right * right)
+    return _atom("floordiv", left, right)
+
+
+def _mod(left: Expr, right: Expr) -> Expr:
+    if right.value == 0:
+        raise ZeroDivisionError(f"({left}) % 0")
+    if left.value is not None and right.value is not None:
+        return constant(left.value % right.value)
+    if left is right or not left.terms:
+        return constant(0)
+    if len(right.terms) == 1:
+        left = _split(left, right)[1]
+        if not left.terms:
+            return left
+        if left.value is not None and right.value is not None:
+            return constant(left.value % right.value)
+    common = math.gcd(_content(left), _content(right))
+    if common > 1 and _positive(right):
+        return _mod(_scaled_down(left, common), _scaled_down(right, common)) * common
+    if _below(left, right):
+        return left
+    nested = _single_operation(left)
+    if nested is not None and nested.kind == "mod" and nested.right.divisible_by(right):
+        return _mod(nested.left, right)
+    return _atom("mod", left, right)
+
+
+def _positive(e: Expr) -> bool:
+    low = e.bounds().lower
+    return low is not None and low > 0
+
+
+def _single_operation(e: Expr) -> Operation | None:
+    if len(e.terms) == 1 and e.terms[0][1] == 1 and len(e.terms[0][0]) == 1:
+        atom, power = e.terms[0][0][0]
+        if power == 1 and isinstance(atom, Operation):
+            return atom
+    return None
+
+
+def maximum(left: Expr | int, right: Expr | int) -> Expr:
+    """max(left, right), simplified when the bounds decide."""
+    return _extreme("max", as_expr(left), as_expr(right))
+
+
+def minimum(left: Expr | int, right: Expr | int) -> Expr:
+    """min(left, right), simplified when the bounds decide."""
+    return _extreme("min", as_expr(left), as_expr(right))
+
+
+def _extreme(kind: str, left: Expr, right: Expr) -> Expr:
+    gap = (left - right).bounds()
+    if gap.lower is not None and gap.lower >= 0:
+        return left if kind == "max" else right
+    if gap.upper is not None and gap.upper <= 0:
+        return right if kind == "max" else left
+    first, second = sorted((left, right), key=lambda e: (str(e), e._order()))
+    return _atom(kind, first, second)
+
+
+# ---------------------------------------------------------------------- walking atoms
+def _atom_value(atom: Atom, env: Mapping[Symbol, int]) -> int:
+    if isinstance(atom, Symbol):
+        return env[atom]
+    assert isinstance(atom, Operation)
+    left, right = atom.left.evaluate(env), atom.right.evaluate(env)
+    if atom.kind == "floordiv":
+        return left // right
+    if atom.kind == "mod":
+        return left % right
+    return max(left, right) if atom.kind == "max" else min(left, right)
+
+
+def _atom_substitute(atom: Atom, mapping: Mapping[Symbol, Expr | int]) -> Expr:
+    if isinstance(atom, Symbol):
+        return as_expr(mapping.get(atom, atom))
+    assert isinstance(atom, Operation)
+    left, right = atom.left.substitute(mapping), atom.right.substitute(mapping)
+    if atom.kind == "floordiv":
+        return left // right
+    if atom.kind == "mod":
+        return left % right
+    return _extreme(atom.kind, left, right)
+
+
+# ---------------------------------------------------------------------- intervals
+def _bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
+    total = _ZERO
+    for monomial, coefficient in e.terms:
+        total = total + _monomial_bounds(monomial, ranges) * Bounds(coefficient, coefficient)
+    if len(e.terms) > 1:
+        # s0*s1 - s0 is s0*(s1 - 1): term by term the interval would be unbounded below.
+        common = _common(e)
+        if common:
+            rest = _from_terms((_divided(m, common) or (), c) for m, c in e.terms)
+            total = total.intersect(_monomial_bounds(common, ranges) * _bounds(rest, ranges))
+        elif total.lower is None or total.upper is None:
+            total = total.intersect(_grouped_bounds(e, ranges))
+    return total
+
+
+def _common(e: Expr) -> Monomial:
+    powers = dict(e.terms[0][0])
+    for monomial, _ in e.terms[1:]:
+        other = dict(monomial)
+        powers = {a: min(p, other[a]) for a, p in powers.items() if a in other}
+    return tuple(sorted(powers.items(), key=lambda item: item[0].sort_key))
+
+
+def _grouped_bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
+    """Try each atom in turn: e == atom * group + rest, with the group factored."""
+    best = Bounds()
+    for atom in {a for m, _ in e.terms for a, _p in m}:
+        single: Monomial = ((atom, 1),)
+        group = [(_divided(m, single), c) for m, c in e.terms]
+        inside = _from_terms((m, c) for m, c in group if m is not None)
+        outside = _from_terms(t for t, (m, _) in zip(e.terms, group, strict=True) if m is None)
+        if len(inside.terms) < 2:
+            continue
+        product = _monomial_bounds(single, ranges) * _bounds(inside, ranges)
+        best = best.intersect(product + _bounds(outside, ranges))
+    return best
+
+
+def _monomial_bounds(monomial: Monomial, ranges: Mapping[Symbol, Bounds]) -> Bounds:
+    product = Bounds(1, 1)
+    for atom, power in monomial:
+        product = product * _atom_bounds(atom, ranges).power(power)
+    return product
+
+
+def _atom_bounds(atom: Atom, ranges: Mapping[Symbol, Bounds]) -> Bounds:
+    if isinstance(atom, Symbol):
+        told = ranges.get(atom)
+        return atom.bounds if told is None else atom.bounds.intersect(told)
+    assert isinstance(atom, Operation)
+    left, right = _bounds(atom.left, ranges), _bounds(atom.right, ranges)
+    if atom.kind in ("max", "min"):
+        return _extreme_bounds(atom.kind, left, right)
+    if right.lower is None or right.lower <= 0:
+        return Bounds()
+    if atom.kind == "mod":
+        upper = None if right.upper is None else right.upper - 1
+        if left.lower is not None and left.lower >= 0 and left.upper is not None:
+            upper = left.upper if upper is None else min(upper, left.upper)
+        return Bounds(0, upper)
+    return _floordiv_bounds(left, right)
+
+
+def _extreme_bounds(kind: str, left: Bounds, right: Bounds) -> Bounds:
+    def pick(x: int | None, y: int | None, known_wins: bool) -> int | None:
+        if x is None or y is None:
+            return (x if y is None else y) if known_wins else None
+        return max(x, y) if kind == "max" else min(x, y)
+
+    return Bounds(
+        pick(left.lower, right.lower, known_wins=kind == "max"), pick(left.upper, right.upper, known_wins=kind == "min")
+    )
+
+
+def _floordiv_bounds(left: Bounds, right: Bounds) -> Bounds:
+    """left // right for a divisor that is at least 1."""
+    assert right.lower is not None
+    lower: int | None = None
+    if left.lower is not None:
+        by = right.lower if left.lower < 0 else right.upper
+        lower = left.lower // by if by is not None else 0
+    upper: int | None = None
+    if left.upper is not None:
+        by = right.upper if left.upper < 0 else right.lower
+        upper = left.upper // by if by is not None else -1
+    return Bounds(lower, upper)

@@ -1,0 +1,168 @@
+"""Properties of integer expressions: simplification keeps values, bounds contain them, conditions agree."""
+
+import copy
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchjit_core.expr import (
+    Bounds,
+    Condition,
+    Expr,
+    Symbol,
+    as_expr,
+    conj,
+    constant,
+    disj,
+    eq,
+    ge,
+    gt,
+    le,
+    lt,
+    maximum,
+    minimum,
+    ne,
+    negate,
+    symbol,
+)
+
+NAMES = ("a", "b", "c")
+a, b, c = (symbol(n) for n in NAMES)
+SYMBOLS = tuple(Symbol(n) for n in NAMES)
+
+
+def _values(env: dict[str, int]) -> dict[Symbol, int]:
+    return {Symbol(n): v for n, v in env.items()}
+
+
+class Tree:
+    """An expression as a plain recipe, evaluated by Python itself: the reference."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def plain(self, env: dict[str, int]) -> int:
+        return int(eval(self.text, {"max": max, "min": min}, env))
+
+    def expr(self) -> Expr:
+        return as_expr(eval(self.text, {"max": maximum, "min": minimum}, {"a": a, "b": b, "c": c}))
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def trees() -> st.SearchStrategy[Tree]:
+    leaves = st.one_of(st.sampled_from(NAMES), st.integers(-6, 12).map(lambda n: f"({n})"))
+
+    def grow(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        return st.one_of(
+            st.tuples(children, st.sampled_from("+-*"), children).map(lambda t: f"({t[0]}{t[1]}{t[2]})"),
+            st.tuples(children, st.sampled_from(["//", "%"]), st.integers(1, 9).map(str)).map(
+                lambda t: f"({t[0]}{t[1]}{t[2]})"
+            ),
+            st.tuples(children, st.sampled_from(["//", "%"]), st.sampled_from(["a", "(a*b)", "(b+1)"])).map(
+                lambda t: f"({t[0]}{t[1]}{t[2]})"
+            ),
+            st.tuples(st.sampled_from(["max", "min"]), children, children).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
+        )
+
+    return st.recursive(leaves, grow, max_leaves=8).map(Tree)
+
+
+envs = st.fixed_dictionaries({n: st.integers(2, 40) for n in NAMES})
+
+
+@settings(max_examples=400)
+@given(trees(), envs)
+def test_simplification_keeps_values(tree: Tree, env: dict[str, int]) -> None:
+    assert tree.expr().evaluate(_values(env)) == tree.plain(env)
+
+
+@settings(max_examples=400)
+@given(trees(), envs)
+def test_bounds_contain_values(tree: Tree, env: dict[str, int]) -> None:
+    values = _values(env)
+    e = tree.expr()
+    assert tree.plain(env) in e.bounds()
+    assert tree.plain(env) in e.bounds({s: Bounds(v - 1, v + 3) for s, v in values.items()})
+
+
+@settings(max_examples=300)
+@given(trees(), trees(), envs)
+def test_conditions_agree_with_python(left: Tree, right: Tree, env: dict[str, int]) -> None:
+    values = _values(env)
+    x, y = left.plain(env), right.plain(env)
+    pairs: list[tuple[Condition, bool]] = [
+        (eq(left.expr(), right.expr()), x == y),
+        (ne(left.expr(), right.expr()), x != y),
+        (lt(left.expr(), right.expr()), x < y),
+        (le(left.expr(), right.expr()), x <= y),
+        (gt(left.expr(), right.expr()), x > y),
+        (ge(left.expr(), right.expr()), x >= y),
+    ]
+    for condition, truth in pairs:
+        assert condition.evaluate(values) is truth
+        assert negate(condition).evaluate(values) is not truth
+        assert condition.known() in (None, truth)
+        assert eval(str(condition), {"max": max, "min": min}, env) is truth
+    first, second = pairs[0], pairs[2]
+    assert conj(first[0], second[0]).evaluate(values) is (first[1] and second[1])
+    assert disj(first[0], second[0]).evaluate(values) is (first[1] or second[1])
+
+
+@settings(max_examples=200)
+@given(trees(), envs)
+def test_text_is_python(tree: Tree, env: dict[str, int]) -> None:
+    assert eval(str(tree.expr()), {"max": max, "min": min}, env) == tree.plain(env)
+
+
+@given(trees(), envs)
+def test_substitution_is_evaluation(tree: Tree, env: dict[str, int]) -> None:
+    assert tree.expr().substitute(_values(env)).value == tree.plain(env)
+
+
+@given(trees())
+def test_interning_survives_pickle_and_copy(tree: Tree) -> None:
+    e = tree.expr()
+    assert pickle.loads(pickle.dumps(e)) is e
+    assert copy.deepcopy(e) is e
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ((a + b) * 2 - 2 * b, "2*a"),
+        ((6 * a + 3) // 3, "2*a + 1"),
+        ((a * b) // b, "a"),
+        ((a * b) % b, "0"),
+        ((4 * a + 1) % 4, "1"),
+        ((a // 3) // 4, "(a//12)"),
+        ((a % 12) % 4, "(a%4)"),
+        ((a * b + b) // b, "a + 1"),
+        (constant(7) // 2 - 7, "-4"),
+        (maximum(a, a + 1), "a + 1"),
+        (minimum(a, 1), "1"),
+    ],
+)
+def test_simplifications(made: Expr, text: str) -> None:
+    assert str(made) == text
+
+
+def test_common_symbols_are_factored_before_intervals() -> None:
+    assert le(a, a * b).known() is True
+    assert eq(a * b - a, 0).known() is False
+    assert gt(a * b + a, 0).known() is True
+
+
+def test_division_by_zero_is_an_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        a // 0
+    with pytest.raises(ZeroDivisionError):
+        a % 0
+
+
+def test_bounds_of_products() -> None:
+    assert Bounds(None, -1) * Bounds(2, None) == Bounds(None, -2)
+    assert Bounds(0, None) * Bounds(None, None) == Bounds(None, None)
+    assert Bounds(-3, 2).power(2).lower == 0
