@@ -275,9 +275,10 @@ class TensorMatches(Guard):
         )  # fmt: skip
 
     def check(self, slots: Slots) -> bool:
-        t = self.path.resolve(slots)
+        t: Any = self.path.resolve(slots)
+        exact = type(t)  # named, or mypy narrows t to object
         return (
-            type(t) is self.type
+            exact is self.type
             and t.dtype == self.dtype
             and t.device == self.device
             and t.requires_grad == self.requires_grad
