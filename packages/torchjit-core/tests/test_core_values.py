@@ -29,6 +29,7 @@ from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak, UserError, all_reasons, find_reason, reason
 
 X = Arg.of(0, "x")
+CLASS = object()
 
 
 class Thing:
@@ -80,7 +81,7 @@ def test_paths_cannot_be_built_past_the_interning() -> None:
         (DictContains(X, "a", True), {"a": 1}, {}),
         (DictContains(X, "a", False), {}, {"a": 1}),
         (InstanceLacks(X, "gone"), SimpleNamespace(), SimpleNamespace(gone=1)),
-        (SameObject(X, X.item(0)), (lambda l: (l.append(l), l)[1])([]), [1]),
+        (SameObject(X.item(0), X.item(1)), [CLASS, CLASS], [1, 2]),
         (Different((X.item(0), X.item(1))), [[], []], [1, 1]),
         (SymbolicCondition("s0 % 4 == 0 and s0 > 3", (("s0", X),)), 8, 6),
         (Predicate(X, lambda v: v > 3, "x > 3"), 4, 3),

@@ -1,0 +1,40 @@
+"""What holds for the workspace as a whole: who may be imported, what loads what."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+REPLACED = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "torch._functorch.partitioners")
+SOURCES = sorted(ROOT.glob("packages/*/src/**/*.py"))
+
+
+def _imported(tree: ast.AST) -> list[str]:
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Attribute) or isinstance(node, ast.Name):
+            names.append(ast.unparse(node))
+    return names
+
+
+def test_there_are_sources() -> None:
+    assert len(SOURCES) > 50
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "packages")))
+def test_the_product_never_imports_what_it_replaces(path: Path) -> None:
+    bad = [n for n in _imported(ast.parse(path.read_text())) if n.startswith(REPLACED)]
+    assert not bad, f"{path.name} uses {bad}"
+
+
+@pytest.mark.parametrize("package", ["torchjit_core", "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_report"])
+def test_importing_leaves_torch_unloaded(package: str) -> None:
+    code = f"import sys, {package}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,132 @@
+"""The registry of backends: a backend takes a captured graph and example inputs and returns a callable."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, final
+
+import attrs
+import torch
+
+import torchjit_aot
+from torchjit.exc import UserError, unknown_name
+from torchjit_core.reasons import reason
+
+__all__ = ["Backend", "list_backends", "lookup_backend", "register_backend"]
+
+Backend: TypeAlias = Callable[..., Callable[..., Any]]
+"""`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
+
+ENTRY_POINTS = "torch_dynamo_backends"
+MISSING_PACKAGE = reason(
+    "TJ-API-005",
+    "the package of this backend is not installed",
+    "The backend hands the graph to another compiler, which is a package of its own.",
+    "Install the package that the message names, or choose one of torchjit.list_backends().",
+)
+RETIRED = reason(
+    "TJ-API-006",
+    "this backend is retired upstream",
+    "Its makers stopped it; PyTorch itself took over what it did.",
+    "Use backend='inductor'.",
+)
+NO_ADAPTER = reason(
+    "TJ-API-007",
+    "this backend registers itself with another package",
+    "The package that holds the backend must register it under the entry-point group torch_dynamo_backends.",
+    "Update the package, or pass its compiler function as backend=.",
+)
+
+
+class _Make(Protocol):
+    def __call__(self) -> Backend: ...
+
+
+@final
+@attrs.frozen
+class _Known:
+    """A backend that another package brings."""
+
+    package: str
+    module: str
+    retired: bool = False
+
+
+_EXTERNAL = {
+    "onnxrt": _Known("onnxruntime-training", "onnxruntime"),
+    "openvino": _Known("openvino", "openvino"),
+    "tensorrt": _Known("torch-tensorrt", "torch_tensorrt"),
+    "tvm": _Known("apache-tvm", "tvm"),
+    "ipex": _Known("intel-extension-for-pytorch", "intel_extension_for_pytorch", retired=True),
+}
+_TAGS: dict[str, tuple[str, ...]] = {"eager": ("debug",), "aot_eager": ("debug",)}
+_registered: dict[str, Backend] = {}
+
+
+def register_backend(compiler: Backend | None = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
+    """Register a backend under `name` (default: the function's name). Also a decorator."""
+    if compiler is None:
+        return lambda fn: register_backend(fn, name, tags)
+    chosen = name or compiler.__name__
+    _registered[chosen] = compiler
+    _TAGS[chosen] = tuple(tags)
+    return compiler
+
+
+def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
+    """The names of the backends that can be used now, without those that carry one of `exclude_tags`."""
+    names = {*_registered, *_entry_points()}
+    excluded = set(exclude_tags or ())
+    return sorted(n for n in names if excluded.isdisjoint(_TAGS.get(n, ())))
+
+
+def lookup_backend(backend: str | Backend) -> Backend:
+    """The compiler function of a backend.
+
+    Raises:
+        UserError: the name is unknown (the nearest names are told), or its package is missing.
+    """
+    if not isinstance(backend, str):
+        return backend
+    if backend in _registered:
+        return _registered[backend]
+    points = _entry_points()
+    if backend in points:
+        loaded: Backend = points[backend].load()
+        _registered[backend] = loaded
+        return loaded
+    if backend in _EXTERNAL:
+        raise _unavailable(backend, _EXTERNAL[backend])
+    raise unknown_name("backend", backend, [*_registered, *points, *_EXTERNAL])
+
+
+def _unavailable(name: str, known: _Known) -> UserError:
+    if known.retired:
+        return UserError(RETIRED, f"{name!r} (package {known.package})")
+    try:
+        importlib.metadata.distribution(known.package)
+    except importlib.metadata.PackageNotFoundError:
+        return UserError(MISSING_PACKAGE, f"backend {name!r} needs: pip install {known.package}")
+    return UserError(NO_ADAPTER, f"{known.package} is installed but registers no backend {name!r}")
+
+
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    # A backend that torch ships under this group is one of those that torchjit replaces.
+    return {
+        p.name: p
+        for p in importlib.metadata.entry_points(group=ENTRY_POINTS)
+        if not p.value.startswith("torch.") and p.name not in _registered
+    }
+
+
+@register_backend(name="eager", tags=("debug",))
+def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Run the captured graph as it is."""
+    return gm.forward
+
+
+@register_backend(name="aot_eager", tags=("debug",))
+def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """AOT autograd, its graphs run by eager ops."""
+    return torchjit_aot.compile(gm, example_inputs, compiler=torchjit_aot.run_eagerly)

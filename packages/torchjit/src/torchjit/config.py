@@ -1,0 +1,93 @@
+"""`torchjit.config`: the process-wide settings.
+
+Every compilation takes a frozen snapshot; no stage reads this object.
+
+    torchjit.config.recompile_limit = 16
+    with torchjit.config.patch(capture_scalar_outputs=True):
+        ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Literal, final
+
+import attrs
+
+from torchjit.exc import unknown_name
+
+__all__ = ["Config", "Settings", "config"]
+
+
+@final
+@attrs.frozen
+class Settings:
+    """A snapshot of the settings.
+
+    Attributes:
+        recompile_limit: specialisations of one region after which it runs eagerly (upstream's name and default).
+        automatic_dynamic_shapes: a size that changed between calls becomes a symbol.
+        capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break.
+        capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph.
+        unroll_limit: instructions interpreted in one region before it is given up.
+        on_error: what an error inside torchjit does: `eager` runs the user's code as it is and warns once, `raise`
+            shows it.
+        caches: keep kernels on disk between processes.
+    """
+
+    recompile_limit: int = 8
+    automatic_dynamic_shapes: bool = True
+    capture_scalar_outputs: bool = False
+    capture_dynamic_output_shape_ops: bool = False
+    unroll_limit: int = 1_000_000
+    on_error: Literal["eager", "raise"] = "eager"
+    caches: bool = True
+
+
+_NAMES = tuple(f.name for f in attrs.fields(Settings))
+
+
+@final
+class Config:
+    """The settings as attributes; unknown names are refused."""
+
+    _values: dict[str, Any]
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_values", attrs.asdict(Settings()))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in _NAMES:
+            # AttributeError, so that hasattr and copy work; the message is the helpful one
+            raise AttributeError(str(unknown_name("setting", name, _NAMES)))
+        return self._values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._set({name: value})
+
+    def __dir__(self) -> list[str]:
+        return [*_NAMES, "patch", "snapshot"]
+
+    def _set(self, changes: dict[str, Any]) -> None:
+        for name in changes:
+            if name not in _NAMES:
+                raise unknown_name("setting", name, _NAMES)
+        self._values.update(changes)
+
+    def snapshot(self) -> Settings:
+        """The settings now, frozen."""
+        return Settings(**self._values)
+
+    @contextlib.contextmanager
+    def patch(self, **changes: Any) -> Iterator[None]:
+        """Change settings inside a `with` block or, as a decorator, inside a function."""
+        before = dict(self._values)
+        self._set(changes)
+        try:
+            yield
+        finally:
+            self._values.update({name: before[name] for name in changes})
+
+
+config = Config()

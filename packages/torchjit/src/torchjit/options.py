@@ -1,0 +1,122 @@
+"""Modes and options of `torchjit.compile`: their names are upstream's, their values are checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import attrs
+
+from torchjit.exc import UserError, unknown_name
+from torchjit_core.reasons import reason
+
+__all__ = ["Options", "list_mode_options", "list_options", "make_options"]
+
+BAD_VALUE = reason(
+    "TJ-API-002",
+    "an option has a value of the wrong kind",
+    "Options take the type of their default.",
+    "torchjit.list_options() names the options; the table of torchjit.options gives their types and defaults.",
+)
+MODE_AND_OPTIONS = reason(
+    "TJ-API-003",
+    "mode and options were both given",
+    "A mode is a set of options, so giving both is ambiguous; upstream refuses it too.",
+    "Give options only; torchjit.list_mode_options(mode) shows what the mode stands for.",
+)
+NOT_YET = reason(
+    "TJ-API-004",
+    "this option exists upstream and is not implemented yet",
+    "torchjit refuses it rather than ignore it.",
+    "Leave it at its default; the changelog says when it arrives.",
+)
+
+
+@final
+@attrs.frozen
+class Options:
+    """The options of one `compile` call.
+
+    Attributes:
+        epilogue_fusion: fuse pointwise operations into the kernels before them.
+        max_autotune: measure several kernel configurations.
+        fallback_random: random numbers exactly as eager draws them (at present always so).
+        cudagraphs: `triton.cudagraphs`: record and replay CUDA graphs.
+        trace_enabled: `trace.enabled`: keep the trace of this function's compilations for the report.
+        emulate_precision_casts: round intermediate low-precision values as eager does.
+        activation_memory_budget: fraction of the activations that may be kept for the backward, from 0 to 1.
+    """
+
+    epilogue_fusion: bool = True
+    max_autotune: bool = False
+    fallback_random: bool = True
+    cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})
+    trace_enabled: bool = attrs.field(default=False, metadata={"name": "trace.enabled"})
+    emulate_precision_casts: bool = False
+    activation_memory_budget: float = 1.0
+
+
+_FIELDS = {f.metadata.get("name", f.name): f for f in attrs.fields(Options)}
+_LATER = {
+    "shape_padding": False,
+    "trace.graph_diagram": False,
+    "coordinate_descent_tuning": False,
+    "freezing": False,
+    "layout_optimization": True,
+}
+_MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {"triton.cudagraphs": True},
+    "max-autotune": {"max_autotune": True, "triton.cudagraphs": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True},
+}
+
+
+def list_options() -> list[str]:
+    """The names that `compile(options={...})` takes."""
+    return sorted(_FIELDS)
+
+
+def list_mode_options(mode: str | None = None) -> dict[str, Any]:
+    """The options that a mode stands for; without a mode, a dict of all modes.
+
+    Raises:
+        UserError: there is no such mode.
+    """
+    if mode is None:
+        return {name: dict(options) for name, options in _MODES.items()}
+    if mode not in _MODES:
+        raise unknown_name("mode", mode, _MODES)
+    return dict(_MODES[mode])
+
+
+def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
+    """Check and combine the two arguments of `compile`.
+
+    Raises:
+        UserError: both given, an unknown name, or a value of the wrong kind.
+    """
+    if mode is not None and options:
+        raise UserError(MODE_AND_OPTIONS, f"mode={mode!r}, options={dict(options)!r}")
+    given = list_mode_options(mode) if mode is not None else dict(options or {})
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _LATER:
+            if value != _LATER[name]:
+                raise UserError(NOT_YET, f"{name}={value!r}")
+            continue
+        field = _FIELDS.get(name)
+        if field is None:
+            raise unknown_name("option", name, [*_FIELDS, *_LATER])
+        fields[field.name] = _checked(name, value, field.default)
+    return Options(**fields)
+
+
+def _checked(name: str, value: Any, default: Any) -> Any:
+    if isinstance(default, bool):
+        good = isinstance(value, bool)
+    else:
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    if not good:
+        raise UserError(BAD_VALUE, f"{name}={value!r}, want {'True or False' if default in (True, False) and isinstance(default, bool) else 'a number from 0 to 1'}")
+    return value

@@ -1,0 +1,96 @@
+"""The default backend: AOT autograd, then the inductor, then CUDA graphs where the options ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, final
+
+import attrs
+import torch
+
+import torchjit_aot
+import torchjit_cudagraphs
+import torchjit_inductor
+from torchjit.backends import Backend, register_backend
+from torchjit.config import Settings, config
+from torchjit.environment import read_environment
+from torchjit.options import Options
+
+__all__ = ["inductor_backend"]
+
+
+@final
+@attrs.frozen
+class _Compiler:
+    """A `GraphCompiler`: the inductor, with recording of inference graphs when `record` is set."""
+
+    inductor: torchjit_inductor.Inductor
+    record: bool
+
+    def __call__(
+        self,
+        gm: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        kind: Literal["inference", "forward", "backward"],
+        static_inputs: frozenset[int] = frozenset(),
+        name: str = "graph",
+    ) -> Callable[..., Sequence[Any]]:
+        compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+        if self.record and kind == "inference":
+            return torchjit_cudagraphs.record(compiled, example_inputs)
+        return compiled
+
+
+def inductor_backend(options: Options, settings: Settings) -> Backend:
+    """The backend `inductor` under these options.
+
+    Returns:
+        A function of a captured graph and its example inputs.
+    """
+    compiler = _Compiler(torchjit_inductor.Inductor(_inductor_settings(options, settings)), record=options.cudagraphs)
+    aot = torchjit_aot.AotSettings(activation_memory_budget=options.activation_memory_budget)
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return torchjit_aot.compile(gm, example_inputs, compiler=compiler, settings=aot)
+
+    return backend
+
+
+def _inductor_settings(options: Options, settings: Settings) -> torchjit_inductor.InductorSettings:
+    environment = read_environment()
+    cache: Path | None = environment.cache_dir
+    return torchjit_inductor.InductorSettings(
+        epilogue_fusion=options.epilogue_fusion,
+        max_autotune=options.max_autotune,
+        emulate_precision_casts=options.emulate_precision_casts,
+        cache_dir=cache,
+        use_cache=settings.caches and not environment.caches_off,
+    )
+
+
+@register_backend(name="inductor")
+def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The default backend with default options."""
+    return inductor_backend(Options(), config.snapshot())(gm, example_inputs)
+
+
+@register_backend(name="cudagraphs")
+def cudagraphs(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """AOT autograd with eager ops, recorded as CUDA graphs."""
+    return torchjit_aot.compile(gm, example_inputs, compiler=_record_eager)
+
+
+def _record_eager(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    kind: Literal["inference", "forward", "backward"],
+    static_inputs: frozenset[int] = frozenset(),
+    name: str = "graph",
+) -> Callable[..., Sequence[Any]]:
+    compiled = torchjit_aot.run_eagerly(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+    if kind != "inference":
+        return compiled
+    return torchjit_cudagraphs.record(compiled, example_inputs)

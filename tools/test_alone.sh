@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Each package's tests in an environment that holds only that package, what it declares, and its test group.
+# A shared environment would hide a leaked import; this one does not. Arguments: names of packages (default: all).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+unset VIRTUAL_ENV
+packages=("$@")
+[ ${#packages[@]} -gt 0 ] || packages=(core vm frame guards fx aot inductor cudagraphs report)
+for name in "${packages[@]}"; do
+  package="torchjit-$name"
+  echo "-- $package"
+  uv run -q --isolated --exact --no-editable --no-default-groups --package "$package" --group test \
+    pytest -q -p no:cacheprovider "packages/$package"
+done

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The suites that depend on CPython's internals, on every supported interpreter that uv or pyenv knows.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+unset VIRTUAL_ENV
+found=()
+for version in 3.11 3.12 3.13; do
+  python=""
+  if command -v pyenv >/dev/null; then
+    prefix=$(pyenv prefix "$(pyenv versions --bare | grep -E "^${version//./\\.}\.[0-9]+$" | tail -1)" 2>/dev/null || true)
+    [ -n "$prefix" ] && [ -x "$prefix/bin/python3" ] && python="$prefix/bin/python3"
+  fi
+  [ -n "$python" ] || python=$(uv python find --no-python-downloads "$version" 2>/dev/null || true)
+  if [ -z "$python" ]; then
+    echo "-- Python $version: not found, left out"
+    continue
+  fi
+  found+=("$version")
+  for name in vm frame guards; do
+    echo "-- torchjit-$name on $("$python" --version)"
+    uv run -q --isolated --exact --no-editable --no-default-groups --python "$python" --package "torchjit-$name" --group test \
+      pytest -q -p no:cacheprovider "packages/torchjit-$name"
+  done
+done
+[ ${#found[@]} -gt 0 ] || { echo "no supported interpreter found" >&2; exit 1; }
