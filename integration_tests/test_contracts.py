@@ -34,7 +34,9 @@ def test_the_product_never_imports_what_it_replaces(path: Path) -> None:
     assert not bad, f"{path.name} uses {bad}"
 
 
-@pytest.mark.parametrize("package", ["torchjit_core", "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_report"])
+@pytest.mark.parametrize(
+    "package", ["torchjit_core", "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_report"]
+)
 def test_importing_leaves_torch_unloaded(package: str) -> None:
     code = f"import sys, {package}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

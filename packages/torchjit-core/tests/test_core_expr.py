@@ -6,6 +6,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from torchjit_core.expr import (
     Bounds,
     Condition,

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from torchjit_core import events
 from torchjit_core.guards import (
     MISSING,

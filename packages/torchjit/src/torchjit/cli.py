@@ -1,2 +1,2 @@
 def main() -> None:
-    print('torchjit')
+    print("torchjit")

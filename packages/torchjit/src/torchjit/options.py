@@ -118,5 +118,8 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     else:
         good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
     if not good:
-        raise UserError(BAD_VALUE, f"{name}={value!r}, want {'True or False' if default in (True, False) and isinstance(default, bool) else 'a number from 0 to 1'}")
+        raise UserError(
+            BAD_VALUE,
+            f"{name}={value!r}, want {'True or False' if default in (True, False) and isinstance(default, bool) else 'a number from 0 to 1'}",
+        )
     return value
