@@ -1,0 +1,142 @@
+"""What this package asks of a compiled callable, and the reasons for which it leaves one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from torchjit_core.reasons import Reason, reason
+
+__all__ = ["Recordable", "Refusal", "refusal"]
+
+
+class Recordable(Protocol):
+    """A compiled graph: takes its inputs positionally and returns a sequence of outputs.
+
+    It must launch the same work on every call with the same sizes, read nothing but its inputs and its constants, and
+    keep its inputs' addresses only in what it launches.
+
+    Attributes:
+        static_inputs: positions of inputs whose address stays the same from call to call (parameters, buffers).
+        mutated_inputs: positions of inputs that a call writes to.
+        device: the one device of all the work, or None if there is none or more than one.
+        reason_not_recordable: why the callable knows that it cannot be captured (an op that reads sizes back from
+            the device, say), or None.
+    """
+
+    @property
+    def static_inputs(self) -> frozenset[int]: ...
+    @property
+    def mutated_inputs(self) -> frozenset[int]: ...
+    @property
+    def device(self) -> torch.device | None: ...
+    @property
+    def reason_not_recordable(self) -> str | None: ...
+    def __call__(self, *inputs: Any) -> Sequence[Any]: ...
+
+
+NOT_ONE_DEVICE = reason(
+    "TJ-CG-001",
+    "no CUDA graph: the work is not on one CUDA device",
+    "A CUDA graph holds the work of one CUDA device, so graphs on the CPU or on several devices run as they are.",
+    "Move the model and its inputs to one CUDA device.",
+)
+CPU_INPUT = reason(
+    "TJ-CG-002",
+    "no CUDA graph: an input lives on another device",
+    "A replay reads its inputs from fixed addresses on the graph's device; an input elsewhere has none there.",
+    "Pass the tensor on the CUDA device; a number may be passed as a Python number.",
+)
+MUTATED_INPUT = reason(
+    "TJ-CG-003",
+    "no CUDA graph: an input that is not static is written to",
+    "Inputs that are no parameters or buffers are copied before a replay, so a write would reach the copy only.",
+    "Make the tensor that is updated in place a buffer of the module.",
+)
+NOT_CAPTURABLE = reason(
+    "TJ-CG-004",
+    "no CUDA graph: the compiled graph cannot be captured",
+    "Some operation waits for the device or has sizes that depend on data; a capture allows neither.",
+    "Avoid `.item()`, `nonzero` and boolean masks as indices in the compiled region.",
+)
+NEEDS_GRAD = reason(
+    "TJ-CG-005",
+    "no CUDA graph: an input requires grad and grad mode is on",
+    "Recordings are made of inference graphs; a replay makes no autograd history.",
+    "Run inference under torch.no_grad() or torch.inference_mode().",
+)
+TOO_MANY_SIZES = reason(
+    "TJ-CG-006",
+    "CUDA graph limit: too many combinations of input sizes",
+    "Every combination of sizes needs a recording of its own, and max_recordings of them exist; this call ran without.",
+    "Pad inputs to a few sizes, or raise max_recordings.",
+)
+TOO_MANY_STATICS = reason(
+    "TJ-CG-007",
+    "CUDA graph limit: parameters or buffers keep moving",
+    "A recording holds the addresses of parameters and buffers; max_static_versions sets of addresses were recorded.",
+    "Update parameters in place (`p.copy_(...)`) rather than replace them, or raise max_static_versions.",
+)
+CAPTURE_FAILED = reason(
+    "TJ-CG-008",
+    "no CUDA graph: the capture failed",
+    "CUDA or an operation refused to be captured; the compiled graph runs without a CUDA graph from now on.",
+    "The detail holds the error; operations that synchronize with the device are the usual cause.",
+)
+OVERLAPPING_INPUT = reason(
+    "TJ-CG-009",
+    "no CUDA graph: elements of an input overlap in memory",
+    "The input is copied into a buffer of the same layout, which cannot be done when its elements share memory.",
+    "Pass `x.contiguous()`.",
+)
+
+Refusal = tuple[Reason, str]
+
+
+def refusal(compiled: Recordable, example_inputs: Sequence[Any], device_type: str) -> Refusal | None:
+    """Why `compiled` cannot be recorded for inputs such as these, with a detail; None if it can.
+
+    Args:
+        compiled: the callable.
+        example_inputs: tensors (real or fake) and numbers, in the callable's order.
+        device_type: the device type that can be captured: `cuda`.
+    """
+    if compiled.reason_not_recordable is not None:
+        return NOT_CAPTURABLE, compiled.reason_not_recordable
+    device = compiled.device
+    if device is None or device.type != device_type:
+        return NOT_ONE_DEVICE, f"device is {device}"
+    mutated = sorted(compiled.mutated_inputs - compiled.static_inputs)
+    if mutated:
+        return MUTATED_INPUT, f"input {mutated[0]} is written to"
+    for position, value in enumerate(example_inputs):
+        if isinstance(value, torch.Tensor):
+            found = _tensor_refusal(position, value, device, position in compiled.static_inputs)
+            if found is not None:
+                return found
+    return None
+
+
+def _tensor_refusal(position: int, value: torch.Tensor, device: torch.device, static: bool) -> Refusal | None:
+    if value.device.type != device.type or (device.index is not None and value.device.index != device.index):
+        return CPU_INPUT, f"input {position} is on {value.device}, the work on {device}"
+    if value.layout is not torch.strided:
+        return NOT_CAPTURABLE, f"input {position} has layout {value.layout}"
+    if torch.is_grad_enabled() and value.requires_grad:
+        return NEEDS_GRAD, f"input {position} requires grad"
+    if not static and _overlaps(value):
+        return OVERLAPPING_INPUT, f"input {position} has sizes {list(value.shape)} and strides {list(value.stride())}"
+    return None
+
+
+def _overlaps(value: torch.Tensor) -> bool:
+    """Do elements share memory otherwise than through dimensions of stride 0 (which are copied once)?"""
+    reach = 0
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1 and stride != 0:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False

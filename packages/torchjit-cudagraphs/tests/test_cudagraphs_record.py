@@ -1,0 +1,303 @@
+"""Recording, replay and the reasons for doing neither, on a fake driver that works on CPU tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from torchjit_core.events import listen
+from torchjit_cudagraphs import CudaGraphSettings, Recorded, buffers, record
+
+T = TypeVar("T")
+
+
+class FakeDriver:
+    """Models a device: a capture does no work, a replay redoes it and overwrites the captured outputs in place."""
+
+    device_type = "cpu"
+
+    def __init__(self, mutated: Sequence[torch.Tensor] = (), fail: Exception | None = None) -> None:
+        self.mutated = list(mutated)
+        self.fail = fail
+        self.captures = self.replays = self.warmups = 0
+        self.current = 1
+        self.waits: list[tuple[int, int]] = []
+        self.inside = False
+
+    def warm_up(self, run: Callable[[], T]) -> T:
+        self.warmups += 1
+        return run()
+
+    def capture(self, run: Callable[[], T]) -> tuple[Callable[[], None], T]:
+        if self.fail is not None:
+            raise self.fail
+        self.captures += 1
+        before = [m.clone() for m in self.mutated]
+        result: Any = run()
+        for tensor, old in zip(self.mutated, before, strict=True):
+            tensor.copy_(old)
+
+        def replay() -> None:
+            self.replays += 1
+            again: Any = run()
+            for old, new in zip(result, again, strict=True):
+                if (
+                    isinstance(old, torch.Tensor)
+                    and old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr()
+                ):
+                    with torch.inference_mode():  # it may write to tensors that were made in inference mode
+                        old.copy_(new)
+
+        return replay, result
+
+    def capturing(self) -> bool:
+        return self.inside
+
+    def stream(self) -> int:
+        return self.current
+
+    def order_after(self, stream: int) -> None:
+        self.waits.append((stream, self.current))
+
+
+@attrs.define(eq=False)
+class Compiled:
+    function: Callable[..., Sequence[Any]]
+    static_inputs: frozenset[int] = frozenset()
+    mutated_inputs: frozenset[int] = frozenset()
+    device: torch.device | None = torch.device("cpu")
+    reason_not_recordable: str | None = None
+    calls: int = 0
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        self.calls += 1
+        return self.function(*inputs)
+
+
+def recorded(
+    function: Callable[..., Sequence[Any]],
+    inputs: Sequence[Any],
+    *,
+    static: Sequence[int] = (),
+    mutated: Sequence[int] = (),
+    driver: FakeDriver | None = None,
+    **chosen: Any,
+) -> tuple[Recorded, FakeDriver]:
+    driver = driver or FakeDriver([inputs[i] for i in mutated])
+    compiled = Compiled(function, frozenset(static), frozenset(mutated))
+    result = record(compiled, inputs, CudaGraphSettings(**chosen), driver=driver)
+    assert isinstance(result, Recorded)
+    return result, driver
+
+
+def fallbacks(run: Callable[[], object]) -> list[str]:
+    ids: list[str] = []
+    with listen(lambda kind, fields: ids.append(fields["reason"]) if kind == "fallback" else None):
+        run()
+    return ids
+
+
+def test_warms_up_then_captures_then_replays() -> None:
+    w = torch.randn(3, 3)
+    f, driver = recorded(lambda x, w: (x @ w,), (torch.randn(2, 3), w), static=[1])
+    for call in range(4):
+        x = torch.randn(2, 3)
+        torch.testing.assert_close(f(x, w)[0], x @ w)
+        assert (driver.warmups, driver.captures, driver.replays) == (1, min(call, 1), call)
+
+
+def test_outputs_are_kept_by_default_and_overwritten_on_demand() -> None:
+    for reuse in (False, True):
+        f, _ = recorded(lambda x: (x + 1,), (torch.zeros(2),), reuse_outputs=reuse)
+        f(torch.zeros(2))
+        first = f(torch.zeros(2))[0]
+        second = f(torch.ones(2))[0]
+        assert second.tolist() == [2, 2]
+        assert first.tolist() == ([2, 2] if reuse else [1, 1])
+        assert first is not second
+
+
+def test_a_mutated_buffer_is_updated_once_per_call() -> None:
+    counter = torch.zeros(1)
+
+    def step(x: torch.Tensor, counter: torch.Tensor) -> Sequence[Any]:
+        counter.add_(1)
+        return (x * counter,)
+
+    f, _ = recorded(step, (torch.ones(1), counter), static=[1], mutated=[1])
+    for call in range(1, 6):
+        assert f(torch.ones(1), counter)[0].item() == call
+        assert counter.item() == call
+
+
+def test_moved_parameters_are_recorded_anew_up_to_the_limit() -> None:
+    f, driver = recorded(lambda x, w: (x * w,), (torch.ones(2), torch.ones(2)), static=[1], max_static_versions=2)
+    x = torch.ones(2)
+    keep = [torch.full((2,), float(i)) for i in range(4)]
+
+    def run() -> None:
+        for w in (keep[0], *keep, *keep):
+            assert f(x, w)[0].tolist() == w.tolist()
+
+    assert fallbacks(run) == ["TJ-CG-007"]
+    assert driver.captures == 2
+    assert f.recordings == 2
+
+
+def test_sizes_are_recorded_up_to_the_limit_then_run_without() -> None:
+    f, driver = recorded(lambda x: (x.sin(),), (torch.ones(2),), max_recordings=3)
+
+    def run() -> None:
+        for _ in range(3):
+            for n in range(1, 6):
+                x = torch.randn(n)
+                torch.testing.assert_close(f(x)[0], x.sin())
+
+    assert fallbacks(run) == ["TJ-CG-006"]
+    assert driver.captures == 3
+
+
+def test_numbers_are_part_of_the_recording() -> None:
+    f, driver = recorded(lambda x, n: (x * n, n), (torch.ones(1), 2))
+    for n in (2, 2, 3, 3, 2, 3, 2.0, 2.0, True, True):
+        out, same = f(torch.ones(1), n)
+        assert out.item() == float(n)
+        assert same is n or same == n
+    assert driver.captures == 4
+
+
+def test_outputs_that_are_inputs_or_share_memory() -> None:
+    w = torch.randn(4)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> Sequence[Any]:
+        y = x + w
+        return (x, x[1:], w, y, y[2:], y.view(2, 2).t(), None, x.view(torch.int32)[1:])
+
+    x0 = torch.randn(4)
+    f, _ = recorded(function, (x0, w), static=[1])
+    f(x0, w)
+    x = torch.randn(8)[4:]
+    out = f(x, w)
+    assert out[0] is x and out[2] is w and out[6] is None
+    assert out[1].data_ptr() == x[1:].data_ptr()
+    assert out[7].data_ptr() == x[1:].data_ptr() and out[7].dtype == torch.int32
+    for got, want in zip(out, function(x, w), strict=True):
+        if isinstance(want, torch.Tensor):
+            assert torch.equal(got, want) and got.stride() == want.stride()
+    assert out[4].untyped_storage().data_ptr() == out[3].untyped_storage().data_ptr()
+    out[3].zero_()
+    assert out[5].tolist() == [[0, 0], [0, 0]]
+
+
+def test_layouts_of_inputs() -> None:
+    f, driver = recorded(lambda *xs: [x.clone() for x in xs], (torch.ones(2),))
+    base = torch.randn(6, 8)
+    views = (base.t(), base[::2, 1:5], base[:1].expand(5, 8), base[0, 0], base[:0], base.permute(1, 0)[2:])
+    for _ in range(3):
+        for got, want in zip(f(*views), views, strict=True):
+            assert torch.equal(got, want)
+    assert driver.captures == 1
+
+
+def test_overlapping_input_is_refused() -> None:
+    x = torch.randn(10).unfold(0, 4, 1)
+    compiled = Compiled(lambda x: (x + 1,))
+    got: list[object] = []
+    assert fallbacks(lambda: got.append(record(compiled, (x,), driver=FakeDriver()))) == ["TJ-CG-009"]
+    assert got == [compiled]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "inputs", "reason_id"),
+    [
+        (Compiled(lambda x: (x,), device=None), (torch.ones(1),), "TJ-CG-001"),
+        (Compiled(lambda x: (x,), device=torch.device("meta")), (torch.ones(1),), "TJ-CG-001"),
+        (Compiled(lambda x: (x,)), (torch.ones(1, device="meta"),), "TJ-CG-002"),
+        (Compiled(lambda x: (x,), mutated_inputs=frozenset({0})), (torch.ones(1),), "TJ-CG-003"),
+        (Compiled(lambda x: (x,), reason_not_recordable="aten.nonzero"), (torch.ones(1),), "TJ-CG-004"),
+        (Compiled(lambda x: (x,)), (torch.ones(1, requires_grad=True),), "TJ-CG-005"),
+    ],
+)
+def test_refusals_return_the_callable_and_say_why(compiled: Compiled, inputs: Sequence[Any], reason_id: str) -> None:
+    got: list[object] = []
+    assert fallbacks(lambda: got.append(record(compiled, inputs, driver=FakeDriver()))) == [reason_id]
+    assert got == [compiled]
+
+
+def test_the_cpu_is_refused_by_the_real_driver_without_touching_cuda() -> None:
+    compiled = Compiled(lambda x: (x,))
+    assert record(compiled, (torch.ones(1),)) is compiled
+
+
+def test_a_failed_capture_leaves_the_callable_working() -> None:
+    driver = FakeDriver(fail=RuntimeError("operation not permitted when stream is capturing"))
+    f, _ = recorded(lambda x: (x + 1,), (torch.ones(1),), driver=driver)
+
+    def run() -> None:
+        for i in range(4):
+            assert f(torch.full((1,), float(i)))[0].item() == i + 1
+
+    assert fallbacks(run) == ["TJ-CG-008"]
+
+
+def test_inside_another_capture_the_callable_runs_itself() -> None:
+    f, driver = recorded(lambda x: (x + 1,), (torch.ones(1),))
+    f(torch.ones(1)), f(torch.ones(1))
+    driver.inside = True
+    assert f(torch.ones(1))[0].item() == 2
+    assert driver.replays == 1
+
+
+def test_streams_wait_for_each_other() -> None:
+    f, driver = recorded(lambda x: (x + 1,), (torch.ones(1),))
+    for stream in (1, 1, 1, 2, 2, 1):
+        driver.current = stream
+        f(torch.ones(1))
+    assert driver.waits == [(1, 2), (2, 1)]
+
+
+def test_inference_mode_and_normal_mode_share_a_recording() -> None:
+    f, _ = recorded(lambda x: (x * 2,), (torch.ones(2),))
+    with torch.inference_mode():
+        f(torch.ones(2)), f(torch.ones(2))
+    assert f(torch.full((2,), 3.0))[0].tolist() == [6, 6]
+
+
+def test_both_ways_to_compare_addresses_agree() -> None:
+    tensors: list[Any] = [torch.ones(1), 3, torch.ones(2), torch.empty(0)]
+    right = [tensors[0].data_ptr(), 0, tensors[2].data_ptr(), 0]
+    for compare in (buffers._addresses_equal, buffers._python_addresses_equal):
+        assert compare(tensors, right, [0, 2, 3])
+        assert not compare(tensors, [*right[:2], 8, 0], [0, 2, 3])
+        assert compare(tensors, [*right[:2], 8, 0], [0, 3])
+        assert compare(tensors, right, [])
+
+
+def test_settings_refuse_nonsense() -> None:
+    with pytest.raises(ValueError, match="max_recordings must be at least 1"):
+        CudaGraphSettings(max_recordings=0)
+
+
+@hypothesis_settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.booleans()), min_size=1, max_size=12))
+def test_any_sequence_of_calls_equals_eager(calls: list[tuple[int, int, bool]]) -> None:
+    weights = [torch.full((3,), float(i + 1)) for i in range(3)]
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> Sequence[Any]:
+        return (x * w, x, (x + w).sum(0))
+
+    f, _ = recorded(function, (torch.ones(1, 3), weights[0]), static=[1], max_recordings=2, max_static_versions=2)
+    results = []
+    for rows, which, transpose in calls:
+        x = torch.randn(3, rows).t() if transpose else torch.randn(rows, 3)
+        results.append((f(x, weights[which]), function(x, weights[which])))
+    for got, want in results:
+        for a, b in zip(got, want, strict=True):
+            assert torch.equal(a, b)
