@@ -1,0 +1,98 @@
+"""What a code generator receives and what the host program does with its result.
+
+**Input.** After lowering and fusion a graph is a list of steps: kernels (`ir.kernel.LoopKernel`), calls of aten ops, and
+frees. A backend gets all the kernels of one device at once, and the buffers by name. A `LoopKernel` has `outer` loops
+(independent iterations), `inner` loops (reductions run over all of them together; empty for a pointwise kernel) and
+`stores`; a store's value is an interned graph of `ir.values.Value` in which a reduction is a node (`op == "reduce"`).
+So the same value graph holds the prologue, the reductions and the epilogue: a persistent reduction is one walk
+over `kernel.values` (operands come first); a looped one runs the inner loop once per level (`Value.level`).
+Examples (x0 outer, r0 inner):
+
+    softmax   stores out[x0*n + r0] = div(exp(sub(v, m)), reduce(exp(sub(v, m)), "sum")), v = load(a, x0*n + r0),
+              m = reduce(v, "max"): levels 0 (max), 1 (sum), 2 (store)
+    bias grad outer x0 (columns), inner r0 (rows): out[x0] = reduce(load(g, r0*n + x0), "sum"), Store.outer is True
+
+Index expressions are `torchjit_core.expr.Expr`: sums of products (`.terms`) of symbols and of `floordiv`, `mod`, `max`,
+`min` operations; non-negative, and within the buffer unless the load is masked. Offsets count elements from the
+tensor's first element (`data_ptr()`). Loop symbols carry bounds when sizes are constant; size symbols are at least 2
+unless their bounds say otherwise. `indexing.stride(index, symbol)` gives the coefficient of a linear variable.
+
+Backends may reorder and merge outer loops, and inner loops except under argmax/argmin (`indexing.merge_loops` does the
+merging), and split a reduction over several programs. Values keep eager's semantics: see `ir/operations.py`.
+
+**Output and call convention.** `compile` gives one `CompiledKernel` per kernel, in order. The host program calls
+`launch(*arguments, *sizes)` once per kernel: `arguments` are, for each name of `kernel.buffers`, the tensor itself
+(a `torch.Tensor` whose `data_ptr()` is the buffer's first element; only the address and dtype matter) when
+`backend.passes_tensors`, else its `data_ptr()`; `sizes` are Python ints, one for each of `kernel.symbols`. It returns
+nothing. On a GPU it enqueues on the current stream and neither allocates persistent state nor synchronises
+(scratch memory for split reductions comes from torch's allocator).
+
+Errors: `unsupported(kernel, buffers)` is asked first; a text there sends the kernel's graph nodes to aten instead.
+`compile` raising is a bug, except `CompilerMissing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, final
+
+import attrs
+
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+
+__all__ = ["CompiledKernel", "CompilerMissing", "KernelBackend"]
+
+
+class CompilerMissing(RuntimeError):
+    """There is no working compiler for the backend's language on this machine. The graph runs by aten ops."""
+
+
+@final
+@attrs.frozen
+class CompiledKernel:
+    """A kernel that can be called.
+
+    Attributes:
+        name: the kernel's.
+        source: readable text for reports; what was compiled.
+        launch: see the module's call convention.
+    """
+
+    name: str
+    source: str
+    launch: Callable[..., Any]
+
+
+class KernelBackend(Protocol):
+    """A code generator for one kind of device."""
+
+    language: str
+    """`c` or `triton`, for events."""
+
+    passes_tensors: bool
+    """Launchers take tensors (True) or their data pointers (False)."""
+
+    def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
+        """Why this backend cannot compile the kernel, or None when it can."""
+        ...
+
+    def compile(
+        self,
+        kernels: Sequence[LoopKernel],
+        buffers: Mapping[str, Buffer],
+        *,
+        graph: str,
+        hints: Mapping[Any, int],
+    ) -> Sequence[CompiledKernel]:
+        """Generate and build all the kernels of one graph.
+
+        Args:
+            kernels: in program order.
+            buffers: of the graph, by name.
+            graph: its name, for comments and file names.
+            hints: a typical value for each size symbol (this call's), for heuristics only.
+
+        Raises:
+            CompilerMissing: nothing can be compiled on this machine.
+        """
+        ...

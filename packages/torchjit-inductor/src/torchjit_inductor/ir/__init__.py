@@ -1,0 +1,1 @@
+"""The loop IR: values, kernels, buffers, and an evaluator that defines what they mean."""

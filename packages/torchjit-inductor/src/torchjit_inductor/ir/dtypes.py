@@ -1,0 +1,48 @@
+"""Facts about dtypes that lowering and code generation share."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = [
+    "FLOATS",
+    "INTS",
+    "KERNEL_DTYPES",
+    "accumulate_dtype",
+    "compute_dtype",
+    "is_float",
+    "is_int",
+    "is_signed_int",
+]
+
+FLOATS: frozenset[torch.dtype] = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+INTS: frozenset[torch.dtype] = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
+KERNEL_DTYPES: frozenset[torch.dtype] = FLOATS | INTS | {torch.bool}
+"""What a generated kernel may load and store; anything else is left to aten."""
+
+
+def is_float(dtype: torch.dtype) -> bool:
+    """A real floating type."""
+    return dtype in FLOATS
+
+
+def is_int(dtype: torch.dtype) -> bool:
+    """An integer type; bool is none."""
+    return dtype in INTS
+
+
+def is_signed_int(dtype: torch.dtype) -> bool:
+    """An integer type with a sign."""
+    return dtype in INTS and dtype != torch.uint8
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What values of a storage dtype are computed in: float16 and bfloat16 in float32, the others in themselves."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def accumulate_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What sums and products of a storage dtype accumulate in, as in eager: integers and bool in int64."""
+    if is_float(dtype):
+        return compute_dtype(dtype)
+    return torch.int64

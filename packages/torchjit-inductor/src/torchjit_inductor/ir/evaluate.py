@@ -1,0 +1,155 @@
+"""The executable meaning of a kernel: run it with torch on whole index grids.
+
+Slow and obvious; generated code is tested against it. Values become tensors of shape (outer points, inner points).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from torchjit_core.expr import Expr, Operation, Symbol
+from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store
+from torchjit_inductor.ir.operations import OPERATIONS
+from torchjit_inductor.ir.values import Value
+
+__all__ = ["evaluate_index", "evaluate_kernel"]
+
+
+def evaluate_kernel(
+    kernel: LoopKernel, memory: Mapping[str, torch.Tensor], sizes: Mapping[Symbol, int] | None = None
+) -> None:
+    """Run a kernel.
+
+    Args:
+        kernel: any kernel that passes `verify`.
+        memory: for each buffer a flat 1-d tensor that starts at its first element; written in place.
+        sizes: the values of the size symbols.
+    """
+    sizes = sizes or {}
+    outer_points, inner_points = _count(kernel.outer, sizes), _count(kernel.inner, sizes)
+    env: dict[Symbol, torch.Tensor] = {s: torch.tensor([[n]]) for s, n in sizes.items()}
+    env |= {s: g.reshape(-1, 1) for s, g in _grid(kernel.outer, sizes).items()}
+    env |= {s: g.reshape(1, -1) for s, g in _grid(kernel.inner, sizes).items()}
+    shape = (outer_points, inner_points)
+    done: dict[Value, torch.Tensor] = {}
+    for value in kernel.values:
+        done[value] = _evaluate(value, done, env, memory, shape)
+    for store in kernel.stores:
+        _store(store, done[store.value], env, memory, shape)
+
+
+def evaluate_index(index: Expr, env: Mapping[Symbol, torch.Tensor]) -> torch.Tensor:
+    """An index expression over int64 tensors that broadcast."""
+    total = torch.zeros((1, 1), dtype=torch.int64)
+    for monomial, coefficient in index.terms:
+        term = torch.full((1, 1), coefficient)
+        for atom, power in monomial:
+            base = env[atom] if isinstance(atom, Symbol) else _operation(atom, env)
+            term = term * base**power
+        total = total + term
+    return total
+
+
+def _operation(atom: object, env: Mapping[Symbol, torch.Tensor]) -> torch.Tensor:
+    if not isinstance(atom, Operation):
+        raise TypeError(f"unknown atom {atom!r}")
+    left, right = evaluate_index(atom.left, env), evaluate_index(atom.right, env)
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+        "mod": torch.remainder,
+        "max": torch.maximum,
+        "min": torch.minimum,
+    }
+    return functions[atom.kind](left, right)
+
+
+def _count(loops: tuple[LoopVar, ...], sizes: Mapping[Symbol, int]) -> int:
+    total = 1
+    for var in loops:
+        total *= var.size.evaluate(sizes)
+    return total
+
+
+def _grid(loops: tuple[LoopVar, ...], sizes: Mapping[Symbol, int]) -> dict[Symbol, torch.Tensor]:
+    ranges = [torch.arange(v.size.evaluate(sizes)) for v in loops]
+    if not ranges:
+        return {}
+    return {v.symbol: g for v, g in zip(loops, torch.meshgrid(*ranges, indexing="ij"), strict=True)}
+
+
+def _evaluate(
+    value: Value,
+    done: Mapping[Value, torch.Tensor],
+    env: Mapping[Symbol, torch.Tensor],
+    memory: Mapping[str, torch.Tensor],
+    shape: tuple[int, int],
+) -> torch.Tensor:
+    args = [done[a] for a in value.args]
+    if value.op == "constant":
+        return torch.full((1, 1), value.data, dtype=value.dtype)
+    if value.op == "index":
+        return evaluate_index(value.data.index, {**env, **dict(zip(value.data.binders, args, strict=True))})
+    if value.op == "load":
+        return _load(value, args, env, memory)
+    if value.op == "reduce":
+        return _reduce(value.data, args[0].expand(args[0].shape[0], shape[1]))
+    if value.op == "cast":
+        return args[0].to(value.dtype)
+    if value.op == "round_to":
+        return args[0].to(value.data).to(torch.float32)
+    if value.op == "where":
+        return torch.where(args[0], args[1], args[2])
+    return OPERATIONS[value.op].meaning(*args)
+
+
+def _load(
+    value: Value, args: list[torch.Tensor], env: Mapping[Symbol, torch.Tensor], memory: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
+    data = value.data
+    index = evaluate_index(data.index, {**env, **dict(zip(data.binders, args, strict=False))})
+    if not data.masked:
+        return memory[data.buffer][index].to(value.dtype)
+    mask = args[-1]
+    shape = torch.broadcast_shapes(index.shape, mask.shape)
+    index, mask = index.expand(shape), mask.expand(shape)
+    if not mask.any():
+        return torch.full(index.shape, data.other, dtype=value.dtype)
+    found = memory[data.buffer][torch.where(mask, index, index[mask][0])].to(value.dtype)
+    return torch.where(mask, found, torch.tensor(data.other, dtype=value.dtype))
+
+
+def _reduce(kind: str, x: torch.Tensor) -> torch.Tensor:
+    if kind == "welford_mean":
+        return x.mean(1, keepdim=True)
+    if kind == "welford_m2":
+        return (x - x.mean(1, keepdim=True)).square().sum(1, keepdim=True)
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        "sum": lambda x: x.sum(1, keepdim=True, dtype=x.dtype),
+        "prod": lambda x: x.prod(1, keepdim=True, dtype=x.dtype),
+        "max": lambda x: x.amax(1, keepdim=True),
+        "min": lambda x: x.amin(1, keepdim=True),
+        "any": lambda x: x.any(1, keepdim=True),
+        "all": lambda x: x.all(1, keepdim=True),
+        "argmax": lambda x: x.argmax(1, keepdim=True),
+        "argmin": lambda x: x.argmin(1, keepdim=True),
+    }
+    return functions[kind](x)
+
+
+def _store(
+    store: Store,
+    value: torch.Tensor,
+    env: Mapping[Symbol, torch.Tensor],
+    memory: Mapping[str, torch.Tensor],
+    shape: tuple[int, int],
+) -> None:
+    shape = (shape[0], 1 if store.outer else shape[1])
+    index = evaluate_index(store.index, env).expand(shape).reshape(-1)
+    target = memory[store.buffer]
+    flat = value.expand(shape).reshape(-1).to(target.dtype)
+    if store.mode == "add":
+        target.index_put_((index,), flat, accumulate=True)
+    else:
+        target[index] = flat

@@ -1,0 +1,224 @@
+"""What the scheduler hands to a code generator: buffers, and fused loop nests over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import final
+
+import attrs
+import torch
+
+from torchjit_core.expr import Expr, Symbol, constant
+from torchjit_core.reasons import InvalidIR, reason
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
+from torchjit_inductor.ir.values import Value, walk
+
+__all__ = ["Buffer", "LoopKernel", "LoopVar", "Origin", "Store", "element_count"]
+
+BROKEN_KERNEL = reason(
+    "TJ-IND-001",
+    "a fused kernel broke the rules of the loop IR",
+    "This is a bug in torchjit_inductor: a lowering or the scheduler built a kernel that no backend can run.",
+    "Report it with the graph (TORCHJIT_LOGS=graph).",
+)
+
+
+@final
+@attrs.frozen
+class Buffer:
+    """One allocation (or input) that kernels read and write, addressed by element offsets from its first element.
+
+    Attributes:
+        name: unique in the graph, a Python and C identifier.
+        dtype: of the elements as stored.
+        device: where it lives.
+        sizes, strides: its layout as a tensor, in elements; kernels do not use them, the host program does.
+        span: elements from the first to the last addressed one, inclusive.
+    """
+
+    name: str
+    dtype: torch.dtype
+    device: torch.device
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+    @property
+    def span(self) -> Expr:
+        total = constant(1)
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            if size.value == 0:
+                return constant(0)
+            total = total + (size - 1) * stride
+        return total
+
+
+@final
+@attrs.frozen
+class LoopVar:
+    """A loop: `symbol` runs from 0 to `size - 1`. Where the size is a constant the symbol carries that bound.
+
+    Loops of size 1 do not exist: lowering substitutes 0. A size may be 0 at run time, when it is symbolic
+    or constant: the kernel then does nothing to stores inside that loop.
+    """
+
+    symbol: Symbol
+    size: Expr
+
+
+@final
+@attrs.frozen
+class Store:
+    """Write `value` to `buffer[index]`.
+
+    When neither the index nor the value's own level needs the inner loop, it is written once per outer iteration.
+
+    Attributes:
+        index: over loop variables and size symbols.
+        outer: written once per outer iteration (value and index depend on no inner variable outside of reductions).
+        mode: `set`; `add` adds atomically (duplicate indices allowed).
+    """
+
+    buffer: str
+    index: Expr
+    value: Value
+    outer: bool = False
+    mode: str = "set"
+
+
+@final
+@attrs.frozen
+class Origin:
+    """Which graph node a kernel came from, for comments: node name, op text, and the user's source line if known."""
+
+    node: str
+    op: str
+    source: str = ""
+
+
+@final
+@attrs.frozen(eq=False, slots=False)
+class LoopKernel:
+    """A fused loop nest.
+
+    Meaning: for every point of the outer loops (any order, all independent), for level L = 0, 1, ...: run the inner
+    loops, evaluating the stores whose value has level L and the reductions of level L + 1, each over all inner
+    iterations. A store with `outer=True` happens once per outer point, after its value is known.
+    With no inner loops there are no reductions and the stores happen once per outer point.
+    An inner loop of constant size 1 is kept if it is the only one of a kernel that has reductions.
+
+    Loads that read a buffer which the same kernel writes read the same index that the same iteration writes, and do so
+    before that write (in-place update); a backend may therefore load first and store last in each iteration.
+
+    Attributes:
+        name: unique in the graph, an identifier; it names the origins: `fused_add_relu_3`.
+        device: of every buffer.
+        outer: loops from outermost to innermost in memory order of the main output.
+        inner: reduction loops, likewise.
+        stores: in program order; no two write the same element.
+        origins: for comments.
+    """
+
+    name: str
+    device: torch.device
+    outer: tuple[LoopVar, ...]
+    inner: tuple[LoopVar, ...]
+    stores: tuple[Store, ...]
+    origins: tuple[Origin, ...] = ()
+
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """Every value, operands before users."""
+        return tuple(walk(*(s.value for s in self.stores)))
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the buffers that are loaded, in order of first use."""
+        return tuple(dict.fromkeys(v.data.buffer for v in self.values if v.op == "load"))
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """Names of the buffers that are stored to."""
+        return tuple(dict.fromkeys(s.buffer for s in self.stores))
+
+    @cached_property
+    def buffers(self) -> tuple[str, ...]:
+        """Arguments of the kernel, in call order: what is read, then what is only written."""
+        return tuple(dict.fromkeys((*self.reads, *self.writes)))
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Size symbols, in call order (after the buffers): what sizes and indices use and no loop defines."""
+        found: set[Symbol] = set()
+        for var in (*self.outer, *self.inner):
+            found |= var.size.symbols
+        for store in self.stores:
+            found |= store.index.symbols | store.value.symbols
+        loops = {v.symbol for v in (*self.outer, *self.inner)}
+        return tuple(sorted(found - loops, key=lambda s: s.sort_key))
+
+    @property
+    def levels(self) -> int:
+        """How many times the inner loops run, at most: 1 + the highest level of a store's value."""
+        return 1 + max((s.value.level for s in self.stores), default=0)
+
+    def verify(self, buffers: Mapping[str, Buffer]) -> None:
+        """Check the rules above.
+
+        Raises:
+            InvalidIR: one is broken; the message names the kernel.
+        """
+        loops = {v.symbol for v in (*self.outer, *self.inner)}
+        inner = {v.symbol for v in self.inner}
+
+        def check(holds: bool, text: str) -> None:
+            if not holds:
+                raise InvalidIR(BROKEN_KERNEL, f"{self.name}: {text}")
+
+        check(len(loops) == len(self.outer) + len(self.inner), "a loop symbol occurs twice")
+        for name in self.buffers:
+            check(name in buffers, f"unknown buffer {name}")
+            check(buffers[name].dtype in KERNEL_DTYPES, f"{name} has dtype {buffers[name].dtype}")
+            check(buffers[name].device == self.device, f"{name} is on {buffers[name].device}")
+        for value in self.values:
+            if value.op == "reduce":
+                check(bool(self.inner), "a reduction without inner loops")
+                check(value.args[0].level == value.level - 1, "levels are out of step")
+        for store in self.stores:
+            check(store.mode in ("set", "add"), f"unknown store mode {store.mode}")
+            check(
+                not store.outer or not (store.index.symbols & inner), f"outer store to {store.buffer} in the inner loop"
+            )
+            check(not store.outer or not (inner_symbols(store.value) & inner), f"{store.buffer}: value is not outer")
+
+    def __str__(self) -> str:
+        lines = [f"kernel {self.name}:  # {', '.join(o.node for o in self.origins)}"]
+        lines += [f"  for {v.symbol} in {v.size}:" for v in self.outer]
+        lines += [f"    reduce {v.symbol} in {v.size}:" for v in self.inner]
+        for s in self.stores:
+            lines.append(f"      {s.buffer}[{s.index}] {'=' if s.mode == 'set' else '+='} {s.value!r}")
+        return "\n".join(lines)
+
+
+def inner_symbols(value: Value) -> frozenset[Symbol]:
+    """The symbols that a value depends on at its own level: what lies below a `reduce` does not count."""
+    return _free(value, {})
+
+
+def _free(root: Value, memo: dict[Value, frozenset[Symbol]]) -> frozenset[Symbol]:
+    for node in walk(root):
+        if node.op == "reduce":
+            # The reduction removes inner variables; its outer ones are added by whoever asks for `symbols`.
+            memo[node] = frozenset()
+            continue
+        own = node.data.index.symbols.difference(node.data.binders) if node.op in ("load", "index") else frozenset()
+        memo[node] = own.union(*(memo[a] for a in node.args))
+    return memo[root]
+
+
+def element_count(sizes: tuple[Expr, ...]) -> Expr:
+    """The product."""
+    total = constant(1)
+    for size in sizes:
+        total = total * size
+    return total

@@ -1,0 +1,294 @@
+"""Scalar values inside a kernel: an interned expression graph, built by calling functions.
+
+A `Value` is what one iteration of a loop nest computes. Lowerings build values define-by-run: they call `load`,
+`constant`, `apply` ... with index expressions over the loop variables. Equal values are one object, so common
+subexpressions are shared by construction and comparing two values is comparing identities.
+
+dtype rules: `Value.dtype` is never float16 or bfloat16. A load from such a buffer gives a float32 value, a store to one
+rounds (to nearest, ties to even). A cast to one in the user's program is `round_to`. Operands of an `apply` have one
+dtype (see `ir/operations.py` for each operation), so every conversion is an explicit `cast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, final
+from weakref import WeakValueDictionary
+
+import attrs
+import torch
+
+from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_inductor.ir.dtypes import compute_dtype
+
+__all__ = [
+    "REDUCTIONS",
+    "IndexData",
+    "LoadData",
+    "Number",
+    "Value",
+    "apply",
+    "cast",
+    "constant",
+    "index_value",
+    "load",
+    "reduce",
+    "round_to",
+    "substitute",
+    "walk",
+    "where",
+]
+
+Number: TypeAlias = "int | float | bool"
+
+REDUCTIONS: tuple[str, ...] = (
+    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2",
+)  # fmt: skip
+"""Kinds of `reduce`, each over all inner loop variables of the kernel.
+
+sum, prod: in the operand's dtype (lowerings cast to `accumulate_dtype` first); the order of additions is free.
+max, min: a NaN wins. any, all: over bool. argmax, argmin: the int64 position, in the row-major order of the inner
+variables, of the first largest (smallest) element; a NaN is larger (smaller) than any number, the first NaN wins.
+welford_mean: the mean. welford_m2: the sum of squared distances from the mean. Both of floats, without cancellation.
+"""
+
+
+@final
+@attrs.frozen
+class LoadData:
+    """Payload of a `load`.
+
+    Attributes:
+        buffer: name of the buffer.
+        index: element offset from the buffer's first element, over loop variables, size symbols and `binders`.
+        binders: symbols of `index` that stand for the first `len(binders)` args of the value (int64 values).
+        masked: the last arg is then a bool value; where it is false nothing is read and the value is `other`.
+        other: what a masked-off load gives.
+    """
+
+    buffer: str
+    index: Expr
+    binders: tuple[Symbol, ...] = ()
+    masked: bool = False
+    other: Number = 0
+
+
+@final
+@attrs.frozen
+class IndexData:
+    """Payload of an `index`: an int64 computed from loop variables; `binders` as in `LoadData`."""
+
+    index: Expr
+    binders: tuple[Symbol, ...] = ()
+
+
+@final
+class Value:
+    """One node. Do not construct it: use the functions of this module.
+
+    Attributes:
+        op: `load`, `constant`, `index`, `reduce`, `cast`, `round_to`, or the name of an operation of `operations.py`.
+        args: operands.
+        dtype: of the result.
+        data: load: `LoadData`; constant: the Python number; index: `IndexData`; reduce: the kind, one of `REDUCTIONS`;
+            round_to: the torch dtype to round through (float16 or bfloat16); else None.
+        symbols: the loop variables and size symbols that the value depends on, through operands too. A `reduce`
+            still lists the inner variables that its operand uses: use `level` to tell where it lives.
+        level: how many reductions lie on the longest path below (a `reduce` counts itself): 0 for values that need
+            none. A kernel runs its inner loop once per level, in order.
+    """
+
+    __slots__ = ("__weakref__", "args", "data", "dtype", "level", "op", "symbols")
+    _interned: WeakValueDictionary[tuple[Any, ...], Value] = WeakValueDictionary()
+    op: str
+    args: tuple[Value, ...]
+    dtype: torch.dtype
+    data: Any
+    symbols: frozenset[Symbol]
+    level: int
+
+    def __new__(cls, op: str, args: tuple[Value, ...], dtype: torch.dtype, data: Any = None) -> Value:
+        # repr tells 0.0 from -0.0 and 1 from True and 1.0, and makes all NaNs equal.
+        ident = (type(data), repr(data)) if op == "constant" else data
+        if op == "load":
+            # attrs compares `other` with ==, for which -0.0 is 0.0.
+            ident = (data, repr(data.other))
+        key = (op, args, dtype, ident)
+        found = cls._interned.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.op, found.args, found.dtype, found.data = op, args, dtype, data
+            own = data.index.symbols.difference(data.binders) if op in ("load", "index") else frozenset()
+            found.symbols = own.union(*(a.symbols for a in args))
+            found.level = max((a.level for a in args), default=0) + (op == "reduce")
+            cls._interned[key] = found
+        return found
+
+    def __repr__(self) -> str:
+        if self.op == "constant":
+            return f"{self.data!r}"
+        inside = [repr(a) for a in self.args]
+        if self.op == "load":
+            inside.insert(0, f"{self.data.buffer}[{self.data.index}]")
+        elif self.op == "index":
+            inside.insert(0, str(self.data.index))
+        elif self.data is not None:
+            inside.append(str(self.data).removeprefix("torch."))
+        elif self.op == "cast":
+            inside.append(str(self.dtype).removeprefix("torch."))
+        return f"{self.op}({', '.join(inside)})"
+
+
+def constant(value: Number, dtype: torch.dtype) -> Value:
+    """A number, converted as `torch.full` does (float16 and bfloat16 round, then live in float32)."""
+    if dtype in (torch.float16, torch.bfloat16):
+        value = torch.tensor(value, dtype=dtype).item()
+    elif dtype.is_floating_point:
+        value = float(value)
+    else:
+        value = bool(value) if dtype == torch.bool else int(value)
+    return Value("constant", (), compute_dtype(dtype), value)
+
+
+def load(
+    buffer: str,
+    index: Expr | int,
+    dtype: torch.dtype,
+    *,
+    binders: Mapping[Symbol, Value] | None = None,
+    mask: Value | None = None,
+    other: Number = 0,
+) -> Value:
+    """The element at `index` of a buffer whose storage dtype is `dtype`.
+
+    Args:
+        binders: symbols of `index` that stand for computed integers.
+        mask: where false, `other` instead and no memory is touched.
+    """
+    index, symbols, args = _bind(as_expr(index), binders)
+    if mask is not None:
+        args = (*args, mask)
+    return Value("load", args, compute_dtype(dtype), LoadData(buffer, index, symbols, mask is not None, other))
+
+
+def index_value(index: Expr | int, binders: Mapping[Symbol, Value] | None = None) -> Value:
+    """An index expression as an int64 value."""
+    index = as_expr(index)
+    if index.value is not None:
+        return constant(index.value, torch.int64)
+    index, symbols, args = _bind(index, binders)
+    return Value("index", args, torch.int64, IndexData(index, symbols))
+
+
+def _bind(index: Expr, binders: Mapping[Symbol, Value] | None) -> tuple[Expr, tuple[Symbol, ...], tuple[Value, ...]]:
+    """Rename the bound symbols to positions, so that equal loads are equal whatever their symbols were called."""
+    used = [s for s in sorted(index.symbols, key=lambda s: s.sort_key) if binders and s in binders]
+    if not used or binders is None:
+        return index, (), ()
+    fresh = tuple(Symbol(f"at{n}", s.bounds.lower, s.bounds.upper) for n, s in enumerate(used))
+    renamed = index.substitute({s: as_expr(f) for s, f in zip(used, fresh, strict=True)})
+    return renamed, fresh, tuple(binders[s] for s in used)
+
+
+def reduce(kind: str, value: Value) -> Value:
+    """Reduce over all inner loop variables of the kernel; see `REDUCTIONS`."""
+    if kind not in REDUCTIONS:
+        raise ValueError(f"unknown reduction {kind!r}; known: {', '.join(REDUCTIONS)}")
+    dtype = torch.int64 if kind in ("argmax", "argmin") else value.dtype
+    return Value("reduce", (value,), dtype, kind)
+
+
+def cast(value: Value, dtype: torch.dtype) -> Value:
+    """Convert as `Tensor.to` does. To float16 or bfloat16 it rounds and gives float32."""
+    target = compute_dtype(dtype)
+    if value.op == "constant":
+        return constant(_converted(value.data, dtype), dtype)
+    if value.dtype != target:
+        value = Value("cast", (value,), target)
+    return value if dtype == target else round_to(value, dtype)
+
+
+def _converted(number: Number, dtype: torch.dtype) -> Number:
+    if dtype.is_floating_point or dtype == torch.bool or isinstance(number, (bool, int)):
+        if not dtype.is_floating_point and dtype != torch.bool:
+            bits = torch.iinfo(dtype).bits
+            number = int(number) & ((1 << bits) - 1)
+            return number - (1 << bits) if dtype != torch.uint8 and number >> (bits - 1) else number
+        return float(torch.tensor(number).to(dtype)) if dtype.is_floating_point else bool(number)
+    return int(torch.tensor(number, dtype=torch.float64).to(dtype).item())
+
+
+def round_to(value: Value, dtype: torch.dtype) -> Value:
+    """Round a float32 value to float16 or bfloat16 precision."""
+    if value.op == "round_to" and value.data == dtype:
+        return value
+    return Value("round_to", (value,), torch.float32, dtype)
+
+
+def where(condition: Value, yes: Value, no: Value) -> Value:
+    """`yes` where the bool condition holds, else `no`; both of one dtype."""
+    if condition.op == "constant":
+        return yes if condition.data else no
+    return Value("where", (condition, yes, no), yes.dtype)
+
+
+def apply(op: str, *args: Value) -> Value:
+    """An operation of `operations.py` by name; it checks the operands and gives the result's dtype.
+
+    Raises:
+        ValueError: unknown operation, or operands that it does not take.
+    """
+    # operations.py imports this module for its evaluator's types; the table is only needed at call time.
+    from torchjit_inductor.ir.operations import result_dtype  # noqa: PLC0415
+
+    return Value(op, args, result_dtype(op, args))
+
+
+def substitute(
+    value: Value, mapping: Mapping[Symbol, Expr | int], replace: Callable[[Value], Value | None] | None = None
+) -> Value:
+    """Rewrite index expressions by `mapping`, bottom up, sharing what does not change.
+
+    Args:
+        mapping: loop variables to expressions over other loop variables.
+        replace: called on every rewritten node; a result that is not None takes its place.
+    """
+    return substitute_all((value,), mapping, replace)[0]
+
+
+def substitute_all(
+    values: Sequence[Value],
+    mapping: Mapping[Symbol, Expr | int],
+    replace: Callable[[Value], Value | None] | None = None,
+) -> tuple[Value, ...]:
+    """`substitute` on several values with one memo."""
+    memo: dict[Value, Value] = {}
+    for node in walk(*values):
+        made = node
+        if replace is not None or not node.symbols.isdisjoint(mapping):
+            args = tuple(memo[a] for a in node.args)
+            data = node.data
+            if node.op in ("load", "index"):
+                data = attrs.evolve(data, index=data.index.substitute(mapping))
+            if args != node.args or data is not node.data:
+                made = Value(node.op, args, node.dtype, data)
+            if made.op == "index" and made.data.index.value is not None:
+                made = constant(made.data.index.value, torch.int64)
+        if replace is not None:
+            made = replace(made) or made
+        memo[node] = made
+    return tuple(memo[v] for v in values)
+
+
+def walk(*roots: Value) -> Iterator[Value]:
+    """Every node below the roots once, operands before users, in a fixed order."""
+    seen: set[Value] = set()
+    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
