@@ -112,7 +112,7 @@ def _load(
     if not data.masked:
         return memory[data.buffer][index].to(value.dtype)
     mask = args[-1]
-    shape = torch.broadcast_shapes(index.shape, mask.shape)
+    shape = torch.broadcast_shapes(index.shape, mask.shape)  # type: ignore[no-untyped-call]
     index, mask = index.expand(shape), mask.expand(shape)
     if not mask.any():
         return torch.full(index.shape, data.other, dtype=value.dtype)
