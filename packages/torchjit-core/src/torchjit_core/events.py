@@ -12,7 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["current_compile_id", "emit", "emit_lazy", "listen", "listening", "phase", "using_compile_id"]
+__all__ = [
+    "current_compile_id",
+    "emit",
+    "emit_lazy",
+    "listen",
+    "listening",
+    "phase",
+    "start_listening",
+    "stop_listening",
+    "using_compile_id",
+]
 
 Listener = Callable[[str, dict[str, Any]], None]
 _listeners: list[Listener] = []
@@ -64,11 +74,22 @@ def phase(name: str) -> Iterator[None]:
         emit("phase", name=name, seconds=time.perf_counter() - start)
 
 
+def start_listening(listener: Listener) -> None:
+    """Listen from now on. The same listener twice hears everything twice."""
+    _listeners.append(listener)
+
+
+def stop_listening(listener: Listener) -> None:
+    """Stop what `start_listening` began; nothing if it was not listening."""
+    if listener in _listeners:
+        _listeners.remove(listener)
+
+
 @contextlib.contextmanager
 def listen(listener: Listener) -> Iterator[None]:
     """Listen while the block runs."""
-    _listeners.append(listener)
+    start_listening(listener)
     try:
         yield
     finally:
-        _listeners.remove(listener)
+        stop_listening(listener)

@@ -1,1 +1,39 @@
-"""torchjit."""
+"""torchjit: torch.compile's stack rebuilt as small packages; this one composes them.
+
+    import torchjit
+    fast = torchjit.compile(model)
+
+Unrelated to `torch.jit` (TorchScript).
+"""
+
+from torchjit import exc
+from torchjit.backends import list_backends, lookup_backend, register_backend
+from torchjit.compiler import compile, reset
+from torchjit.config import config
+from torchjit.control import allow_in_graph, assume_constant_result, disable, graph_break, is_compiling
+from torchjit.counters import counters
+from torchjit.inspection import explain
+from torchjit.logs import set_logs
+from torchjit.options import list_mode_options, list_options
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "config",
+    "counters",
+    "disable",
+    "exc",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "list_backends",
+    "list_mode_options",
+    "list_options",
+    "lookup_backend",
+    "register_backend",
+    "reset",
+    "set_logs",
+]

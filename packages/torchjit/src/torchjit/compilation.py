@@ -1,0 +1,139 @@
+"""One `torchjit.compile` call: its settings, its backend and all the sites that grew from it."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any, final
+
+import torchjit_fx
+import torchjit_vm
+from torchjit import control, inlining
+from torchjit.backends import Backend
+from torchjit.config import config
+from torchjit.site import Site, Specialization
+from torchjit_frame import FrontDoor
+
+__all__ = ["Compilation", "all_compilations"]
+
+_live: weakref.WeakSet[Compilation] = weakref.WeakSet()
+
+
+def all_compilations() -> list[Compilation]:
+    """Every compilation that is alive, for `reset`."""
+    return list(_live)
+
+
+@final
+class Compilation:
+    """The state behind one compiled callable."""
+
+    def __init__(
+        self,
+        function: types.FunctionType,
+        backend: Backend,
+        *,
+        backend_is_users: bool = False,
+        fullgraph: bool = False,
+        dynamic: bool | None = None,
+        recompile_limit: int | None = None,
+        on_error: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """
+        Args:
+            function: the Python function to compile.
+            backend: takes `(gm, example_inputs)` and returns a callable.
+            backend_is_users: the user gave the backend, so its errors are the user's to see.
+            fullgraph: a graph break is an error.
+            dynamic: True makes every size symbolic at once, False none, None those that change.
+            recompile_limit: over the setting of the same name.
+            on_error: `raise`, `eager`, or None for the setting.
+            name: for reports.
+        """
+        self.function = function
+        self.backend = backend
+        self.backend_is_users = backend_is_users
+        self.fullgraph = fullgraph
+        self.dynamic = dynamic
+        self.name = name or function.__qualname__
+        self._recompile_limit = recompile_limit
+        self._on_error = on_error
+        self._sites: dict[tuple[Any, ...], Site] = {}
+        self.root = Site(self, torchjit_vm.Region.of_function(function), function)
+        self._sites[self.root.region.key] = self.root
+        _live.add(self)
+
+    # ------------------------------------------------------------------ settings, read at each compilation
+    @property
+    def recompile_limit(self) -> int:
+        """Specialisations per site."""
+        return config.snapshot().recompile_limit if self._recompile_limit is None else self._recompile_limit
+
+    @property
+    def on_error(self) -> str | None:
+        """`raise`, `eager`, or None: `eager`, but errors of a backend that the user gave are shown."""
+        if self._on_error is not None:
+            return self._on_error
+        return "raise" if config.snapshot().on_error == "raise" else None
+
+    @property
+    def policy(self) -> torchjit_vm.CapturePolicy:
+        """What the VM may do, from the settings now."""
+        settings = config.snapshot()
+        return torchjit_vm.CapturePolicy(
+            fullgraph=self.fullgraph,
+            inline=inlining.should_inline,
+            disabled=control.disabled_reason,
+            allow_in_graph=control.is_allowed_in_graph,
+            assume_constant=control.is_constant_result,
+            substitutes=inlining.SUBSTITUTES,
+            step_limit=settings.unroll_limit,
+        )
+
+    def fx_settings(self) -> torchjit_fx.FxSettings:
+        """What the tensor domain may do, from the settings now."""
+        settings = config.snapshot()
+        return torchjit_fx.FxSettings(
+            capture_scalar_outputs=settings.capture_scalar_outputs,
+            capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
+        )
+
+    # ------------------------------------------------------------------ sites
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The entry of the function, then its continuations in the order in which they were met."""
+        return tuple(self._sites.values())
+
+    @property
+    def specializations(self) -> list[Specialization]:
+        """All specialisations of all sites."""
+        return [s for site in self.sites for s in site.specializations]
+
+    def door_for(self, region: torchjit_vm.Region) -> FrontDoor:
+        """The front door of a continuation, one per place and layout."""
+        site = self._sites.get(region.key)
+        if site is None:
+            site = Site(self, region, _lazy_resume(region))
+            self._sites[region.key] = site
+        return site.door
+
+    def reset(self) -> None:
+        """Forget every specialisation."""
+        for site in self.sites:
+            site.door.clear()
+            site.specializations.clear()
+            site.given_up = None
+            site.history.clear()
+        for key in [k for k, s in self._sites.items() if s is not self.root]:
+            del self._sites[key]
+
+
+def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:
+    """The eager form of a continuation, assembled when it is first needed."""
+
+    def resume(*slots: Any) -> Any:
+        return torchjit_vm.resume(region, slots)
+
+    return resume

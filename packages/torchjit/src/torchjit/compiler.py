@@ -1,0 +1,168 @@
+"""`torchjit.compile` and `torchjit.reset`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+
+from torchjit import control, listeners
+from torchjit.backends import Backend, lookup_backend
+from torchjit.compilation import Compilation, all_compilations
+from torchjit.config import config
+from torchjit.counters import counters
+from torchjit.environment import read_environment
+from torchjit.exc import UserError
+from torchjit.modules import compiled_module
+from torchjit.options import make_options
+from torchjit.pipeline import inductor_backend
+from torchjit_core.reasons import reason
+from torchjit_frame import FrontDoor
+
+__all__ = ["compilation_of", "compile", "reset"]
+
+NOT_CALLABLE = reason(
+    "TJ-API-030",
+    "this object cannot be compiled",
+    "torchjit.compile takes a Python function, a method or an nn.Module.",
+    "Wrap what you have in a Python function: torchjit.compile(lambda *a: obj(*a)).",
+)
+BAD_ARGUMENT = reason(
+    "TJ-API-031",
+    "an argument of compile has a value that it cannot have",
+    "Each argument of torchjit.compile takes the values of torch.compile's.",
+    "See the docstring of torchjit.compile.",
+)
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Backend = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+    on_error: Literal["raise", "eager"] | None = None,
+) -> Any:
+    """Compile a function, a method or an `nn.Module`; also a decorator, with or without arguments.
+
+    Args:
+        model: what to compile; None to use `compile` as a decorator with arguments.
+        fullgraph: raise `torchjit.exc.Unsupported` instead of breaking the graph.
+        dynamic: True makes every size symbolic from the first call, False never; None makes a size symbolic once it
+            has changed.
+        backend: a name of `list_backends()`, or `backend(gm, example_inputs) -> callable`.
+        mode: `default`, `reduce-overhead` (CUDA graphs), `max-autotune`, `max-autotune-no-cudagraphs`.
+        options: backend options by name, see `list_options()`; not together with `mode`.
+        disable: return `model` as it is (useful for tests).
+        name: for reports and logs.
+        recompile_limit: specialisations per region, instead of `torchjit.config.recompile_limit`.
+        on_error: what an error inside torchjit does: `eager` warns once and runs the code as it is, `raise` shows it.
+            None is `torchjit.config.on_error`, and errors of a backend that you passed are shown.
+
+    Returns:
+        For a function or method, a callable with the same signature. For a module, a module of the same class
+        that shares everything with the original: parameters, buffers, hooks, `state_dict` keys.
+
+    Raises:
+        UserError: `model` cannot be compiled, or an argument has a wrong name or value; the message names the
+            nearest right ones.
+    """
+    keywords = dict(
+        fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, name=name,
+        recompile_limit=recompile_limit, on_error=on_error,
+    )  # fmt: skip
+    _check_arguments(keywords)
+    chosen = make_options(mode, options)
+    if isinstance(backend, str) and backend == "inductor":
+        compiler: Backend | None = None
+    else:
+        compiler = lookup_backend(backend)
+    if model is None:
+        return functools.partial(compile, **keywords)
+    environment = read_environment()
+    if disable or environment.disable:
+        return model
+    listeners.start_from_environment(environment)
+    if compiler is None:
+        compiler = inductor_backend(chosen, config.snapshot())
+
+    def start(function: types.FunctionType) -> FrontDoor:
+        compilation = Compilation(
+            function,
+            compiler,
+            backend_is_users=not isinstance(backend, str),
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            recompile_limit=recompile_limit,
+            on_error=on_error or environment.on_error,
+            name=name,
+        )
+        compilation.root.door.compiled = compilation
+        return compilation.root.door
+
+    return _compile_any(model, start)
+
+
+def _compile_any(model: Any, start: Callable[[types.FunctionType], FrontDoor]) -> Any:
+    if isinstance(model, torch.nn.Module):
+        return compiled_module(model, start)
+    if isinstance(model, FrontDoor):
+        return start(model.__wrapped__)
+    if isinstance(model, types.MethodType):
+        inner = model.__func__.__wrapped__ if isinstance(model.__func__, FrontDoor) else model.__func__
+        if isinstance(inner, types.FunctionType):
+            return types.MethodType(start(inner), model.__self__)
+    if isinstance(model, types.FunctionType):
+        if control.disabled_reason(model) is not None:
+            return model
+        return start(model)
+    call = getattr(type(model), "__call__", None)
+    if isinstance(call, types.FunctionType):
+        return types.MethodType(start(call), model)
+    if isinstance(model, type) or not callable(model):
+        raise UserError(NOT_CALLABLE, f"got {model!r}")
+
+    def call_builtin(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    functools.update_wrapper(call_builtin, model, updated=())
+    return start(call_builtin)
+
+
+def _check_arguments(keywords: Mapping[str, Any]) -> None:
+    for name in ("fullgraph", "disable"):
+        if not isinstance(keywords[name], bool):
+            raise UserError(BAD_ARGUMENT, f"{name}={keywords[name]!r}, want True or False")
+    if keywords["dynamic"] not in (True, False, None):
+        raise UserError(BAD_ARGUMENT, f"dynamic={keywords['dynamic']!r}, want True, False or None")
+    if keywords["on_error"] not in ("raise", "eager", None):
+        raise UserError(BAD_ARGUMENT, f"on_error={keywords['on_error']!r}, want 'raise', 'eager' or None")
+    limit = keywords["recompile_limit"]
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise UserError(BAD_ARGUMENT, f"recompile_limit={limit!r}, want an int of at least 0")
+    if not isinstance(keywords["backend"], str) and not callable(keywords["backend"]):
+        raise UserError(BAD_ARGUMENT, f"backend={keywords['backend']!r}, want a name or a callable")
+
+
+def compilation_of(compiled: Any) -> Compilation | None:
+    """The compilation behind something that `compile` returned, or None."""
+    if isinstance(compiled, types.MethodType):
+        compiled = compiled.__func__
+    door = getattr(compiled, "_torchjit_door", compiled)
+    found = getattr(door, "compiled", None)
+    return found if isinstance(found, Compilation) else None
+
+
+def reset() -> None:
+    """Forget everything that was compiled and counted in this process; compiled callables compile anew."""
+    for compilation in all_compilations():
+        compilation.reset()
+    counters.clear()

@@ -1,0 +1,115 @@
+"""Functions that a program calls to steer its own compilation: `disable`, `graph_break`, `is_compiling` ..."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torchjit_frame
+from torchjit_core.reasons import Reason, reason
+
+__all__ = [
+    "DISABLED",
+    "EXPLICIT_BREAK",
+    "allow_in_graph",
+    "assume_constant_result",
+    "disable",
+    "disabled_reason",
+    "graph_break",
+    "is_allowed_in_graph",
+    "is_compiling",
+    "is_constant_result",
+]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+DISABLED = reason(
+    "TJ-API-010",
+    "call of a function under torchjit.disable",
+    "The function asked to run as plain Python, so the graph ends before the call and a new one starts after it.",
+    "Remove torchjit.disable if the function can be captured.",
+)
+EXPLICIT_BREAK = reason(
+    "TJ-API-011",
+    "torchjit.graph_break()",
+    "The program asked for a graph break here.",
+    "Remove the call when it is no longer needed.",
+)
+
+_DISABLED = "_torchjit_disabled"
+_ALLOWED = "_torchjit_allow_in_graph"
+_CONSTANT = "_torchjit_assume_constant"
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """Run `fn` as plain Python wherever it is called, also from compiled code.
+
+    Args:
+        fn: a function, or None to use this as a decorator with arguments.
+        recursive: also what `fn` calls is not compiled; else only `fn` itself.
+        reason: for people, shown in reports of the graph break.
+
+    Returns:
+        A function with the signature of `fn`.
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    inner = getattr(fn, "__wrapped__", fn) if isinstance(fn, torchjit_frame.FrontDoor) else fn
+    if not recursive:
+
+        @functools.wraps(inner)
+        def called_plainly(*args: Any, **kwargs: Any) -> Any:
+            return inner(*args, **kwargs)
+
+        setattr(called_plainly, _DISABLED, reason or "torchjit.disable(recursive=False)")
+        return called_plainly
+
+    @functools.wraps(inner)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        before = torchjit_frame.set_eager(True)
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            torchjit_frame.set_eager(before)
+
+    setattr(disabled, _DISABLED, reason or "torchjit.disable")
+    return disabled
+
+
+def disabled_reason(fn: object) -> Reason | None:
+    """Why calls of `fn` must not be captured, or None."""
+    if fn is graph_break:
+        return EXPLICIT_BREAK
+    return DISABLED if getattr(fn, _DISABLED, None) is not None else None
+
+
+def graph_break(msg: str = "") -> None:
+    """End the graph here; outside compiled code this does nothing. `msg` is shown in reports."""
+
+
+def is_compiling() -> bool:
+    """True inside code that torchjit captures (it is interpreted as True there), False in plain Python."""
+    return False
+
+
+def allow_in_graph(fn: _F) -> _F:
+    """Put calls of `fn` into the graph as they are. `fn` must work on tensors only and have no side effect."""
+    setattr(fn, _ALLOWED, True)
+    return fn
+
+
+def is_allowed_in_graph(fn: object) -> bool:
+    """Was `fn` given to `allow_in_graph`?"""
+    return getattr(fn, _ALLOWED, False) is True
+
+
+def assume_constant_result(fn: _F) -> _F:
+    """Take what `fn` returns at capture for constant. The caller answers for it: no guard is made."""
+    setattr(fn, _CONSTANT, True)
+    return fn
+
+
+def is_constant_result(fn: object) -> bool:
+    """Was `fn` given to `assume_constant_result`?"""
+    return getattr(fn, _CONSTANT, False) is True

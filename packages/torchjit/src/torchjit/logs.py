@@ -1,0 +1,109 @@
+"""Logs by name, with upstream's names: `TORCHJIT_LOGS="+recompiles,graph_breaks"` or `set_logs(recompiles=True)`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torchjit.environment import read_environment
+from torchjit.exc import unknown_name
+from torchjit_core import events
+
+__all__ = ["log_names", "set_logs", "set_logs_from_text"]
+
+_log = logging.getLogger("torchjit")
+
+
+def _text_of(kind: str, f: dict[str, Any]) -> str:
+    where = f"{f.get('filename')}:{f.get('lineno')}"
+    texts = {
+        "recompile": lambda: (
+            f"{f['function']} recompiles: {f['guard']}: expected {f['expected']}, got {f['actual']} ({where})"
+        ),
+        "graph_break": lambda: (
+            f"{f['reason']} {f['headline']}: {f['detail']} ({where})\n    {f.get('line', '').strip()}"
+        ),
+        "guards": lambda: "guards\n" + "\n".join(f"    {g['text']}" for g in f["guards"]),
+        "graph": lambda: f"{f['stage']} graph {f.get('name', '')} ({f['nodes']} nodes)\n{f['code']}",
+        "kernel": lambda: f"kernel {f['name']} ({f['language']})\n{f['source']}",
+        "host_program": lambda: f"host program {f['name']}\n{f['source']}",
+        "emitted": lambda: f"emitted code\n{f['source']}",
+        "fallback": lambda: f"{f['reason']} {f['headline']}: {f['detail']}",
+        "phase": lambda: f"{f['name']}: {f['seconds']:.3f} s",
+        "compile_start": lambda: f"compiling {f['function']} ({where}): {f['cause']}",
+        "compile_end": lambda: f"compiled in {f['seconds']:.3f} s" + ("" if f["ok"] else " (failed)"),
+    }
+    make = texts.get(kind)
+    return make() if make else f"{kind}: {f}"
+
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "recompiles": ("recompile",),
+    "graph_breaks": ("graph_break",),
+    "guards": ("guards",),
+    "graph_code": ("graph",),
+    "aot_graphs": ("graph", "saved_tensors"),
+    "output_code": ("host_program", "kernel"),
+    "kernel_code": ("kernel",),
+    "perf_hints": ("fallback",),
+    "cudagraphs": ("fallback",),
+    "dynamic": ("recompile",),
+    "bytecode": ("emitted",),
+    "compile_times": ("phase", "compile_start", "compile_end"),
+    "all": (),
+}
+_enabled: set[str] = set()
+
+
+def log_names() -> list[str]:
+    """The names that `set_logs` and `TORCHJIT_LOGS` take."""
+    return sorted(_NAMES)
+
+
+def set_logs(**names: bool) -> None:
+    """Turn logs on or off by name. `TORCHJIT_LOGS`, when set, beats the call.
+
+    Raises:
+        UserError: an unknown name; the nearest ones are told.
+    """
+    if read_environment().logs:
+        _apply(_parse(read_environment().logs))
+        return
+    _apply(names)
+
+
+def set_logs_from_text(text: str) -> None:
+    """Apply the syntax of `TORCHJIT_LOGS`: names separated by commas, `-` before one turns it off."""
+    _apply(_parse(text))
+
+
+def _parse(text: str) -> dict[str, bool]:
+    names: dict[str, bool] = {}
+    for word in filter(None, (w.strip() for w in text.split(","))):
+        names[word.lstrip("+-")] = not word.startswith("-")
+    return names
+
+
+def _apply(names: dict[str, bool]) -> None:
+    for name, on in names.items():
+        if name not in _NAMES:
+            raise unknown_name("log", name, _NAMES)
+        (_enabled.add if on else _enabled.discard)(name)
+    events.stop_listening(_listen)
+    if _enabled:
+        events.start_listening(_listen)
+        if not _log.handlers:
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("[torchjit] %(message)s"))
+            _log.addHandler(handler)
+            _log.setLevel(logging.INFO)
+
+
+def _listen(kind: str, fields: dict[str, Any]) -> None:
+    if "all" not in _enabled and not any(kind in _NAMES[name] for name in _enabled):
+        return
+    if kind == "graph" and "all" not in _enabled:
+        captured = fields["stage"] == "captured"
+        if ("graph_code" if captured else "aot_graphs") not in _enabled:
+            return
+    _log.info("[%s] %s", fields.get("compile_id") or "-", _text_of(kind, fields))

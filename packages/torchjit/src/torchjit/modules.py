@@ -1,0 +1,67 @@
+"""Compiled modules: the same class, the same state, another `__call__`."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from torchjit_frame import FrontDoor
+
+__all__ = ["compiled_module"]
+
+_M = TypeVar("_M", bound=torch.nn.Module)
+
+
+def compiled_module(module: _M, start: Callable[[types.FunctionType], FrontDoor]) -> _M:
+    """A module that shares `module.__dict__` and calls through a front door.
+
+    It is an instance of a subclass of `type(module)` made for it, so `isinstance`, attributes, hooks, `state_dict`
+    keys, `train()` and `to()` act on one state; there is no `_orig_mod.` prefix. Inside compiled code `self` is the
+    original module.
+
+    Args:
+        module: any module.
+        start: makes the front door of the class's `__call__`.
+    """
+    original_class = type(module)
+    if hasattr(original_class, "_torchjit_original"):
+        module = module._torchjit_original  # type: ignore[assignment]
+        original_class = type(module)
+    door = start(_plain_call(original_class))
+    members = {
+        # A bound method is no descriptor of the new instance: `self` in the region is the original module.
+        "__call__": types.MethodType(door, module),
+        "__reduce_ex__": _reduce,
+        "__deepcopy__": _deepcopy,
+        "__doc__": original_class.__doc__,
+        "__module__": original_class.__module__,
+        "__qualname__": original_class.__qualname__,
+        "_torchjit_original": module,
+        "_torchjit_door": door,
+        "_torchjit_start": staticmethod(start),
+        "compiled": door.compiled,
+    }
+    subclass = type(original_class.__name__, (original_class,), members)
+    made: _M = object.__new__(subclass)
+    object.__setattr__(made, "__dict__", module.__dict__)
+    return made
+
+
+def _plain_call(cls: type[torch.nn.Module]) -> types.FunctionType:
+    call: Any = cls.__call__
+    while not isinstance(call, types.FunctionType):
+        call = call.__func__ if isinstance(call, types.MethodType) else call.__wrapped__
+    return call
+
+
+def _reduce(self: Any, protocol: int) -> Any:
+    # What was compiled belongs to this process: a pickle holds the plain module.
+    return self._torchjit_original.__reduce_ex__(protocol)
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    return compiled_module(copy.deepcopy(self._torchjit_original, memo), self._torchjit_start)

@@ -1,0 +1,83 @@
+"""One line on a terminal that says what is being compiled, once it takes longer than a second."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, final
+
+from rich.console import Console
+from rich.status import Status
+
+from torchjit_core import events
+
+__all__ = ["progress_line"]
+
+DELAY = 1.0  # seconds of compilation before the line appears
+
+
+@final
+class _Line:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = threading.Lock()
+        self._status: Status | None = None
+        self._timer: threading.Timer | None = None
+        self._depth = 0
+        self._text = ""
+        self._since = 0.0
+
+    def __call__(self, kind: str, fields: dict[str, Any]) -> None:
+        with self._lock:
+            if kind == "compile_start":
+                self._start(fields)
+            elif kind == "compile_end":
+                self._end()
+            elif kind == "kernel":
+                self._show(f"{self._text}: kernel {fields['name']}")
+            elif kind == "graph":
+                self._show(f"{self._text}: {fields['stage']} graph, {fields['nodes']} nodes")
+
+    def _start(self, fields: dict[str, Any]) -> None:
+        self._depth += 1
+        self._text = f"compiling {fields['function']} [{fields.get('compile_id')}]"
+        if self._depth == 1:
+            self._since = time.monotonic()
+            self._timer = threading.Timer(DELAY, self._appear)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _appear(self) -> None:
+        with self._lock:
+            if self._depth and self._status is None:
+                self._status = self._console.status(self._text)
+                self._status.start()
+
+    def _show(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(f"{text} ({time.monotonic() - self._since:.0f} s)")
+
+    def _end(self) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+@contextlib.contextmanager
+def progress_line(console: Console | None = None) -> Iterator[None]:
+    """Show the line inside the block, if standard error is a terminal and this is rank 0."""
+    chosen = console or Console(stderr=True)
+    if not chosen.is_terminal or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    with events.listen(_Line(chosen)):
+        yield

@@ -1,0 +1,297 @@
+"""A site: one region of the user's code with its front door, its specialisations and its policy on misses."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+import torch
+
+import torchjit_fx
+import torchjit_guards
+import torchjit_vm
+from torchjit import exc
+from torchjit.counters import counters
+from torchjit_core import events
+from torchjit_core.guards import Guard
+from torchjit_core.reasons import GraphBreak, TorchjitError, reason
+from torchjit_frame import Entry, FrontDoor, set_eager
+from torchjit_guards import torch_support
+
+if TYPE_CHECKING:
+    from torchjit.compilation import Compilation
+
+__all__ = ["Site", "Specialization"]
+
+RECOMPILE_LIMIT = reason(
+    "TJ-API-020",
+    "the recompile limit is reached",
+    "The guards of this region missed as often as the limit allows; it runs eagerly from now on, "
+    "because each new specialisation costs time and memory.",
+    "Look at the guards that missed (TORCHJIT_LOGS=recompiles): pass what changes as a tensor, or mark it dynamic.",
+    "Raise torchjit.config.recompile_limit if the number of variants is small.",
+)
+INTERNAL_ERROR = reason(
+    "TJ-API-021",
+    "an error inside torchjit",
+    "The region runs eagerly instead, so the program's results are not affected. This is a bug in torchjit.",
+    "Report it with the traceback; on_error='raise' or TORCHJIT_ON_ERROR=raise shows it where it happens.",
+)
+BACKEND_FAILED = reason(
+    "TJ-API-022",
+    "the backend raised while it compiled a graph",
+    "The graph was captured; the compiler that it was given to failed. Its own error is the cause of this one.",
+    "Try backend='eager' to see whether capture alone works; on_error='eager' falls back to eager.",
+)
+
+# FakeTensorMode and torch's tracing state are process-wide in practice: one compilation at a time.
+_compiling = threading.RLock()
+_site_numbers = itertools.count()
+
+
+@final
+@attrs.define(eq=False)
+class Specialization:
+    """What is known about one entry of a site, for `stats`, `explain` and the report.
+
+    Attributes:
+        compile_id: such as `0/1`: site and specialisation.
+        cause: "first call", or the guard that missed.
+        guards: what it relies on.
+        graphs: the captured graphs (one, or none).
+        breaks: how the region ended, if not by returning.
+        source: the emitted code.
+        seconds: wall time of capture and compilation.
+    """
+
+    compile_id: str
+    cause: str
+    guards: tuple[Guard, ...] = ()
+    graphs: list[torch.fx.GraphModule] = attrs.field(factory=list)
+    breaks: tuple[Any, ...] = ()
+    source: str = ""
+    seconds: float = 0.0
+
+
+@final
+class Site:
+    """One region and its front door. `on_miss` is what the door calls, under the door's lock."""
+
+    def __init__(self, owner: Compilation, region: torchjit_vm.Region, function: Callable[..., Any]) -> None:
+        """
+        Args:
+            owner: the `torchjit.compile` call that this region belongs to.
+            region: where the capture starts.
+            function: what runs when the region is not compiled, over the slots of a continuation.
+        """
+        self.owner = owner
+        self.region = region
+        self.number = next(_site_numbers)
+        self.history = torchjit_guards.SizeHistory()
+        self.specializations: list[Specialization] = []
+        self.given_up: TorchjitError | None = None
+        slots = None if region.offset is None else region.nslots
+        self.door = FrontDoor(function, self.on_miss, slots=slots)
+
+    @property
+    def name(self) -> str:
+        """The qualified name of the function, with the line of a continuation."""
+        code = self.region.code
+        name = code.co_qualname
+        return name if self.region.offset is None else f"{name} (continuation at offset {self.region.offset})"
+
+    # ------------------------------------------------------------------ misses
+    def on_miss(self, door: FrontDoor, slots: tuple[Any, ...]) -> Entry | None:
+        """Make a specialisation for these slots, or None to run the function as it is."""
+        if self.given_up is not None or _must_run_eagerly():
+            return None
+        before = set_eager(True)
+        try:
+            with _compiling:
+                return self._specialize(slots)
+        except exc.Unsupported:
+            raise
+        except exc.RecompileLimitExceeded:
+            raise
+        except Exception as error:
+            self._failed(error)
+            return None
+        finally:
+            set_eager(before)
+
+    def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
+        cause = self._explain_miss(slots)
+        limit = self.owner.recompile_limit
+        if len(self.specializations) >= limit:
+            self._give_up(limit, cause)
+            return None
+        made = Specialization(f"{self.number}/{len(self.specializations)}", cause)
+        self.specializations.append(made)
+        if made is not self.specializations[0]:
+            counters["recompiles"][self.name] += 1
+        start = time.perf_counter()
+        ok = False
+        with events.using_compile_id(made.compile_id):
+            events.emit_lazy("compile_start", lambda: self._describe(cause))
+            try:
+                entry = self._capture(slots, made)
+                ok = True
+            finally:
+                made.seconds = time.perf_counter() - start
+                events.emit("compile_end", seconds=made.seconds, ok=ok)
+        self.door.append(entry)
+        return entry
+
+    def _capture(self, slots: tuple[Any, ...], made: Specialization) -> Entry:
+        owner = self.owner
+        ambient = torch_support.ambient_guards()
+        sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
+
+        def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            made.graphs.append(gm)
+            counters["stats"]["unique_graphs"] += 1
+            with events.phase("backend"):
+                return self._call_backend(gm, example_inputs)
+
+        domain = torchjit_fx.TensorDomain(compile_graph, sizes, owner.fx_settings())
+        try:
+            with events.phase("capture"):
+                captured = torchjit_vm.capture(
+                    self.region,
+                    slots,
+                    leaves=domain,
+                    compiler=domain,
+                    continuations=owner.door_for,
+                    policy=owner.policy,
+                )
+        except GraphBreak as error:
+            if not owner.fullgraph:
+                raise
+            raise exc.Unsupported(error.reason, error.detail, error.location) from None
+        made.breaks, made.source = captured.breaks, captured.source
+        for record in captured.breaks:
+            counters["graph_break"][record.reason.headline] += 1
+        made.guards = (*ambient, *captured.guards, *sizes.guards())
+        self._report(made)
+        program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
+        return Entry(program, captured.target, captured.unwrap, made)
+
+    def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            return self.owner.backend(gm, example_inputs)
+        except TorchjitError:
+            raise
+        except Exception as error:
+            raise exc.BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
+
+    # ------------------------------------------------------------------ telling
+    def _explain_miss(self, slots: tuple[Any, ...]) -> str:
+        """Text of the guard that missed in the newest entry, and a `recompile` event."""
+        entries = self.door.entries()
+        if not entries:
+            return "first call"
+        miss = entries[-1].guard.explain(slots)
+        if miss is None:
+            return "no guard misses now: the state changed while the call was checked"
+        where = miss.guard.location
+        events.emit(
+            "recompile",
+            function=self.name,
+            guard=str(miss.guard),
+            expected=str(miss.expected),
+            actual=str(miss.actual),
+            filename=where.filename if where else None,
+            lineno=where.lineno if where else None,
+        )
+        return str(miss)
+
+    def _describe(self, cause: str) -> dict[str, Any]:
+        code = self.region.code
+        try:
+            source = "".join(inspect.getsourcelines(code)[0])
+        except (OSError, TypeError):
+            source = ""
+        return {
+            "function": self.name,
+            "filename": code.co_filename,
+            "lineno": code.co_firstlineno,
+            "source": source,
+            "cause": cause,
+        }
+
+    def _report(self, made: Specialization) -> None:
+        if not events.listening():
+            return
+        for record in made.breaks:
+            where = record.location
+            events.emit(
+                "graph_break",
+                reason=record.reason.id,
+                headline=record.reason.headline,
+                detail=record.detail,
+                explanation=record.reason.explanation,
+                hints=list(record.reason.hints),
+                filename=where.filename if where else None,
+                lineno=where.lineno if where else None,
+                line=where.line() if where else "",
+                function=where.function if where else self.name,
+            )
+        events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
+        if made.source:
+            events.emit("emitted", source=made.source)
+
+    # ------------------------------------------------------------------ giving up
+    def _give_up(self, limit: int, cause: str) -> None:
+        causes = [s.cause for s in self.specializations[1:]] + [cause]
+        ranked = sorted(set(causes), key=lambda c: -causes.count(c))
+        detail = f"{self.name} has {limit} specialisations; what missed: " + "; ".join(
+            f"{c} ({causes.count(c)}x)" for c in ranked[:5]
+        )
+        error = exc.RecompileLimitExceeded(RECOMPILE_LIMIT, detail)
+        counters["recompile_limit"][self.name] += 1
+        if self.owner.fullgraph:
+            raise error
+        self.given_up = error
+        events.emit("fallback", reason=RECOMPILE_LIMIT.id, headline=RECOMPILE_LIMIT.headline, detail=detail)
+        warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+
+    def _failed(self, error: Exception) -> None:
+        """Apply the failure policy: raise, or warn once and run eagerly from now on."""
+        user_backend = isinstance(error, exc.BackendCompilerFailed) and self.owner.backend_is_users
+        if self.owner.on_error == "raise" or (user_backend and self.owner.on_error is None):
+            raise error
+        if not isinstance(error, TorchjitError):
+            detail = f"{self.name}: {type(error).__name__}: {error}"
+            text = "".join(traceback.format_exception(error))
+            wrapped: TorchjitError = exc.InvalidIR(INTERNAL_ERROR, f"{detail}\n{text}")
+        else:
+            wrapped, detail = error, str(error)
+        self.given_up = wrapped
+        counters["fallback"][wrapped.reason.headline] += 1
+        events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
+        warnings.warn(str(wrapped), RuntimeWarning, stacklevel=2)
+
+
+def _must_run_eagerly() -> bool:
+    """Another tracer is at work in this thread, and wants to see plain operations."""
+    return bool(
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def _guard_fields(guard: Guard) -> dict[str, Any]:
+    where = getattr(guard, "location", None)
+    return {
+        "text": str(guard),
+        "filename": where.filename if where else None,
+        "lineno": where.lineno if where else None,
+    }
