@@ -124,7 +124,7 @@ def _compile_any(model: Any, start: Callable[[types.FunctionType], FrontDoor]) -
         if control.disabled_reason(model) is not None:
             return model
         return start(model)
-    call = getattr(type(model), "__call__", None)
+    call = type(model).__dict__.get("__call__")  # an instance of a class that defines it
     if isinstance(call, types.FunctionType):
         return types.MethodType(start(call), model)
     if isinstance(model, type) or not callable(model):

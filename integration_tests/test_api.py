@@ -1,0 +1,170 @@
+"""The public functions, each doing what its docstring says."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+import torchjit
+from torch import nn
+
+
+def test_disable_runs_plainly_inside_compiled_code() -> None:
+    seen = []
+
+    @torchjit.disable
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        seen.append(torchjit.is_compiling())
+        return x * 3
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return plain(x.sin()).cos()
+
+    compiled = torchjit.compile(f, backend="eager")
+    x = torch.randn(5)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), (x.sin() * 3).cos())
+    assert seen == [False, False]
+    breaks = torchjit.explain(f)(x).breaks
+    assert [b.reason_id for b in breaks] == ["TJ-API-010"]
+
+
+def test_disable_is_recursive_unless_told() -> None:
+    inner = torchjit.compile(lambda x: x + 1, backend="eager")
+    torchjit.disable(lambda x: inner(x))(torch.ones(1))
+    assert not inner.compiled.specializations
+    torchjit.disable(lambda x: inner(x), recursive=False)(torch.ones(1))
+    assert len(inner.compiled.specializations) == 1
+
+
+def test_is_compiling_is_true_under_capture_only() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if torchjit.is_compiling() and torch.compiler.is_compiling():
+            return x + 1
+        return x - 1
+
+    x = torch.zeros(1)
+    assert f(x).item() == -1
+    assert torchjit.compile(f, backend="eager")(x).item() == 1
+
+
+def test_graph_break_splits_the_graph() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torchjit.graph_break("here")
+        return y.cos()
+
+    x = torch.randn(3)
+    told = torchjit.explain(f)(x)
+    assert (told.graph_count, told.graph_break_count) == (2, 1)
+    assert told.breaks[0].reason_id == "TJ-API-011"
+    assert "torchjit.graph_break" in str(told)
+    torch.testing.assert_close(torchjit.compile(f, backend="eager")(x), f(x))
+
+
+def test_any_callable_is_a_backend() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def mine(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        graphs.append(gm)
+        assert all(isinstance(t, torch.Tensor) for t in example_inputs)
+        return gm.forward
+
+    x = torch.randn(3)
+    torch.testing.assert_close(torchjit.compile(lambda x: x.sin() + 1, backend=mine)(x), x.sin() + 1)
+    assert [n.op for n in graphs[0].graph.nodes].count("call_function") + [n.op for n in graphs[0].graph.nodes].count(
+        "call_method"
+    ) == 2
+    node = next(n for n in graphs[0].graph.nodes if n.op.startswith("call"))
+    assert node.meta["val"].shape == (3,)
+    assert __file__ in node.meta["stack_trace"]
+
+
+def test_lists_of_backends_and_options() -> None:
+    assert "inductor" in torchjit.list_backends()
+    assert "eager" not in torchjit.list_backends()
+    assert {"eager", "aot_eager", "inductor"} <= set(torchjit.list_backends(exclude_tags=None))
+    assert torchjit.list_mode_options("reduce-overhead") == {"triton.cudagraphs": True}
+    assert "max_autotune" in torchjit.list_options()
+    assert torchjit.lookup_backend(len) is len
+
+
+def test_disable_argument_and_decorator_forms() -> None:
+    def f(x: int) -> int:
+        return x
+
+    assert torchjit.compile(f, disable=True) is f
+    assert torchjit.compile(backend="eager")(f).__name__ == "f"
+
+
+def test_methods_compile_bound_and_on_the_class() -> None:
+    class Thing:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        @torchjit.compile(backend="eager")
+        def scaled(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.k
+
+        def shifted(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.k
+
+    x = torch.ones(2)
+    thing, other = Thing(2.0), Thing(3.0)
+    torch.testing.assert_close(thing.scaled(x), x * 2)
+    torch.testing.assert_close(other.scaled(x), x * 3)
+    torch.testing.assert_close(torchjit.compile(thing.shifted, backend="eager")(x), x + 2)
+
+
+def test_compiled_modules_share_state_with_the_original() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    compiled = torchjit.compile(net, backend="eager")
+    x = torch.randn(8, 4)
+    compiled(x)
+    assert net[1].num_batches_tracked.item() == 1
+    net.eval()
+    assert not compiled.training
+    torch.testing.assert_close(compiled(x), net(x))
+    with torch.no_grad():
+        net[0].weight.mul_(2)
+    torch.testing.assert_close(compiled(x), net(x))
+    net[0] = nn.Linear(4, 4)
+    torch.testing.assert_close(compiled(x), net(x))
+    twin = copy.deepcopy(compiled)
+    with torch.no_grad():
+        twin[0].weight.zero_()
+    assert not torch.equal(twin(x), compiled(x))
+    torch.testing.assert_close(pickle.loads(pickle.dumps(compiled))(x), net(x))
+    assert torchjit.compile(compiled, backend="eager")(x).shape == (8, 4)
+
+
+def test_config_patch_restores_and_reset_forgets() -> None:
+    before = torchjit.config.recompile_limit
+    with torchjit.config.patch(recompile_limit=3):
+        assert torchjit.config.recompile_limit == 3
+    assert torchjit.config.recompile_limit == before
+    f = torchjit.compile(lambda x: x + 1, backend="eager")
+    f(torch.ones(1))
+    torchjit.reset()
+    assert not f.compiled.specializations and not torchjit.counters
+    f(torch.ones(1))
+    assert len(f.compiled.specializations) == 1
+
+
+def test_logs_print_what_they_are_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    torchjit.set_logs(graph_code=True, recompiles=True)
+    try:
+        with caplog.at_level("INFO", logger="torchjit"):
+            f = torchjit.compile(lambda x, n: x + n, backend="eager")
+            f(torch.ones(1), "a".__len__())
+            f(torch.ones(1, 1), 1)
+    finally:
+        torchjit.set_logs(graph_code=False, recompiles=False)
+    assert "captured graph" in caplog.text and "recompiles" in caplog.text
+
+
+def test_explain_counts() -> None:
+    told = torchjit.explain(lambda x: (x + 1).sin())(torch.ones(2))
+    assert (told.graph_count, told.graph_break_count, told.op_count) == (1, 0, 2)
+    assert told.regions[0].guards and told.compile_seconds > 0
