@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
 import torchjit
 
 

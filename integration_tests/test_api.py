@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-import torchjit
 from torch import nn
+
+import torchjit
 
 
 def test_disable_runs_plainly_inside_compiled_code() -> None:

@@ -1,16 +1,13 @@
 """The examples of the project's first issue, each against eager, with gradients."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torchjit
+from compare import check
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-from compare import check  # noqa: E402
+import torchjit
 
 BACKENDS = ["eager", "aot_eager", "inductor"]
 
