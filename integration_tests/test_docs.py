@@ -1,0 +1,40 @@
+"""Every Python block of the documentation runs, and the generated page is current."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+# Blocks of the interface document are declarations of protocols, not programs.
+DECLARATIONS = {"0001-interfaces.md"}
+WITH_BLOCKS = [p for p in PAGES if BLOCK.search(p.read_text()) and p.name not in DECLARATIONS]
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_blocks_run(page: Path, tmp_path: Path) -> None:
+    # One file per page: blocks build on each other, and inspect finds their source lines.
+    program = tmp_path / "page.py"
+    program.write_text("\n".join(BLOCK.findall(page.read_text())))
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_the_page_of_reasons_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "write_reasons.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
