@@ -1,0 +1,348 @@
+/* The call path of a front door: bind, pick an entry, or compile one. */
+#include "door.h"
+
+#include "entry.h"
+#include "hook.h"
+
+/* An entry behind the first one is moved to the front after so many hits in a row: calls that alternate move nothing. */
+#define STREAK_TO_FRONT 4
+
+PyObject *
+door_run_original(FrontDoor *door, const Invocation *call)
+{
+    FrameThread *thread = frame_thread();
+    StackCredit credit;
+    if (frame_stack_enter(thread, &credit) < 0) {
+        return NULL;
+    }
+    /* The hook would send the frame straight back to this door. */
+    thread->bypass = hook_installed ? door->function : NULL;
+    PyObject *result;
+    if (call->from_slots && door->code != NULL) {
+        result = signature_call(&door->signature, door->function, call->args);
+    }
+    else {
+        result = PyObject_Vectorcall(door->function, call->args, call->nargsf, call->kwnames);
+    }
+    thread->bypass = NULL;
+    frame_stack_leave(credit);
+    return result;
+}
+
+static int
+replace_entries(FrontDoor *door, PyObject *entries)
+{
+    if (entries == NULL) {
+        return -1;
+    }
+    Py_SETREF(door->entries, entries);
+    return 0;
+}
+
+static Py_ssize_t
+index_of(PyObject *entries, PyObject *entry)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
+        if (PyTuple_GET_ITEM(entries, i) == entry) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+int
+door_append(FrontDoor *door, PyObject *entry)
+{
+    if (index_of(door->entries, entry) >= 0) {
+        return 0;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(door->entries);
+    PyObject *entries = PyTuple_New(count + 1);
+    if (entries == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTuple_SET_ITEM(entries, i, Py_NewRef(PyTuple_GET_ITEM(door->entries, i)));
+    }
+    PyTuple_SET_ITEM(entries, count, Py_NewRef(entry));
+    return replace_entries(door, entries);
+}
+
+int
+door_remove(FrontDoor *door, PyObject *entry)
+{
+    Py_ssize_t at = index_of(door->entries, entry);
+    if (at < 0) {
+        PyErr_SetString(PyExc_ValueError, "the entry is not in this front door");
+        return -1;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(door->entries);
+    PyObject *entries = PyTuple_New(count - 1);
+    if (entries == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count - 1; i++) {
+        PyTuple_SET_ITEM(entries, i, Py_NewRef(PyTuple_GET_ITEM(door->entries, i < at ? i : i + 1)));
+    }
+    return replace_entries(door, entries);
+}
+
+int
+door_clear_entries(FrontDoor *door)
+{
+    return replace_entries(door, PyTuple_New(0));
+}
+
+/* Keep the entries that are hit in front. `entries` is what the hit was found in; it may be out of date by now. */
+static void
+note_hit(FrontDoor *door, PyObject *entries, Py_ssize_t at)
+{
+    if (at == 0) {
+        door->streak = 0;
+        return;
+    }
+    PyObject *entry = PyTuple_GET_ITEM(entries, at);
+    door->streak = door->streak_entry == entry ? door->streak + 1 : 1;
+    door->streak_entry = entry;
+    if (door->streak < STREAK_TO_FRONT || door->entries != entries) {
+        return;
+    }
+    PyObject *moved = PyTuple_New(PyTuple_GET_SIZE(entries));
+    if (moved == NULL) {
+        PyErr_Clear(); /* the order is only a matter of speed */
+        return;
+    }
+    PyTuple_SET_ITEM(moved, 0, Py_NewRef(entry));
+    for (Py_ssize_t i = 0, next = 1; i < PyTuple_GET_SIZE(entries); i++) {
+        if (i != at) {
+            PyTuple_SET_ITEM(moved, next++, Py_NewRef(PyTuple_GET_ITEM(entries, i)));
+        }
+    }
+    door->streak = 0;
+    Py_SETREF(door->entries, moved);
+}
+
+/* 1: `*found` (borrowed from `entries`) holds for the slots; 0: none does; -1: an exception is set. */
+static int
+pick_entry(FrontDoor *door, PyObject *entries, PyObject *const *slots, Entry **found, Gathered *gathered)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
+        Entry *entry = (Entry *)PyTuple_GET_ITEM(entries, i);
+        if (!entry->enabled) {
+            continue;
+        }
+        int status = entry_check(entry, slots, door->nslots, gathered);
+        if (status != 0) {
+            if (status > 0) {
+                note_hit(door, entries, i);
+                *found = entry;
+            }
+            return status;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+call_on_miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots)
+{
+    PyObject *tuple = PyTuple_New(door->nslots);
+    if (tuple == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < door->nslots; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(slots[i]));
+    }
+    door->misses++;
+    PyObject *args[] = {NULL, (PyObject *)door, tuple};
+    thread->hook_suspended++;
+    PyObject *made = PyObject_Vectorcall(door->on_miss, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    thread->hook_suspended--;
+    Py_DECREF(tuple);
+    if (made != NULL && made != Py_None && !Entry_Check(made)) {
+        PyErr_Format(PyExc_TypeError, "on_miss must return an Entry or None, not '%.200s'", Py_TYPE(made)->tp_name);
+        Py_CLEAR(made);
+    }
+    if (made != NULL && made != Py_None && door_append(door, made) < 0) {
+        Py_CLEAR(made);
+    }
+    return made;
+}
+
+/* Under the lock: find what another thread made meanwhile, or make an entry.
+ *
+ * `seen` are the entries that missed. Returns as pick_entry; `*holder` is a new reference that keeps `*found` alive. */
+static int
+find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, PyObject *seen, Entry **found,
+             Gathered *gathered, PyObject **holder)
+{
+    if (door->entries != seen) {
+        *holder = Py_NewRef(door->entries);
+        int status = pick_entry(door, *holder, slots, found, gathered);
+        if (status != 0) {
+            return status;
+        }
+        Py_CLEAR(*holder);
+    }
+    if (door->sealed) {
+        return 0;
+    }
+    PyObject *made = call_on_miss(door, thread, slots);
+    if (made == NULL) {
+        return -1;
+    }
+    *holder = made;
+    if (made == Py_None || !((Entry *)made)->enabled) {
+        return 0;
+    }
+    *found = (Entry *)made;
+    int status = entry_check(*found, slots, door->nslots, gathered);
+    if (status == 0) {
+        door->stale_entries++;
+    }
+    return status;
+}
+
+static PyObject *
+call_entry(FrameThread *thread, Entry *entry, Gathered *gathered)
+{
+    StackCredit credit;
+    if (frame_stack_enter(thread, &credit) < 0) {
+        gathered_release(gathered);
+        return NULL;
+    }
+    PyObject *result = entry_call(entry, gathered);
+    frame_stack_leave(credit);
+    return result;
+}
+
+static PyObject *
+miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, const Invocation *call, PyObject *seen)
+{
+    LockStatus lock = compile_lock_take(&door->lock, thread);
+    if (lock != LOCK_TAKEN) {
+        return lock == LOCK_ERROR ? NULL : door_run_original(door, call);
+    }
+    Entry *found = NULL;
+    PyObject *holder = NULL;
+    Gathered gathered;
+    int status = find_or_make(door, thread, slots, seen, &found, &gathered, &holder);
+    compile_lock_release(&door->lock, thread);
+    PyObject *result = NULL;
+    if (status > 0) {
+        result = call_entry(thread, found, &gathered);
+    }
+    else if (status == 0) {
+        result = door_run_original(door, call);
+    }
+    Py_XDECREF(holder);
+    return result;
+}
+
+static inline PyObject *
+dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, const Invocation *call)
+{
+    PyObject *entries = Py_NewRef(door->entries);
+    Entry *found = NULL;
+    Gathered gathered;
+    PyObject *result = NULL;
+    int status = pick_entry(door, entries, slots, &found, &gathered);
+    if (status > 0) {
+        result = call_entry(thread, found, &gathered);
+    }
+    else if (status == 0) {
+        result = door->sealed ? door_run_original(door, call) : miss(door, thread, slots, call, entries);
+    }
+    Py_DECREF(entries);
+    return result;
+}
+
+int
+door_bind(FrontDoor *door, Bound *bound, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    bound->count = door->nslots;
+    bound->slots = bound->room;
+    if (bound->count > BOUND_INLINE) {
+        bound->slots = PyMem_New(PyObject *, (size_t)bound->count);
+        if (bound->slots == NULL) {
+            bound->count = 0;
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    memset(bound->slots, 0, (size_t)bound->count * sizeof(PyObject *));
+    if (door->code != NULL) {
+        return signature_bind(&door->signature, (PyFunctionObject *)door->function, args, nargs, kwnames, bound->slots);
+    }
+    if (nargs != door->nslots || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        bound->slots[i] = Py_NewRef(args[i]);
+    }
+    return 1;
+}
+
+void
+bound_release(Bound *bound)
+{
+    for (Py_ssize_t i = 0; i < bound->count; i++) {
+        Py_XDECREF(bound->slots[i]);
+    }
+    if (bound->slots != bound->room) {
+        PyMem_Free(bound->slots);
+    }
+}
+
+static Py_NO_INLINE PyObject *
+bind_and_dispatch(FrontDoor *door, FrameThread *thread, const Invocation *call)
+{
+    Bound bound;
+    PyObject *result = NULL;
+    int status = door_bind(door, &bound, call->args, PyVectorcall_NARGS(call->nargsf), call->kwnames);
+    if (status > 0) {
+        result = dispatch(door, thread, bound.slots, call);
+    }
+    else if (status == 0) {
+        result = door_run_original(door, call); /* raises its own TypeError */
+    }
+    bound_release(&bound);
+    return result;
+}
+
+/* Whether the slots still mean what they meant when the door was made: `function.__code__` can be assigned. */
+static inline int
+same_code(FrontDoor *door)
+{
+    return door->code == NULL || PyFunction_GET_CODE(door->function) == (PyObject *)door->code;
+}
+
+PyObject *
+door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    FrontDoor *door = (FrontDoor *)self;
+    FrameThread *thread = frame_thread();
+    Invocation call = {args, nargsf, kwnames, 0};
+    if (thread->eager || !same_code(door)) {
+        return door_run_original(door, &call);
+    }
+    if (door->positional_only_call && kwnames == NULL && PyVectorcall_NARGS(nargsf) == door->nslots) {
+        return dispatch(door, thread, args, &call);
+    }
+    return bind_and_dispatch(door, thread, &call);
+}
+
+PyObject *
+door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs)
+{
+    if (nargs != door->nslots) {
+        PyErr_Format(PyExc_TypeError, "this front door has %zd slots, not %zd", door->nslots, nargs);
+        return NULL;
+    }
+    FrameThread *thread = frame_thread();
+    Invocation call = {slots, (size_t)nargs, NULL, 1};
+    if (thread->eager || !same_code(door)) {
+        return door_run_original(door, &call);
+    }
+    return dispatch(door, thread, slots, &call);
+}

@@ -1,0 +1,257 @@
+/* The Entry type. Its guard, target and unwrap never change, so an entry that is held can be used without a lock. */
+#include "entry.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+#include "thread.h"
+
+static int
+find_program(Entry *self)
+{
+    PyObject *capsule = PyObject_GetAttrString(self->guard, "__torchjit_guard__");
+    if (capsule == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+    }
+    else if (PyCapsule_IsValid(capsule, TORCHJIT_GUARD_CAPSULE)) {
+        const torchjit_guard_v1 *program = PyCapsule_GetPointer(capsule, TORCHJIT_GUARD_CAPSULE);
+        if (program->abi == TORCHJIT_GUARD_ABI && program->check != NULL && program->ngathered >= 0) {
+            self->capsule = capsule;
+            self->program = program;
+            return 0;
+        }
+        Py_DECREF(capsule);
+    }
+    else {
+        Py_DECREF(capsule);
+    }
+    if (!PyCallable_Check(self->guard)) {
+        PyErr_Format(PyExc_TypeError,
+                     "the guard of an Entry must be callable or have a '" TORCHJIT_GUARD_CAPSULE
+                     "' capsule as __torchjit_guard__, not '%.200s'",
+                     Py_TYPE(self->guard)->tp_name);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"guard", "target", "unwrap", "data", NULL};
+    PyObject *guard, *target, *data = Py_None;
+    Py_ssize_t unwrap = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|nO:Entry", keywords, &guard, &target, &unwrap, &data)) {
+        return NULL;
+    }
+    if (!PyCallable_Check(target)) {
+        PyErr_Format(PyExc_TypeError, "the target of an Entry must be callable, not '%.200s'", Py_TYPE(target)->tp_name);
+        return NULL;
+    }
+    if (unwrap < -1) {
+        PyErr_Format(PyExc_ValueError, "unwrap is an item's index, or -1 for the whole result, not %zd", unwrap);
+        return NULL;
+    }
+    Entry *self = (Entry *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->guard = Py_NewRef(guard);
+    self->target = Py_NewRef(target);
+    self->data = Py_NewRef(data);
+    self->unwrap = unwrap;
+    self->enabled = 1;
+    if (find_program(self) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int
+entry_traverse(Entry *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->guard);
+    Py_VISIT(self->target);
+    Py_VISIT(self->data);
+    Py_VISIT(self->capsule);
+    return 0;
+}
+
+static int
+entry_clear(Entry *self)
+{
+    self->program = NULL;
+    Py_CLEAR(self->capsule);
+    Py_CLEAR(self->guard);
+    Py_CLEAR(self->target);
+    Py_CLEAR(self->data);
+    return 0;
+}
+
+static void
+entry_dealloc(Entry *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    entry_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *
+entry_repr(Entry *self)
+{
+    return PyUnicode_FromFormat("<Entry target=%R hits=%llu%s>", self->target, self->hits,
+                                self->enabled ? "" : " disabled");
+}
+
+void
+gathered_release(Gathered *gathered)
+{
+    if (gathered->tuple != NULL) {
+        Py_DECREF(gathered->tuple);
+        return;
+    }
+    for (Py_ssize_t i = 0; i < gathered->count; i++) {
+        Py_DECREF(gathered->items[i]);
+    }
+    if (gathered->items != gathered->room + 1) {
+        PyMem_Free(gathered->items - 1);
+    }
+}
+
+static int
+check_callable(Entry *entry, PyObject *const *slots, Py_ssize_t nslots, Gathered *gathered)
+{
+    FrameThread *thread = frame_thread();
+    thread->hook_suspended++;
+    PyObject *found = PyObject_Vectorcall(entry->guard, slots, (size_t)nslots, NULL);
+    thread->hook_suspended--;
+    if (found == NULL) {
+        return -1;
+    }
+    if (found == Py_None) {
+        Py_DECREF(found);
+        return 0;
+    }
+    if (!PyTuple_Check(found)) {
+        PyErr_Format(PyExc_TypeError, "a guard must return a tuple (hit) or None (miss), not '%.200s'",
+                     Py_TYPE(found)->tp_name);
+        Py_DECREF(found);
+        return -1;
+    }
+    gathered->tuple = found;
+    gathered->items = ((PyTupleObject *)found)->ob_item;
+    gathered->count = PyTuple_GET_SIZE(found);
+    return 1;
+}
+
+int
+entry_check(Entry *entry, PyObject *const *slots, Py_ssize_t nslots, Gathered *gathered)
+{
+    const torchjit_guard_v1 *program = entry->program;
+    if (program == NULL) {
+        return check_callable(entry, slots, nslots, gathered);
+    }
+    PyObject **room = gathered->room;
+    if (program->ngathered > GATHERED_INLINE) {
+        room = PyMem_New(PyObject *, (size_t)program->ngathered + 1);
+        if (room == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    int status = program->check(program->self, slots, nslots, room + 1);
+    if (status <= 0) {
+        if (room != gathered->room) {
+            PyMem_Free(room);
+        }
+        return status;
+    }
+    gathered->tuple = NULL;
+    gathered->items = room + 1;
+    gathered->count = program->ngathered;
+    return 1;
+}
+
+static PyObject *
+take_item(PyObject *result, Py_ssize_t index)
+{
+    PyObject *item = NULL;
+    if (PyTuple_Check(result)) {
+        if (index < PyTuple_GET_SIZE(result)) {
+            item = PyTuple_GET_ITEM(result, index);
+        }
+    }
+    else if (PyList_Check(result)) {
+        if (index < PyList_GET_SIZE(result)) {
+            item = PyList_GET_ITEM(result, index);
+        }
+    }
+    else {
+        PyErr_Format(PyExc_TypeError, "the target of an Entry with unwrap=%zd must return a tuple or list, not '%.200s'",
+                     index, Py_TYPE(result)->tp_name);
+        Py_DECREF(result);
+        return NULL;
+    }
+    if (item == NULL) {
+        PyErr_Format(PyExc_IndexError, "the target of an Entry with unwrap=%zd returned only %zd items", index,
+                     Py_SIZE(result));
+        Py_DECREF(result);
+        return NULL;
+    }
+    Py_INCREF(item);
+    Py_DECREF(result);
+    return item;
+}
+
+PyObject *
+entry_call(Entry *entry, Gathered *gathered)
+{
+    entry->hits++;
+    size_t nargsf = (size_t)gathered->count;
+    if (gathered->tuple == NULL) {
+        nargsf |= PY_VECTORCALL_ARGUMENTS_OFFSET; /* a tuple has no writable place before its items */
+    }
+    PyObject *result = PyObject_Vectorcall(entry->target, gathered->items, nargsf, NULL);
+    gathered_release(gathered);
+    if (result != NULL && entry->unwrap >= 0) {
+        return take_item(result, entry->unwrap);
+    }
+    return result;
+}
+
+static PyMemberDef entry_members[] = {
+    {"guard", T_OBJECT, offsetof(Entry, guard), READONLY, "the test, and what it gathers"},
+    {"target", T_OBJECT, offsetof(Entry, target), READONLY, "called with the gathered objects on a hit"},
+    {"unwrap", T_PYSSIZET, offsetof(Entry, unwrap), READONLY, "the item of the target's result to return; -1: all of it"},
+    {"data", T_OBJECT, offsetof(Entry, data), READONLY, "the maker's own object"},
+    {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, "how often the target was called"},
+    {"enabled", T_BOOL, offsetof(Entry, enabled), 0, "a disabled entry is passed over"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject Entry_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "torchjit_frame.Entry",
+    .tp_doc = "Entry(guard, target, unwrap=-1, data=None)\n--\n\n"
+              "One specialisation of a front door.\n\n"
+              "`guard` is called with the slots and returns the gathered objects (a tuple), or None for a miss; a guard with a\n"
+              "'torchjit.guard.v1' capsule as `__torchjit_guard__` is checked in C instead. `target(*gathered)` gives the result,\n"
+              "or the sequence whose item `unwrap` is the result.\n\n"
+              "Raises:\n    TypeError: the guard or the target cannot be called.\n    ValueError: unwrap < -1.",
+    .tp_basicsize = sizeof(Entry),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_new = entry_new,
+    .tp_dealloc = (destructor)entry_dealloc,
+    .tp_traverse = (traverseproc)entry_traverse,
+    .tp_clear = (inquiry)entry_clear,
+    .tp_repr = (reprfunc)entry_repr,
+    .tp_members = entry_members,
+    .tp_weaklistoffset = offsetof(Entry, weakrefs),
+};

@@ -1,0 +1,41 @@
+/* One specialisation of a front door: a guard, and what to call when it holds. */
+#ifndef TORCHJIT_FRAME_ENTRY_H
+#define TORCHJIT_FRAME_ENTRY_H
+
+#include <Python.h>
+
+#include "guard_abi.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *guard;
+    PyObject *target;
+    PyObject *data;                   /* the wiring's own, Py_None if it gave none */
+    PyObject *capsule;                /* keeps `program` alive; NULL: the guard is called as an ordinary callable */
+    const torchjit_guard_v1 *program; /* NULL as capsule */
+    Py_ssize_t unwrap;
+    unsigned long long hits;
+    char enabled;
+    PyObject *weakrefs;
+} Entry;
+
+extern PyTypeObject Entry_Type;
+#define Entry_Check(op) Py_IS_TYPE((op), &Entry_Type)
+
+/* What a guard found, ready for a vectorcall. Small ones need no allocation. */
+#define GATHERED_INLINE 24
+typedef struct {
+    PyObject **items; /* items[-1] is writable, for PY_VECTORCALL_ARGUMENTS_OFFSET */
+    Py_ssize_t count;
+    PyObject *tuple; /* owns `items` when the guard is an ordinary callable, else NULL and each item is owned */
+    PyObject *room[1 + GATHERED_INLINE];
+} Gathered;
+
+/* 1: the guard holds and `gathered` must be given to entry_call; 0: miss; -1: an exception is set. */
+int entry_check(Entry *entry, PyObject *const *slots, Py_ssize_t nslots, Gathered *gathered);
+/* Counts the hit, calls the target, releases `gathered`. Returns a new reference or NULL. */
+PyObject *entry_call(Entry *entry, Gathered *gathered);
+/* For a hit whose target is not called. */
+void gathered_release(Gathered *gathered);
+
+#endif

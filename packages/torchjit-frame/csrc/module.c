@@ -1,0 +1,45 @@
+/* The module torchjit_frame._c. */
+#include <Python.h>
+
+#include "door.h"
+#include "entry.h"
+#include "hook.h"
+#include "lock.h"
+#include "thread.h"
+
+static PyMethodDef module_methods[] = {
+    {"set_eager", frame_set_eager, METH_O,
+     "set_eager(flag)\n--\n\nSwitch eager calls on or off for this thread; returns the previous state."},
+    {"is_eager", frame_is_eager, METH_NOARGS,
+     "is_eager()\n--\n\nWhether every front door calls its original function in this thread."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "torchjit_frame._c",
+    .m_doc = "Front doors and the frame hook, in C.",
+    .m_size = -1,
+    .m_methods = module_methods,
+};
+
+int hook_installed = 0;
+
+PyMODINIT_FUNC
+PyInit__c(void)
+{
+    static int forks_watched = 0;
+    if (!forks_watched && compile_lock_watch_forks() < 0) {
+        return NULL;
+    }
+    forks_watched = 1;
+    PyObject *module = PyModule_Create(&module_definition);
+    if (module == NULL) {
+        return NULL;
+    }
+    if (PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &FrontDoor_Type) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}
