@@ -2,18 +2,25 @@
 
 from torchjit_vm.assembly.assembler import assemble
 from torchjit_vm.assembly.disassembler import disassemble
-from torchjit_vm.assembly.listing import NO_POSITION, Handler, Instruction, Label, Listing, Position
-from torchjit_vm.assembly.stack import stack_depths, stack_size
+from torchjit_vm.assembly.listing import NO_POSITION, Handler, Instruction, Item, Label, Listing, Position
+from torchjit_vm.assembly.places import add_locals, check_loads
+from torchjit_vm.assembly.resume import resume_function
+from torchjit_vm.assembly.stack import handler_nesting, stack_depths, stack_size
 
 __all__ = [
     "NO_POSITION",
     "Handler",
     "Instruction",
+    "Item",
     "Label",
     "Listing",
     "Position",
+    "add_locals",
     "assemble",
+    "check_loads",
     "disassemble",
+    "handler_nesting",
+    "resume_function",
     "stack_depths",
     "stack_size",
 ]

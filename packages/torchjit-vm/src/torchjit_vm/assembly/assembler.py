@@ -118,7 +118,8 @@ class _Layout:
     def runs(self) -> Sequence[tuple[int, Any]]:
         """(units, position) of each instruction."""
         return [
-            (self.starts[k + 1] - self.starts[k], instruction.position) for k, instruction in enumerate(self.instructions)
+            (self.starts[k + 1] - self.starts[k], instruction.position)
+            for k, instruction in enumerate(self.instructions)
         ]
 
 

@@ -50,7 +50,9 @@ def disassemble(code: CodeType) -> Listing:
         return targets.setdefault(unit, Label())
 
     jumps = {
-        start: label(after - arg if is_backward(op) else after + arg) for start, op, arg, after in decoded if op in JUMPS
+        start: label(after - arg if is_backward(op) else after + arg)
+        for start, op, arg, after in decoded
+        if op in JUMPS
     }
     handlers = tuple(Handler(label(s), label(e), label(t), depth, lasti) for s, e, t, depth, lasti in entries)
     positions = list(islice(code.co_positions(), end))

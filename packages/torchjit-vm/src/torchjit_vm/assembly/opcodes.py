@@ -1,7 +1,7 @@
 """What differs between CPython versions, as far as laying out bytecode is concerned.
 
 Everything else in this package works from the tables below. A new Python needs a look at `LOCATIONS_MERGED`,
-`split_pair` and the names in `resume.py`; the rest comes from the running interpreter's own `dis` and `opcode` modules.
+`PAIRS` and the names in `resume.py`; the rest comes from the running interpreter's own `dis` and `opcode` modules.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import Any, Final
 
 __all__ = [
     "CACHES",
+    "CHECKED_LOAD",
     "EXTENDED_ARG",
     "FREE_OPS",
     "JUMPS",
-    "LOADS_CHECKED_BY_DEFAULT",
     "LOCALS_OPS",
     "LOCATIONS_MERGED",
+    "MAX_PAIRED",
     "NO_FALLTHROUGH",
     "OPCODES",
     "PAIRS",
+    "PLAIN_LOADS",
     "is_backward",
     "jump_if_true",
-    "split_pair",
 ]
 
 OPCODES: Final[dict[str, int]] = {name: code for name, code in dis.opmap.items() if code < 256}
@@ -35,8 +36,10 @@ EXTENDED_ARG: Final = OPCODES["EXTENDED_ARG"]
 LOCATIONS_MERGED: Final = sys.version_info >= (3, 12)
 """Does the compiler write one location entry for a run of equal locations (3.12), or one per instruction (3.11)?"""
 
-LOADS_CHECKED_BY_DEFAULT: Final = "LOAD_FAST_CHECK" not in OPCODES
-"""Does plain LOAD_FAST raise on an unbound local (3.11), or is it undefined behaviour (3.12 and later)?"""
+CHECKED_LOAD: Final = "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in OPCODES else "LOAD_FAST"
+"""Loads a local and raises if it is unbound. Plain LOAD_FAST does so on 3.11 only; later it is undefined behaviour."""
+
+PLAIN_LOADS: Final = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW"})
 
 
 def _cache_table() -> tuple[int, ...]:
@@ -52,7 +55,9 @@ CACHES: Final = _cache_table()
 JUMPS: Final = frozenset(code for code in dis.hasjrel if code < 256)
 """Opcodes with a relative jump target. CPython 3.11 and later have no absolute jumps."""
 
-_BACKWARD: Final = frozenset(code for code in JUMPS if "BACKWARD" in dis.opname[code] or code == OPCODES.get("END_ASYNC_FOR"))
+_BACKWARD: Final = frozenset(
+    code for code in JUMPS if "BACKWARD" in dis.opname[code] or code == OPCODES.get("END_ASYNC_FOR")
+)
 
 NO_FALLTHROUGH: Final = frozenset(
     OPCODES[name]
@@ -80,18 +85,14 @@ PAIRS: Final[dict[str, tuple[str, str]]] = {
     "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST_BORROW", "LOAD_FAST_BORROW"),
 }
-"""Instructions that stand for two (3.13 and later); their argument holds two indices of four bits."""
+"""Instructions that stand for two (3.13 and later); their argument holds two indices of four bits, the first on top."""
+
+MAX_PAIRED: Final = 15
 
 
 def is_backward(code: int) -> bool:
     """Does the jump subtract its argument?"""
     return code in _BACKWARD
-
-
-def split_pair(name: str, arg: int) -> tuple[tuple[str, int], tuple[str, int]]:
-    """The two plain instructions, with their indices, that the packed instruction `name` stands for."""
-    first, second = PAIRS[name]
-    return (first, arg >> 4), (second, arg & 15)
 
 
 def jump_if_true() -> str:

@@ -1,0 +1,604 @@
+"""A domain that executes for real: the oracle that the interpreter is compared with CPython by."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any, final
+
+from torchjit_vm.decode import Decoded
+from torchjit_vm.frame import Completion, Frame, Raised
+from torchjit_vm.interpreter import Interpreter
+
+__all__ = ["Box", "ConcreteDomain", "interpret"]
+
+_CO_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+@final
+class Box:
+    """A real object (the interpreter keeps None for NULL, so objects travel in boxes)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+_F = Frame[Box]
+
+
+@final
+class InterpretedGenerator:
+    """A generator whose body the interpreter runs; behaves as a generator for C code as well."""
+
+    def __init__(self, vm: Interpreter[Box], frame: _F) -> None:
+        self._vm = vm
+        self._frame: _F | None = frame
+        self._started = False
+        self._running = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        if self._frame is not None and not self._started and value is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+        return self._resume(value, None)
+
+    def throw(self, exception: Any, value: Any = None, traceback: Any = None) -> Any:
+        if isinstance(exception, type):
+            exception = exception() if value is None else exception(value)
+        return self._resume(None, exception)
+
+    def close(self) -> None:
+        if self._frame is None or not self._started:
+            self._frame = None
+            return
+        try:
+            self.throw(GeneratorExit())
+        except (GeneratorExit, StopIteration):
+            return
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    def _resume(self, value: Any, thrown: BaseException | None) -> Any:
+        frame = self._frame
+        if frame is None:
+            raise StopIteration if thrown is None else thrown
+        if self._running:
+            raise ValueError("generator already executing")
+        if thrown is None:
+            frame.stack.append(Box(value))
+        else:
+            frame.pc -= 1
+            frame.stack.append(Box(None))
+        self._started = self._running = True
+        vm = self._vm
+        handled, vm.handled = vm.handled, None
+        try:
+            result = vm.run(frame, None if thrown is None else Box(thrown))
+        except Raised as raised:
+            self._frame = None
+            error = raised.value.value
+            if isinstance(error, StopIteration):
+                raise RuntimeError("generator raised StopIteration") from error
+            raise error from error.__cause__
+        finally:
+            self._running = False
+            vm.handled = handled
+        if frame.suspended:
+            return result.value
+        self._frame = None
+        raise StopIteration(result.value)
+
+
+def _real(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn exceptions of real execution into exceptions of the interpreted program."""
+
+    def run(self: ConcreteDomain, *args: Any) -> Any:
+        try:
+            return function(self, *args)
+        except Raised:
+            raise
+        except BaseException as error:
+            if self.vm.handled is None and isinstance(error.__context__, Raised):
+                error.__context__ = None
+            raise Raised(Box(error)) from None
+
+    run.__name__ = function.__name__
+    return run
+
+
+@final
+class ConcreteDomain:
+    """`Domain[Box]`: Python functions are interpreted, everything else is executed by CPython."""
+
+    vm: Interpreter[Box]
+
+    def attach(self, vm: Interpreter[Box]) -> None:
+        self.vm = vm
+
+    def constants(self, code: Decoded) -> list[Box]:
+        found: list[Box] | None = code.boxed.get(ConcreteDomain)
+        if found is None:
+            found = code.boxed[ConcreteDomain] = [Box(c) for c in code.code.co_consts]
+        return found
+
+    def constant(self, value: object) -> Box:
+        return Box(value)
+
+    def step_limit(self, vm: Interpreter[Box]) -> int:
+        raise RuntimeError("step limit reached")
+
+    def nested_error(self, error: Exception, vm: Interpreter[Box]) -> None:
+        """Nothing to note."""
+
+    def check_init(self, result: Box) -> None:
+        if result.value is not None:
+            raise self.error(TypeError, f"__init__() should return None, not '{type(result.value).__name__}'")
+
+    def error(self, type: type[BaseException], message: str) -> Raised:
+        return Raised(Box(type(message)))
+
+    # Names.
+
+    def load_global(self, frame: _F, name: str) -> Box:
+        return self._lookup(name, frame.globals)
+
+    def _lookup(self, name: str, *namespaces: Mapping[str, Any]) -> Box:
+        for namespace in namespaces:
+            if name in namespace:
+                return Box(namespace[name])
+        scope = namespaces[-1].get("__builtins__", builtins)
+        scope = scope if isinstance(scope, dict) else vars(scope)
+        if name in scope:
+            return Box(scope[name])
+        raise self.error(NameError, f"name '{name}' is not defined")
+
+    def store_global(self, frame: _F, name: str, value: Box) -> None:
+        frame.globals[name] = value.value
+
+    def delete_global(self, frame: _F, name: str) -> None:
+        if name not in frame.globals:
+            raise self.error(NameError, f"name '{name}' is not defined")
+        del frame.globals[name]
+
+    def load_name(self, frame: _F, name: str, namespace: Box) -> Box:
+        return self._lookup(name, namespace.value, frame.globals)
+
+    def store_name(self, frame: _F, name: str, value: Box) -> None:
+        self._namespace(frame)[name] = value.value
+
+    def delete_name(self, frame: _F, name: str) -> None:
+        if name not in self._namespace(frame):
+            raise self.error(NameError, f"name '{name}' is not defined")
+        del self._namespace(frame)[name]
+
+    def _namespace(self, frame: _F) -> dict[str, Any]:
+        if frame.namespace is None:
+            raise self.error(SystemError, "no locals")
+        found: dict[str, Any] = frame.namespace.value
+        return found
+
+    def make_cell(self, content: Box | None) -> Box:
+        return Box(CellType() if content is None else CellType(content.value))
+
+    def cell_get(self, cell: Box) -> Box | None:
+        try:
+            return Box(cell.value.cell_contents)
+        except ValueError:
+            return None
+
+    def cell_set(self, cell: Box, content: Box | None) -> None:
+        if content is None:
+            del cell.value.cell_contents
+        else:
+            cell.value.cell_contents = content.value
+
+    # Operators.
+
+    @_real
+    def unary(self, function: Callable[..., Any], value: Box) -> Box:
+        return Box(function(value.value))
+
+    @_real
+    def binary(self, function: Callable[..., Any], left: Box, right: Box) -> Box:
+        return Box(function(left.value, right.value))
+
+    @_real
+    def compare(self, function: Callable[..., Any], left: Box, right: Box) -> Box:
+        return Box(function(left.value, right.value))
+
+    def is_(self, left: Box, right: Box) -> bool:
+        return left.value is right.value
+
+    @_real
+    def contains(self, container: Box, item: Box) -> Box:
+        return Box(item.value in container.value)
+
+    @_real
+    def truth(self, value: Box) -> bool:
+        return bool(value.value)
+
+    @_real
+    def not_(self, value: Box) -> Box:
+        return Box(not value.value)
+
+    @_real
+    def setitem(self, container: Box, key: Box, value: Box) -> None:
+        container.value[key.value] = value.value
+
+    @_real
+    def delitem(self, container: Box, key: Box) -> None:
+        del container.value[key.value]
+
+    # Attributes.
+
+    @_real
+    def load_attr(self, value: Box, name: str) -> Box:
+        return Box(getattr(value.value, name))
+
+    @_real
+    def store_attr(self, value: Box, name: str, content: Box) -> None:
+        setattr(value.value, name, content.value)
+
+    @_real
+    def delete_attr(self, value: Box, name: str) -> None:
+        delattr(value.value, name)
+
+    @_real
+    def load_special(self, value: Box, name: str) -> Box:
+        cls = type(value.value)
+        found = inspect.getattr_static(cls, name, None)
+        if found is None:
+            missed = " (missed __exit__ method)" if name == "__exit__" else ""
+            raise TypeError(f"'{cls.__name__}' object does not support the context manager protocol{missed}")
+        return Box(found.__get__(value.value, cls) if hasattr(found, "__get__") else found)
+
+    @_real
+    def load_super_attr(self, super_type: Box, cls: Box, self_: Box, name: str) -> Box:
+        return Box(getattr(super_type.value(cls.value, self_.value), name))
+
+    # Containers.
+
+    def build_list(self, items: list[Box]) -> Box:
+        return Box([b.value for b in items])
+
+    def build_tuple(self, items: list[Box]) -> Box:
+        return Box(tuple(b.value for b in items))
+
+    @_real
+    def build_set(self, items: list[Box]) -> Box:
+        return Box({b.value for b in items})
+
+    @_real
+    def build_map(self, pairs: list[tuple[Box, Box]]) -> Box:
+        return Box({k.value: v.value for k, v in pairs})
+
+    def build_slice(self, parts: list[Box]) -> Box:
+        return Box(slice(*(b.value for b in parts)))
+
+    def build_string(self, parts: list[Box]) -> Box:
+        return Box("".join(b.value for b in parts))
+
+    def list_append(self, target: Box, item: Box) -> None:
+        target.value.append(item.value)
+
+    @_real
+    def list_extend(self, target: Box, iterable: Box) -> None:
+        if not hasattr(type(iterable.value), "__iter__") and not hasattr(type(iterable.value), "__getitem__"):
+            raise TypeError(f"Value after * must be an iterable, not {type(iterable.value).__name__}")
+        target.value.extend(iterable.value)
+
+    def list_to_tuple(self, value: Box) -> Box:
+        return Box(tuple(value.value))
+
+    @_real
+    def set_add(self, target: Box, item: Box) -> None:
+        target.value.add(item.value)
+
+    @_real
+    def set_update(self, target: Box, iterable: Box) -> None:
+        target.value.update(iterable.value)
+
+    @_real
+    def map_add(self, target: Box, key: Box, value: Box) -> None:
+        target.value[key.value] = value.value
+
+    @_real
+    def dict_update(self, target: Box, other: Box) -> None:
+        if not hasattr(other.value, "keys"):
+            raise TypeError(f"'{type(other.value).__name__}' object is not a mapping")
+        target.value.update(other.value)
+
+    @_real
+    def dict_merge(self, target: Box, other: Box, function: Box) -> None:
+        name = getattr(function.value, "__qualname__", str(function.value))
+        if not hasattr(other.value, "keys"):
+            kind = type(other.value).__name__
+            raise TypeError(f"{name}() argument after ** must be a mapping, not {kind}")
+        for key in other.value.keys():  # noqa: SIM118  a mapping need not be iterable by itself
+            if key in target.value:
+                raise TypeError(f"{name}() got multiple values for keyword argument '{key}'")
+            target.value[key] = other.value[key]
+
+    @_real
+    def unpack(self, value: Box, count: int) -> Sequence[Box]:
+        iterator = iter(value.value)
+        items = [item for _, item in zip(range(count), iterator, strict=False)]
+        if len(items) < count:
+            raise ValueError(f"not enough values to unpack (expected {count}, got {len(items)})")
+        for _ in iterator:
+            raise ValueError(f"too many values to unpack (expected {count})")
+        return [Box(item) for item in items]
+
+    @_real
+    def unpack_ex(self, value: Box, before: int, after: int) -> Sequence[Box]:
+        items = list(value.value)
+        if len(items) < before + after:
+            raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+        middle = items[before : len(items) - after]
+        return [Box(i) for i in [*items[:before], middle, *items[len(items) - after :]]]
+
+    @_real
+    def format(self, value: Box, conversion: int, spec: Box | None) -> Box:
+        converted = (lambda v: v, str, repr, ascii)[conversion](value.value)
+        return Box(converted if conversion and spec is None else format(converted, "" if spec is None else spec.value))
+
+    # Iteration and generators.
+
+    @_real
+    def iter(self, value: Box) -> Box:
+        return Box(iter(value.value))
+
+    @_real
+    def next(self, iterator: Box) -> Box | None:
+        try:
+            return Box(next(iterator.value))
+        except StopIteration:
+            return None
+
+    @_real
+    def send(self, receiver: Box, value: Box) -> tuple[bool, Box]:
+        try:
+            if value.value is None:
+                return False, Box(next(receiver.value))
+            return False, Box(receiver.value.send(value.value))
+        except StopIteration as stop:
+            return True, Box(stop.value)
+
+    def make_generator(self, frame: _F) -> Box:
+        return Box(InterpretedGenerator(self.vm, frame))
+
+    # Calls and functions.
+
+    @_real
+    def call(self, function: Box, args: list[Box], kwargs: dict[str, Box]) -> Box | _F:
+        real = function.value
+        if type(real) is MethodType:
+            return self.call(Box(real.__func__), [Box(real.__self__), *args], kwargs)  # type: ignore[no-any-return]
+        positional = [b.value for b in args]
+        keywords = {k: b.value for k, b in kwargs.items()}
+        if type(real) is FunctionType and not real.__code__.co_flags & _CO_ASYNC:
+            return self._enter(real, positional, keywords)
+        if isinstance(real, type) and type(real).__call__ is type.__call__ and type(real.__init__) is FunctionType:
+            made = real.__new__(real, *positional, **keywords)
+            if not isinstance(made, real):
+                return Box(made)
+            frame = self._enter(type(made).__init__, [made, *positional], keywords)
+            frame.completion, frame.instead = Completion.PUSH_INSTEAD, Box(made)
+            return frame
+        if real is super and not positional:
+            return Box(self._super())
+        if real in (globals, locals, vars) and not positional:
+            return Box(self._namespace_call(real))
+        return Box(real(*positional, **keywords))
+
+    def _enter(self, function: FunctionType, args: Sequence[Any], kwargs: dict[str, Any]) -> _F:
+        code = function.__code__
+        slots = bind(function, args, kwargs)
+        return self.vm.new_frame(
+            code, [Box(v) for v in slots], [Box(c) for c in function.__closure__ or ()], function.__globals__, Box(function)
+        )
+
+    def _super(self) -> Any:
+        frame = self.vm.frames[-1]
+        cell = frame.fast[frame.code.locals.index("__class__")]
+        first = frame.fast[0]
+        if cell is None or first is None:
+            raise RuntimeError("super(): no arguments")
+        owner = first.value.cell_contents if type(first.value) is CellType else first.value
+        return super(cell.value.cell_contents, owner)
+
+    def _namespace_call(self, function: Callable[..., Any]) -> dict[str, Any]:
+        frame = self.vm.frames[-1]
+        if function is globals:
+            return frame.globals
+        if frame.namespace is not None:
+            return self._namespace(frame)
+        result = {}
+        for name, box in zip(frame.code.locals, frame.fast, strict=False):
+            content = self.cell_get(box) if box is not None and type(box.value) is CellType else box
+            if content is not None:
+                result[name] = content.value
+        return result
+
+    @_real
+    def call_ex(self, function: Box, args: Box, kwargs: Box | None) -> Box | _F:
+        if not hasattr(type(args.value), "__iter__"):
+            name = getattr(function.value, "__qualname__", function.value)
+            raise TypeError(f"{name}() argument after * must be an iterable, not {type(args.value).__name__}")
+        keywords = {} if kwargs is None else {k: Box(v) for k, v in dict(kwargs.value).items()}
+        return self.call(function, [Box(v) for v in args.value], keywords)  # type: ignore[no-any-return]
+
+    def make_function(self, frame: _F, code: Box) -> Box:
+        real: CodeType = code.value
+        # A function cannot be made without its closure, so cells are put in when they come.
+        closure = tuple(CellType() for _ in real.co_freevars)
+        return Box(FunctionType(real, frame.globals, real.co_name, None, closure or None))
+
+    def set_function_attribute(self, function: Box, flag: int, value: Box) -> None:
+        real = function.value
+        if flag == 1:
+            real.__defaults__ = value.value
+        elif flag == 2:
+            real.__kwdefaults__ = value.value
+        elif flag == 4:
+            flat = value.value
+            real.__annotations__ = dict(zip(flat[::2], flat[1::2], strict=True)) if type(flat) is tuple else flat
+        else:
+            made = FunctionType(real.__code__, real.__globals__, real.__name__, real.__defaults__, value.value)
+            made.__kwdefaults__, made.__annotations__ = real.__kwdefaults__, real.__annotations__
+            function.value = made
+
+    def build_class(self) -> Box:
+        return Box(builtins.__build_class__)
+
+    def keywords(self, names: Box) -> tuple[str, ...]:
+        found: tuple[str, ...] = names.value
+        return found
+
+    # Imports.
+
+    @_real
+    def import_name(self, frame: _F, name: str, fromlist: Box, level: Box) -> Box:
+        return Box(__import__(name, frame.globals, None, fromlist.value, level.value))
+
+    @_real
+    def import_from(self, module: Box, name: str) -> Box:
+        try:
+            return Box(getattr(module.value, name))
+        except AttributeError:
+            raise ImportError(f"cannot import name '{name}' from '{module.value.__name__}'") from None
+
+    # Exceptions.
+
+    @_real
+    def make_raise(self, exception: Box, cause: Box | None) -> Box:
+        error = exception.value
+        if isinstance(error, type) and issubclass(error, BaseException):
+            error = error()
+        if not isinstance(error, BaseException):
+            raise TypeError("exceptions must derive from BaseException")
+        if cause is not None:
+            because = cause.value
+            error.__cause__ = because() if isinstance(because, type) else because
+        return Box(error)
+
+    def chain(self, exception: Box, handled: Box | None) -> None:
+        if handled is not None and handled.value is not exception.value:
+            exception.value.__context__ = handled.value
+
+    @_real
+    def exception_matches(self, exception: Box, type: Box) -> bool:
+        types = type.value if isinstance(type.value, tuple) else (type.value,)
+        if not all(isinstance(t, builtins.type) and issubclass(t, BaseException) for t in types):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+        return isinstance(exception.value, types)
+
+    def exception_triple(self, exception: Box) -> list[Box]:
+        error = exception.value
+        return [Box(type(error)), exception, Box(error.__traceback__)]
+
+    def assertion_error(self) -> Box:
+        return Box(AssertionError)
+
+    def stop_iteration_error(self, exception: Box) -> Box:
+        if not isinstance(exception.value, StopIteration):
+            return exception
+        error = RuntimeError("generator raised StopIteration")
+        error.__cause__ = error.__context__ = exception.value
+        return Box(error)
+
+    # Pattern matching.
+
+    def match_sequence(self, value: Box) -> bool:
+        return bool(type(value.value).__flags__ & (1 << 5))
+
+    def match_mapping(self, value: Box) -> bool:
+        return bool(type(value.value).__flags__ & (1 << 6))
+
+    @_real
+    def match_keys(self, value: Box, keys: Box) -> Box | None:
+        missing = object()
+        found = tuple(value.value.get(k, missing) for k in keys.value)
+        return None if any(v is missing for v in found) else Box(found)
+
+    @_real
+    def match_class(self, value: Box, cls: Box, count: int, names: Box) -> Box | None:
+        if not isinstance(value.value, cls.value):
+            return None
+        own = cls.value in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+        arguments = getattr(cls.value, "__match_args__", ())
+        if not arguments and own and count:
+            positional: list[Any] = [value.value]
+        else:
+            if count > len(arguments):
+                s = "" if len(arguments) == 1 else "s"
+                name = cls.value.__name__
+                raise TypeError(f"{name}() accepts {len(arguments)} positional sub-pattern{s} ({count} given)")
+            names = Box(tuple(arguments[:count]) + names.value)
+            positional = []
+        missing = object()
+        found = [getattr(value.value, n, missing) for n in names.value]
+        return None if any(v is missing for v in found) else Box((*positional, *found))
+
+    @_real
+    def length(self, value: Box) -> Box:
+        return Box(operator.length_hint(value.value) if not hasattr(value.value, "__len__") else len(value.value))
+
+
+def bind(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Bind arguments to slots in the order of `co_varnames`.
+
+    Raises:
+        TypeError: as the call would, with CPython's own text.
+    """
+    code = function.__code__
+    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) == 0 and not kwargs:
+        if len(args) == code.co_argcount and code.co_kwonlyargcount == 0:
+            return list(args)
+    # A twin with the same signature and an empty body lets CPython bind and word the errors.
+    names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    rest = code.co_varnames[len(names) : len(names) + 2]
+    positional = [*names[: code.co_posonlyargcount], "/"] if code.co_posonlyargcount else []
+    positional += names[code.co_posonlyargcount : code.co_argcount]
+    at = 0
+    if code.co_flags & inspect.CO_VARARGS:
+        positional.append("*" + rest[at])
+        names.append(rest[at])
+        at += 1
+    elif code.co_kwonlyargcount:
+        positional.append("*")
+    positional += code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        positional.append("**" + rest[at])
+        names.append(rest[at])
+    renamed = {n: f"_{i}" for i, n in enumerate(names) if not n.isidentifier()}
+    text = f"lambda {', '.join(renamed.get(p, p) for p in positional)}: [{', '.join(renamed.get(n, n) for n in names)}]"
+    twin = eval(text)
+    twin.__code__ = twin.__code__.replace(co_name=code.co_name, co_qualname=code.co_qualname)
+    twin.__qualname__ = function.__qualname__
+    twin.__defaults__, twin.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    bound: list[Any] = twin(*args, **kwargs)
+    return bound
+
+
+def interpret(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `function` with every Python function in it interpreted.
+
+    Raises:
+        Whatever the function raises.
+    """
+    vm: Interpreter[Box] = Interpreter(ConcreteDomain())
+    try:
+        return vm.call(Box(function), [Box(a) for a in args], {k: Box(v) for k, v in kwargs.items()}).value
+    except Raised as raised:
+        error: BaseException = raised.value.value
+    raise error

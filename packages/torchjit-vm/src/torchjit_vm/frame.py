@@ -1,0 +1,89 @@
+"""Frames of the interpreter, and what handlers say to its loop."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+
+if TYPE_CHECKING:
+    from torchjit_vm.decode import Decoded
+
+__all__ = ["Completion", "Frame", "Raised", "Signal"]
+
+V = TypeVar("V")
+
+
+@final
+class Signal(enum.Enum):
+    """What a handler tells the loop."""
+
+    RETURN = "return"
+    YIELD = "yield"
+    GENERATOR = "generator"
+
+
+@final
+class Completion(enum.IntEnum):
+    """What the caller's frame does with the value that a frame returns."""
+
+    PUSH = 0
+    PUSH_THEN_NULL = 1
+    PUSH_INSTEAD = 2
+    """Push `Frame.instead`: the object whose `__init__` has run."""
+    DISCARD = 3
+
+
+@final
+class Raised(Exception):
+    """The interpreted program raised `value`."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+@final
+class Frame(Generic[V]):
+    """An activation of a code object over values of type V.
+
+    Attributes:
+        code: decoded.
+        pc: index of the instruction to run next.
+        fast: locals, then cells and free variables (cells as values); None is unbound.
+        stack: the value stack; None is NULL.
+        consts: the constants, as values.
+        globals: the real module dict of global names.
+        function: the function that runs, if there is one.
+        namespace: the namespace of a class body or module; None in functions.
+        completion, instead: what the caller does with the result.
+        result: set when the frame returns or yields.
+        suspended: it has yielded, and not returned.
+        generator: the generator whose body this is.
+    """
+
+    __slots__ = (
+        "code", "completion", "consts", "fast", "function", "generator", "globals",
+        "instead", "namespace", "pc", "result", "stack", "suspended",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        code: Decoded,
+        fast: list[V | None],
+        consts: list[V],
+        globals: dict[str, Any],
+        function: V | None = None,
+    ) -> None:
+        self.code = code
+        self.fast = fast
+        self.consts = consts
+        self.globals = globals
+        self.function = function
+        self.pc = 0
+        self.stack: list[V | None] = []
+        self.namespace: V | None = None
+        self.completion = Completion.PUSH
+        self.instead: V | None = None
+        self.result: V | None = None
+        self.generator: V | None = None
+        self.suspended = False

@@ -1,0 +1,82 @@
+"""Raising, matching and handling exceptions; with blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.instructions.registry import opcode
+
+if TYPE_CHECKING:
+    from torchjit_vm.interpreter import Interpreter
+
+
+@opcode("RAISE_VARARGS", "parts[oparg] --")
+def raise_varargs(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    if arg == 0:
+        if vm.handled is None:
+            raise vm.domain.error(RuntimeError, "No active exception to reraise")
+        raise Raised(vm.handled)
+    exception = frame.stack[-arg]
+    cause = frame.stack[-1] if arg == 2 else None
+    value = vm.domain.make_raise(exception, cause)
+    vm.domain.chain(value, vm.handled)
+    raise Raised(value)
+
+
+@opcode("RERAISE", "exception --")
+def reraise(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    raise Raised(frame.stack[-1])
+
+
+@opcode("PUSH_EXC_INFO", "exception -- handled, exception")
+def push_exc_info(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    exception = frame.stack[-1]
+    frame.stack[-1] = vm.domain.constant(None) if vm.handled is None else vm.handled
+    frame.stack.append(exception)
+    vm.handled = exception
+
+
+@opcode("POP_EXCEPT", "handled --")
+def pop_except(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    previous = frame.stack.pop()
+    vm.handled = None if vm.domain.is_(previous, vm.domain.constant(None)) else previous
+
+
+@opcode("CHECK_EXC_MATCH", "exception, type -- exception, bool")
+def check_exc_match(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    stack = frame.stack
+    stack[-1] = vm.domain.constant(vm.domain.exception_matches(stack[-2], stack[-1]))
+
+
+@opcode("LOAD_ASSERTION_ERROR", "-- type")
+def load_assertion_error(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    frame.stack.append(vm.domain.assertion_error())
+
+
+@opcode("STOPITERATION_ERROR", "exception -- exception")
+def stopiteration_error(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    frame.stack[-1] = vm.domain.stop_iteration_error(frame.stack[-1])
+
+
+@opcode("BEFORE_WITH", "manager -- exit, entered")
+def before_with(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+    stack = frame.stack
+    enter = vm.domain.load_special(stack[-1], "__enter__")
+    leave = vm.domain.load_special(stack[-1], "__exit__")
+    result = vm.domain.call(enter, [], {})
+    stack[-1] = leave
+    if type(result) is Frame:
+        return result
+    stack.append(result)
+    return None
+
+
+@opcode("WITH_EXCEPT_START", "exit, lasti, handled, exception -- exit, lasti, handled, exception, result")
+def with_except_start(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+    stack = frame.stack
+    result = vm.domain.call(stack[-4], vm.domain.exception_triple(stack[-1]), {})
+    if type(result) is Frame:
+        return result
+    stack.append(result)
+    return None

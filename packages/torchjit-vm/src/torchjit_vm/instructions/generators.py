@@ -1,0 +1,54 @@
+"""Generators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchjit_vm.frame import Signal
+from torchjit_vm.instructions.registry import opcode
+
+if TYPE_CHECKING:
+    from torchjit_vm.frame import Frame
+    from torchjit_vm.interpreter import Interpreter
+
+
+@opcode("RETURN_GENERATOR", "-- sent")
+def return_generator(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Signal:
+    frame.result = vm.domain.make_generator(frame)
+    return Signal.GENERATOR
+
+
+@opcode("YIELD_VALUE", "value -- sent")
+def yield_value(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Signal:
+    frame.result = frame.stack.pop()
+    frame.suspended = True
+    return Signal.YIELD
+
+
+@opcode("GET_YIELD_FROM_ITER", "iterable -- iterator")
+def get_yield_from_iter(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    frame.stack[-1] = vm.domain.iter(frame.stack[-1])
+
+
+@opcode("SEND", "-- | jump: receiver --")
+def send(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    stack = frame.stack
+    done, value = vm.domain.send(stack[-2], stack[-1])
+    stack[-1] = value
+    if done:
+        del stack[-2]
+        frame.pc = arg
+
+
+@opcode("SEND_KEEPING", "-- | jump: --")
+def send_keeping(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    stack = frame.stack
+    done, value = vm.domain.send(stack[-2], stack[-1])
+    stack[-1] = value
+    if done:
+        frame.pc = arg
+
+
+@opcode("END_SEND", "receiver, value -- value")
+def end_send(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    del frame.stack[-2]

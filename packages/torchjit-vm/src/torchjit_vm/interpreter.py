@@ -1,0 +1,171 @@
+"""The interpreter's loop: frames on an explicit stack, exceptions, generators, nested runs for callbacks."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any, Generic, TypeVar, cast, final
+
+from torchjit_vm.decode import Decoded, decode
+from torchjit_vm.domain import Domain
+from torchjit_vm.frame import Completion, Frame, Raised, Signal
+
+__all__ = ["Interpreter"]
+
+V = TypeVar("V")
+
+
+@final
+class Interpreter(Generic[V]):
+    """Interprets canonical instructions over the values of a domain.
+
+    Calls of Python functions push a frame and stay in one loop, so that `frames` shows every active frame. What calls
+    back from inside an instruction (a sort key, a property read by `hasattr`) runs in a nested loop (`call`).
+
+    Attributes:
+        domain: gives instructions their meaning.
+        frames: the active frames, outermost first, those of nested loops included.
+        handled: the exception being handled, or None.
+        nesting: how many loops are active.
+        step: instructions run so far by the outermost loop.
+        limit: the step at which `domain.step_limit` is called.
+    """
+
+    def __init__(self, domain: Domain[V], *, limit: int = 1 << 62) -> None:
+        self.domain = domain
+        self.frames: list[Frame[V]] = []
+        self.handled: V | None = None
+        self.nesting = 0
+        self.step = 0
+        self.limit = limit
+        domain.attach(self)
+
+    def new_frame(
+        self,
+        code: CodeType | Decoded,
+        arguments: list[V | None],
+        closure: list[V],
+        globals: dict[str, Any],
+        function: V | None = None,
+    ) -> Frame[V]:
+        """A frame at the entry of a code object.
+
+        Args:
+            code: the code object.
+            arguments: one per argument slot, in the order of `co_varnames`.
+            closure: one cell per free variable.
+            globals: the module dict.
+            function: the function, for people and for `super()`.
+        """
+        decoded = code if isinstance(code, Decoded) else decode(code)
+        fast: list[V | None] = arguments
+        fast.extend([None] * (len(decoded.locals) - len(fast) - len(closure)))
+        fast.extend(closure)
+        return Frame(decoded, fast, self.domain.constants(decoded), globals, function)
+
+    def run(self, frame: Frame[V], thrown: V | None = None) -> V:
+        """Run a frame, and those that it calls, until it returns or yields.
+
+        Args:
+            frame: the frame; `frame.result` is not None... until it has returned.
+            thrown: an exception to raise at the instruction at `frame.pc` instead of running it.
+
+        Raises:
+            Raised: an exception of the program leaves the frame.
+        """
+        base = len(self.frames)
+        self.frames.append(frame)
+        self.nesting += 1
+        try:
+            if thrown is not None:
+                frame.pc += 1
+                self._unwind(thrown, base)
+            while True:
+                try:
+                    return self._loop(base)
+                except Raised as raised:
+                    self._unwind(raised.value, base)
+        except Exception as error:
+            if self.nesting > 1:
+                self.domain.nested_error(error, self)
+                del self.frames[base:]
+            raise
+        finally:
+            self.nesting -= 1
+
+    def _loop(self, base: int) -> V:
+        frames = self.frames
+        frame = frames[-1]
+        instrs = frame.code.instrs
+        outermost = base == 0
+        while True:
+            handler, argument = instrs[frame.pc]
+            frame.pc += 1
+            if outermost:
+                self.step += 1
+                if self.step >= self.limit:
+                    self.limit = self.domain.step_limit(self)
+            signal = handler(self, frame, argument)
+            if signal is None:
+                continue
+            if type(signal) is Frame:
+                frames.append(signal)
+                frame = signal
+                instrs = frame.code.instrs
+                continue
+            result = cast(V, frame.result)
+            frames.pop()
+            if len(frames) == base:
+                if signal is Signal.GENERATOR:
+                    frame.result = None
+                return result
+            returned, frame = frame, frames[-1]
+            instrs = frame.code.instrs
+            completion = returned.completion
+            if completion is Completion.PUSH:
+                frame.stack.append(result)
+            elif completion is Completion.PUSH_THEN_NULL:
+                frame.stack.append(result)
+                frame.stack.append(None)
+            elif completion is Completion.PUSH_INSTEAD:
+                self.domain.check_init(result)
+                frame.stack.append(returned.instead)
+
+    def _unwind(self, exception: V, base: int) -> None:
+        """Find the handler of an exception, dropping frames on the way.
+
+        Raises:
+            Raised: no handler within this run.
+        """
+        frames = self.frames
+        while len(frames) > base:
+            frame = frames[-1]
+            row = frame.code.handler_of(frame.pc - 1)
+            if row is not None:
+                del frame.stack[row.depth :]
+                if row.lasti:
+                    frame.stack.append(self.domain.constant(frame.code.offsets[frame.pc - 1] // 2))
+                frame.stack.append(exception)
+                frame.pc = row.target
+                return
+            frames.pop()
+        raise Raised(exception)
+
+    def call(self, function: V, args: list[V], kwargs: dict[str, V] | None = None) -> V:
+        """Call and wait for the result, in a nested loop if it is Python code.
+
+        Raises:
+            Raised: the call raised.
+        """
+        result = self.domain.call(function, args, kwargs or {})
+        return self.finish(result)
+
+    def finish(self, result: V | Frame[V]) -> V:
+        """If `result` is a frame, run it in a nested loop."""
+        if type(result) is not Frame:
+            return cast(V, result)
+        frame = cast("Frame[V]", result)
+        value = self.run(frame)
+        if frame.completion is Completion.PUSH_INSTEAD:
+            self.domain.check_init(value)
+            return cast(V, frame.instead)
+        return value
