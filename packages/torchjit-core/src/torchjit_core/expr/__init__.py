@@ -10,10 +10,10 @@
 True
 """
 
+from torchjit_core.expr.bounds import Bounds
 from torchjit_core.expr.condition import Condition, conj, disj, eq, ge, gt, le, lt, ne, negate
 from torchjit_core.expr.polynomial import (
     Atom,
-    Bounds,
     Expr,
     Operation,
     Symbol,

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, final
 
-from torchjit_core.expr.polynomial import Bounds, Expr, Symbol, as_expr, constant
+from torchjit_core.expr.bounds import Bounds
+from torchjit_core.expr.polynomial import Expr, Symbol, as_expr, constant
 
 __all__ = ["Condition", "conj", "disj", "eq", "ge", "gt", "le", "lt", "ne", "negate"]
 
