@@ -1,1 +1,17 @@
-"""The tensor domain: torch calls become torch.fx nodes with metadata."""
+"""The tensor domain: torch calls under an interpreter become torch.fx nodes with metadata."""
+
+from torchjit_fx.domain import TensorDomain
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.protocols import CaptureContext, SymbolicSizes
+from torchjit_fx.settings import FxSettings
+
+__all__ = [
+    "CaptureContext",
+    "FxSettings",
+    "InputLeaf",
+    "OpaqueLeaf",
+    "SymLeaf",
+    "SymbolicSizes",
+    "TensorDomain",
+    "TensorLeaf",
+]

@@ -1,0 +1,101 @@
+"""Why the tensor domain gives up on an operation: the TJ-FX reasons."""
+
+from __future__ import annotations
+
+from torchjit_core.reasons import reason
+
+_EAGER = "The operation runs for real, between two graphs."
+
+DATA_DEPENDENT = reason(
+    "TJ-FX-001",
+    "a Python value is read out of a tensor",
+    "The value depends on the tensor's data, which is not known while the graph is captured. " + _EAGER,
+    "Keep the value in a tensor (torch.where, masks) if it does not steer Python control flow.",
+)
+DYNAMIC_SHAPE = reason(
+    "TJ-FX-002",
+    "the shape of the result depends on data",
+    "Operations such as nonzero, unique or indexing with a boolean mask make a result whose size is not known. "
+    + _EAGER,
+    "Use torch.where or multiply by the mask where a result of the full size will do.",
+)
+META_FAILED = reason(
+    "TJ-FX-003",
+    "the operation failed on tensors without data",
+    "The operation was tried on fake tensors to learn its result's shape and dtype, and raised. "
+    + _EAGER
+    + " If it is a mistake in the program, that run raises the real error.",
+)
+UNSUPPORTED_TENSOR = reason(
+    "TJ-FX-004",
+    "a tensor of this kind cannot be captured yet",
+    "Only dense tensors of type torch.Tensor, Parameter and Buffer are captured: no sparse, nested, quantised or mkldnn "
+    "layouts, no subclasses, no tensors of functorch transforms. " + _EAGER,
+)
+UNSUPPORTED_ARGUMENT = reason(
+    "TJ-FX-005",
+    "an argument cannot be written into a graph",
+    "A graph holds tensors, numbers, strings, dtypes, devices, layouts and lists, tuples, dicts and slices of these. "
+    + _EAGER,
+)
+UNSUPPORTED_RESULT = reason(
+    "TJ-FX-006",
+    "the result cannot be written into a graph",
+    "The operation returned something that is neither a tensor nor a plain Python value. " + _EAGER,
+)
+NOT_CAPTURABLE = reason(
+    "TJ-FX-007",
+    "this torch function cannot be part of a graph",
+    "It reads or changes state outside the tensors that it is given (autograd tapes, generators, files, devices, "
+    "storage addresses). " + _EAGER,
+)
+METADATA_MUTATION = reason(
+    "TJ-FX-008",
+    "an input's shape, strides or storage is changed in place",
+    "The caller would have to see the change of its tensor's metadata. " + _EAGER,
+    "Use the out-of-place form of the operation (reshape, transpose, detach ...).",
+)
+SHARED_STORAGE_WRITTEN = reason(
+    "TJ-FX-009",
+    "a written input shares memory with another input",
+    "The graph would have to see one write through two of its inputs. " + _EAGER,
+    "Pass one of them and derive the other inside the function.",
+)
+VIEW_INPUT_WRITTEN = reason(
+    "TJ-FX-010",
+    "an input that is a view is written while gradients are recorded",
+    "The write changes the gradient history of the view's base, which the graph does not see. " + _EAGER,
+    "Pass the base tensor and take the view inside the function, or clone the view.",
+)
+TENSOR_ATTRIBUTE = reason(
+    "TJ-FX-011",
+    "this attribute of a tensor cannot be captured",
+    "Attributes such as grad_fn, hooks, storage or objects that the program attached live outside the graph. " + _EAGER,
+)
+TENSOR_ATTRIBUTE_SET = reason(
+    "TJ-FX-012",
+    "an attribute of a tensor is assigned",
+    "Assigning data, grad, requires_grad or an own attribute changes the tensor object, not its values. " + _EAGER,
+)
+AUTOGRAD_CALL = reason(
+    "TJ-FX-013",
+    "the backward pass is started or hooked here",
+    "Gradients of the graph so far exist only after it has run. " + _EAGER,
+    "Compile the forward pass and the loss, and call backward() outside.",
+)
+MODE_OBJECT = reason(
+    "TJ-FX-014",
+    "this torch mode cannot be entered inside a graph",
+    "Inference mode, functorch transforms and other modes held by C objects are not tracked by the capture. " + _EAGER,
+    "Enter the mode outside of the compiled function.",
+)
+SYMBOLIC_UNSUPPORTED = reason(
+    "TJ-FX-015",
+    "this operation on a symbolic number is not known",
+    "The number is the size of a tensor that varies between calls. " + _EAGER,
+)
+STORAGE_OFFSET = reason(
+    "TJ-FX-016",
+    "the operation needs the place of a tensor inside its storage",
+    "The tensor is a view that begins inside its storage; the graph sees each input as a tensor of its own. " + _EAGER,
+)

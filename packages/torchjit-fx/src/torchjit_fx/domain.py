@@ -1,0 +1,324 @@
+"""`TensorDomain`: torch under an interpreter. One object serves one capture of one region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import fx
+
+from torchjit_core.events import phase
+from torchjit_core.expr import Expr
+from torchjit_core.guards import IdIs, SameObject, TensorMatches
+from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_core.reasons import GraphBreak
+from torchjit_core.region import RegionCode
+from torchjit_fx import breaks
+from torchjit_fx.fakes import FakeFactory
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.metas import MetaCache, MetaService
+from torchjit_fx.modes import TorchModes
+from torchjit_fx.naming import is_module_state
+from torchjit_fx.ownership import owns
+from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute
+from torchjit_fx.protocols import CaptureContext, SymbolicSizes
+from torchjit_fx.records import RecordTable, TensorRecord, is_plain
+from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
+from torchjit_fx.settings import FxSettings
+from torchjit_fx.special_calls import SPECIAL
+from torchjit_fx.symbolic import SymbolicNumbers
+from torchjit_fx.tracing import InputMemory, Recorder
+from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
+
+__all__ = ["TensorDomain"]
+
+# Records and outcomes without symbols hold no tensor and no object of a capture, so every capture may use them.
+_RECORDS = RecordTable()
+_OUTCOMES = MetaCache()
+
+
+@final
+class TensorDomain:
+    """Implements the leaf protocol and the end of a region for tensors and symbolic numbers.
+
+    Args:
+        compile_graph: the backend: takes the captured GraphModule and this call's real inputs, gives a callable that
+            takes the inputs positionally and returns a sequence.
+        sizes: which sizes are symbolic.
+        settings: see `FxSettings`.
+    """
+
+    leaf_types: tuple[type, ...] = (TensorLeaf, InputLeaf, OpaqueLeaf, SymLeaf)
+
+    def __init__(
+        self,
+        compile_graph: Callable[[fx.GraphModule, list[Any]], Callable[..., Any]],
+        sizes: SymbolicSizes,
+        settings: FxSettings = FxSettings(),  # noqa: B008  # frozen
+    ) -> None:
+        self.compile_graph = compile_graph
+        self.sizes = sizes
+        self.settings = settings
+        _OUTCOMES.limit = max(_OUTCOMES.limit, settings.max_cached_metas)
+        self.modes = TorchModes()
+        self.numbers = SymbolicNumbers(sizes)
+        self.mode = CaptureFakeMode(self.numbers.shape_env)
+        self.fakes = FakeFactory(self.mode, _RECORDS, self.numbers.sym_int, self.numbers.expression)
+        self.metas = MetaService(self.fakes, self.modes)
+        self.memory = InputMemory()
+        self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, self.memory)
+        self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
+        self._number_inputs: dict[AccessPath, int | Expr] = {}
+
+    # ---- the leaf protocol
+
+    def wants(self, obj: object, path: AccessPath | None) -> bool:
+        """Is this real object a leaf? Every tensor; an int whose value is symbolic."""
+        if isinstance(obj, torch.Tensor):
+            return True
+        if type(obj) is int and path is not None and self.settings.symbolic_ints and isinstance(path.root(), Arg):
+            return not isinstance(self._number(obj, path), int)
+        return False
+
+    def _number(self, value: int, path: AccessPath) -> int | Expr:
+        if path not in self._number_inputs:
+            self._number_inputs[path] = self.sizes.size(value, path)
+        return self._number_inputs[path]
+
+    def input(self, obj: object, path: AccessPath | None, capture: CaptureContext) -> object:
+        """The leaf of a real object; a tensor gets its guard, the same tensor is the same leaf.
+
+        A tensor at no path is kept alive as a constant of the graph.
+        """
+        if type(obj) is int:
+            return self.numbers.leaf(self._number(obj, path)) if path is not None else obj
+        if not isinstance(obj, torch.Tensor):
+            raise TypeError(f"not a leaf: {type(obj)}")
+        if path is None:
+            path = Pinned.of(obj, "constant")
+        found = self._inputs.get(id(obj))
+        if found is not None:
+            if found.path is not path:
+                capture.guard(SameObject(found.path, path, capture.location()))
+            return found
+        if not is_plain(obj):
+            capture.guard(self._kind_guard(obj, path, capture))
+            leaf: InputLeaf | OpaqueLeaf = OpaqueLeaf(obj, path, breaks.UNSUPPORTED_TENSOR)
+        else:
+            leaf = self._input_tensor(obj, path, capture)
+        self._inputs[id(obj)] = leaf
+        return leaf
+
+    def _kind_guard(self, obj: torch.Tensor, path: AccessPath, capture: CaptureContext) -> IdIs:
+        return IdIs(path.type_of(), type(obj), capture.location())
+
+    def _input_tensor(self, obj: torch.Tensor, path: AccessPath, capture: CaptureContext) -> InputLeaf:
+        static = is_module_state(path) or type(obj) is not torch.Tensor
+        record = self._input_record(obj, path, static, capture)
+        capture.guard(
+            TensorMatches(
+                path,
+                type(obj),
+                record.dtype,
+                record.device,
+                record.requires_grad,
+                tuple([n if type(n) is int else None for n in record.sizes]),
+                tuple([n if type(n) is int else None for n in record.strides]),
+                key_set=torch._C._dispatch_keys(obj).raw_repr(),
+                location=capture.location(),
+            )
+        )
+        leaf = InputLeaf(record, obj, path, static)
+        self.memory.add(leaf, capture)
+        return leaf
+
+    def _input_record(self, t: torch.Tensor, path: AccessPath, static: bool, capture: CaptureContext) -> TensorRecord:
+        flags = (t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference())
+        real_sizes, real_strides = tuple(t.shape), t.stride()
+        if static:
+            sizes: Sequence[int | Expr] = real_sizes
+            strides: Sequence[int | Expr] = real_strides
+        else:
+            sizes = [self.sizes.size(n, path.size(i)) for i, n in enumerate(real_sizes)]
+            strides = real_strides
+            if any(type(n) is not int for n in sizes):
+                strides = self.numbers.strides(sizes, real_sizes, real_strides, path, capture.location())
+        return _RECORDS.get(t.dtype, t.device, tuple(sizes), tuple(strides), 0, flags)
+
+    def type_of(self, leaf: object) -> type:
+        """What `type(x)` gives."""
+        if isinstance(leaf, InputLeaf | OpaqueLeaf):
+            return type(leaf.real)
+        return self.numbers.type_of(leaf) if type(leaf) is SymLeaf else torch.Tensor
+
+    def handles(self, fn: object) -> bool:
+        """Do calls of this callable belong here, whatever the arguments?"""
+        return owns(fn)
+
+    def call(self, fn: object, args: tuple[object, ...], kwargs: dict[str, object], capture: CaptureContext) -> object:
+        """Do a call on raw arguments.
+
+        Raises:
+            GraphBreak: it cannot be in a graph.
+        """
+        special = SPECIAL.get(fn)
+        if special is not None:
+            result = special(self, fn, args, kwargs, capture)
+            if result is not NotImplemented:
+                return result
+        return self.recorder.call(fn, args, kwargs, capture)
+
+    def getattr(self, leaf: object, name: str, capture: CaptureContext) -> object:
+        """Read a property or an own attribute.
+
+        Raises:
+            AttributeError: there is none.
+            GraphBreak: it cannot be captured.
+        """
+        if isinstance(leaf, OpaqueLeaf):
+            raise GraphBreak(leaf.reason, f"{leaf.path}.{name}", capture.location())
+        if isinstance(leaf, SymLeaf):
+            return self.numbers.attribute(leaf, name, capture)
+        if not isinstance(leaf, TensorLeaf):
+            raise TypeError(f"not a leaf: {type(leaf)}")
+        read = RECORDED.get(name)
+        if read is not None:
+            return read(leaf.record)
+        if name == "shape":
+            return self.call(torch.Tensor.size, (leaf,), {}, capture)
+        if name in TENSOR_PROPERTIES or name in CONSTANT_PROPERTIES:
+            return self.recorder.call(getattr, (leaf, name), {}, capture)
+        if name in ("is_leaf", "grad_fn", "grad", "_base", "retains_grad"):
+            return self._autograd_attribute(leaf, name, capture)
+        return input_attribute(leaf, name, capture)
+
+    def _autograd_attribute(self, leaf: TensorLeaf, name: str, capture: CaptureContext) -> object:
+        record = leaf.record
+        if isinstance(leaf, InputLeaf) and record.requires_grad:
+            self.guard_leafness(leaf, capture)
+        if name == "is_leaf":
+            return record.is_leaf
+        if name == "grad_fn" and record.is_leaf:
+            return None
+        if name == "retains_grad" and (record.is_leaf or not isinstance(leaf, InputLeaf)):
+            return False
+        if name == "grad" and isinstance(leaf, InputLeaf) and leaf.real.is_leaf:
+            path = leaf.path.attr("grad")
+            if leaf.real.grad is not None:
+                return self.input(leaf.real.grad, path, capture)
+            capture.guard(IdIs(path, None, capture.location()))
+            return None
+        if name == "grad" and not record.requires_grad and not isinstance(leaf, InputLeaf):
+            return None
+        raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
+
+    def guard_offset(self, leaf: InputLeaf, capture: CaptureContext) -> None:
+        """Something depends on where this input begins in its storage."""
+        t, r = leaf.real, leaf.entry
+        capture.guard(
+            TensorMatches(
+                leaf.path, type(t), r.dtype, r.device, r.requires_grad,
+                (None,) * t.dim(), None, offset=t.storage_offset(), location=capture.location(),
+            )
+        )  # fmt: skip
+
+    def dimension(self, leaf: TensorLeaf, dim: int) -> int | SymLeaf:
+        """The size of one dimension: an int, a plain symbol, or a step that reads it."""
+        size = leaf.record.sizes[dim]
+        return size if isinstance(size, int) else self.numbers.leaf(size, leaf, dim, self.recorder)
+
+    def as_int(self, number: int | SymLeaf, capture: CaptureContext) -> object:
+        """`number` as `len()` must give it."""
+        return number
+
+    def guard_leafness(self, leaf: InputLeaf, capture: CaptureContext) -> None:
+        """Something depends on whether this input was made by autograd."""
+        t, r = leaf.real, leaf.entry
+        capture.guard(
+            TensorMatches(
+                leaf.path, type(t), r.dtype, r.device, r.requires_grad,
+                (None,) * t.dim(), None, is_leaf=r.is_leaf, location=capture.location(),
+            )
+        )  # fmt: skip
+
+    def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> None:
+        """Always a break: assignments change the tensor object."""
+        raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
+
+    def truth(self, leaf: object, capture: CaptureContext) -> bool:
+        """`bool(leaf)`: decided and guarded for symbolic numbers, a break for tensors."""
+        if isinstance(leaf, SymLeaf):
+            return self.numbers.truth(leaf, capture)
+        raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
+
+    def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:
+        """The rows of a tensor."""
+        if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes or type(leaf.record.sizes[0]) is not int:
+            raise GraphBreak(breaks.META_FAILED, "iteration over this value", capture.location())
+        rows = self.recorder.call(torch.Tensor.unbind, (leaf, 0), {}, capture)
+        return rows if isinstance(rows, tuple | list) else ()
+
+    # ---- the end of a region
+
+    def compile_region(self, leaves: Sequence[object], capture: CaptureContext) -> RegionCode:
+        """Compile what the asked leaves and the outside world need of the steps recorded so far."""
+        asked: list[TensorLeaf | SymLeaf] = []
+        outputs: list[int | AccessPath] = []
+        places: dict[int, int] = {}
+        for leaf in leaves:
+            path = self._path_of(leaf)
+            if path is not None:
+                outputs.append(path)
+                continue
+            if id(leaf) not in places:
+                places[id(leaf)] = len(asked)
+                asked.append(leaf)  # type: ignore[arg-type]
+            outputs.append(places[id(leaf)])
+        steps = live_steps(self.recorder.steps, asked)
+        epilogue = self.modes.epilogue()
+        if not steps:
+            return RegionCode(None, (), tuple(outputs), epilogue)
+        gm, paths, examples = self._graph(steps, asked, capture)
+        emit_graph(gm, "captured")
+        with phase("backend"):
+            target = self.compile_graph(gm, examples)
+        if any(step.mode_key is not None for step in steps):
+            target = self.modes.restoring(target)
+        return RegionCode(target, paths, tuple(outputs), epilogue)
+
+    def _path_of(self, leaf: object) -> AccessPath | None:
+        if isinstance(leaf, InputLeaf | OpaqueLeaf):
+            return leaf.path
+        if isinstance(leaf, SymLeaf) and leaf.step is None and leaf.expr is not None:
+            return self.numbers.path(leaf.expr)
+        return None
+
+    def _graph(
+        self, steps: Sequence[Any], asked: Sequence[Any], capture: CaptureContext
+    ) -> tuple[fx.GraphModule, tuple[AccessPath, ...], list[Any]]:
+        tensors, symbols = used_inputs(steps, asked)
+        writer = GraphWriter()
+        paths: list[AccessPath] = []
+        examples: list[Any] = []
+        for leaf in symbols:
+            path = self.numbers.path(leaf.expr)
+            writer.place(leaf, id(leaf.expr), path, leaf.value, False)
+            paths.append(path)
+            examples.append(self.sizes.hint(leaf.expr))
+        for tensor in tensors:
+            writer.place(tensor, id(tensor), tensor.path, self.fakes.make(tensor.entry), tensor.static)
+            paths.append(tensor.path)
+            examples.append(tensor.real)
+        for guard in storage_guards(tensors, lambda t: t.real.untyped_storage()._cdata):
+            capture.guard(guard)
+        if self.settings.node_values:
+            for step in steps:
+                for result in step.results:
+                    self.metas.fake(result)
+        for step in steps:
+            writer.write(step)
+        writer.finish(asked)
+        gm = lazy_graph_module(writer.graph)
+        gm.meta["fake_mode"] = self.mode
+        return gm, tuple(paths), examples

@@ -1,0 +1,90 @@
+"""Fake tensors from records and records from fake tensors, under the one fake mode of a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+
+from torchjit_core.expr import Expr
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.records import RecordTable, TensorRecord
+from torchjit_fx.versions import CaptureFakeMode
+
+__all__ = ["FakeFactory"]
+
+
+class _WithHistory(torch.autograd.Function):
+    """Gives a fresh fake a grad_fn: it stands for a tensor that was computed from something requiring grad."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        return make()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError("fake tensors of a capture have no backward")
+
+
+@final
+class FakeFactory:
+    """Converts between records and fakes.
+
+    Args:
+        mode: the fake mode of the capture.
+        records: where records are interned.
+        sym_int: makes the torch.SymInt of an expression.
+        expression: the expression (or int) of a torch.SymInt.
+    """
+
+    def __init__(
+        self,
+        mode: CaptureFakeMode,
+        records: RecordTable,
+        sym_int: Callable[[Expr], Any],
+        expression: Callable[[Any], int | Expr],
+    ) -> None:
+        self.mode = mode
+        self.records = records
+        self.sym_int = sym_int
+        self.expression = expression
+
+    def make(self, record: TensorRecord) -> torch.Tensor:
+        """A new fake tensor with this metadata, alone on its memory."""
+        if record.inference:
+            with torch.inference_mode(), self.mode:
+                return self._bare(record)
+        with torch.inference_mode(False), torch.enable_grad(), self.mode:
+            if not record.requires_grad:
+                return self._bare(record)
+            if record.is_leaf:
+                return self._bare(record).requires_grad_()
+            anchor = torch.empty((), requires_grad=True)
+            return _WithHistory.apply(anchor, lambda: self._bare(record))  # type: ignore[no-any-return]
+
+    def _bare(self, record: TensorRecord) -> torch.Tensor:
+        sizes = [n if type(n) is int else self.sym_int(n) for n in record.sizes]  # type: ignore[arg-type]
+        strides = [n if type(n) is int else self.sym_int(n) for n in record.strides]  # type: ignore[arg-type]
+        t = torch.empty_strided(sizes, strides, dtype=record.dtype, device=record.device)
+        if record.conj:
+            t = t.conj()
+        return torch._neg_view(t) if record.neg else t
+
+    def describe(self, t: torch.Tensor) -> TensorRecord:
+        """The record of a fake.
+
+        Raises:
+            GraphBreak: it is sparse, nested or quantised.
+        """
+        if t.layout is not torch.strided or t.is_nested or t.is_quantized:
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"the result is {t.layout}")
+        sizes, strides = tuple(t.shape), t.stride()
+        offset = t.storage_offset()
+        if any(type(n) is not int for n in (*sizes, *strides, offset)):
+            sizes = tuple(n if type(n) is int else self.expression(n) for n in sizes)
+            strides = tuple(n if type(n) is int else self.expression(n) for n in strides)
+            offset = offset if type(offset) is int else self.expression(offset)  # type: ignore[assignment]
+        flags = (t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference())
+        return self.records.get(t.dtype, t.device, sizes, strides, offset, flags)

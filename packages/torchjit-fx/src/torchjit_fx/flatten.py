@@ -1,0 +1,144 @@
+"""Raw arguments: finding the leaves in them, making a cache key of them, and mapping over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import EllipsisType, NoneType
+from typing import Any, final
+
+import torch
+
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.records import is_structseq
+
+__all__ = ["Arguments", "UnwritableArgument", "map_raw"]
+
+_TYPED_ATOMS = frozenset({int, float, bool, str, complex, bytes, NoneType})
+_TORCH_ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, EllipsisType, NoneType})
+
+
+class UnwritableArgument(Exception):
+    """The argument cannot be part of a graph; `args[0]` says what it is."""
+
+
+@final
+class Arguments:
+    """The leaves in the arguments of one call, and the key under which its metadata may be cached.
+
+    Attributes:
+        leaves: tensor leaves in order, with repetitions.
+        sym: symbolic numbers among the arguments.
+        key: hashable parts: records, typed constants, the structure, and which leaves share memory.
+        symbolic: some record or number is symbolic.
+        cacheable: False where the key does not say everything.
+    """
+
+    __slots__ = ("cacheable", "key", "leaves", "sym", "symbolic")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.leaves: list[TensorLeaf] = []
+        self.sym: list[SymLeaf] = []
+        self.key: list[Any] = []
+        self.symbolic = False
+        self.cacheable = True
+        for arg in args:
+            self._add(arg)
+        for name, arg in kwargs.items():
+            self.key.append(name)
+            self._add(arg)
+        if len(self.leaves) > 1:
+            self._add_sharing()
+
+    def _add(self, arg: Any) -> None:
+        cls = type(arg)
+        if cls is TensorLeaf or cls is InputLeaf:
+            self.leaves.append(arg)
+            self.key.append(arg.record)
+            if arg.record.symbolic:
+                self.symbolic = True
+        elif cls in _TYPED_ATOMS:
+            self.key.append(cls)
+            self.key.append(arg)
+        elif cls in _TORCH_ATOMS:
+            self.key.append(arg)
+        else:
+            self._add_other(cls, arg)
+
+    def _add_other(self, cls: type, arg: Any) -> None:
+        if cls is tuple or cls is list or cls is torch.Size or _is_tuple_type(cls):
+            self.key.append(cls)
+            self.key.append(len(arg))
+            for item in arg:
+                self._add(item)
+        elif cls is slice:
+            self.key.append(cls)
+            for item in (arg.start, arg.stop, arg.step):
+                self._add(item)
+        elif cls is dict:
+            self.key.append(cls)
+            self.key.append(len(arg))
+            for name, item in arg.items():
+                self._add(name)
+                self._add(item)
+        elif cls is SymLeaf:
+            self.sym.append(arg)
+            self.symbolic = True
+            if arg.expr is None:
+                self.cacheable = False
+            self.key.append(arg.expr)
+        elif cls is range:
+            self.key.append(arg)
+        elif cls is OpaqueLeaf:
+            raise UnwritableArgument(arg)
+        elif marker_items(arg) is not None:
+            self.key.append(arg.type)
+            self._add(tuple(arg.items))
+        else:
+            raise UnwritableArgument(arg)
+
+    def _add_sharing(self) -> None:
+        """Which leaves are one, and which share memory: it decides whether a write is legal and what it reaches."""
+        seen: dict[int, int] = {}
+        pattern = [seen.setdefault(id(leaf.storage or leaf), len(seen)) for leaf in self.leaves]
+        if len(seen) != len(pattern):
+            self.key.append(tuple(pattern))
+            same: dict[int, int] = {}
+            self.key.append(tuple(same.setdefault(id(leaf), len(same)) for leaf in self.leaves))
+
+
+def _is_tuple_type(cls: type) -> bool:
+    return issubclass(cls, tuple) and (hasattr(cls, "_fields") or is_structseq(cls))
+
+
+def marker_items(arg: Any) -> Any:
+    """The items of an interpreter's marker for an object over raw items (`CaptureContext.new_object`), or None."""
+    if isinstance(getattr(arg, "type", None), type) and isinstance(getattr(arg, "items", None), list | tuple):
+        return arg.items
+    return None
+
+
+def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Rebuild a raw value with `leaf(payload)` in the place of every payload.
+
+    A marker for a torch.Size becomes a plain tuple, as graphs and fake tensors take it.
+    """
+    cls = type(arg)
+    if cls is TensorLeaf or cls is InputLeaf or cls is SymLeaf:
+        return leaf(arg)
+    if cls is tuple:
+        return tuple([map_raw(item, leaf) for item in arg])
+    if cls is list:
+        return [map_raw(item, leaf) for item in arg]
+    if cls is dict:
+        return {name: map_raw(item, leaf) for name, item in arg.items()}
+    if cls is slice:
+        return slice(map_raw(arg.start, leaf), map_raw(arg.stop, leaf), map_raw(arg.step, leaf))
+    if cls in _TYPED_ATOMS or cls in _TORCH_ATOMS or cls is torch.Size:
+        return arg
+    if issubclass(cls, tuple):
+        items = [map_raw(item, leaf) for item in arg]
+        return cls._make(items) if hasattr(cls, "_make") else cls(items)  # type: ignore[call-arg]
+    if (items_of_marker := marker_items(arg)) is not None:
+        items = [map_raw(item, leaf) for item in items_of_marker]
+        return items if issubclass(arg.type, list) else tuple(items)
+    return arg

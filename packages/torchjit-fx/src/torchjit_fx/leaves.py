@@ -1,0 +1,174 @@
+"""The payloads that the interpreter carries: tensors and numbers that only the graph knows, and the graph's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+
+from torchjit_core.expr import Expr
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import Reason
+from torchjit_fx.records import TensorRecord
+
+__all__ = ["InputLeaf", "OpaqueLeaf", "Step", "Storage", "SymLeaf", "TensorLeaf"]
+
+
+@final
+class Step:
+    """One recorded call.
+
+    Attributes:
+        op: `call_function` or `call_method`, as in torch.fx.
+        target: a callable, or the method's name.
+        args, kwargs: raw values that may hold leaves.
+        token: the ambient modes (grad mode, autocast ...) it ran under, see `TorchModes.token`.
+        results: the tensor leaves it made, with the way to each inside the result.
+        written: storages that it writes.
+        effect: it must stay even when nobody uses its result (random numbers, modes, assertions).
+        mode_key: for a change of ambient state, what it sets; else None.
+    """
+
+    __slots__ = (
+        "args",
+        "effect",
+        "kwargs",
+        "location",
+        "mode_key",
+        "op",
+        "results",
+        "stack",
+        "target",
+        "token",
+        "written",
+    )
+
+    def __init__(
+        self,
+        op: str,
+        target: Callable[..., Any] | str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        token: tuple[Any, ...],
+        location: CodeLocation | None,
+        stack: tuple[CodeLocation, ...],
+    ) -> None:
+        self.op = op
+        self.target = target
+        self.args = args
+        self.kwargs = kwargs
+        self.token = token
+        self.location = location
+        self.stack = stack
+        self.results: list[TensorLeaf] = []
+        self.written: tuple[Storage, ...] = ()
+        self.effect = False
+        self.mode_key: str | None = None
+
+
+@final
+class Storage:
+    """Memory that several leaves may share; a leaf without one is alone on its memory.
+
+    Attributes:
+        leaves: everything that lies in it, in order of appearance.
+        written: some step wrote to it.
+    """
+
+    __slots__ = ("leaves", "written")
+
+    def __init__(self, first: TensorLeaf) -> None:
+        self.leaves: list[TensorLeaf] = [first]
+        self.written = False
+
+
+class TensorLeaf:
+    """A tensor that a step makes.
+
+    Attributes:
+        record: its metadata now.
+        step, way: which step made it, and the indices into that step's result.
+        storage: None while it is alone on its memory.
+        alias: it was made as a view of another leaf.
+        fake: a fake tensor in the state of `record`, when one was needed.
+    """
+
+    __slots__ = ("alias", "fake", "record", "step", "storage", "way")
+
+    def __init__(self, record: TensorRecord, step: Step | None, way: tuple[Any, ...] = ()) -> None:
+        self.record = record
+        self.step = step
+        self.way = way
+        self.storage: Storage | None = None
+        self.alias = False
+        self.fake: torch.Tensor | None = None
+
+    def memory(self) -> Storage:
+        """Its storage, made on demand."""
+        if self.storage is None:
+            self.storage = Storage(self)
+        return self.storage
+
+    def is_alone(self) -> bool:
+        """Is no other leaf on the same memory?"""
+        return self.storage is None or len(self.storage.leaves) == 1
+
+    def __repr__(self) -> str:
+        r = self.record
+        return f"<{type(self).__name__} {r.dtype} {list(map(str, r.sizes))} {r.device}>"
+
+
+@final
+class InputLeaf(TensorLeaf):
+    """A real tensor of the caller: a graph input.
+
+    Attributes:
+        real: the tensor at capture.
+        path: where the guards find it.
+        entry: the record at the start of the region.
+        static: a parameter or buffer of a module.
+    """
+
+    __slots__ = ("entry", "path", "real", "static")
+
+    def __init__(self, record: TensorRecord, real: torch.Tensor, path: AccessPath, static: bool) -> None:
+        super().__init__(record, None)
+        self.real = real
+        self.path = path
+        self.entry = record
+        self.static = static
+
+
+@final
+class OpaqueLeaf:
+    """A tensor that cannot be captured: it may pass through, every use of it breaks the graph."""
+
+    __slots__ = ("path", "real", "reason")
+
+    def __init__(self, real: torch.Tensor, path: AccessPath, reason: Reason) -> None:
+        self.real = real
+        self.path = path
+        self.reason = reason
+
+
+@final
+class SymLeaf:
+    """A number that only the graph knows: `value` is a torch.SymInt, SymBool or SymFloat.
+
+    Attributes:
+        expr: of an int, its expression.
+        step: the step that computes it in the graph; None for a plain symbol, which is a graph input.
+    """
+
+    __slots__ = ("expr", "step", "value", "way")
+
+    def __init__(self, value: Any, expr: Expr | None, step: Step | None, way: tuple[Any, ...] = ()) -> None:
+        self.value = value
+        self.expr = expr
+        self.step = step
+        self.way = way
+
+    def __repr__(self) -> str:
+        return f"<SymLeaf {self.value}>"

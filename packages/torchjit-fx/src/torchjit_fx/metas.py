@@ -1,0 +1,293 @@
+"""The metadata service: what a torch call returns, computed once on fake tensors and then looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import attrs
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+from torchjit_core.expr import Expr
+from torchjit_core.reasons import GraphBreak, Reason
+from torchjit_fx import breaks
+from torchjit_fx.fakes import FakeFactory
+from torchjit_fx.flatten import Arguments, map_raw
+from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.modes import TorchModes
+from torchjit_fx.records import TensorRecord, is_structseq
+from torchjit_fx.versions import Watch
+
+__all__ = ["Constant", "Made", "MetaCache", "MetaService", "Nested", "Outcome", "Same", "Sym", "SymOther"]
+
+Way: TypeAlias = "tuple[Any, ...]"
+_PLAIN_RESULTS = (
+    int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format
+)  # fmt: skip
+
+
+@final
+@attrs.frozen(eq=False)
+class Made:
+    """A tensor that the call made. `shares`: the argument leaf whose memory it shares, or `-1 - k` for earlier result k."""
+
+    record: TensorRecord
+    shares: int | None
+    way: Way
+
+
+@final
+@attrs.frozen(eq=False)
+class Same:
+    """The very tensor that was argument leaf `index`."""
+
+    index: int
+
+
+@final
+@attrs.frozen(eq=False)
+class Constant:
+    """A plain value."""
+
+    value: Any
+
+
+@final
+@attrs.frozen(eq=False)
+class Sym:
+    """A symbolic int."""
+
+    expr: Expr
+    way: Way
+
+
+@final
+@attrs.frozen(eq=False)
+class SymOther:
+    """A symbolic bool or float; never cached."""
+
+    value: Any
+    way: Way
+
+
+@final
+@attrs.frozen(eq=False)
+class Nested:
+    """A container; `keys` for a dict."""
+
+    type: type
+    items: tuple[Any, ...]
+    keys: tuple[Any, ...] | None = None
+
+
+Template: TypeAlias = "Made | Same | Constant | Sym | SymOther | Nested"
+
+
+@final
+@attrs.frozen(eq=False)
+class Outcome:
+    """What a call does.
+
+    Attributes:
+        result: the shape of the result.
+        written: indices of the argument leaves whose memory is written.
+        changed: new records of argument leaves, by index.
+        random: a generator advances.
+        makes: the result holds something that only the graph knows.
+    """
+
+    result: Template
+    written: tuple[int, ...]
+    changed: tuple[tuple[int, TensorRecord], ...]
+    random: bool
+    makes: bool
+
+
+@final
+class MetaCache:
+    """Outcomes by key. Those without symbols may serve every capture of the process."""
+
+    def __init__(self, limit: int = 50_000) -> None:
+        self.limit = limit
+        self.hits = 0
+        self.misses = 0
+        self._outcomes: dict[tuple[Any, ...], Outcome] = {}
+
+    def get(self, key: tuple[Any, ...]) -> Outcome | None:
+        """The outcome under `key`; None also for a key that cannot be hashed."""
+        try:
+            found = self._outcomes.get(key)
+        except TypeError:
+            return None
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return found
+
+    def put(self, key: tuple[Any, ...], outcome: Outcome) -> None:
+        if len(self._outcomes) >= self.limit:
+            self._outcomes.clear()
+        try:
+            self._outcomes[key] = outcome
+        except TypeError:
+            pass
+
+
+@final
+class MetaService:
+    """Runs calls on fake tensors and describes what they did."""
+
+    def __init__(self, fakes: FakeFactory, modes: TorchModes) -> None:
+        self.fakes = fakes
+        self.modes = modes
+
+    def fake(self, leaf: Any) -> Any:
+        """The fake tensor or symbolic number that stands for a leaf, made on demand."""
+        if type(leaf) is SymLeaf:
+            return leaf.value
+        if leaf.fake is None:
+            if leaf.alias:
+                self._replay(leaf)
+            else:
+                leaf.fake = self.fakes.make(leaf.record)
+        return leaf.fake
+
+    def _replay(self, leaf: TensorLeaf) -> None:
+        """Make the fake of a view, and of its siblings, by the call that made it, so that they share memory."""
+        step = leaf.step
+        args, kwargs = map_raw(step.args, self.fake), map_raw(step.kwargs, self.fake)  # type: ignore[union-attr]
+        with self.modes.made_real(step.token):  # type: ignore[union-attr]
+            result = self._evaluate(step.op, step.target, args, kwargs, leaf.record.symbolic)  # type: ignore[union-attr]
+        for sibling in step.results:  # type: ignore[union-attr]
+            if sibling.fake is None:
+                sibling.fake = _follow(result, sibling.way)
+
+    def _evaluate(self, op: str, target: Any, args: Any, kwargs: Any, symbolic: bool) -> Any:
+        if symbolic:
+            with self.fakes.mode, enable_python_dispatcher():
+                return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
+        with self.fakes.mode:
+            return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
+
+    def run(
+        self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: Arguments
+    ) -> tuple[Outcome, Any]:
+        """Try the call on fakes.
+
+        Returns:
+            What it did, and the result over fake tensors.
+
+        Raises:
+            GraphBreak: it raised (without a location; the caller adds it).
+        """
+        fakes = [self.fake(leaf) for leaf in found.leaves]
+        fake_args, fake_kwargs = map_raw(args, self.fake), map_raw(kwargs, self.fake)
+        watch = Watch()
+        self.fakes.mode.watch = watch
+        try:
+            with self.modes.made_real():
+                result = self._evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
+        except GraphBreak:
+            raise
+        except Exception as error:
+            raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
+        finally:
+            self.fakes.mode.watch = None
+        return self._describe(result, fakes, found.leaves, watch), result
+
+    def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
+        storages = [fake.untyped_storage()._cdata for fake in fakes]
+        written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
+        changed: list[tuple[int, TensorRecord]] = []
+        for i, fake in enumerate(fakes):
+            if i in written and (record := self.fakes.describe(fake)) is not leaves[i].record:
+                changed.append((i, record))
+        reader = _ResultReader(self.fakes, fakes, storages)
+        template = reader.read(result, ())
+        return Outcome(template, written, tuple(changed), watch.random, reader.makes)
+
+
+@final
+class _ResultReader:
+    """Turns a result over fakes into a template."""
+
+    def __init__(self, fakes: FakeFactory, arguments: list[Any], storages: list[int]) -> None:
+        self.fakes = fakes
+        self.arguments = arguments
+        self.places: dict[int, int] = {}
+        for i, storage in enumerate(storages):
+            self.places.setdefault(storage, i)
+        self.count = 0
+        self.made: dict[int, Made] = {}
+        self.makes = False
+
+    def read(self, value: Any, way: Way) -> Template:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, way)
+        if isinstance(value, torch.SymInt):
+            expr = self.fakes.expression(value)
+            if isinstance(expr, int):
+                return Constant(expr)
+            self.makes = True
+            return Sym(expr, way)
+        if isinstance(value, torch.SymBool | torch.SymFloat):
+            self.makes = True
+            return SymOther(value, way)
+        cls = type(value)
+        if isinstance(value, tuple | list) and (
+            cls in (tuple, list, torch.Size) or is_structseq(cls) or hasattr(cls, "_fields")
+        ):
+            return self._sequence(cls, value, way)
+        if cls is dict:
+            items = tuple(self.read(item, (*way, key)) for key, item in value.items())
+            return Nested(dict, items, tuple(value))
+        if isinstance(value, _PLAIN_RESULTS):
+            return Constant(value)
+        raise GraphBreak(breaks.UNSUPPORTED_RESULT, f"a {cls.__name__}")
+
+    def _sequence(self, cls: type, value: Any, way: Way) -> Template:
+        items = tuple(self.read(item, (*way, i)) for i, item in enumerate(value))
+        if cls is torch.Size and all(type(item) is Constant for item in items):
+            return Constant(torch.Size([item.value for item in items]))  # type: ignore[union-attr]
+        return Nested(cls, items)
+
+    def _tensor(self, value: torch.Tensor, way: Way) -> Template:
+        for i, argument in enumerate(self.arguments):
+            if argument is value:
+                return Same(i)
+        if id(value) in self.made:
+            return self.made[id(value)]
+        record = self.fakes.describe(value)
+        storage = value.untyped_storage()._cdata
+        shares = self.places.get(storage)
+        self.makes = True
+        self.places.setdefault(storage, -1 - self.count)
+        self.count += 1
+        made = self.made[id(value)] = Made(record, shares, way)
+        return made
+
+
+def _follow(result: Any, way: Way) -> Any:
+    for key in way:
+        result = result[key]
+    return result
+
+
+def _reason_of(error: Exception) -> Reason:
+    if isinstance(error, DynamicOutputShapeException):
+        return breaks.DYNAMIC_SHAPE
+    if isinstance(error, DataDependentOutputException):
+        return breaks.DATA_DEPENDENT
+    return breaks.META_FAILED
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
+
+
+def _name(target: Callable[..., Any] | str) -> str:
+    return target if isinstance(target, str) else getattr(target, "__qualname__", None) or repr(target)

@@ -1,0 +1,156 @@
+"""Ambient state of torch that a capture tracks: grad mode and autocast.
+
+The process keeps its real state during a capture; only while an operation is tried on fake tensors is the tracked state
+made real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import torch
+
+__all__ = ["MODE_READERS", "MODE_SETTERS", "TorchModes"]
+
+Key = tuple[str, ...]
+
+
+def _set_grad_mode(value: bool) -> None:
+    torch._C._set_grad_enabled(value)
+
+
+def _read_nesting() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+_READ: dict[str, Callable[..., Any]] = {
+    "grad": torch.is_grad_enabled,
+    "autocast": torch.is_autocast_enabled,
+    "autocast_dtype": torch.get_autocast_dtype,
+    "autocast_cache": torch.is_autocast_cache_enabled,
+    "inference": torch.is_inference_mode_enabled,
+}
+_WRITE: dict[str, Callable[..., Any]] = {
+    "grad": _set_grad_mode,
+    "autocast": torch.set_autocast_enabled,
+    "autocast_dtype": torch.set_autocast_dtype,
+    "autocast_cache": torch.set_autocast_cache_enabled,
+}
+
+MODE_READERS: dict[Any, Callable[..., Key]] = {
+    torch.is_grad_enabled: lambda: ("grad",),
+    torch._C.is_grad_enabled: lambda: ("grad",),
+    torch.is_inference_mode_enabled: lambda: ("inference",),
+    torch.is_autocast_enabled: lambda device="cuda": ("autocast", device),
+    torch.get_autocast_dtype: lambda device: ("autocast_dtype", device),
+    torch.is_autocast_cache_enabled: lambda: ("autocast_cache",),
+    torch.is_autocast_cpu_enabled: lambda: ("autocast", "cpu"),
+    torch.get_autocast_cpu_dtype: lambda: ("autocast_dtype", "cpu"),
+    torch.get_autocast_gpu_dtype: lambda: ("autocast_dtype", "cuda"),
+}
+"""A function that reads ambient state, and the key of what it reads for its arguments."""
+
+
+def _autocast_key(*args: Any) -> tuple[Key, Any]:
+    return (("autocast", args[0]), args[1]) if len(args) == 2 else (("autocast", "cuda"), args[0])
+
+
+MODE_SETTERS: dict[Any, Callable[..., tuple[Key, Any]]] = {
+    torch._C._set_grad_enabled: lambda value: (("grad",), value),
+    torch.set_autocast_enabled: _autocast_key,
+    torch.set_autocast_dtype: lambda device, dtype: (("autocast_dtype", device), dtype),
+    torch.set_autocast_cache_enabled: lambda value: (("autocast_cache",), value),
+    torch.set_autocast_cpu_enabled: lambda value: (("autocast", "cpu"), value),
+    torch.set_autocast_cpu_dtype: lambda dtype: (("autocast_dtype", "cpu"), dtype),
+    torch.set_autocast_gpu_dtype: lambda dtype: (("autocast_dtype", "cuda"), dtype),
+}
+"""A function that sets ambient state, and what it sets to which value."""
+
+
+@final
+class TorchModes:
+    """The ambient state as the captured program sees it.
+
+    Attributes:
+        token: what metadata depends on; equal tokens mean equal state.
+        nesting: how many autocast blocks the program has entered beyond those at the start.
+    """
+
+    def __init__(self) -> None:
+        self._initial: dict[Key, Any] = {}
+        self._now: dict[Key, Any] = {}
+        self.nesting = 0
+        self.inference: bool = torch.is_inference_mode_enabled()
+        for key in (("grad",), ("inference",), ("autocast", "cpu"), ("autocast", "cuda"), ("autocast_cache",)):
+            self.read(key)
+        for device in ("cpu", "cuda"):
+            self.read(("autocast_dtype", device))
+        self.token: tuple[Any, ...] = ()
+        self._renew()
+
+    def read(self, key: Key) -> Any:
+        """The state under `key`, taken from the process at the first time."""
+        if key not in self._now:
+            self._now[key] = self._initial[key] = _READ[key[0]](*key[1:])
+        return self._now[key]
+
+    def write(self, key: Key, value: Any) -> None:
+        """The program sets `key`; the process is left alone."""
+        self.read(key)
+        self._now[key] = value
+        self._renew()
+
+    @property
+    def grad(self) -> bool:
+        """Is autograd recording?"""
+        return bool(self._now[("grad",)])
+
+    def _renew(self) -> None:
+        self.token = (torch.get_default_dtype(), *self._now.items())
+
+    @contextmanager
+    def made_real(self, token: tuple[Any, ...] | None = None) -> Iterator[None]:
+        """The process has the tracked state (or that of an earlier `token`) while the block runs.
+
+        The autocast weight cache stays off: fake weights must not get into it.
+        """
+        wanted = dict(self._now if token is None else token[1:])
+        wanted[("autocast_cache",)] = False
+        undo: list[tuple[Key, Any]] = []
+        try:
+            for key, value in wanted.items():
+                if key[0] in _WRITE and (before := _READ[key[0]](*key[1:])) != value:
+                    _WRITE[key[0]](*key[1:], value)
+                    undo.append((key, before))
+            yield
+        finally:
+            for key, before in undo:
+                _WRITE[key[0]](*key[1:], before)
+
+    def epilogue(self) -> tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]:
+        """The calls that bring the process from the state at the start to the state now."""
+        calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        for key, value in self._now.items():
+            if value != self._initial[key]:
+                setter = torch._C._set_grad_enabled if key[0] == "grad" else _WRITE[key[0]]
+                calls.append((setter, (*key[1:], value)))
+        step = torch.autocast_increment_nesting if self.nesting > 0 else torch.autocast_decrement_nesting
+        calls.extend([(step, ())] * abs(self.nesting))
+        return tuple(calls)
+
+    def restoring(self, target: Callable[..., Any]) -> Callable[..., Any]:
+        """`target`, which sets ambient state as it runs, made to leave the state at its start behind if it raises."""
+        initial = tuple((key, value) for key, value in self._initial.items() if key[0] in _WRITE)
+
+        def run(*inputs: Any) -> Any:
+            try:
+                return target(*inputs)
+            except BaseException:
+                for key, value in initial:
+                    _WRITE[key[0]](*key[1:], value)
+                raise
+
+        return run

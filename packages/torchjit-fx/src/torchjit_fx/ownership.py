@@ -1,0 +1,221 @@
+"""Which callables belong to the tensor domain, and which of those cannot be in a graph.
+
+Everything else (nn.Module code, context managers, optimizers, initialisers ...) is Python for the interpreter.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import types
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from torchjit_core.reasons import Reason
+from torchjit_fx import breaks
+from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
+
+__all__ = ["REFUSED", "TORCH_ONLY_NAMES", "graph_target", "owned_functions", "owns"]
+
+# Namespaces whose C functions (and, where the second item says so, Python functions) are graph operations.
+_NAMESPACES: tuple[tuple[Any, bool], ...] = (
+    (torch, False),
+    (torch._C._VariableFunctions, False),
+    (torch._C._nn, False),
+    (torch._C._fft, False),
+    (torch._C._linalg, False),
+    (torch._C._special, False),
+    (torch.special, False),
+    (torch.linalg, False),
+    (torch.fft, False),
+    (torch.functional, True),
+    (F, True),
+)
+
+# Python functions of those namespaces that the interpreter reads itself: they call back, warn about state, or are no ops.
+_INTERPRETED = frozenset(
+    {
+        "assert_int_or_pair",
+        "boolean_dispatch",
+        "handle_torch_function",
+        "has_torch_function",
+        "has_torch_function_unary",
+        "has_torch_function_variadic",
+        "triplet_margin_with_distance_loss",
+        "broadcast_shapes",
+    }
+)
+
+_CONSTANT_FUNCTIONS: tuple[Any, ...] = (
+    torch.is_tensor,
+    torch.is_storage,
+    torch.get_default_dtype,
+    torch.finfo,
+    torch.iinfo,
+    torch.device,
+    torch.Size,
+    torch.get_default_device,
+    torch.are_deterministic_algorithms_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.get_float32_matmul_precision,
+    torch.get_num_threads,
+    torch.promote_types,
+    torch.result_type,
+    torch.can_cast,
+    torch.is_anomaly_enabled,
+    torch.is_warn_always_enabled,
+    torch.overrides.is_tensor_like,
+    F.has_torch_function,
+    F.has_torch_function_unary,
+    F.has_torch_function_variadic,
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch._C._get_tracing_state,
+    torch._C._is_tracing,
+    torch._jit_internal.is_scripting,
+    torch._C._is_torch_function_mode_enabled,
+    torch._C._is_torch_function_enabled,
+    torch._C._len_torch_function_stack,
+    torch._C._functorch.maybe_current_level,
+    torch._C._functorch.is_functorch_wrapped_tensor,
+    torch.cuda.is_available,
+    torch.cuda.is_bf16_supported,
+    torch.cuda.device_count,
+    torch.amp.is_autocast_available,
+    torch._C._is_autocast_available,
+    torch._C._get_privateuse1_backend_name,
+)
+"""Evaluated at capture; what they read is guarded by the wiring or does not change in a process."""
+
+
+def _refused() -> dict[Any, Reason]:
+    table: dict[Any, Reason] = {}
+    for reason, names in _REFUSED_METHODS.items():
+        for name in names:
+            method = getattr(torch.Tensor, name, None)
+            if method is not None:
+                table[method] = reason
+    for reason, functions in _REFUSED_FUNCTIONS.items():
+        table.update(dict.fromkeys(functions, reason))
+    return table
+
+
+_REFUSED_METHODS: dict[Reason, tuple[str, ...]] = {
+    breaks.DATA_DEPENDENT: (
+        "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__array__",
+        "is_nonzero", "__repr__", "__format__", "__contains__", "__nonzero__", "__long__", "equal", "allclose",
+    ),
+    breaks.NOT_CAPTURABLE: (
+        "storage", "untyped_storage", "_typed_storage", "data_ptr", "share_memory_", "is_shared", "is_pinned",
+        "__dlpack__", "__dlpack_device__", "__deepcopy__", "__reduce_ex__", "_reduce_ex_internal", "__setstate__",
+        "apply_", "map_", "map2_", "as_subclass", "_make_subclass", "_make_wrapper_subclass", "module_load", "is_set_to",
+        "record_stream", "__delitem__", "rename_", "rename", "align_to", "refine_names", "type",
+    ),
+    breaks.AUTOGRAD_CALL: (
+        "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "reinforce",
+    ),
+    breaks.METADATA_MUTATION: (
+        "set_", "resize_", "resize_as_", "resize", "resize_as", "requires_grad_", "detach_", "swapaxes_", "swapdims_",
+        "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "_set_data",
+    ),
+    breaks.UNSUPPORTED_TENSOR: (
+        "to_sparse", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_sparse_coo", "to_mkldnn",
+    ),
+}  # fmt: skip
+
+_REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
+    breaks.NOT_CAPTURABLE: (
+        torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state, torch.save, torch.load,
+        torch.set_default_dtype, torch.set_default_device, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
+        torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
+        torch.from_numpy, torch.from_dlpack, torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
+        torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
+        torch.nn.Parameter, torch.nn.Buffer, torch.Tensor, torch.Generator,
+    ),
+    breaks.AUTOGRAD_CALL: (
+        torch.autograd.grad, torch.autograd.backward, torch.autograd.functional.jacobian, torch.autograd.functional.hessian,
+        torch.utils.checkpoint.checkpoint if hasattr(torch.utils, "checkpoint") else torch.autograd.grad,
+    ),
+    breaks.DATA_DEPENDENT: (torch.is_nonzero, torch.equal, torch.allclose),
+    breaks.UNSUPPORTED_TENSOR: (
+        torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_compressed_tensor, torch.quantize_per_tensor,
+        torch.quantize_per_channel,
+    ),
+    breaks.MODE_OBJECT: (torch._C._InferenceMode, torch.vmap, torch.func.grad, torch.func.vjp, torch.func.jvp, torch.cond),
+}  # fmt: skip
+
+REFUSED: dict[Any, Reason] = _refused()
+"""Callables that the domain owns only to refuse them with a good reason."""
+
+TORCH_ONLY_NAMES = frozenset({"compile", "cond", "while_loop", "vmap"})
+
+_OPERATORS = frozenset(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType))
+_BUILTINS: tuple[Any, ...] = (len, abs, int, float, bool, complex, round, pow, divmod, min, max, sum, math.trunc, hash)
+_LIVE_BUILTINS = frozenset(_BUILTINS)
+
+
+@functools.cache
+def owned_functions() -> frozenset[Any]:
+    """Every function that `owns` knows by identity."""
+    found: set[Any] = set(_CONSTANT_FUNCTIONS)
+    found.update(REFUSED)
+    found.update(MODE_READERS)
+    found.update(MODE_SETTERS)
+    found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
+    for namespace, python_too in _NAMESPACES:
+        for name in dir(namespace):
+            value = getattr(namespace, name, None)
+            if name in _INTERPRETED or name.startswith("__"):
+                continue
+            if isinstance(value, types.BuiltinFunctionType) or (
+                python_too and isinstance(value, types.FunctionType) and _is_public(namespace, name, value)
+            ):
+                found.add(value)
+    return frozenset(found)
+
+
+def _is_public(namespace: Any, name: str, value: types.FunctionType) -> bool:
+    if name.startswith("_"):
+        return False
+    return value.__module__ in (namespace.__name__, "torch._jit_internal", "torch._C._nn")
+
+
+@functools.cache
+def _tensor_methods() -> frozenset[Any]:
+    kinds = (types.MethodDescriptorType, types.WrapperDescriptorType, types.FunctionType, types.BuiltinFunctionType)
+    return frozenset(
+        value
+        for cls in torch.Tensor.__mro__[:-1]
+        for name, value in vars(cls).items()
+        if isinstance(value, kinds) and name not in ("__init__", "__new__", "__torch_function__", "__init_subclass__")
+    )
+
+
+_SIZE_METHODS = frozenset({torch.Size.numel})
+
+
+def owns(fn: Any) -> bool:
+    """Do calls of `fn` belong to the tensor domain, whatever the arguments?"""
+    if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return True
+    try:
+        return fn in owned_functions() or fn in _tensor_methods() or fn in _SIZE_METHODS
+    except TypeError:
+        return False
+
+
+@functools.cache
+def graph_target(fn: Any) -> tuple[str, Any]:
+    """How a call of `fn` is written into a graph: (`call_function`, fn) or (`call_method`, its name)."""
+    if fn in _tensor_methods():
+        return "call_method", fn.__name__
+    return "call_function", fn
+
+
+CONSTANT_FUNCTIONS = frozenset(_CONSTANT_FUNCTIONS)

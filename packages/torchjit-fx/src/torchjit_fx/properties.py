@@ -1,0 +1,72 @@
+"""Attributes of tensor leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchjit_core.guards import IdIs, InstanceLacks, ValueEquals
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.leaves import InputLeaf, TensorLeaf
+
+__all__ = ["CONSTANT_PROPERTIES", "RECORDED", "TENSOR_PROPERTIES", "input_attribute"]
+
+RECORDED = {
+    "dtype": lambda r: r.dtype,
+    "device": lambda r: r.device,
+    "ndim": lambda r: len(r.sizes),
+    "requires_grad": lambda r: r.requires_grad,
+    "layout": lambda r: torch.strided,
+    "is_cuda": lambda r: r.device.type == "cuda",
+    "is_cpu": lambda r: r.device.type == "cpu",
+    "is_meta": lambda r: r.device.type == "meta",
+    "is_sparse": lambda r: False,
+    "is_sparse_csr": lambda r: False,
+    "is_quantized": lambda r: False,
+    "is_nested": lambda r: False,
+    "is_mkldnn": lambda r: False,
+}
+"""Properties that the record answers."""
+
+TENSOR_PROPERTIES = frozenset({"T", "H", "mT", "mH", "real", "imag", "data"})
+"""Properties that are operations."""
+
+CONSTANT_PROPERTIES = frozenset(
+    {
+        "itemsize", "is_xpu", "is_mps", "is_mtia", "is_xla", "is_ipu", "is_maia", "is_vulkan", "_has_symbolic_sizes_strides",
+        "names", "nbytes",
+    }
+)  # fmt: skip
+"""Properties that a fake answers."""
+
+_ATOMS = (int, float, bool, str, bytes, type(None), complex)
+
+
+def input_attribute(leaf: TensorLeaf, name: str, capture: Any) -> Any:
+    """An attribute that the program itself put on a tensor, or one that is missing.
+
+    Raises:
+        AttributeError: the tensor has none of this name; guarded for inputs.
+        GraphBreak: its value is an object.
+    """
+    if not isinstance(leaf, InputLeaf):
+        if name.startswith("_") or name in dir(torch.Tensor):
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
+        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+    members = leaf.real.__dict__
+    if name not in members:
+        if any(name in vars(cls) for cls in type(leaf.real).__mro__):
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE, f"{leaf.path}.{name}", capture.location())
+        capture.guard(InstanceLacks(leaf.path, name, capture.location()))
+        raise AttributeError(f"'{type(leaf.real).__name__}' object has no attribute {name!r}")
+    value = members[name]
+    path = leaf.path.attr(name)
+    if type(value) in _ATOMS:
+        capture.guard(ValueEquals(path, value, capture.location()))
+        return value
+    if isinstance(value, type) or type(value) in (torch.dtype, torch.device):
+        capture.guard(IdIs(path, value, capture.location()))
+        return value
+    raise GraphBreak(breaks.TENSOR_ATTRIBUTE, f"{leaf.path}.{name}", capture.location())

@@ -1,0 +1,54 @@
+"""What the tensor domain needs from the interpreter that drives it, and from the owner of symbolic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from torchjit_core.expr import Condition, Expr, Symbol
+from torchjit_core.guards import Guard
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+
+__all__ = ["CaptureContext", "SymbolicSizes"]
+
+
+class CaptureContext(Protocol):
+    """The interpreter, as far as the tensor domain uses it."""
+
+    def guard(self, guard: Guard) -> None:
+        """Record what the specialisation relies on."""
+
+    def location(self) -> CodeLocation:
+        """The user's current instruction, in the innermost user frame."""
+
+    def stack(self) -> tuple[CodeLocation, ...]:
+        """The user's frames, outermost first."""
+
+    def new_object(self, type: type, items: Sequence[object], /) -> object:
+        """A raw marker for an instance of a tuple or list subclass over raw items."""
+
+
+class SymbolicSizes(Protocol):
+    """Decides which integers are symbols, and decides conditions over them."""
+
+    def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
+        """`value` itself where it is static, or the expression that stands for it."""
+
+    def hint(self, expr: Expr) -> int:
+        """The value at capture."""
+
+    def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
+        """Decide with the values at capture, and record."""
+
+    def known(self, condition: Condition) -> bool | None:
+        """Decide for all values, without recording."""
+
+    def unbacked(self, name_hint: str, lower: int, upper: int | None) -> Expr:
+        """A symbol whose value only the run knows."""
+
+    def guards(self) -> tuple[Guard, ...]:
+        """What was assumed so far."""
+
+    def sources(self) -> Mapping[Symbol, AccessPath]:
+        """Where the value of each backed symbol is found."""

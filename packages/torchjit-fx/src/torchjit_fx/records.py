@@ -1,0 +1,91 @@
+"""Meta records: everything about a tensor that its data does not decide, interned.
+
+Equal records are one object, so that a metadata lookup hashes and compares them by identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import attrs
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from torchjit_core.expr import Expr
+
+__all__ = ["RecordTable", "TensorRecord", "is_plain", "is_structseq"]
+
+Dim = int | Expr
+_PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+
+
+@final
+@attrs.frozen(eq=False)
+class TensorRecord:
+    """Metadata of a dense tensor.
+
+    Attributes:
+        dtype, device: as torch has them; the device has its index.
+        sizes, strides: ints, or expressions where symbolic. Strides and `offset` count elements.
+        offset: from the start of the storage; inputs of a graph count from their own start (see `TensorDomain.input`).
+        requires_grad, is_leaf: as autograd has them.
+        conj, neg: the lazy conjugate and negative bits.
+        inference: made under inference mode.
+        symbolic: some size, stride or the offset is an expression.
+    """
+
+    dtype: torch.dtype
+    device: torch.device
+    sizes: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim
+    requires_grad: bool
+    is_leaf: bool
+    conj: bool
+    neg: bool
+    inference: bool
+    symbolic: bool
+
+
+@final
+class RecordTable:
+    """Interns records."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self) -> None:
+        self._table: dict[tuple[Any, ...], TensorRecord] = {}
+
+    def get(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        sizes: tuple[Dim, ...],
+        strides: tuple[Dim, ...],
+        offset: Dim,
+        flags: tuple[bool, bool, bool, bool, bool],
+    ) -> TensorRecord:
+        """The record with these fields; `flags` are requires_grad, is_leaf, conj, neg, inference."""
+        key = (dtype, device, sizes, strides, offset, flags)
+        found = self._table.get(key)
+        if found is None:
+            symbolic = not all(type(n) is int for n in (*sizes, *strides, offset))
+            found = self._table[key] = TensorRecord(dtype, device, sizes, strides, offset, *flags, symbolic)
+        return found
+
+    def clear(self) -> None:
+        self._table.clear()
+
+
+def is_plain(t: torch.Tensor) -> bool:
+    """Is this a tensor that a graph can hold: dense, of a plain type, of no transform?"""
+    if type(t) not in _PLAIN_TYPES:
+        return False
+    if t.layout is not torch.strided or t.is_nested or t.is_quantized:
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(t) and not is_traceable_wrapper_subclass(t)
+
+
+def is_structseq(cls: type) -> bool:
+    """Is this one of torch's named result types (`torch.return_types.max`)?"""
+    return issubclass(cls, tuple) and cls.__module__ == "torch.return_types"

@@ -1,0 +1,185 @@
+"""The end of a region: the live steps become an fx.GraphModule and go to the backend."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import fx
+
+from torchjit_core.events import emit_lazy, listening
+from torchjit_core.guards import Different
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+from torchjit_fx.flatten import map_raw
+from torchjit_fx.leaves import InputLeaf, Step, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.naming import placeholder_name
+
+__all__ = ["GraphWriter", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
+
+
+def live_steps(steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf]) -> list[Step]:
+    """The steps that the asked leaves, the inputs' memory or the outside world need, in order.
+
+    Walks backwards: a step is needed when one of its results is, when it writes memory that is needed later or that
+    belongs to an input, or when it has an effect of its own.
+    """
+    needed_steps: set[int] = set()
+    needed_memory: set[int] = set()
+
+    def need(leaf: Any) -> Any:
+        if leaf.step is not None:
+            needed_steps.add(id(leaf.step))
+        storage = getattr(leaf, "storage", None)
+        if storage is not None:
+            needed_memory.add(id(storage))
+        return leaf
+
+    for leaf in asked:
+        need(leaf)
+    live: list[Step] = []
+    for step in reversed(steps):
+        if id(step) in needed_steps or step.effect or any(_is_needed(s, needed_memory) for s in step.written):
+            live.append(step)
+            map_raw(step.args, need)
+            map_raw(step.kwargs, need)
+    live.reverse()
+    return _without_idle_modes(live)
+
+
+def _is_needed(storage: Storage, needed: set[int]) -> bool:
+    return id(storage) in needed or any(isinstance(leaf, InputLeaf) for leaf in storage.leaves)
+
+
+def _without_idle_modes(steps: list[Step]) -> list[Step]:
+    """Drop settings of ambient state that are replaced before any operation runs under them."""
+    kept: list[Step] = []
+    for step in steps:
+        while step.mode_key is not None and kept and kept[-1].mode_key == step.mode_key:
+            kept.pop()
+        kept.append(step)
+    while kept and kept[-1].mode_key is not None:
+        kept.pop()
+    return kept
+
+
+def used_inputs(steps: Sequence[Step], asked: Sequence[Any]) -> tuple[list[InputLeaf], list[SymLeaf]]:
+    """The input tensors and plain symbols that steps and results refer to, in order of first use."""
+    tensors: dict[int, InputLeaf] = {}
+    symbols: dict[int, SymLeaf] = {}
+
+    def note(leaf: Any) -> Any:
+        if type(leaf) is InputLeaf:
+            tensors.setdefault(id(leaf), leaf)
+        elif type(leaf) is SymLeaf and leaf.step is None:
+            symbols.setdefault(id(leaf.expr), leaf)
+        return leaf
+
+    for step in steps:
+        map_raw(step.args, note)
+        map_raw(step.kwargs, note)
+    for leaf in asked:
+        note(leaf)
+    return list(tensors.values()), list(symbols.values())
+
+
+def storage_guards(inputs: Sequence[InputLeaf], storages: Callable[[InputLeaf], int]) -> list[Different]:
+    """The guards that a graph relies on when it writes inputs: no written input shares memory with another input.
+
+    Args:
+        inputs: the graph's tensor inputs.
+        storages: identifies the memory of an input.
+    """
+    if len(inputs) < 2 or not any(leaf.storage is not None and leaf.storage.written for leaf in inputs):
+        return []
+    representatives: dict[int, InputLeaf] = {}
+    doubles: list[InputLeaf] = []
+    for leaf in inputs:
+        if representatives.setdefault(storages(leaf), leaf) is not leaf:
+            doubles.append(leaf)
+    guards = [Different(tuple(leaf.path for leaf in representatives.values()), storages=True)]
+    written = tuple(leaf.path for leaf in inputs if leaf.storage is not None and leaf.storage.written)
+    guards.extend(Different((*written, leaf.path), storages=True) for leaf in doubles)
+    return guards if len(guards[0].paths) > 1 else guards[1:]
+
+
+@final
+class GraphWriter:
+    """Writes steps into an fx graph."""
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.inputs: list[InputLeaf | SymLeaf] = []
+        self._values: dict[int, fx.Node] = {}
+        self._parts: dict[tuple[int, tuple[Any, ...]], fx.Node] = {}
+        self._names: dict[str, int] = {}
+        self._traces: dict[tuple[CodeLocation, ...], str] = {}
+
+    def place(self, leaf: InputLeaf | SymLeaf, key: int, path: AccessPath, val: Any, static: bool) -> None:
+        """Add a placeholder. Placeholders come before every step."""
+        name = wanted = _name_of(leaf, path)
+        while name in self._names:
+            self._names[wanted] += 1
+            name = f"{wanted.rstrip('_')}_{self._names[wanted]}"
+        self._names[name] = 0
+        node = self.graph.placeholder(name)
+        node.meta.update(val=val, path=path, static=static)
+        if isinstance(val, torch.Tensor):
+            node.meta["example_value"] = val
+        self._values[key] = node
+        self.inputs.append(leaf)
+
+    def write(self, step: Step) -> None:
+        """Add the node of one step."""
+        args = map_raw(step.args, self.node)
+        node = self.graph.create_node(
+            step.op, step.target, args, map_raw(step.kwargs, self.node) if step.kwargs else {}
+        )
+        if step.location is not None:
+            node.meta["location"] = step.location
+            node.meta["stack_trace"] = self._trace(step.stack)
+        if len(step.results) == 1 and not step.results[0].way and step.results[0].fake is not None:
+            node.meta["val"] = step.results[0].fake
+        self._values[id(step)] = node
+
+    def _trace(self, stack: tuple[CodeLocation, ...]) -> str:
+        text = self._traces.get(stack)
+        if text is None:
+            text = self._traces[stack] = "\n".join("  " + place.render().replace("\n", "\n  ") for place in stack)
+        return text
+
+    def node(self, leaf: Any) -> fx.Node:
+        """The node of a leaf; parts of a step's result are taken out on first use."""
+        key = id(leaf.expr) if type(leaf) is SymLeaf and leaf.step is None else id(leaf.step or leaf)
+        node = self._values[key]
+        for i, index in enumerate(leaf.way if leaf.step is not None else ()):
+            part = (key, leaf.way[: i + 1])
+            if part not in self._parts:
+                self._parts[part] = self._take(node, index, leaf if i + 1 == len(leaf.way) else None)
+            node = self._parts[part]
+        return node
+
+    def _take(self, node: fx.Node, index: Any, leaf: Any) -> fx.Node:
+        part = self.graph.call_function(operator.getitem, (node, index))
+        for name in ("location", "stack_trace"):
+            if name in node.meta:
+                part.meta[name] = node.meta[name]
+        if leaf is not None and getattr(leaf, "fake", None) is not None:
+            part.meta["val"] = leaf.fake
+        return part
+
+    def finish(self, outputs: Sequence[Any]) -> None:
+        """Add the output node."""
+        self.graph.output(tuple(self.node(leaf) for leaf in outputs))
+
+
+def _name_of(leaf: InputLeaf | SymLeaf, path: AccessPath) -> str:
+    return str(leaf.expr) if type(leaf) is SymLeaf else placeholder_name(path)
+
+
+def emit_graph(gm: fx.GraphModule, name: str) -> None:
+    """Tell listeners about a captured graph."""
+    if listening():
+        emit_lazy("graph", lambda: {"stage": "captured", "name": name, "code": gm.code, "nodes": len(gm.graph.nodes)})

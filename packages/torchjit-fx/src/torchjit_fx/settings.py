@@ -1,0 +1,25 @@
+"""Settings of the tensor domain."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+__all__ = ["FxSettings"]
+
+
+@final
+@attrs.frozen
+class FxSettings:
+    """What a capture may do.
+
+    Attributes:
+        node_values: put `meta["val"]` on every tensor node, not only on placeholders. Costs about 50 us a node.
+        symbolic_ints: let ints that changed between calls become graph inputs (decided by `SymbolicSizes`).
+        max_cached_metas: entries after which the process-wide metadata cache starts again from empty.
+    """
+
+    node_values: bool = False
+    symbolic_ints: bool = True
+    max_cached_metas: int = 50_000

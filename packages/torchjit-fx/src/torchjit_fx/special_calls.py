@@ -1,0 +1,149 @@
+"""Calls that are not simply recorded: constants, ambient state, refusals, symbolic numbers."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.flatten import Arguments, UnwritableArgument
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
+from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["SPECIAL"]
+
+
+def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    raise GraphBreak(REFUSED[fn], getattr(fn, "__qualname__", repr(fn)), capture.location())
+
+
+def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    return domain.modes.read(MODE_READERS[fn](*args, **kwargs))
+
+
+def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    key, value = MODE_SETTERS[fn](*args, **kwargs)
+    if domain.modes.read(key) != value:
+        domain.modes.write(key, value)
+        domain.recorder.add_mode_change(fn, args, repr(key), capture)
+    return None
+
+
+def _nest_autocast(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    domain.modes.nesting += 1 if fn is torch.autocast_increment_nesting else -1
+    domain.recorder.add_mode_change(fn, (), "nesting" + fn.__name__, capture)
+    base = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return base + domain.modes.nesting
+
+
+def _clear_autocast_cache(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    domain.recorder.add_mode_change(fn, (), "cache", capture)
+
+
+def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """A function of constants. Over leaves it is asked of the fakes like any other."""
+    if fn is torch.is_tensor or fn is torch.overrides.is_tensor_like:
+        return isinstance(args[0], TensorLeaf | OpaqueLeaf)
+    if fn is torch.Size and args:
+        return capture.new_object(torch.Size, args[0]) if _holds_leaf(args) else torch.Size(*args)
+    if _holds_leaf(args):
+        if fn in (torch.result_type, torch.can_cast, torch.promote_types):
+            return NotImplemented
+        return False  # the questions about torch functions and transforms: a leaf is a plain tensor
+    try:
+        return fn(*args, **kwargs)
+    except Exception as error:
+        raise GraphBreak(breaks.META_FAILED, f"{fn}: {error}", capture.location()) from error
+
+
+def _holds_leaf(args: Any) -> bool:
+    try:
+        found = Arguments(args, {})
+    except UnwritableArgument as error:
+        return isinstance(error.args[0], OpaqueLeaf)
+    return bool(found.leaves or found.sym)
+
+
+def _size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`size()` and `size(d)`."""
+    leaf = args[0]
+    if not isinstance(leaf, TensorLeaf):
+        return NotImplemented
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if not leaf.record.symbolic:
+        if dim is None:
+            return torch.Size(leaf.record.sizes)  # type: ignore[arg-type]
+        if type(dim) is int and -len(leaf.record.sizes) <= dim < len(leaf.record.sizes):
+            return leaf.record.sizes[dim]
+        return NotImplemented
+    if dim is None:
+        return capture.new_object(torch.Size, [domain.dimension(leaf, i) for i in range(len(leaf.record.sizes))])
+    if type(dim) is int and -len(leaf.record.sizes) <= dim < len(leaf.record.sizes):
+        return domain.dimension(leaf, dim % len(leaf.record.sizes))
+    return NotImplemented
+
+
+def _length(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    leaf = args[0]
+    if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes:
+        return NotImplemented
+    return domain.as_int(domain.dimension(leaf, 0), capture)
+
+
+def _rank(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    return len(args[0].record.sizes) if isinstance(args[0], TensorLeaf) else NotImplemented
+
+
+def _offset(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """Calls that see where a tensor begins in its storage; inputs are recorded as beginning at zero."""
+    leaf = args[0]
+    storage = leaf.storage if isinstance(leaf, TensorLeaf) else None
+    roots = [leaf] if storage is None else storage.leaves
+    for root in roots:
+        if isinstance(root, InputLeaf):
+            if root.real.storage_offset() != 0:
+                raise GraphBreak(breaks.STORAGE_OFFSET, f"{root.path}", capture.location())
+            domain.guard_offset(root, capture)
+    return NotImplemented
+
+
+def _leafness(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    return NotImplemented
+
+
+def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """Python's own conversions: of tensors they read data, of symbolic numbers the domain decides."""
+    if isinstance(args[0], TensorLeaf):
+        raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
+    if isinstance(args[0], SymLeaf):
+        return domain.numbers.convert(fn, args[0], capture)
+    return NotImplemented
+
+
+def _table() -> dict[Any, Any]:
+    table: dict[Any, Any] = dict.fromkeys(REFUSED, _refuse)
+    table.update(dict.fromkeys(MODE_READERS, _read_mode))
+    table.update(dict.fromkeys(MODE_SETTERS, _set_mode))
+    table.update(dict.fromkeys(CONSTANT_FUNCTIONS, _evaluate))
+    table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
+    table[torch.clear_autocast_cache] = _clear_autocast_cache
+    table[torch.Tensor.size] = _size
+    table[torch.Tensor.dim] = table[torch.Tensor.ndimension] = _rank
+    table[len] = table[torch.Tensor.__len__] = _length
+    table[torch.Tensor.storage_offset] = table[torch.Tensor.as_strided] = table[torch.as_strided] = _offset
+    table.update(
+        dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_, hash), _number)
+    )
+    return table
+
+
+SPECIAL: dict[Any, Any] = _table()
+"""Callable -> handler(domain, fn, args, kwargs, capture), which may give NotImplemented: then the call is recorded."""

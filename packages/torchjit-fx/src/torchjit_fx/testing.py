@@ -1,0 +1,359 @@
+"""A small interpreter made of proxies: capture a Python function by running it, without torchjit_vm.
+
+It is meant for tests and experiments. Python's own control flow really runs, so only what reaches a proxy (an operator,
+a method, a torch function) is captured; containers of tensors may be nested tuples, lists and dicts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torch.overrides import TorchFunctionMode
+
+from torchjit_core.expr import Condition, Expr, Symbol, negate, symbol
+from torchjit_core.guards import Guard, SymbolicCondition, distinct
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_fx.domain import TensorDomain
+from torchjit_fx.settings import FxSettings
+
+__all__ = ["Captured", "NewObject", "Proxy", "SimpleSizes", "StaticSizes", "capture_by_proxy"]
+
+
+@attrs.frozen
+class NewObject:
+    """An instance of a tuple or list subclass over raw items."""
+
+    type: type
+    items: tuple[Any, ...]
+
+
+class StaticSizes:
+    """Every size is a constant."""
+
+    def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
+        return value
+
+    def hint(self, expr: Expr) -> int:
+        raise NotImplementedError
+
+    def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
+        raise NotImplementedError
+
+    def known(self, condition: Condition) -> bool | None:
+        return condition.known()
+
+    def unbacked(self, name_hint: str, lower: int, upper: int | None) -> Expr:
+        raise NotImplementedError
+
+    def guards(self) -> tuple[Guard, ...]:
+        return ()
+
+    def sources(self) -> dict[Symbol, AccessPath]:
+        return {}
+
+
+class SimpleSizes(StaticSizes):
+    """The sizes at the paths that `dynamic` accepts are symbols s0, s1 ... ; equal sizes are not merged.
+
+    Args:
+        dynamic: which paths.
+    """
+
+    def __init__(self, dynamic: Callable[[AccessPath], bool] = lambda path: True) -> None:
+        self._dynamic = dynamic
+        self._found: dict[AccessPath, Expr] = {}
+        self.values: dict[Symbol, int] = {}
+        self._sources: dict[Symbol, AccessPath] = {}
+        self._conditions: list[tuple[Condition, CodeLocation | None]] = []
+
+    def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
+        if dynamic is None:
+            dynamic = self._dynamic(path)
+        if not dynamic or value in (0, 1):
+            return value
+        if path not in self._found:
+            expr = self._found[path] = symbol(f"s{len(self._found)}")
+            (name,) = expr.symbols
+            self.values[name] = value
+            self._sources[name] = path
+        return self._found[path]
+
+    def hint(self, expr: Expr) -> int:
+        return expr.evaluate(self.values)
+
+    def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
+        known = condition.known()
+        if known is not None:
+            return known
+        truth = condition.evaluate(self.values)
+        self._conditions.append((condition, location) if truth else (negate(condition), location))
+        return truth
+
+    def guards(self) -> tuple[Guard, ...]:
+        return tuple(
+            SymbolicCondition(str(c), tuple((s.name, self._sources[s]) for s in c.symbols), where)
+            for c, where in self._conditions
+        ) + tuple(SymbolicCondition(f"{s.name} >= 2", ((s.name, path),)) for s, path in self._sources.items())
+
+    def sources(self) -> dict[Symbol, AccessPath]:
+        return self._sources
+
+
+@final
+class _Context:
+    """The `CaptureContext` of the proxies."""
+
+    def __init__(self) -> None:
+        self.guards: list[Guard] = []
+
+    def guard(self, guard: Guard) -> None:
+        self.guards.append(guard)
+
+    def location(self) -> CodeLocation:
+        return self.stack()[-1]
+
+    def stack(self) -> tuple[CodeLocation, ...]:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (
+            "torchjit_fx",
+            "torch",
+        ):
+            frame = frame.f_back
+        return (CodeLocation(frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno),)
+
+    def new_object(self, type: type, items: Sequence[object], /) -> NewObject:
+        return NewObject(type, tuple(items))
+
+
+class Proxy:
+    """A leaf in the hands of ordinary Python."""
+
+    def __init__(self, leaf: Any, tracer: _Tracer) -> None:
+        self.leaf = leaf
+        self.tracer = tracer
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise TypeError("a proxy is used outside of its capture")
+
+    def __getattr__(self, name: str) -> Any:
+        leaf, tracer = self.__dict__["leaf"], self.__dict__["tracer"]
+        method = inspect.getattr_static(tracer.domain.type_of(leaf), name, None)
+        if callable(method) and tracer.domain.handles(method):
+            return lambda *args, **kwargs: tracer.call(method, (self, *args), kwargs)
+        with torch._C.DisableTorchFunction():
+            return tracer.wrap(tracer.domain.getattr(leaf, name, tracer.context))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("leaf", "tracer"):
+            self.__dict__[name] = value
+        else:
+            self.tracer.domain.setattr(self.leaf, name, self.tracer.unwrap(value), self.tracer.context)
+
+    def __bool__(self) -> bool:
+        return bool(self.tracer.domain.truth(self.leaf, self.tracer.context))
+
+    def __iter__(self) -> Any:
+        with torch._C.DisableTorchFunction():
+            return iter([self.tracer.wrap(x) for x in self.tracer.domain.iterate(self.leaf, self.tracer.context)])
+
+    def __len__(self) -> int:
+        return int(self.tracer.call(len, (self,), {}))
+
+    def __index__(self) -> int:
+        return int(self.tracer.call(operator.index, (self,), {}))
+
+    def __int__(self) -> int:
+        return int(self.tracer.call(int, (self,), {}))
+
+    def __float__(self) -> float:
+        return float(self.tracer.call(float, (self,), {}))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tracer.call(operator.setitem, (self, index, value), {})
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def _forward(name: str, fn: Callable[..., Any]) -> None:
+    setattr(Proxy, f"__{name}__", lambda self, *args: self.tracer.call(fn, (self, *args), {}))
+
+
+def _reflect(name: str, fn: Callable[..., Any]) -> None:
+    setattr(Proxy, f"__r{name}__", lambda self, other: self.tracer.call(fn, (other, self), {}))
+
+
+_ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+)
+for _name in _ARITHMETIC:
+    _fn = getattr(operator, _name + "_" if _name in ("and", "or") else _name)
+    _forward(_name, _fn)
+    _reflect(_name, _fn)
+    _forward("i" + _name, getattr(operator, "i" + _name))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs", "invert", "getitem"):
+    _forward(_name, getattr(operator, _name))
+
+
+class _Tracer(TorchFunctionMode):
+    """Sends torch functions to the domain."""
+
+    def __init__(self, domain: TensorDomain, context: _Context) -> None:
+        super().__init__()
+        self.domain = domain
+        self.context = context
+        self.proxies: dict[int, Proxy] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.domain.handles(func):
+            return self.call(func, args, kwargs or {})
+        with torch._C.DisableTorchFunction():
+            return func(*args, **(kwargs or {}))
+
+    def call(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        raw_args = tuple(self.unwrap(a) for a in args)
+        raw_kwargs = {k: self.unwrap(a) for k, a in kwargs.items()}
+        with torch._C.DisableTorchFunction():
+            return self.wrap(self.domain.call(fn, raw_args, raw_kwargs, self.context))
+
+    def wrap(self, raw: Any) -> Any:
+        """Raw to Python; one proxy per leaf, so that identity is kept."""
+        if isinstance(raw, self.domain.leaf_types):
+            return self.proxies.setdefault(id(raw), Proxy(raw, self))
+        if isinstance(raw, NewObject):
+            return tuple(self.wrap(x) for x in raw.items)
+        if type(raw) in (list, tuple):
+            return type(raw)(self.wrap(x) for x in raw)
+        if isinstance(raw, tuple) and type(raw).__module__ == "torch.return_types":
+            return type(raw)([self.wrap(x) for x in raw])  # type: ignore[call-arg]
+        return raw
+
+    def unwrap(self, value: Any, path: AccessPath | None = None) -> Any:
+        """Python to raw; real tensors become inputs."""
+        if isinstance(value, Proxy):
+            return value.leaf
+        if isinstance(value, torch.Tensor):
+            with torch._C.DisableTorchFunction():
+                return self.domain.input(value, path or Pinned.of(value, f"constant{len(self.proxies)}"), self.context)
+        if type(value) in (list, tuple):
+            return type(value)(self.unwrap(x, None if path is None else path.item(i)) for i, x in enumerate(value))
+        if type(value) is dict:
+            return {k: self.unwrap(x, None if path is None else path.item(k)) for k, x in value.items()}
+        if type(value) is slice:
+            return slice(self.unwrap(value.start), self.unwrap(value.stop), self.unwrap(value.step))
+        if path is not None and self.domain.wants(value, path):
+            return self.domain.input(value, path, self.context)
+        return value
+
+    def wrap_input(self, value: Any, path: AccessPath) -> Any:
+        raw = self.unwrap(value, path)
+        return self.wrap_tree(raw)
+
+    def wrap_tree(self, raw: Any) -> Any:
+        if type(raw) is dict:
+            return {k: self.wrap_tree(x) for k, x in raw.items()}
+        return self.wrap(raw)
+
+
+@final
+@attrs.frozen
+class Captured:
+    """A captured function.
+
+    Attributes:
+        gm: the graph, or None when none was needed.
+        guards: what it relies on.
+        domain: the tensor domain, used up.
+    """
+
+    gm: torch.fx.GraphModule | None
+    guards: tuple[Guard, ...]
+    domain: TensorDomain
+    _code: Any
+    _rebuild: Callable[[list[Any]], Any]
+
+    def check(self, *args: Any) -> bool:
+        """Do the guards hold for these arguments?"""
+        return all(guard.check(args) for guard in self.guards)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the graph, as emitted code would."""
+        inputs = [path.resolve(args) for path in self._code.inputs]
+        results: Sequence[Any] = () if self._code.target is None else self._code.target(*inputs)
+        values = [results[o] if isinstance(o, int) else o.resolve(args) for o in self._code.outputs]
+        for fn, arguments in self._code.epilogue:
+            fn(*arguments)
+        return self._rebuild(values)
+
+
+def capture_by_proxy(
+    fn: Callable[..., Any],
+    *args: Any,
+    sizes: Any = None,
+    backend: Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]] | None = None,
+    settings: FxSettings | None = None,
+) -> Captured:
+    """Capture `fn(*args)`; the tensors in `args` are inputs.
+
+    Raises:
+        GraphBreak: an operation cannot be in a graph.
+    """
+    seen: list[torch.fx.GraphModule] = []
+
+    def compile_graph(gm: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+        seen.append(gm)
+        return gm if backend is None else backend(gm, examples)
+
+    context = _Context()
+    sizes = sizes if sizes is not None else StaticSizes()
+    domain = TensorDomain(compile_graph, sizes, settings or FxSettings())
+    tracer = _Tracer(domain, context)
+    names = list(inspect.signature(fn).parameters)
+    proxies = [tracer.wrap_input(arg, Arg.of(i, names[i] if i < len(names) else f"a{i}")) for i, arg in enumerate(args)]
+    grad = torch.is_grad_enabled()
+    try:
+        with tracer:
+            result = fn(*proxies)
+    finally:
+        torch._C._set_grad_enabled(grad)
+    raw = tracer.unwrap(result)
+    leaves: list[Any] = []
+    rebuild = _plan(raw, leaves, domain.leaf_types)
+    code = domain.compile_region(leaves, context)
+    guards = tuple(distinct([*context.guards, *sizes.guards()]))
+    return Captured(seen[0] if seen else None, guards, domain, code, rebuild)
+
+
+def _plan(raw: Any, leaves: list[Any], leaf_types: tuple[type, ...]) -> Callable[[list[Any]], Any]:
+    """Collect the leaves of a raw result and say how to rebuild it from their values."""
+    if isinstance(raw, leaf_types):
+        leaves.append(raw)
+        return lambda values, place=len(leaves) - 1: values[place]  # type: ignore[misc]
+    if type(raw) is dict:
+        plans = {k: _plan(x, leaves, leaf_types) for k, x in raw.items()}
+        return lambda values: {k: plan(values) for k, plan in plans.items()}
+    if isinstance(raw, list | tuple) and type(raw) is not torch.Size:
+        parts = [_plan(x, leaves, leaf_types) for x in raw]
+        made = type(raw) if type(raw) in (list, tuple) else tuple
+        return lambda values: made(part(values) for part in parts)
+    return lambda values: raw

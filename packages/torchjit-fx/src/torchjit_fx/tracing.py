@@ -1,0 +1,278 @@
+"""Recording: a call on leaves becomes a step with result leaves."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, final
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.fakes import FakeFactory
+from torchjit_fx.flatten import Arguments, UnwritableArgument
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
+from torchjit_fx.modes import TorchModes
+from torchjit_fx.ownership import graph_target
+from torchjit_fx.protocols import CaptureContext
+
+__all__ = ["Recorder"]
+
+_WRITING_OPERATORS = frozenset(
+    getattr(operator, name)
+    for name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift", "setitem")
+)  # fmt: skip
+
+
+@final
+class Recorder:
+    """The steps of one region.
+
+    Args:
+        metas: what calls return.
+        modes: ambient state.
+        shared_cache: outcomes without symbols, for the whole process.
+    """
+
+    def __init__(self, metas: MetaService, modes: TorchModes, shared_cache: MetaCache, inputs: InputMemory) -> None:
+        self.metas = metas
+        self.modes = modes
+        self.steps: list[Step] = []
+        self._shared = shared_cache
+        self._own = MetaCache()
+        self._inputs = inputs
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
+        """Record one call and give its raw result.
+
+        Raises:
+            GraphBreak: it cannot be in a graph; nothing was recorded.
+        """
+        try:
+            found = Arguments(args, kwargs)
+        except UnwritableArgument as error:
+            raise _refuse_argument(error.args[0], fn, capture) from None
+        op, target = graph_target(fn)
+        cache = self._own if found.symbolic else self._shared
+        key = (fn, self.modes.token, *found.key)
+        outcome = cache.get(key) if found.cacheable else None
+        if outcome is not None and (not outcome.written or all(found.leaves[i].is_alone() for i in outcome.written)):
+            return self._apply(outcome, op, target, args, kwargs, found, None, capture)
+        return self._call_new(key, cache, op, target, args, kwargs, found, capture)
+
+    def _call_new(
+        self, key: Any, cache: MetaCache, op: str, target: Any, args: Any, kwargs: Any, found: Arguments, capture: Any
+    ) -> Any:
+        if _may_write(target, kwargs):
+            for leaf in found.leaves:
+                self._materialise_neighbours(leaf)
+        try:
+            outcome, result = self.metas.run(op, target, args, kwargs, found)
+            self._check_writes(outcome, found, capture)
+        except GraphBreak as stop:
+            if stop.location is None:
+                raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
+            raise
+        lonely = all(found.leaves[i].is_alone() for i in outcome.written)
+        if found.cacheable and lonely and not (outcome.written and _shares(outcome.result)):
+            cache.put(key, outcome)
+        return self._apply(outcome, op, target, args, kwargs, found, result, capture)
+
+    def _materialise_neighbours(self, leaf: TensorLeaf) -> None:
+        """Before a write: views made earlier need fakes that share the memory, to see what the write does to them."""
+        for neighbour in leaf.storage.leaves if leaf.storage is not None else ():
+            self.metas.fake(neighbour)
+
+    def _check_writes(self, outcome: Outcome, found: Arguments, capture: CaptureContext) -> None:
+        changed = dict(outcome.changed)
+        for i in outcome.written:
+            leaf = found.leaves[i]
+            neighbours = leaf.storage.leaves if leaf.storage is not None else [leaf]
+            for other in neighbours:
+                if isinstance(other, InputLeaf):
+                    try:
+                        after = changed.get(i, leaf.record)
+                        self._inputs.check_write(other, after.requires_grad and self.modes.grad, capture)
+                        if other is leaf and (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides):
+                            raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
+                    except GraphBreak:
+                        for spoiled in neighbours:
+                            spoiled.fake = None
+                        raise
+
+    def _apply(
+        self,
+        outcome: Outcome,
+        op: str,
+        target: Any,
+        args: Any,
+        kwargs: Any,
+        found: Arguments,
+        result: Any,
+        capture: CaptureContext,
+    ) -> Any:
+        if outcome.written and result is None:
+            self._check_writes(outcome, found, capture)
+        none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(found.leaves)
+        if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
+            return _Builder(None, found.leaves, None, capture, self.metas.fakes).build(outcome.result)
+        stack = capture.stack()
+        step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
+        step.effect = outcome.random or (none_for_effect and not outcome.written)
+        raw = _Builder(step, found.leaves, result, capture, self.metas.fakes).build(outcome.result)
+        if outcome.written:
+            self._write(outcome, step, found.leaves, keep_fakes=result is not None or not outcome.changed)
+        self.steps.append(step)
+        return raw
+
+    def _write(self, outcome: Outcome, step: Step, leaves: list[TensorLeaf], keep_fakes: bool) -> None:
+        written: dict[int, Storage] = {}
+        for i in outcome.written:
+            storage = leaves[i].memory()
+            storage.written = True
+            written[id(storage)] = storage
+        step.written = tuple(written.values())
+        for i, record in outcome.changed:
+            leaves[i].record = record
+            if not keep_fakes:
+                leaves[i].fake = None
+        for storage in step.written:
+            if len(storage.leaves) > 1:
+                for leaf in storage.leaves:
+                    leaf.record = self.metas.fakes.describe(self.metas.fake(leaf))
+
+    def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode_key: str, capture: CaptureContext) -> None:
+        """Record a call that sets ambient state."""
+        stack = capture.stack()
+        step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
+        step.effect = True
+        step.mode_key = mode_key
+        self.steps.append(step)
+
+
+@final
+class _Builder:
+    """Makes the raw result of a step from its template."""
+
+    __slots__ = ("arguments", "capture", "factory", "fakes", "made", "step")
+
+    def __init__(
+        self, step: Step | None, arguments: list[TensorLeaf], fakes: Any, capture: CaptureContext, factory: FakeFactory
+    ) -> None:
+        self.factory = factory
+        self.step = step
+        self.arguments = arguments
+        self.fakes = fakes
+        self.capture = capture
+        self.made: dict[int, TensorLeaf] = {}
+
+    def build(self, template: Template) -> Any:
+        cls = type(template)
+        if cls is Made:
+            return self._tensor(template)  # type: ignore[arg-type]
+        if cls is Same:
+            return self.arguments[template.index]  # type: ignore[union-attr]
+        if cls is Constant:
+            return template.value  # type: ignore[union-attr]
+        if cls is Nested:
+            return self._nested(template)  # type: ignore[arg-type]
+        return self._number(template)  # type: ignore[arg-type]
+
+    def _tensor(self, template: Made) -> TensorLeaf:
+        found = self.made.get(id(template))
+        if found is not None:
+            return found
+        leaf = TensorLeaf(template.record, self.step, template.way)
+        results = self.step.results  # type: ignore[union-attr]
+        if template.shares is not None:
+            base = self.arguments[template.shares] if template.shares >= 0 else results[-1 - template.shares]
+            leaf.storage = base.memory()
+            leaf.storage.leaves.append(leaf)
+            leaf.alias = True
+        results.append(leaf)
+        if self.fakes is not None:
+            leaf.fake = self.fakes
+            for key in template.way:
+                leaf.fake = leaf.fake[key]  # type: ignore[index]
+        self.made[id(template)] = leaf
+        return leaf
+
+    def _nested(self, template: Nested) -> Any:
+        items = [self.build(item) for item in template.items]
+        if template.keys is not None:
+            return dict(zip(template.keys, items, strict=True))
+        cls = template.type
+        if cls is list:
+            return items
+        if cls is tuple:
+            return tuple(items)
+        if cls is torch.Size or hasattr(cls, "_fields"):
+            return self.capture.new_object(cls, items)
+        return cls(items)
+
+    def _number(self, template: Sym | SymOther) -> SymLeaf:
+        if type(template) is Sym:
+            return SymLeaf(self.factory.sym_int(template.expr), template.expr, self.step, template.way)
+        return SymLeaf(template.value, None, self.step, template.way)  # type: ignore[union-attr]
+
+
+class InputMemory:
+    """Which inputs share memory; asked before a write to one of them."""
+
+    def __init__(self) -> None:
+        self.by_storage: dict[int, list[InputLeaf]] = {}
+        self.leaves: list[InputLeaf] = []
+        self._counted = 0
+        self._any_written = False
+
+    def add(self, leaf: InputLeaf, capture: CaptureContext) -> None:
+        """A new input.
+
+        Raises:
+            GraphBreak: it lies on memory that the graph has already written through another input.
+        """
+        self.leaves.append(leaf)
+        if self._any_written:
+            for other in self.sharing(leaf):
+                if other.storage is not None and other.storage.written:
+                    raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, f"{other.path}, {leaf.path}", capture.location())
+
+    def _count(self) -> None:
+        for leaf in self.leaves[self._counted :]:
+            self.by_storage.setdefault(leaf.real.untyped_storage()._cdata, []).append(leaf)
+        self._counted = len(self.leaves)
+
+    def sharing(self, leaf: InputLeaf) -> list[InputLeaf]:
+        """The inputs on the same memory as `leaf`, itself included."""
+        self._count()
+        return self.by_storage[leaf.real.untyped_storage()._cdata]
+
+    def check_write(self, leaf: InputLeaf, with_history: bool, capture: CaptureContext) -> None:
+        """Raise GraphBreak where a write to this input cannot be expressed in the graph."""
+        if len(self.sharing(leaf)) > 1:
+            others = ", ".join(str(other.path) for other in self.sharing(leaf))
+            raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, others, capture.location())
+        if with_history and leaf.real._is_view():
+            raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(leaf.path), capture.location())
+        self._any_written = True
+
+
+def _may_write(target: Any, kwargs: dict[str, Any]) -> bool:
+    if target in _WRITING_OPERATORS or "out" in kwargs or "inplace" in kwargs:
+        return True
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__"
+
+
+def _shares(template: Template) -> bool:
+    if type(template) is Nested:
+        return any(_shares(item) for item in template.items)
+    return type(template) is Made and template.shares is not None
+
+
+def _refuse_argument(arg: Any, fn: Any, capture: CaptureContext) -> GraphBreak:
+    name = getattr(fn, "__name__", None) or repr(fn)
+    if type(arg) is OpaqueLeaf:
+        return GraphBreak(arg.reason, f"{name} of {arg.path}: {type(arg.real).__name__}", capture.location())
+    return GraphBreak(breaks.UNSUPPORTED_ARGUMENT, f"{name} is given a {type(arg).__qualname__}", capture.location())

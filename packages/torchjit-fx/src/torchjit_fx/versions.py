@@ -1,0 +1,121 @@
+"""Where torch's versions differ, and the fake-tensor mode of a capture.
+
+`FakeTensorMode.__init__` imports two configuration modules of the compiler that this project replaces (1 to 4 s of
+import on a cold process) only to copy four flags. `CaptureFakeMode` sets the same attributes itself.
+Source: torch/_subclasses/fake_tensor.py, versions 2.11 and 2.15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nested._internal.nested_tensor as nested_tensor
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["CaptureFakeMode", "FakeTensor", "Watch", "lazy_graph_module"]
+
+
+class Watch:
+    """What the ATen operations of one torch call did, as far as their results do not show it.
+
+    Attributes:
+        written: addresses of the storages that were written.
+        random: whether a random number generator advanced.
+    """
+
+    __slots__ = ("random", "written")
+
+    def __init__(self) -> None:
+        self.written: set[int] = set()
+        self.random = False
+
+
+class _OpFacts:
+    """The writable arguments of an ATen overload and whether it draws random numbers."""
+
+    __slots__ = ("names", "positions", "random")
+
+    def __init__(self, op: Any) -> None:
+        written = [
+            (i, a.name)
+            for i, a in enumerate(op._schema.arguments)
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+        self.positions = tuple(i for i, _ in written)
+        self.names = tuple(name for _, name in written)
+        self.random = torch.Tag.nondeterministic_seeded in op.tags
+
+
+_FACTS: dict[Any, _OpFacts] = {}
+
+# Batch norms that write their running statistics (arguments 3 and 4) in training (argument 5) without saying so.
+_SILENT_BATCH_NORMS = frozenset(
+    {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::batch_norm"}
+)
+
+
+class CaptureFakeMode(FakeTensorMode):
+    """The fake mode of one capture. `watch`, when set, collects what operations did."""
+
+    def __init__(self, shape_env: Any = None) -> None:
+        TorchDispatchMode.__init__(self)
+        self.allow_fallback_kernels = True
+        self.propagate_real_tensors = False
+        self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
+        self.static_shapes = shape_env is None
+        self.allow_scalar_outputs = False
+        self._allow_unsafe_data_ptr_access = True
+        self.allow_meta = True
+        self.cache_enabled = shape_env is None
+        self.cache_crosscheck_enabled = False
+        self.allow_non_fake_inputs = False
+        self.in_kernel_invocation = False
+        self.enter_stack = []
+        self.shape_env = shape_env
+        self._stack_trace = []  # type: ignore[assignment]  # an empty traceback.StackSummary
+        self._stack = ""
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+        self.nt_tensor_id_initial_count = nested_tensor._tensor_id_counter
+        self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
+        self.watch: Watch | None = None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self.watch is not None:
+            _observe(self.watch, func, args, kwargs)
+        return self.dispatch(func, types, args, kwargs or {})
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch wraps __torch_dispatch__ in a function that imports its own compiler
+
+
+def _observe(watch: Watch, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    facts = _FACTS.get(func)
+    if facts is None:
+        facts = _FACTS[func] = _OpFacts(func)
+    if facts.random:
+        watch.random = True
+    for position, name in zip(facts.positions, facts.names, strict=True):
+        _note(watch, args[position] if position < len(args) else (kwargs or {}).get(name))
+    if func._schema.name in _SILENT_BATCH_NORMS and len(args) > 5 and args[5]:
+        _note(watch, args[3:5])
+
+
+def _note(watch: Watch, written: Any) -> None:
+    if isinstance(written, torch.Tensor):
+        watch.written.add(written.untyped_storage()._cdata)
+    elif isinstance(written, list | tuple):
+        for item in written:
+            _note(watch, item)
+
+
+def lazy_graph_module(graph: fx.Graph) -> fx.GraphModule:
+    """A GraphModule whose code is generated when somebody asks for it (about 35 us a node)."""
+    return _LazyGraphModule(torch.nn.Module(), graph)
