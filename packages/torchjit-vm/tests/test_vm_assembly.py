@@ -78,8 +78,10 @@ def test_identity_on_a_sample_of_the_standard_library() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_identity_on_the_whole_standard_library() -> None:
-    """Includes site-packages, and so torch where it is installed."""
+def test_identity_on_the_whole_standard_library(request: pytest.FixtureRequest) -> None:
+    """And on torch's Python files, where torch is installed. Some minutes."""
+    if "slow" not in request.config.getoption("-m"):
+        pytest.skip("run with -m slow")
     count = 0
     for code in _codes(sorted(glob.glob(os.path.join(STDLIB, "**", "*.py"), recursive=True))):
         _assert_identity(code)
@@ -163,8 +165,8 @@ def test_handlers_are_symbolic() -> None:
     listing = disassemble(_with_try.__code__)
     raw = list(decode_exception_table(_with_try.__code__.co_exceptiontable))
     assert len(listing.handlers) == len(raw) > 3
-    offsets = {}
-    following = None
+    offsets: dict[Label, int | None] = {}
+    following: int | None = None
     for item in reversed(listing.items):
         if isinstance(item, Label):
             offsets[item] = following
