@@ -1,0 +1,195 @@
+"""How a graph's outputs relate to its inputs and to each other, read from one trace.
+
+An output is an input itself; a view of an input; a view of another tensor that is returned; or fresh. Views are made
+again outside the compiled graph, by the recorded operators, so that autograd sees the relation that eager PyTorch has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import attrs
+import torch
+from torch._ops import OpOverload
+from torchjit_core.reasons import GraphBreak
+
+from torchjit_aot.refusals import OUTPUT_KIND
+from torchjit_aot.symbols import SYMBOLIC_TYPES
+
+if TYPE_CHECKING:
+    from torchjit_aot.inputs import GraphInput
+    from torchjit_aot.record import Recorder, ViewStep
+
+__all__ = ["Constant", "FromInput", "FromSlot", "OutputPlan", "Ref", "Replay", "plan_outputs", "storage_key"]
+
+_DETACH = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+
+
+@final
+@attrs.frozen
+class FromInput:
+    """The object that the caller passed as input `index`."""
+
+    index: int
+
+
+@final
+@attrs.frozen
+class FromSlot:
+    """Item `index` of what the forward returns."""
+
+    index: int
+
+
+@final
+@attrs.frozen
+class Replay:
+    """Result of step `index` of the plan's replays."""
+
+    index: int
+
+
+@final
+@attrs.frozen(eq=False)
+class Constant:
+    """A value that is the same on each call."""
+
+    value: Any
+
+
+Ref: TypeAlias = "FromInput | FromSlot | Replay | Constant"
+
+
+@final
+@attrs.frozen(eq=False)
+class ReplayStep:
+    """A view operator to call on real tensors, after the compiled forward.
+
+    Attributes:
+        source: its first argument.
+        func, args, kwargs: the operator; symbolic numbers in `args` are `FromSlot`s.
+        index: item of the result, or None.
+        grad_mode: as it was recorded.
+    """
+
+    source: Ref
+    func: OpOverload
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int | None
+    grad_mode: bool
+
+
+@final
+@attrs.define(eq=False)
+class OutputPlan:
+    """What the forward returns (`slots`: fakes and symbolic numbers) and how the outputs are made from it."""
+
+    slots: list[Any] = attrs.field(factory=list)
+    outputs: list[Ref] = attrs.field(factory=list)
+    steps: list[ReplayStep] = attrs.field(factory=list)
+
+    def slot_of(self, value: Any) -> int:
+        """The position of this object in `slots`; it is added if it is not there."""
+        for position, held in enumerate(self.slots):
+            if held is value:
+                return position
+        self.slots.append(value)
+        return len(self.slots) - 1
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Equal for tensors that share a storage."""
+    return tensor.untyped_storage()._cdata
+
+
+@final
+class _Planner:
+    def __init__(self, leaves: list[Any], sources: list[GraphInput], recorder: Recorder, plan: OutputPlan) -> None:
+        self.plan = plan
+        self.recorder = recorder
+        self.input_of = {id(s.value): i for i, s in enumerate(sources) if isinstance(s.value, torch.Tensor)}
+        self.input_storages = {
+            storage_key(s.value) for s in sources if isinstance(s.value, torch.Tensor)
+        } | {storage_key(node.meta["val"]) for node, _ in recorder.constants}
+        self.constant_of = {id(node.meta["val"]): real for node, real in recorder.constants}
+        self.sharing: dict[int, set[int]] = {}
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                self.sharing.setdefault(storage_key(leaf), set()).add(id(leaf))
+        self.replayed: dict[tuple[int, bool], Ref] = {}
+
+    def refer(self, leaf: Any) -> Ref:
+        if isinstance(leaf, torch.Tensor):
+            if id(leaf) in self.input_of:
+                return FromInput(self.input_of[id(leaf)])
+            if id(leaf) in self.constant_of:
+                return Constant(self.constant_of[id(leaf)])
+            key = storage_key(leaf)
+            if key in self.input_storages or len(self.sharing[key]) > 1:
+                return self._replay(leaf, drop_detach=leaf.requires_grad)
+            return FromSlot(self.plan.slot_of(leaf))
+        if isinstance(leaf, SYMBOLIC_TYPES):
+            return FromSlot(self.plan.slot_of(leaf))
+        if leaf is None or isinstance(leaf, (int, float, bool, complex, str, torch.dtype, torch.device)):
+            return Constant(leaf)
+        raise GraphBreak(OUTPUT_KIND, type(leaf).__name__)
+
+    def _replay(self, tensor: torch.Tensor, *, drop_detach: bool) -> Ref:
+        """The tensor as the user's base and views of it."""
+        if id(tensor) in self.input_of:
+            return FromInput(self.input_of[id(tensor)])
+        if id(tensor) in self.constant_of:
+            return Constant(self.constant_of[id(tensor)])
+        key = (id(tensor), drop_detach)
+        if key in self.replayed:
+            return self.replayed[key]
+        step = self.recorder.views.get(id(tensor))
+        if step is None:
+            if storage_key(tensor) in self.input_storages:
+                raise GraphBreak(OUTPUT_KIND, "a view of an input that no view operator made")
+            made: Ref = FromSlot(self.plan.slot_of(tensor))
+        else:
+            source = self._replay(step.parent, drop_detach=drop_detach)
+            if drop_detach and step.func in _DETACH:
+                made = source
+            else:
+                self.plan.steps.append(self._step(source, step))
+                made = Replay(len(self.plan.steps) - 1)
+        self.replayed[key] = made
+        return made
+
+    def _step(self, source: Ref, step: ViewStep) -> ReplayStep:
+        args = tuple(self._argument(a) for a in step.args)
+        return ReplayStep(source, step.func, args, step.kwargs, step.index, step.grad_mode)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, SYMBOLIC_TYPES):
+            return FromSlot(self.plan.slot_of(value))
+        if isinstance(value, (tuple, list)):
+            return [self._argument(v) for v in value]
+        return value
+
+
+def plan_outputs(
+    leaves: list[Any], sources: list[GraphInput], recorder: Recorder, under_grad: list[int]
+) -> OutputPlan:
+    """Classify the outputs.
+
+    Args:
+        leaves: the outputs, flat.
+        sources: the inputs.
+        recorder: holds how views were made.
+        under_grad: inputs that were mutated with grad mode on: their new values take part in autograd, so each gets a
+            slot, before all others.
+
+    Raises:
+        GraphBreak: an output that a compiled graph cannot return.
+    """
+    plan = OutputPlan()
+    for index in under_grad:
+        plan.slot_of(sources[index].value)
+    planner = _Planner(leaves, sources, recorder, plan)
+    plan.outputs = [planner.refer(leaf) for leaf in leaves]
+    return plan

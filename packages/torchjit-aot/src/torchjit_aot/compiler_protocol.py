@@ -1,0 +1,45 @@
+"""The contract with the compiler of the final graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+from torch import fx
+
+__all__ = ["CompiledGraph", "GraphCompiler", "Kind"]
+
+Kind: TypeAlias = Literal["inference", "forward", "backward"]
+CompiledGraph: TypeAlias = Callable[..., Sequence[Any]]
+
+
+class GraphCompiler(Protocol):
+    """Turns one functional graph into a callable.
+
+    The graph is functional ATen: `call_function` nodes of `OpOverload`s, `operator.getitem` and arithmetic of the
+    `operator` module on symbolic ints. Mutation appears only as trailing `aten.copy_` into placeholders. Each node has
+    `meta["val"]`: a fake tensor, a `SymInt`, a number, or a sequence of them.
+    """
+
+    def __call__(
+        self,
+        gm: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        kind: Kind,
+        static_inputs: frozenset[int] = frozenset(),
+        name: str = "graph",
+    ) -> CompiledGraph:
+        """Compile.
+
+        Args:
+            gm: the graph.
+            example_inputs: the placeholders' `meta["val"]`.
+            kind: which part of a training or inference step it is.
+            static_inputs: positions of the inputs whose storage stays the same over the calls (parameters, buffers).
+            name: for people.
+
+        Returns:
+            A callable that takes the inputs positionally and returns the graph's flat outputs as a sequence.
+        """
+        ...

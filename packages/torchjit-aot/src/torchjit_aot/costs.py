@@ -1,0 +1,100 @@
+"""What it costs to keep a tensor, and which operators are cheap enough to run twice."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchjit_aot.schemas import is_random, is_view, writes_to
+from torchjit_aot.symbols import SYMBOLIC_TYPES
+
+__all__ = ["bytes_of", "is_alias", "is_fusible", "is_symbolic", "size_hint"]
+
+aten = torch.ops.aten
+
+_FUSIBLE = frozenset(
+    {
+        aten._to_copy.default,
+        aten.clone.default,
+        aten.copy.default,
+        aten.full.default,
+        aten.full_like.default,
+        aten.zeros.default,
+        aten.ones.default,
+        aten.zeros_like.default,
+        aten.ones_like.default,
+        aten.empty_like.default,
+        aten.new_zeros.default,
+        aten.new_ones.default,
+        aten.new_full.default,
+        aten.new_empty.default,
+        aten.empty.memory_format,
+        aten.empty_strided.default,
+        aten.arange.default,
+        aten.arange.start,
+        aten.arange.start_step,
+        aten.scalar_tensor.default,
+        aten.where.self,
+        aten.masked_fill.Scalar,
+        aten.masked_fill.Tensor,
+        aten.tril.default,
+        aten.triu.default,
+        aten.constant_pad_nd.default,
+    }
+)
+"""Not tagged as pointwise, but code generators fuse them all the same."""
+
+
+@functools.cache
+def _fusible_operator(func: Any) -> bool:
+    if not isinstance(func, OpOverload) or is_random(func) or writes_to(func):
+        return False
+    return func in _FUSIBLE or torch.Tag.pointwise in func.tags
+
+
+def is_alias(node: fx.Node) -> bool:
+    """Does the node only look at its argument's memory in another way?"""
+    func = node.target
+    if func is operator.getitem:
+        whole = node.args[0]
+        return isinstance(whole, fx.Node) and is_view(whole.target)
+    return is_view(func) or func is aten._unsafe_view.default
+
+
+def is_fusible(node: fx.Node) -> bool:
+    """Can the node be computed again for next to nothing, inside the kernel that needs it?"""
+    if is_symbolic(node) or is_alias(node):
+        return True
+    return node.op == "call_function" and _fusible_operator(node.target)
+
+
+def is_symbolic(node: fx.Node) -> bool:
+    """Is the value a number?"""
+    return isinstance(node.meta.get("val"), (*SYMBOLIC_TYPES, int, float, bool))
+
+
+def size_hint(value: Any) -> int:
+    """The int behind a size; 64 for a size that only the data decide."""
+    if isinstance(value, int):
+        return value
+    try:
+        hint = value.node.hint
+    except (AttributeError, RuntimeError):
+        hint = None
+    return int(hint) if hint is not None else 64
+
+
+def bytes_of(value: Any) -> int:
+    """Bytes of a tensor's elements (expanded dimensions count once); a number has 8."""
+    if not isinstance(value, torch.Tensor):
+        return 8
+    count = 1
+    for size, stride in zip(value.shape, value.stride(), strict=True):
+        if not (isinstance(stride, int) and stride == 0):
+            count *= size_hint(size)
+    return count * value.element_size()

@@ -1,0 +1,132 @@
+"""`compile`: from a captured graph to a callable that behaves as eager PyTorch does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torchjit_core.events import emit, phase
+from torchjit_core.reasons import GraphBreak
+
+from torchjit_aot.canonicalize import canonicalize
+from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
+from torchjit_aot.decompositions import decompose
+from torchjit_aot.functionalize import functionalize
+from torchjit_aot.inputs import lifted_state
+from torchjit_aot.joint import JointGraph, trace_joint
+from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
+from torchjit_aot.runtime import LazyBackward, make_inference, make_training
+from torchjit_aot.settings import AotSettings
+from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
+
+__all__ = ["compile", "prepare_joint"]
+
+_DEFAULT = AotSettings()
+
+
+def compile(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    compiler: GraphCompiler,
+    settings: AotSettings = _DEFAULT,
+    backward_compiler: GraphCompiler | None = None,
+    partitioner: Partitioner | None = None,
+) -> Callable[..., Any]:
+    """Compile a torch-level graph, with its backward.
+
+    The result is specialised to what `example_inputs` are like (dtypes, devices, strides, `requires_grad`, and sizes
+    where the placeholders' `meta["val"]` have no symbols) and to the ambient grad mode and autocast state; the caller
+    guards on that.
+
+    Args:
+        gm: the graph. Parameters and buffers that it holds itself become inputs.
+        example_inputs: this call's tensors and numbers, one per placeholder.
+        compiler: compiles the final graphs.
+        settings: see `AotSettings`.
+        backward_compiler: compiles the backward graph, if another one should.
+        partitioner: chooses what the forward saves; `min_cut_partition` by default.
+
+    Returns:
+        A callable of the placeholders' values that returns what the graph's output node holds.
+
+    Raises:
+        GraphBreak: `settings.fallback` is false and the graph cannot be compiled.
+    """
+    try:
+        joint = prepare_joint(gm, example_inputs, settings)
+    except GraphBreak as refusal:
+        if not settings.fallback:
+            raise
+        emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
+        return _eager(gm)
+    state = list(lifted_state(gm).values())
+    if not joint.has_backward:
+        return _compile_inference(joint, compiler, settings, state)
+    return _compile_training(joint, compiler, backward_compiler or compiler, partitioner, settings, state)
+
+
+def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:
+    """Trace, functionalize and decompose: the functional joint graph.
+
+    Raises:
+        GraphBreak: the graph cannot be compiled.
+    """
+    with phase("joint trace"):
+        joint = trace_joint(gm, example_inputs)
+    with phase("functionalize"):
+        functionalize(joint)
+    canonicalize(joint)
+    if settings.decompositions:
+        with phase("decompose"):
+            decompose(joint, settings.decompositions, settings.keep_ops)
+    tell_graph("joint", settings.name, joint.graph)
+    return joint
+
+
+def _eager(gm: fx.GraphModule) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        return gm(*args)
+
+    return run
+
+
+def _invoke(compiler: GraphCompiler, built: BuiltGraph, kind: Any, name: str) -> CompiledGraph:
+    tell_graph(kind, name, built.gm)
+    with phase(f"compile {kind}"), torch.no_grad():
+        return compiler(built.gm, built.example_inputs, kind=kind, static_inputs=built.static, name=name)
+
+
+def _compile_inference(
+    joint: JointGraph, compiler: GraphCompiler, settings: AotSettings, state: list[torch.Tensor]
+) -> Callable[..., Any]:
+    name = f"{settings.name}_inference"
+    built = build_forward(joint, (), name)
+    return make_inference(joint, built.inputs, _invoke(compiler, built, "inference", name), state, name)
+
+
+def _compile_training(
+    joint: JointGraph,
+    compiler: GraphCompiler,
+    backward_compiler: GraphCompiler,
+    partitioner: Partitioner | None,
+    settings: AotSettings,
+    state: list[torch.Tensor],
+) -> Callable[..., Any]:
+    with phase("partition"):
+        partition: Partition = (
+            partitioner(joint)
+            if partitioner is not None
+            else min_cut_partition(joint, recompute_materialized=settings.recompute_materialized)
+        )
+        forward = build_forward(joint, partition.saved, f"{settings.name}_forward")
+        backward = build_backward(joint, partition.saved, f"{settings.name}_backward")
+    tell_saved(partition)
+    name = f"{settings.name}_backward"
+    lazy = LazyBackward(lambda: _invoke(backward_compiler, backward, "backward", name))
+    compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
+    if settings.eager_backward:
+        lazy.compile()
+    return make_training(joint, forward.inputs, partition.saved, compiled, lazy, state, settings.name)

@@ -1,0 +1,318 @@
+"""Functionalization as a graph pass: writes become new values, views of what was written are made again.
+
+Each storage that the graph writes to has a *root* (the tensor that was there first), its current value, and a version.
+A view is known by its parent and the operator. A write computes the new value of the written tensor, then scatters it
+from view to parent up to the root, and raises the version. A read of a view whose version is behind replays the view
+operators from the root's current value.
+
+The pass runs only when the trace met an operator with a mutable argument.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import OpOverload
+from torch.fx.node import map_arg
+from torchjit_core.reasons import GraphBreak
+
+from torchjit_aot.aliasing import storage_key
+from torchjit_aot.graph_writer import GraphWriter
+from torchjit_aot.joint import JointGraph
+from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
+from torchjit_aot.scatter import scatter
+from torchjit_aot.schemas import functional_form, is_random, is_view, writes_to
+
+__all__ = ["functionalize"]
+
+aten = torch.ops.aten
+_SILENT_WRITES = frozenset({aten._native_batch_norm_legit.default})
+"""Eager PyTorch calls `native_batch_norm` here, which does not move the version counters of the running statistics."""
+
+
+_COPYING_SCATTERS = frozenset(
+    {
+        aten.slice.Tensor,
+        aten.select.int,
+        aten.diagonal.default,
+        aten.as_strided.default,
+        aten.split.Tensor,
+        aten.split_with_sizes.default,
+        aten.unbind.int,
+    }
+)
+"""Views of a part: writing through them makes a new tensor for the whole."""
+
+
+@final
+@attrs.define(eq=False)
+class _Storage:
+    """A storage that is written to: its root's old node, the root's current value, the version."""
+
+    root: fx.Node
+    value: fx.Node
+    version: int = 0
+
+
+@final
+@attrs.define(eq=False)
+class _View:
+    """A view into a written storage."""
+
+    parent: fx.Node
+    func: OpOverload
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int | None
+    value: fx.Node
+    version: int
+
+
+def functionalize(joint: JointGraph) -> None:
+    """Make the joint graph free of writes, in place; fill `mutated` and `versions_move`.
+
+    Raises:
+        GraphBreak: a write or view without a functional form, or a written input that shares its storage.
+    """
+    if joint.written:
+        with joint.fake_mode, enable_python_dispatcher(), torch.no_grad():
+            _Functionalizer(joint).run()
+
+
+@final
+class _Functionalizer:
+    def __init__(self, joint: JointGraph) -> None:
+        self.joint = joint
+        self.writer = GraphWriter()
+        self.env: dict[fx.Node, fx.Node] = {}
+        self.storages: dict[int, _Storage] = {}
+        self.views: dict[fx.Node, _View] = {}
+        self.written = self._written_storages()
+        self.silent: set[int] = set()
+        self.loud: set[int] = set()
+
+    def _written_storages(self) -> set[int]:
+        found: set[int] = set()
+        for node in self.joint.graph.nodes:
+            for argument in writes_to(node.target) if node.op == "call_function" else ():
+                for target in _written_nodes(node, argument):
+                    found.add(storage_key(target.meta["val"]))
+        return found
+
+    def run(self) -> None:
+        for node in self.joint.graph.nodes:
+            self.writer.source = node
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "call_function" and writes_to(node.target):
+                self._write_op(node)
+            else:
+                self._plain(node)
+        self._finish()
+
+    # ---------------------------------------------------------------- reading
+
+    def _key(self, node: fx.Node) -> int | None:
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            key = storage_key(val)
+            return key if key in self.written else None
+        return None
+
+    def read(self, node: fx.Node) -> fx.Node:
+        """The new node that has the value of `node` now."""
+        key = self._key(node)
+        if key is None or key not in self.storages:
+            return self.env[node]
+        storage = self.storages[key]
+        view = self.views.get(node)
+        if view is None:
+            return storage.value if node is storage.root else self.env[node]
+        if view.version != storage.version:
+            view.value = self._replay(view, self.read(view.parent), storage)
+            view.version = storage.version
+        return view.value
+
+    def _replay(self, view: _View, parent: fx.Node, storage: _Storage) -> fx.Node:
+        args = map_arg(view.args, self.read)
+        if view.func is aten.as_strided.default:
+            args = self._relative(args, storage)
+        made = self.writer.call(view.func, (parent, *args), map_arg(dict(view.kwargs), self.read))
+        return made if view.index is None else self.writer.call(operator.getitem, (made, view.index))
+
+    def _relative(self, args: Any, storage: _Storage) -> Any:
+        """`as_strided` counts from the start of the storage; the root's copies start at their first element."""
+        offset = storage.root.meta["val"].storage_offset()
+        if len(args) > 2 and args[2] is not None and type(offset) is int and offset:
+            return (*args[:2], args[2] - offset)
+        return args
+
+    # ---------------------------------------------------------------- nodes
+
+    def _placeholder(self, node: fx.Node) -> None:
+        made = self.writer.placeholder(node)
+        self.env[node] = made
+        key = self._key(node)
+        if key is None:
+            return
+        if key in self.storages:
+            raise GraphBreak(SHARED_STORAGE, node.name)
+        if not _is_dense(node.meta["val"]):
+            raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and has gaps or overlaps in memory")
+        self.storages[key] = _Storage(node, made)
+
+    def _plain(self, node: fx.Node) -> None:
+        func, key = node.target, self._key(node)
+        made = self.writer.copy(node, self.read)
+        self.env[node] = made
+        if key is None:
+            return
+        whole, index = (node.args[0], node.args[1]) if func is operator.getitem else (node, None)
+        assert isinstance(whole, fx.Node)
+        parent = whole.args[0] if whole.args else None
+        if isinstance(parent, fx.Node) and self._key(parent) == key:
+            # also for operators that share storage without saying so, such as _unsafe_view
+            self._add_view(node, whole, index, made, key)
+        else:
+            self._add_root(node, made, key)
+
+    def _add_view(self, node: fx.Node, call: fx.Node, index: Any, made: fx.Node, key: int) -> None:
+        parent, *args = call.args
+        assert isinstance(parent, fx.Node) and isinstance(call.target, OpOverload)
+        if key not in self.storages:
+            raise GraphBreak(FUNCTIONALIZE, f"{node.name} is a view of an unknown storage")
+        storage = self.storages[key]
+        self.views[node] = _View(parent, call.target, tuple(args), call.kwargs, index, made, storage.version)
+
+    def _add_root(self, node: fx.Node, made: fx.Node, key: int) -> None:
+        if key in self.storages:
+            # an operator that returned its argument's storage without saying so
+            raise GraphBreak(FUNCTIONALIZE, f"{node.target} returned an undeclared alias")
+        if not _is_dense(node.meta["val"]):
+            raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and has gaps or overlaps in memory")
+        self.storages[key] = _Storage(node, made)
+
+    # ---------------------------------------------------------------- writing
+
+    def _write_op(self, node: fx.Node) -> None:
+        func = node.target
+        assert isinstance(func, OpOverload)
+        targets = [_written_nodes(node, argument) for argument in writes_to(func)]
+        if func is aten.copy_.default:
+            target, value = node.args[0], node.args[1]
+            assert isinstance(target, fx.Node) and isinstance(value, fx.Node)
+            self._assign(func, target, self.read(value))
+            self.env[node] = self.read(target)
+            return
+        functional = functional_form(func)
+        if functional is None or (is_random(func) and not all(_is_contiguous(t) for ts in targets for t in ts)):
+            raise GraphBreak(FUNCTIONALIZE, str(func))  # random numbers are drawn in another order out of place
+        kwargs = {k: v for k, v in node.kwargs.items() if k not in writes_to(func)}
+        made = self.writer.call(functional, map_arg(node.args, self.read), map_arg(kwargs, self.read))
+        fresh = sum(1 for r in func._schema.returns if r.alias_info is None)
+        if not fresh and len(targets) == 1:
+            results = [made]
+        else:
+            results = [self.writer.call(operator.getitem, (made, i)) for i in range(fresh + len(targets))]
+        for written, result in zip(targets, results[fresh:], strict=True):
+            self._assign_all(func, written, result, is_list=isinstance(result.meta["val"], (tuple, list)))
+        self.env[node] = made
+
+    def _assign_all(self, func: OpOverload, targets: Sequence[fx.Node], value: fx.Node, *, is_list: bool) -> None:
+        for i, target in enumerate(targets):
+            self._assign(func, target, self.writer.call(operator.getitem, (value, i)) if is_list else value)
+
+    def _assign(self, func: OpOverload, target: fx.Node, value: fx.Node) -> None:
+        """`target` now holds `value`: cast and expand it, keep the strides, scatter it up to the root."""
+        key = self._key(target)
+        assert key is not None
+        (self.silent if func in _SILENT_WRITES else self.loud).add(key)
+        storage = self.storages[key]
+        given = value
+        value = self._fit(value, target, storage)
+        # a value that is only another name of an existing tensor would make two results share memory
+        owned = (func is not aten.copy_.default or value is not given) and not is_view(value.target)
+        chain: list[tuple[fx.Node, fx.Node]] = []  # (view, the parent's present value)
+        at = target
+        while at in self.views:
+            chain.append((at, self.read(self.views[at].parent)))
+            at = self.views[at].parent
+        for node, parent in chain:
+            view = self.views[node]
+            args = map_arg(view.args, self.read)
+            owned = owned or view.func in _COPYING_SCATTERS
+            value = scatter(self.writer, parent, value, view.func, args, view.index)
+        storage.value = self._with_strides(value, storage.root, owned=owned)
+        storage.version += 1
+
+    def _fit(self, value: fx.Node, target: fx.Node, storage: _Storage) -> fx.Node:
+        have, want = value.meta["val"], target.meta["val"]
+        if have.dtype != want.dtype or have.device != want.device:
+            if have.device != want.device:
+                return self.writer.call(aten.copy.default, (self.read(target), value))
+            value = self.writer.call(aten._to_copy.default, (value,), {"dtype": want.dtype})
+        if tuple(have.shape) != tuple(want.shape):
+            sizes = [self._size(target, dim, n) for dim, n in enumerate(want.shape)]
+            value = self.writer.call(aten.expand.default, (value, sizes))
+        return value
+
+    def _size(self, target: fx.Node, dim: int, value: Any) -> Any:
+        if isinstance(value, int):
+            return value
+        return self.writer.call(aten.sym_size.int, (self.read(target), dim), value=value)
+
+    def _with_strides(self, value: fx.Node, root: fx.Node, *, owned: bool) -> fx.Node:
+        have, want = value.meta["val"], root.meta["val"]
+        if tuple(have.stride()) != tuple(want.stride()) and want.numel() != 0:
+            return self.writer.call(aten.copy.default, (self.storages[storage_key(want)].value, value))
+        return value if owned else self.writer.call(aten.clone.default, (value,))
+
+    # ---------------------------------------------------------------- the end
+
+    def _finish(self) -> None:
+        joint, read = self.joint, self.read
+        for i, node in enumerate(joint.inputs):
+            key = self._key(node)
+            if key is not None and self.storages[key].version:
+                joint.mutated[i] = self.storages[key].value
+                if key in self.loud:
+                    joint.versions_move.add(i)
+        for node, _ in joint.constants:
+            key = self._key(node)
+            if key is not None and self.storages[key].version:
+                raise GraphBreak(FUNCTIONALIZE, "a constant tensor is written to")
+        joint.slots = [read(s) if isinstance(s, fx.Node) else s for s in joint.slots]
+        joint.grads = [read(g) if g is not None else None for g in joint.grads]
+        joint.inputs = [self.env[n] for n in joint.inputs]
+        joint.constants = [(self.env[n], t) for n, t in joint.constants]
+        joint.tangents = [self.env[n] for n in joint.tangents]
+        joint.graph = self.writer.graph
+        joint.written = False
+
+
+def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:
+    if isinstance(argument, str):
+        value = node.kwargs.get(argument)
+    else:
+        value = node.args[argument] if argument < len(node.args) else None
+        if value is None and isinstance(node.target, OpOverload):
+            value = node.kwargs.get(node.target._schema.arguments[argument].name)
+    if isinstance(value, fx.Node):
+        return [value]
+    return [v for v in value if isinstance(v, fx.Node)] if isinstance(value, (tuple, list)) else []
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    if tensor.numel() == 0 or tensor.is_contiguous():
+        return True
+    return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
+
+
+def _is_contiguous(node: fx.Node) -> bool:
+    return bool(node.meta["val"].is_contiguous())

@@ -1,0 +1,168 @@
+"""The joint graph: forward and backward of a torch-level graph in one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torch import fx
+from torch.nn.utils.stateless import _reparametrize_module
+from torchjit_core.reasons import GraphBreak
+
+from torchjit_aot.aliasing import OutputPlan, plan_outputs
+from torchjit_aot.backward_engine import gradients, needs_python_engine
+from torchjit_aot.flatten import Shape, flatten
+from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, tracing_context
+from torchjit_aot.record import Recorder
+from torchjit_aot.refusals import TRACE_FAILED
+from torchjit_aot.replay import replay
+
+__all__ = ["JointGraph", "trace_joint"]
+
+
+@final
+@attrs.define(eq=False)
+class JointGraph:
+    """Forward and backward as one graph of aten operators.
+
+    Attributes:
+        graph: the nodes; it has no output node.
+        inputs: one placeholder per graph input, then one per lifted parameter or buffer.
+        constants: placeholders of real tensors that the trace met.
+        tangents: placeholders of the gradients that the backward gets, one per item of `differentiable`.
+        slots: what the forward computes and hands to the runtime: nodes, numbers.
+        differentiable: positions in `slots` that take part in autograd.
+        grads: one per input: node of its gradient, or None.
+        plan: how the outputs are made from inputs and slots.
+        shape: structure of the original output; its leaves are `plan.outputs`.
+        sources: the inputs as they were traced.
+        mutated: for each input whose data are written: the node of its final value (filled by functionalization).
+        mutated_under_grad: the inputs whose autograd history changed: the value is in `slots`.
+        versions_move: the inputs whose version counter eager PyTorch would move.
+        written: does the graph have operators with mutable arguments?
+    """
+
+    graph: fx.Graph
+    fake_mode: Any
+    inputs: list[fx.Node]
+    constants: list[tuple[fx.Node, torch.Tensor]]
+    tangents: list[fx.Node]
+    slots: list[Any]
+    differentiable: list[int]
+    grads: list[fx.Node | None]
+    plan: OutputPlan
+    shape: Shape
+    sources: list[GraphInput]
+    mutated: dict[int, fx.Node]
+    mutated_under_grad: dict[int, int]
+    versions_move: set[int]
+    written: bool
+
+    @property
+    def has_backward(self) -> bool:
+        """Is there anything to differentiate?"""
+        return any(grad is not None for grad in self.grads)
+
+
+def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> JointGraph:
+    """Trace the graph's forward and, if gradients may be asked for, its backward.
+
+    Grad mode and autocast are those of the caller.
+
+    Raises:
+        GraphBreak: the graph cannot be compiled.
+    """
+    state = lifted_state(gm)
+    fake_mode, sources = fake_inputs(gm, example_inputs, state)
+    recorder = Recorder(fake_mode)
+    inputs = [recorder.placeholder(source.name, source.value) for source in sources]
+    for source, node in zip(sources, inputs, strict=True):
+        if isinstance(source.value, torch.Tensor):
+            recorder.symbols.bind_sizes(source.value, node)
+    before = [source.value.grad_fn if source.leaf is not None else None for source in sources]
+    with tracing_context(fake_mode):
+        result = _run_forward(gm, sources, recorder, len(example_inputs), list(state))
+        leaves: list[Any] = []
+        shape = flatten(result, leaves)
+        under_grad = _changed_history(sources, before)
+        plan = plan_outputs(leaves, sources, recorder, under_grad)
+        tangents, differentiable, grads = _run_backward(plan.slots, sources, recorder)
+    return JointGraph(
+        graph=recorder.graph,
+        fake_mode=fake_mode,
+        inputs=inputs,
+        constants=recorder.constants,
+        tangents=tangents,
+        slots=[recorder.node_of(value) for value in plan.slots],
+        differentiable=differentiable,
+        grads=grads,
+        plan=plan,
+        shape=shape,
+        sources=sources,
+        mutated={},
+        mutated_under_grad={i: plan.slot_of(sources[i].value) for i in under_grad},
+        versions_move=set(),
+        written=recorder.written,
+    )
+
+
+def _run_forward(
+    gm: fx.GraphModule, sources: list[GraphInput], recorder: Recorder, count: int, state: list[str]
+) -> Any:
+    values = [source.value for source in sources]
+    lifted = dict(zip(state, values[count:], strict=True))
+    try:
+        with _reparametrize_module(gm, lifted), recorder:
+            return replay(gm, values[:count], recorder.enter)
+    except GraphBreak:
+        raise
+    except Exception as error:  # whatever an operator raises on fakes, eager PyTorch has the last word
+        raise GraphBreak(TRACE_FAILED, f"{type(error).__name__}: {error}") from error
+
+
+def _changed_history(sources: list[GraphInput], before: list[Any]) -> list[int]:
+    changed = []
+    for i, (source, grad_fn) in enumerate(zip(sources, before, strict=True)):
+        if isinstance(source.value, torch.Tensor) and source.value.grad_fn is not grad_fn:
+            changed.append(i)
+    return changed
+
+
+def _run_backward(
+    slots: list[Any], sources: list[GraphInput], recorder: Recorder
+) -> tuple[list[fx.Node], list[int], list[fx.Node | None]]:
+    leaves = [source.leaf for source in sources if source.leaf is not None]
+    nothing: list[fx.Node | None] = [None] * len(sources)
+    differentiable = [i for i, t in enumerate(slots) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if not leaves or not differentiable:
+        return [], [], nothing
+    outputs = [slots[i] for i in differentiable]
+    with torch.no_grad():
+        tangents = [tangent_like(t) for t in outputs]
+    nodes = [
+        recorder.placeholder_first(f"tangent{position}", t) for position, t in enumerate(tangents)
+    ]
+    recorder.enter_backward()
+    try:
+        with recorder, torch.autograd.set_multithreading_enabled(False):
+            if needs_python_engine(outputs):
+                found = gradients(outputs, leaves, tangents)
+            else:
+                found = list(torch.autograd.grad(outputs, leaves, tangents, allow_unused=True))
+    except GraphBreak:
+        raise
+    except Exception as error:  # as above
+        raise GraphBreak(TRACE_FAILED, f"in the backward: {type(error).__name__}: {error}") from error
+    by_leaf = {id(leaf): grad for leaf, grad in zip(leaves, found, strict=True)}
+    grads: list[fx.Node | None] = []
+    for source in sources:
+        grad = by_leaf.get(id(source.leaf)) if source.leaf is not None else None
+        grads.append(recorder.node_of(grad) if grad is not None else None)
+    return nodes, differentiable, grads
+
+
+def tangent_like(output: torch.Tensor) -> torch.Tensor:
+    """The gradient that the backward is compiled for: the output's sizes, and its strides where they are dense."""
+    return torch.empty_like(output, memory_format=torch.preserve_format, requires_grad=False)

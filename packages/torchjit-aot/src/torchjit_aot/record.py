@@ -1,0 +1,292 @@
+"""The dispatch mode that writes the joint graph: every aten call becomes a node, as it is made."""
+
+from __future__ import annotations
+
+import bisect
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchjit_core.reasons import GraphBreak
+
+from torchjit_aot.refusals import METADATA_MUTATION, SUBCLASS, TRACE_FAILED
+from torchjit_aot.schemas import out_of_place, writes_metadata, writes_to
+from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
+
+__all__ = ["SOURCE_KEYS", "Recorder", "ViewStep"]
+
+aten = torch.ops.aten
+_DEVICE = torch.ops.prim.device.default
+_SAME_VALUE = frozenset({aten.detach.default, aten.alias.default})
+_LIFTS = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
+
+SOURCE_KEYS = ("stack_trace", "location", "module_path", "nn_module_stack")
+"""The parts of a torch-level node's meta that its aten nodes inherit."""
+
+
+@final
+@attrs.frozen(eq=False)
+class ViewStep:
+    """How one tensor was made from another that shares its storage.
+
+    Attributes:
+        parent: the tensor it was made from.
+        func, args, kwargs: the operator and its arguments after the first.
+        index: which item of the operator's result; None: the result is the tensor.
+        grad_mode: was grad mode on?
+    """
+
+    parent: torch.Tensor
+    func: OpOverload
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    index: int | None
+    grad_mode: bool
+
+
+@final
+class Recorder(TorchDispatchMode):
+    """Writes the aten operators that run under it, on fake tensors, to an `fx.Graph`.
+
+    A tensor is known by its identity; all tensors are kept alive until the trace ends, so identities are not reused.
+    A tensor that is written in place keeps its first node: reads after the write refer to it too, and it is the
+    functionalization pass that gives them the new value.
+
+    Attributes:
+        graph: the graph so far.
+        constants: the real tensors that the trace met, with their placeholders.
+        views: how tensors were made from others, by id.
+        written: did an operator with a mutable argument run?
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.graph = fx.Graph()
+        self.symbols = SymbolNodes(self.graph)
+        self.constants: list[tuple[fx.Node, torch.Tensor]] = []
+        self.views: dict[int, ViewStep] = {}
+        self.written = False
+        self._nodes: dict[int, fx.Node] = {}
+        self._alive: list[Any] = []
+        self._inputs: set[int] = set()
+        self._constant_fakes: dict[int, FakeTensor] = {}
+        self._source: dict[str, Any] = {}
+        self._starts: list[int] = []
+        self._sources: list[dict[str, Any]] = []
+        self._backward = False
+
+    # ---------------------------------------------------------------- what the driver of the trace calls
+
+    def placeholder(self, name: str, value: Any, *, is_input: bool = True) -> fx.Node:
+        """Add a graph input whose traced value is `value` (a fake tensor, `SymInt` or number)."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = value
+        if isinstance(value, torch.Tensor):
+            self.track(value, node)
+            if is_input:
+                self._inputs.add(id(value))
+        elif isinstance(value, SYMBOLIC_TYPES):
+            self.symbols.bind(value, node)
+        return node
+
+    def placeholder_first(self, name: str, value: torch.Tensor) -> fx.Node:
+        """A placeholder for a tangent: it comes before the nodes that there are."""
+        node = self._new_placeholder(name)
+        node.meta["val"] = value
+        self.track(value, node)
+        return node
+
+    def track(self, tensor: torch.Tensor, node: fx.Node) -> None:
+        """From now on `node` is the value of `tensor`."""
+        self._nodes[id(tensor)] = node
+        self._alive.append(tensor)
+
+    def enter(self, node: fx.Node) -> None:
+        """The torch-level `node` is about to run: what is recorded next is its doing."""
+        self._source = {key: node.meta[key] for key in SOURCE_KEYS if key in node.meta}
+        self._starts.append(torch._C._autograd._get_sequence_nr())
+        self._sources.append(self._source)
+
+    def enter_backward(self) -> None:
+        """What is recorded from now on belongs to the backward."""
+        self._backward = True
+
+    def node_of(self, value: Any) -> Any:
+        """The node of a tensor or symbolic number; any other value is itself."""
+        if isinstance(value, torch.Tensor):
+            return self._nodes[id(value)]
+        if isinstance(value, SYMBOLIC_TYPES):
+            return self.symbols.node_for(value)
+        return value
+
+    # ---------------------------------------------------------------- dispatch
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is _DEVICE:  # nearly half of all dispatches
+            tensor = args[0]
+            return tensor.fake_device if type(tensor) is FakeTensor else tensor.device
+        kwargs = kwargs or {}
+        if func in _LIFTS and type(args[0]) is not FakeTensor:
+            return self._lift(func, args[0])
+        if not self._all_fake(args):
+            args = self._fakes(args)
+        if kwargs and not self._all_fake(tuple(kwargs.values())):
+            kwargs = {key: self._fakes(value) for key, value in kwargs.items()}
+        if func in _SAME_VALUE:
+            out = func(*args, **kwargs)
+            self.track(out, self._nodes[id(args[0])])
+            self._remember_view(out, func, args, kwargs, None)
+            return out
+        if writes_metadata(func):
+            return self._write_metadata(func, args, kwargs)
+        node_args = self._to_nodes(args)
+        node_kwargs = {key: self._to_nodes(value) for key, value in kwargs.items()} if kwargs else {}
+        out = func(*args, **kwargs)
+        self._record(func, args, kwargs, node_args, node_kwargs, out)
+        return out
+
+    def _record(self, func: Any, args: Any, kwargs: Any, node_args: Any, node_kwargs: Any, out: Any) -> None:
+        writes = bool(writes_to(func))
+        self.written |= writes
+        if isinstance(out, SYMBOLIC_TYPES) or (isinstance(out, (int, float, bool)) and not writes):
+            if isinstance(out, SYMBOLIC_TYPES):
+                self.symbols.bind(out, self._call(func, node_args, node_kwargs, out))
+            return
+        node = self._call(func, node_args, node_kwargs, out)
+        if isinstance(out, torch.Tensor):
+            self._bind(out, node, func, args, kwargs, None)
+        elif isinstance(out, (tuple, list)):
+            for index, item in enumerate(out):
+                if isinstance(item, torch.Tensor) and id(item) not in self._nodes:
+                    self._bind(item, self._call(operator.getitem, (node, index), {}, item), func, args, kwargs, index)
+
+    def _bind(self, out: torch.Tensor, node: fx.Node, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
+        if id(out) not in self._nodes:
+            self.track(out, node)
+            self._remember_view(out, func, args, kwargs, index)
+
+    def _remember_view(self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
+        returns = func._schema.returns
+        alias = returns[0 if len(returns) == 1 else (index or 0)].alias_info
+        if alias is None or alias.is_write or not args or not isinstance(args[0], torch.Tensor):
+            return
+        self.views[id(out)] = ViewStep(args[0], func, tuple(args[1:]), kwargs, index, torch.is_grad_enabled())
+
+    def _call(self, target: Any, args: Any, kwargs: Any, value: Any) -> fx.Node:
+        node = self.graph.create_node("call_function", target, args, kwargs)
+        meta = node.meta
+        meta["val"] = value
+        running = torch._C._current_autograd_node() if self._backward else None
+        if running is None:
+            meta.update(self._source)
+            meta["seq_nr"] = torch._C._autograd._get_sequence_nr() - 1
+        else:
+            meta["seq_nr"] = number = running._sequence_nr()
+            position = bisect.bisect_right(self._starts, number) - 1
+            if position >= 0:
+                meta.update(self._sources[position])
+        if self._backward:
+            meta["backward"] = True
+        return node
+
+    # ---------------------------------------------------------------- arguments
+
+    def _to_nodes(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is FakeTensor:
+            try:
+                return self._nodes[id(value)]
+            except KeyError:
+                raise GraphBreak(TRACE_FAILED, "a fake tensor that the trace did not make") from None
+        if kind is tuple or kind is list or isinstance(value, (tuple, list)):
+            return type(value)([self._to_nodes(v) for v in value]) if kind in (tuple, list) else [
+                self._to_nodes(v) for v in value
+            ]
+        if kind in SYMBOLIC_TYPES:
+            return self.symbols.node_for(value)
+        return value
+
+    def _all_fake(self, values: Sequence[Any]) -> bool:
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                if type(value) is not FakeTensor:
+                    return False
+            elif isinstance(value, (tuple, list)) and not self._all_fake(value):
+                return False
+        return True
+
+    def _fakes(self, value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)([self._fakes(v) for v in value])
+        if isinstance(value, torch.Tensor) and type(value) is not FakeTensor:
+            return self._constant(value)
+        return value
+
+    def _constant(self, real: torch.Tensor) -> FakeTensor:
+        found = self._constant_fakes.get(id(real))
+        if found is not None:
+            return found
+        if type(real) not in (torch.Tensor, torch.nn.Parameter):
+            raise GraphBreak(SUBCLASS, f"a constant of type {type(real).__name__}")
+        if real.requires_grad:
+            raise GraphBreak(TRACE_FAILED, "a tensor that requires grad is used but is no input of the graph")
+        fake = torch.empty_strided(
+            real.size(), real.stride(), dtype=real.dtype, device=real.device
+        )  # the recorder is off inside its own handler, the fake mode is on
+        node = self._new_placeholder(f"constant{len(self.constants)}")
+        node.meta["val"] = fake
+        self.track(fake, node)
+        self._inputs.add(id(fake))
+        self.constants.append((node, real))
+        self._constant_fakes[id(real)] = fake  # type: ignore[assignment]
+        self._alive.append(real)
+        return fake  # type: ignore[return-value]
+
+    def _new_placeholder(self, name: str) -> fx.Node:
+        first = next(iter(self.graph.nodes), None)
+        if first is None:
+            return self.graph.placeholder(name)
+        with self.graph.inserting_before(first):
+            return self.graph.placeholder(name)
+
+    def _lift(self, func: Any, real: torch.Tensor) -> Any:
+        """`torch.tensor(...)` inside the graph: a number becomes `full`, a larger tensor a constant input, cloned."""
+        out = func(real)
+        if real.dim() == 0:
+            options = {"dtype": real.dtype, "device": real.device, "pin_memory": False}
+            node = self._call(aten.full.default, ([], real.item()), options, out)
+        else:
+            constant = self._nodes[id(self._constant(real))]
+            node = self._call(aten.clone.default, (constant,), {}, out)
+        self.track(out, node)
+        return out
+
+    def _write_metadata(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """`t_`, `unsqueeze_` ...: record the out-of-place operator and bind its node to the same tensor object."""
+        tensor = args[0]
+        functional = out_of_place(func)
+        if id(tensor) in self._inputs or functional is None:
+            raise GraphBreak(METADATA_MUTATION, str(func))
+        node = self._nodes[id(tensor)]
+        before = aten.detach.default(tensor)
+        self.track(before, node)
+        if node.meta["val"] is tensor:
+            node.meta["val"] = before
+        step = self.views.get(id(tensor))
+        if step is not None:
+            self.views[id(before)] = step
+        arguments = self._to_nodes(tuple(args[1:]))
+        func(*args, **kwargs)
+        made = self._call(functional, (node, *arguments), dict(kwargs), tensor)
+        self._nodes[id(tensor)] = made
+        self.views[id(tensor)] = ViewStep(before, functional, tuple(args[1:]), kwargs, None, torch.is_grad_enabled())
+        return tensor

@@ -1,0 +1,121 @@
+"""The compiler that does not compile: straight-line Python that calls the graph's operators one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchjit_aot.compiler_protocol import CompiledGraph, Kind
+
+__all__ = ["run_eagerly"]
+
+
+def run_eagerly(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    kind: Kind = "inference",
+    static_inputs: frozenset[int] = frozenset(),
+    name: str = "graph",
+) -> CompiledGraph:
+    """A `GraphCompiler` for the backend `aot_eager`: each operator is one call; tensors are freed after their last use.
+
+    Returns:
+        A function of the graph's inputs that returns its outputs as a tuple.
+    """
+    return straight_line(gm.graph, name, gm)
+
+
+class _Names:
+    """Gives objects names in the generated function's globals."""
+
+    def __init__(self) -> None:
+        self.bound: dict[str, Any] = {}
+        self._by_id: dict[int, str] = {}
+
+    def __call__(self, obj: Any) -> str:
+        name = self._by_id.get(id(obj))
+        if name is None:
+            name = self._by_id[id(obj)] = f"k{len(self.bound)}"
+            self.bound[name] = obj
+        return name
+
+
+def argument_source(value: Any, names: _Names, variables: dict[fx.Node, str]) -> str:
+    """Python text for a node's argument."""
+    kind = type(value)
+    if isinstance(value, fx.Node):
+        return variables[value]
+    if value is None or kind is bool or kind is int or kind is str or (kind is float and math.isfinite(value)):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        parts = [argument_source(v, names, variables) for v in value]
+        return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+    if kind is slice:
+        return f"slice({', '.join(argument_source(v, names, variables) for v in (value.start, value.stop, value.step))})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {argument_source(v, names, variables)}" for k, v in value.items()) + "}"
+    return names(value)
+
+
+def straight_line(graph: fx.Graph, name: str, owner: torch.nn.Module | None = None) -> CompiledGraph:
+    """Generate and compile the function. `owner` is where `get_attr` nodes find their values."""
+    names, variables = _Names(), {}
+    nodes = list(graph.nodes)
+    frees = _last_uses(nodes)
+    inputs, lines = [], []
+    for i, node in enumerate(nodes):
+        variables[node] = variable = f"v{i}"
+        if node.op == "placeholder":
+            inputs.append(variable)
+            continue
+        if node.op == "output":
+            lines.append(f"return {argument_source(tuple(node.args[0]), names, variables)}")
+            break
+        lines.append(f"{variable} = {_call_source(node, names, variables, owner)}")
+        dead = [variables[n] for n in frees.get(node, ())]
+        if dead:
+            lines.append(f"del {', '.join(dead)}")
+    body = "\n    ".join(lines) or "return ()"
+    source = f"def {_identifier(name)}({', '.join(inputs)}):\n    {body}\n"
+    exec(compile(source, f"<{name}>", "exec"), names.bound)
+    made: CompiledGraph = names.bound[_identifier(name)]
+    return made
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() else "graph"
+
+
+def _call_source(node: fx.Node, names: _Names, variables: dict[fx.Node, str], owner: torch.nn.Module | None) -> str:
+    if node.op == "get_attr":
+        value: Any = owner
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return names(value)
+    args = [argument_source(a, names, variables) for a in node.args]
+    args += [f"{key}={argument_source(value, names, variables)}" for key, value in node.kwargs.items()]
+    if node.op == "call_method":
+        return f"{args[0]}.{node.target}({', '.join(args[1:])})"
+    if getattr(node.target, "__name__", "") == "getitem" and getattr(node.target, "__module__", "") == "_operator":
+        return f"{args[0]}[{args[1]}]"
+    return f"{names(node.target)}({', '.join(args)})"
+
+
+def _last_uses(nodes: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+    """For each node, the earlier results that nobody reads after it (the node itself, if nobody reads it)."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        if node.op not in ("placeholder", "output"):
+            last[node] = node
+        for used in node.all_input_nodes:
+            last[used] = node
+    frees: dict[fx.Node, list[fx.Node]] = {}
+    for used, node in last.items():
+        if node.op != "output":
+            frees.setdefault(node, []).append(used)
+    return frees

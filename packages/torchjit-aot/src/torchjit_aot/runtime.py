@@ -1,0 +1,387 @@
+"""What runs at each call: a generated straight-line wrapper around the compiled graphs.
+
+The wrapper is written as Python text for one graph, so that a call does only what that graph needs: no loops over
+descriptions, no tests of what is known.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import fx
+from torchjit_core.reasons import UserError
+
+from torchjit_aot.aliasing import Constant, FromInput, FromSlot, OutputPlan, Ref
+from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_aot.flatten import rebuild_source
+from torchjit_aot.joint import JointGraph
+from torchjit_aot.refusals import DOUBLE_BACKWARD
+
+__all__ = ["LazyBackward", "Source", "make_inference", "make_training"]
+
+_EXCLUDED = (
+    torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+)
+"""Compiled graphs run without autocast (the casts are in the graph) and without view and version tracking."""
+
+
+@final
+class Source:
+    """Python text under construction, with the objects that it names."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.bound: dict[str, Any] = {}
+
+    def bind(self, obj: Any, hint: str = "k") -> str:
+        """A global name for `obj`."""
+        for name, held in self.bound.items():
+            if held is obj:
+                return name
+        name = f"{hint}{len(self.bound)}"
+        self.bound[name] = obj
+        return name
+
+    def function(self, name: str, parameters: str, filename: str) -> Any:
+        """Compile the lines as the body of a function."""
+        text = f"def {name}({parameters}):\n" + "".join(f"    {line}\n" for line in self.lines)
+        exec(compile(text, filename, "exec"), self.bound)
+        made = self.bound[name]
+        made.__torchjit_source__ = text
+        return made
+
+
+@final
+class LazyBackward:
+    """The backward graph, compiled when it is first called.
+
+    Args:
+        build: compiles it. It runs once, in the context (compile id) of the forward's compilation.
+    """
+
+    def __init__(self, build: Callable[[], CompiledGraph]) -> None:
+        self.compiled: CompiledGraph | None = None
+        self._build: Callable[[], CompiledGraph] | None = build
+        self._lock = threading.Lock()
+        self._context = contextvars.copy_context()
+
+    def compile(self) -> CompiledGraph:
+        """The compiled graph; other threads wait for the first."""
+        with self._lock:
+            if self.compiled is None and self._build is not None:
+                with torch.no_grad():
+                    self.compiled = self._context.run(self._build)
+                self._build = None
+        assert self.compiled is not None
+        return self.compiled
+
+
+# -------------------------------------------------------------------------------------------------- the call itself
+
+
+def _wire_inputs(joint: JointGraph, inputs: Sequence[fx.Node], source: Source, state: Sequence[torch.Tensor]) -> list[str]:
+    """The text for each of the compiled graph's inputs: a parameter of the wrapper or a bound tensor."""
+    count = len(joint.inputs) - len(state)
+    names = {node: f"a{i}" for i, node in enumerate(joint.inputs[:count])}
+    for node, tensor in zip(joint.inputs[count:], state, strict=True):
+        names[node] = source.bind(tensor, "p")
+    for node, tensor in joint.constants:
+        names[node] = source.bind(tensor, "c")
+    return [names[node] for node in inputs]
+
+
+def _input_name(joint: JointGraph, index: int, source: Source, state: Sequence[torch.Tensor]) -> str:
+    return _wire_inputs(joint, [joint.inputs[index]], source, state)[0]
+
+
+def _replays_and_return(
+    joint: JointGraph, source: Source, state: Sequence[torch.Tensor], slots: Sequence[str], *, grad_mode: bool
+) -> None:
+    plan = joint.plan
+
+    def text(ref: Ref) -> str:
+        if isinstance(ref, FromInput):
+            return _input_name(joint, ref.index, source, state)
+        if isinstance(ref, FromSlot):
+            return slots[ref.index]
+        if isinstance(ref, Constant):
+            value = ref.value
+            return repr(value) if value is None or type(value) in (bool, int, str) else source.bind(value)
+        return f"r{ref.index}"
+
+    def argument(value: Any) -> str:
+        if isinstance(value, FromSlot):
+            return slots[value.index]
+        if isinstance(value, (tuple, list)):
+            return f"[{', '.join(argument(v) for v in value)}]"
+        return repr(value) if value is None or type(value) in (bool, int) else source.bind(value)
+
+    for i, step in enumerate(plan.steps):
+        args = [text(step.source), *(argument(a) for a in step.args)]
+        args += [f"{key}={argument(value)}" for key, value in step.kwargs.items()]
+        call = f"{source.bind(step.func, 'view')}({', '.join(args)})"
+        item = "" if step.index is None else f"[{step.index}]"
+        if step.grad_mode == grad_mode:
+            source.lines.append(f"r{i} = {call}{item}")
+        else:
+            source.lines.append(f"with {source.bind(torch.set_grad_enabled)}({step.grad_mode}):")
+            source.lines.append(f"    r{i} = {call}{item}")
+    result = rebuild_source(joint.shape, [text(ref) for ref in plan.outputs], source.bind)
+    source.lines.append(f"return {result}")
+
+
+def _versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor]) -> None:
+    moving = [i for i in sorted(joint.versions_move) if i not in joint.mutated_under_grad]
+    if moving:
+        names = ", ".join(_input_name(joint, i, source, state) for i in moving)
+        source.lines.append(f"{source.bind(torch._C._increment_version)}([{names}])")
+
+
+def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[torch.Tensor]) -> bool:
+    plan: OutputPlan = joint.plan
+    whole = joint.shape if isinstance(joint.shape, tuple) else (None, None, ())
+    return (
+        list(inputs) == joint.inputs
+        and not state
+        and not plan.steps
+        and whole[0] in (tuple, list)
+        and all(isinstance(child, int) for child in whole[2])
+        and all(isinstance(ref, FromSlot) and ref.index == i for i, ref in enumerate(plan.outputs))
+        and len(plan.outputs) == len(plan.slots)
+    )
+
+
+def make_inference(
+    joint: JointGraph, inputs: Sequence[fx.Node], compiled: CompiledGraph, state: Sequence[torch.Tensor], name: str
+) -> Callable[..., Any]:
+    """The callable for a graph without a backward.
+
+    Args:
+        joint: what was traced.
+        inputs: which of its placeholders the compiled graph takes.
+        compiled: returns the slots.
+        state: tensors that the module holds itself, the last of `joint.inputs`.
+        name: for tracebacks.
+    """
+    grad_mode = torch.is_grad_enabled()
+    must_disable = grad_mode and any(s.leaf is not None for s in joint.sources)
+    source = Source()
+    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    guarded = bool(joint.mutated) or autocast
+    if not must_disable and not guarded and _is_direct(joint, inputs, state):
+        return compiled
+    call = f"s = {source.bind(compiled, 'compiled')}({', '.join(_wire_inputs(joint, inputs, source, state))})"
+    contexts = []
+    if must_disable:
+        contexts.append(f"{source.bind(torch.no_grad)}()")
+    if guarded:
+        contexts.append(f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})")
+    if contexts:
+        source.lines += [f"with {', '.join(contexts)}:", f"    {call}"]
+    else:
+        source.lines.append(call)
+    _versions(joint, source, state)
+    _replays_and_return(joint, source, state, _slot_names("s", joint), grad_mode=grad_mode)
+    return source.function("run", _parameters(joint, state), f"<torchjit {name}>")  # type: ignore[no-any-return]
+
+
+def _slot_names(prefix: str, joint: JointGraph) -> list[str]:
+    return [f"{prefix}[{i}]" if isinstance(s, fx.Node) else repr(s) for i, s in enumerate(joint.slots)]
+
+
+def _parameters(joint: JointGraph, state: Sequence[torch.Tensor]) -> str:
+    return ", ".join(f"a{i}" for i in range(len(joint.inputs) - len(state)))
+
+
+def make_training(
+    joint: JointGraph,
+    inputs: Sequence[fx.Node],
+    saved: Sequence[fx.Node],
+    forward: CompiledGraph,
+    backward: LazyBackward,
+    state: Sequence[torch.Tensor],
+    name: str,
+) -> Callable[..., Any]:
+    """The callable for a graph with a backward: one `autograd.Function`, and the views of its results outside."""
+    passed = _passed(joint, inputs, saved)
+    function = type(
+        "CompiledGraphFunction",
+        (torch.autograd.Function,),
+        {
+            "forward": staticmethod(_forward(joint, passed, inputs, saved, forward, name)),
+            "backward": staticmethod(_backward(joint, passed, saved, backward, name)),
+        },
+    )
+    source = Source()
+    wired = ", ".join(_wire_inputs(joint, passed, source, state))
+    source.lines.append(f"s = {source.bind(function.apply, 'apply')}({wired})")
+    _versions(joint, source, state)
+    names = _slot_names("s", joint)
+    if len(names) == 1:
+        names = ["s"] if isinstance(joint.slots[0], fx.Node) else names
+    _replays_and_return(joint, source, state, names, grad_mode=torch.is_grad_enabled())
+    return source.function("run", _parameters(joint, state), f"<torchjit {name}>")  # type: ignore[no-any-return]
+
+
+def _passed(joint: JointGraph, inputs: Sequence[fx.Node], saved: Sequence[fx.Node]) -> list[fx.Node]:
+    """What goes through the autograd function: the forward's inputs, and inputs that only the backward needs."""
+    passed = list(inputs)
+    wanted = [node for node in saved if node.op == "placeholder"]
+    wanted += [node for node, grad in zip(joint.inputs, joint.grads, strict=True) if grad is not None]
+    wanted += [joint.inputs[i] for i in joint.mutated_under_grad]
+    for node in wanted:
+        if node not in passed:
+            passed.append(node)
+    return passed
+
+
+def _forward(
+    joint: JointGraph,
+    passed: Sequence[fx.Node],
+    inputs: Sequence[fx.Node],
+    saved: Sequence[fx.Node],
+    forward: CompiledGraph,
+    name: str,
+) -> Callable[..., Any]:
+    source = Source()
+    variable = {node: f"a{i}" for i, node in enumerate(passed)}
+    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    call = f"{source.bind(forward, 'compiled')}({', '.join(variable[n] for n in inputs)})"
+    source.lines += [f"with {guard}:", f"    s = {call}"]
+    slots = _slot_names("s", joint)
+    returned = list(slots)
+    dirty = []
+    for index, slot in joint.mutated_under_grad.items():
+        target = variable[joint.inputs[index]]
+        source.lines.append(f"{target}.copy_({slots[slot]})")
+        returned[slot] = target
+        dirty.append(target)
+    if dirty:
+        source.lines.append(f"ctx.mark_dirty({', '.join(dirty)})")
+    _save(joint, source, variable, saved, dirty_count=len(joint.slots))
+    source.lines.append("ctx.set_materialize_grads(False)")
+    constant = [
+        returned[i]
+        for i, slot in enumerate(joint.slots)
+        if isinstance(slot, fx.Node) and isinstance(slot.meta["val"], torch.Tensor) and i not in joint.differentiable
+    ]
+    if constant:
+        source.lines.append(f"ctx.mark_non_differentiable({', '.join(constant)})")
+    symbolic = [i for i in joint.differentiable if not _is_static(joint.plan.slots[i])]
+    if symbolic:
+        shapes = ", ".join(f"({returned[i]}.shape, {returned[i]}.stride())" for i in symbolic)
+        source.lines.append(f"ctx.layouts = ({shapes},)")
+    joined = ", ".join(returned)
+    source.lines.append(f"return {joined}" if len(returned) == 1 else f"return ({joined})")
+    return source.function("forward", ", ".join(["ctx", *variable.values()]), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
+
+
+def _save(
+    joint: JointGraph, source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node], *, dirty_count: int
+) -> None:
+    tensors, numbers = [], []
+    position = dirty_count
+    slot_of = {slot: i for i, slot in enumerate(joint.slots) if isinstance(slot, fx.Node)}
+    under_grad = {slot: variable[joint.inputs[i]] for i, slot in joint.mutated_under_grad.items()}
+    for node in saved:
+        if node.op == "placeholder":
+            text = variable[node]
+        else:
+            text, position = f"s[{position}]", position + 1
+            if node in slot_of:  # the very object that is returned
+                text = under_grad.get(slot_of[node], f"s[{slot_of[node]}]")
+        (tensors if isinstance(node.meta["val"], torch.Tensor) else numbers).append(text)
+    if tensors:
+        source.lines.append(f"ctx.save_for_backward({', '.join(tensors)})")
+    if numbers:
+        source.lines.append(f"ctx.numbers = ({', '.join(numbers)},)")
+
+
+def _is_static(value: torch.Tensor) -> bool:
+    return all(type(n) is int for n in (*value.shape, *value.stride()))
+
+
+def _backward(
+    joint: JointGraph, passed: Sequence[fx.Node], saved: Sequence[fx.Node], backward: LazyBackward, name: str
+) -> Callable[..., Any]:
+    source = Source()
+    parameters = [f"g{i}" for i in range(len(joint.slots))]
+    has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
+    if has_tensors:
+        source.lines.append("t = ctx.saved_tensors")
+    symbolic = 0
+    for i, tangent in zip(joint.differentiable, joint.tangents, strict=True):
+        if _is_static(joint.plan.slots[i]):
+            _fix_tangent(source, f"g{i}", tangent.meta["val"])
+        else:
+            fixed = source.bind(_fit_tangent)
+            device = source.bind(tangent.meta["val"].device)
+            dtype = source.bind(tangent.meta["val"].dtype)
+            source.lines.append(f"g{i} = {fixed}(g{i}, *ctx.layouts[{symbolic}], {dtype}, {device})")
+            symbolic += 1
+    args, tensors, numbers = [], 0, 0
+    for node in saved:
+        if isinstance(node.meta["val"], torch.Tensor):
+            args.append(f"t[{tensors}]")
+            tensors += 1
+        else:
+            args.append(f"ctx.numbers[{numbers}]")
+            numbers += 1
+    args += [f"g{i}" for i in joint.differentiable]
+    lazy = source.bind(backward, "backward")
+    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    source.lines += [
+        f"compiled = {lazy}.compiled or {lazy}.compile()",
+        f"if {source.bind(torch.is_grad_enabled)}():",
+        f"    with {source.bind(torch.no_grad)}(), {guard}:",
+        f"        d = compiled({', '.join(args)})",
+        f"    d = {source.bind(_refuse_double_backward)}(d)",
+        "else:",
+        f"    with {guard}:",
+        f"        d = compiled({', '.join(args)})",
+    ]
+    grad_of = {
+        node: f"d[{i}]" for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True)) if grad is not None
+    }
+    results = [grad_of.get(node, "None") for node in passed]
+    source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
+    return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
+
+
+def _fix_tangent(source: Source, gradient: str, like: torch.Tensor) -> None:
+    """None becomes zeros; other strides than the traced ones become those."""
+    shape, strides = tuple(like.shape), tuple(like.stride())
+    options = f"dtype={source.bind(like.dtype)}, device={source.bind(like.device)}"
+    strided = f"{source.bind(torch.empty_strided)}({shape}, {strides}, {options})"
+    source.lines += [
+        f"if {gradient} is None:",
+        f"    {gradient} = {strided}.zero_()",
+        f"elif {gradient}.stride() != {strides}:",
+        f"    {gradient} = {strided}.copy_({gradient})",
+    ]
+
+
+def _fit_tangent(
+    gradient: torch.Tensor | None, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """As `_fix_tangent`, for sizes that are known only now."""
+    if gradient is None:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
+    if gradient.stride() != strides:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(gradient)
+    return gradient
+
+
+def _refuse_double_backward(gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """Gradients whose differentiation raises, for `create_graph=True`."""
+    message = str(UserError(DOUBLE_BACKWARD))
+    tensors = [g for g in gradients if g is not None]
+    wrapped = torch._C._functions.DelayedError(message, len(tensors))(*(g.detach().requires_grad_() for g in tensors))
+    remaining = iter(wrapped if isinstance(wrapped, tuple) else (wrapped,))
+    return tuple(None if g is None else next(remaining) for g in gradients)

@@ -1,0 +1,120 @@
+"""What an operator's schema says: which arguments it writes to, whether it is random, its functional form."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+__all__ = ["Argument", "functional_form", "is_random", "is_view", "out_of_place", "writes_metadata", "writes_to"]
+
+Argument = int | str
+"""An argument by position, or by keyword when it is keyword-only."""
+
+
+@functools.cache
+def writes_to(func: object) -> tuple[Argument, ...]:
+    """The arguments that `func` writes to, in schema order."""
+    if not isinstance(func, OpOverload) or not func._schema.is_mutable:
+        return ()
+    found: list[Argument] = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found.append(argument.name if argument.kwarg_only else position)
+    return tuple(found)
+
+
+@functools.cache
+def is_view(func: object) -> bool:
+    """Does `func` return a tensor (or tensors) that shares the storage of its first argument, without writing?"""
+    if not isinstance(func, OpOverload) or writes_to(func):
+        return False
+    returns = func._schema.returns
+    return bool(returns) and returns[0].alias_info is not None and func not in _FRESH_DESPITE_SCHEMA
+
+
+_FRESH_DESPITE_SCHEMA = frozenset({torch.ops.aten.lift_fresh.default})
+_UNMARKED_RANDOM = frozenset(
+    {
+        "aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_cudnn_attention",
+        "aten::_flash_attention_forward",
+        "aten::_efficient_attention_forward",
+        "aten::_fused_dropout",
+        "aten::_cudnn_rnn",
+        "aten::native_dropout",
+        "aten::rrelu_with_noise",
+        "aten::rrelu_with_noise_functional",
+    }
+)
+
+
+@functools.cache
+def is_random(func: object) -> bool:
+    """May `func` draw random numbers?"""
+    if not isinstance(func, OpOverload):
+        return False
+    return torch.Tag.nondeterministic_seeded in func.tags or func._schema.name in _UNMARKED_RANDOM
+
+
+@functools.cache
+def writes_metadata(func: object) -> bool:
+    """Does `func` change sizes, strides or storage of its argument?"""
+    return isinstance(func, OpOverload) and torch.Tag.inplace_view in func.tags
+
+
+def _packet(func: OpOverload, name: str) -> OpOverloadPacket | None:
+    namespace = getattr(torch.ops, func.namespace)
+    found = getattr(namespace, name, None)
+    return found if isinstance(found, OpOverloadPacket) else None
+
+
+def _base_name(func: OpOverload) -> str:
+    return func._schema.name.split("::")[-1]
+
+
+@functools.cache
+def out_of_place(func: OpOverload) -> OpOverload | None:
+    """`transpose_` to `transpose`: the view operator behind an operator that changes metadata, if there is one."""
+    name = _base_name(func)
+    if not name.endswith("_") or name in ("resize_", "set_", "resize_as_"):
+        return None
+    packet = _packet(func, name[:-1])
+    found = getattr(packet, func._overloadname, None) if packet is not None else None
+    return found if isinstance(found, OpOverload) else None
+
+
+_RENAMED = {"normal_": "normal_functional", "fill_": "fill", "zero_": "zero", "bernoulli_": "bernoulli"}
+
+
+@functools.cache
+def functional_form(func: OpOverload) -> OpOverload | None:
+    """The operator that computes what `func` writes and returns it instead.
+
+    `add_.Tensor` gives `add.Tensor`; `add.out` gives `add.Tensor`; `_native_batch_norm_legit` gives
+    `_native_batch_norm_legit_functional`.
+    """
+    name = _base_name(func)
+    names = [_RENAMED[name]] if name in _RENAMED else []
+    names += [name.removesuffix("_"), name + "_functional", name.removesuffix("_") + "_functional", name.removesuffix("_") + "_copy"]
+    wanted = _value_arguments(func)
+    for candidate in names:
+        packet = _packet(func, candidate)
+        if packet is None:
+            continue
+        for overload_name in packet.overloads():
+            overload = getattr(packet, overload_name)
+            if not overload._schema.is_mutable and _value_arguments(overload) == wanted:
+                return overload
+    return None
+
+
+def _value_arguments(func: OpOverload) -> list[tuple[str, str]]:
+    """Names and types of the arguments, without `out=` ones."""
+    return [
+        (argument.name, str(argument.type))
+        for argument in func._schema.arguments
+        if not (argument.kwarg_only and argument.alias_info is not None and argument.alias_info.is_write)
+    ]

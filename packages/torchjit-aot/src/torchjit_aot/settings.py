@@ -1,0 +1,35 @@
+"""The settings of this package: one frozen object, passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import attrs
+from torch._ops import OpOverload
+
+__all__ = ["AotSettings"]
+
+
+@final
+@attrs.frozen
+class AotSettings:
+    """How graphs are prepared for the compiler.
+
+    Attributes:
+        decompositions: from an operator to a Python function in terms of simpler operators, applied to the joint graph.
+            Empty: the graph keeps the operators that autograd and eager PyTorch use. See `default_decompositions`.
+        keep_ops: operators that stay, although `decompositions` has them.
+        eager_backward: compile the backward graph together with the forward graph, not at the first backward call.
+        recompute_materialized: also recompute in the backward what a matmul or convolution of the backward reads: saves
+            memory and costs a kernel.
+        fallback: run a graph that cannot be compiled by eager PyTorch (an event tells the reason). False: raise.
+        name: prefix of the graphs' names.
+    """
+
+    decompositions: Mapping[OpOverload, Callable[..., Any]] = attrs.field(factory=dict, repr=False)
+    keep_ops: frozenset[OpOverload] = frozenset()
+    eager_backward: bool = False
+    recompute_materialized: bool = False
+    fallback: bool = True
+    name: str = "graph"

@@ -1,0 +1,205 @@
+"""Build the forward, backward and inference graphs from the joint graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+from torchjit_core.events import emit_lazy
+
+from torchjit_aot.costs import bytes_of, is_symbolic
+from torchjit_aot.joint import JointGraph
+from torchjit_aot.partition import Partition
+from torchjit_aot.schemas import is_random
+
+__all__ = ["BuiltGraph", "build_backward", "build_forward", "live_nodes", "tell_graph", "tell_saved"]
+
+aten = torch.ops.aten
+
+
+@final
+@attrs.frozen(eq=False)
+class BuiltGraph:
+    """A graph ready for the compiler.
+
+    Attributes:
+        gm: the graph.
+        inputs: the joint graph's nodes that its placeholders stand for.
+        static: positions of the inputs whose storage stays.
+    """
+
+    gm: fx.GraphModule
+    inputs: tuple[fx.Node, ...]
+    static: frozenset[int]
+
+    @property
+    def example_inputs(self) -> list[Any]:
+        """The placeholders' values."""
+        return [node.meta["val"] for node in self.gm.graph.nodes if node.op == "placeholder"]
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """Must the node run although nobody reads it?"""
+    if node.op != "call_function":
+        return False
+    if is_random(node.target):
+        return True  # it moves the generator
+    if isinstance(node.target, torch._ops.OpOverload):
+        schema = node.target._schema
+        return not schema.returns or schema.is_mutable or node.target.namespace not in ("aten", "prims", "torchvision")
+    return False
+
+
+def live_nodes(joint: JointGraph) -> list[fx.Node]:
+    """The nodes of the forward: what its results need, and what has an effect of its own."""
+    wanted = [slot for slot in joint.slots if isinstance(slot, fx.Node)]
+    wanted += list(joint.mutated.values())
+    wanted += [n for n in joint.graph.nodes if not n.meta.get("backward") and _has_effect(n)]
+    return wanted
+
+
+@final
+class _Builder:
+    """Copies the part of the joint graph that some results need."""
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.copies: dict[fx.Node, fx.Node] = {}
+
+    def add_inputs(self, nodes: Sequence[fx.Node]) -> None:
+        for node in nodes:
+            made = self.graph.placeholder(node.name)
+            made.meta = dict(node.meta)
+            value = node.meta["val"]
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                made.meta["val"] = value.detach()
+            self.copies[node] = made
+
+    def add(self, node: fx.Node) -> None:
+        """Copy a node after the nodes that it reads."""
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            if top in self.copies:
+                stack.pop()
+                continue
+            missing = [source for source in top.all_input_nodes if source not in self.copies]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            if top.op == "placeholder":
+                raise AssertionError(f"{top.name} is not an input of this graph")  # a wrong partition: our bug
+            self.copies[top] = self.graph.node_copy(top, self.copies.__getitem__)
+
+    def read(self, value: Any) -> Any:
+        return self.copies[value] if isinstance(value, fx.Node) else value
+
+
+def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> BuiltGraph:
+    """The graph of the slots, the mutations, and the saved values that are not inputs."""
+    wanted = [*live_nodes(joint), *saved]
+    needed = _closure(wanted)
+    inputs = tuple(
+        node for node in (*joint.inputs, *(n for n, _ in joint.constants))
+        if node in needed or node in _written(joint)
+    )
+    builder = _Builder()
+    with joint.fake_mode, torch.no_grad():
+        builder.add_inputs(inputs)
+    for node in joint.graph.nodes:
+        if node in needed:
+            builder.add(node)
+    for index, value in joint.mutated.items():
+        if index not in joint.mutated_under_grad:
+            _write_back(builder, joint, index, value)
+    results = [builder.read(slot) for slot in joint.slots]
+    results += [builder.copies[node] for node in saved if node.op != "placeholder"]
+    builder.graph.output(tuple(results))
+    return _finish(joint, builder, inputs, name)
+
+
+def _written(joint: JointGraph) -> set[fx.Node]:
+    return {joint.inputs[i] for i in joint.mutated}
+
+
+def _write_back(builder: _Builder, joint: JointGraph, index: int, value: fx.Node) -> None:
+    target = builder.copies[joint.inputs[index]]
+    source = builder.copies[value]
+    made = builder.graph.call_function(aten.copy_.default, (target, source))
+    made.meta = {key: v for key, v in value.meta.items() if key != "val"}
+    made.meta["val"] = target.meta["val"]
+
+
+def build_backward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> BuiltGraph:
+    """The graph from saved values and tangents to gradients. Recomputed values stand just before their first use."""
+    grads = [grad for grad in joint.grads if grad is not None]
+    inputs = (*saved, *joint.tangents)
+    builder = _Builder()
+    with joint.fake_mode, torch.no_grad():
+        builder.add_inputs(inputs)
+    needed = _closure(grads, set(inputs))
+    for node in joint.graph.nodes:
+        if node.meta.get("backward") and node in needed:
+            builder.add(node)
+    for grad in grads:
+        builder.add(grad)
+    builder.graph.output(tuple(builder.copies[g] if g is not None else None for g in joint.grads))
+    return _finish(joint, builder, inputs, name)
+
+
+def _closure(wanted: Sequence[fx.Node], stop: set[fx.Node] | None = None) -> set[fx.Node]:
+    found: set[fx.Node] = set()
+    stack = list(wanted)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            if not stop or node not in stop:
+                stack.extend(node.all_input_nodes)
+    return found
+
+
+def _finish(joint: JointGraph, builder: _Builder, inputs: tuple[fx.Node, ...], name: str) -> BuiltGraph:
+    static = {node for node, source in zip(joint.inputs, joint.sources, strict=True) if source.static}
+    static |= {node for node, _ in joint.constants}
+    gm = fx.GraphModule({}, builder.graph, class_name=name if name.isidentifier() else "graph")
+    gm.meta["fake_mode"] = joint.fake_mode
+    return BuiltGraph(gm, inputs, frozenset(i for i, node in enumerate(inputs) if node in static))
+
+
+def tell_graph(stage: str, name: str, gm: fx.GraphModule | fx.Graph) -> None:
+    """Emit a `graph` event."""
+    graph = gm.graph if isinstance(gm, fx.GraphModule) else gm
+    emit_lazy("graph", lambda: {"stage": stage, "name": name, "code": _code(graph), "nodes": len(graph.nodes)})
+
+
+def _code(graph: fx.Graph) -> str:
+    return str(graph.python_code("self").src)
+
+
+def tell_saved(partition: Partition) -> None:
+    """Emit a `saved_tensors` event."""
+
+    def fields() -> dict[str, Any]:
+        tensors = []
+        for node, why in zip(partition.saved, partition.why, strict=True):
+            value = node.meta["val"]
+            if is_symbolic(node):
+                continue
+            tensors.append(
+                {
+                    "name": node.name,
+                    "shape": [n if isinstance(n, int) else str(n) for n in value.shape],
+                    "dtype": str(value.dtype),
+                    "bytes": bytes_of(value),
+                    "why": why,
+                }
+            )
+        return {"tensors": tensors}
+
+    emit_lazy("saved_tensors", fields)

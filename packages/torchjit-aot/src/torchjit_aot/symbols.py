@@ -1,0 +1,184 @@
+"""Symbolic numbers as graph nodes.
+
+While a graph is traced, sizes are `SymInt`s that carry an expression over symbols. An operator's argument that is such
+a number becomes a node: the placeholder that brings the symbol, `aten.sym_size` or `aten.sym_stride` of an input, or
+arithmetic on them. The expression is read as Python text, so torch's own (sympy) and torchjit's expressions both work.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import torch
+from torch import fx
+from torchjit_core.reasons import GraphBreak
+
+from torchjit_aot.refusals import SYMBOLIC_EXPRESSION
+
+__all__ = ["SYMBOLIC_TYPES", "SymbolNodes", "expression_of"]
+
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+Symbolic: TypeAlias = "torch.SymInt | torch.SymFloat | torch.SymBool"
+
+
+def expression_of(value: Any) -> Any:
+    """The expression behind a symbolic number: `node.expression` of torchjit's own node, else torch's sympy one."""
+    node = value.node
+    found = getattr(node, "expression", None)
+    return node.expr if found is None else found
+
+
+def _ceil_div(a: Any, b: Any) -> Any:
+    return -(-a // b)
+
+
+def _truncate_to_int(a: Any) -> int:
+    return int(a)
+
+
+def _to_float(a: Any) -> float:
+    return float(a)
+
+
+def _int_true_div(a: Any, b: Any) -> Any:
+    return a / b
+
+
+def _where(condition: Any, a: Any, b: Any) -> Any:
+    return a if condition else b
+
+
+_BINARY: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_COMPARE: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_CALLS: dict[str, Callable[..., Any]] = {
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "PythonMod": operator.mod,
+    "Mod": operator.mod,
+    "Max": max,
+    "Min": min,
+    "max": max,
+    "min": min,
+    "CeilToInt": math.ceil,
+    "CeilDiv": _ceil_div,
+    "FloorToInt": math.floor,
+    "TruncToInt": _truncate_to_int,
+    "ToFloat": _to_float,
+    "IntTrueDiv": _int_true_div,
+    "FloatTrueDiv": _int_true_div,
+    "FloatPow": operator.pow,
+    "PowByNatural": operator.pow,
+    "OpaqueUnaryFn_sqrt": math.sqrt,
+    "sqrt": math.sqrt,
+    "Abs": abs,
+    "Eq": operator.eq,
+    "Ne": operator.ne,
+    "Where": _where,
+}
+
+
+@final
+class SymbolNodes:
+    """Knows, for one graph under construction, which node gives the value of an expression.
+
+    Args:
+        graph: where nodes are added, at the current insertion point.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self._by_text: dict[str, fx.Node] = {}
+        self._sizes: dict[str, tuple[fx.Node, Any, tuple[Any, ...], Any]] = {}
+
+    def bind(self, value: Symbolic, node: fx.Node) -> None:
+        """`node` gives `value`."""
+        self._by_text.setdefault(str(expression_of(value)), node)
+
+    def bind_sizes(self, tensor: torch.Tensor, node: fx.Node) -> None:
+        """The sizes, strides and offset of a graph input may serve to find symbols."""
+        for query, values in (
+            (torch.ops.aten.sym_size.int, tensor.shape),
+            (torch.ops.aten.sym_stride.int, tensor.stride()),
+        ):
+            for dim, value in enumerate(values):
+                if isinstance(value, torch.SymInt):
+                    self._sizes.setdefault(str(expression_of(value)), (node, query, (dim,), value))
+
+    def node_for(self, value: Symbolic) -> fx.Node | int | float | bool:
+        """The node that gives `value`, or its constant.
+
+        Raises:
+            GraphBreak: the expression cannot be written with what the graph's inputs bring.
+        """
+        text = str(expression_of(value))
+        found = self._lookup(text)
+        if found is not None:
+            return found
+        try:
+            tree = ast.parse(text, mode="eval").body
+        except SyntaxError:
+            raise GraphBreak(SYMBOLIC_EXPRESSION, text) from None
+        made = self._build(tree)
+        if isinstance(made, fx.Node):
+            made.meta["val"] = value
+            self._by_text[text] = made
+        return made
+
+    def _lookup(self, text: str) -> fx.Node | None:
+        found = self._by_text.get(text)
+        if found is None and text in self._sizes:
+            tensor, query, args, value = self._sizes[text]
+            with self.graph.inserting_after(tensor):
+                found = self.graph.call_function(query, (tensor, *args))
+            found.meta["val"] = value
+            self._by_text[text] = found
+        return found
+
+    def _build(self, tree: ast.expr) -> Any:
+        found = self._lookup(ast.unparse(tree))
+        if found is not None:
+            return found
+        match tree:
+            case ast.Constant(value=bool() | int() | float() as constant):
+                return constant
+            case ast.Name(id="True" | "False" as name):
+                return name == "True"
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._call(operator.neg, self._build(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return self._call(_BINARY[type(op)], self._build(left), self._build(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+                return self._call(_COMPARE[type(op)], self._build(left), self._build(right))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
+                return self._call(_CALLS[name], *(self._build(a) for a in args))
+        raise GraphBreak(SYMBOLIC_EXPRESSION, ast.unparse(tree))
+
+    def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        if not any(isinstance(a, fx.Node) for a in args):
+            return fn(*args)
+        node = self.graph.call_function(fn, args)
+        values = [a.meta.get("val") if isinstance(a, fx.Node) else a for a in args]
+        try:
+            node.meta["val"] = fn(*values)
+        except (TypeError, ValueError):
+            node.meta["val"] = None
+        return node
