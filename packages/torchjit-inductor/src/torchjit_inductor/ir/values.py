@@ -139,6 +139,51 @@ class Value:
         return f"{self.op}({', '.join(inside)})"
 
 
+    # Arithmetic, so that lowerings read as formulas. Numbers are lifted to the dtype of the value beside them.
+    def __add__(self, other: Value | Number) -> Value:
+        return apply("add", self, _lifted(other, self))
+
+    def __radd__(self, other: Number) -> Value:
+        return apply("add", _lifted(other, self), self)
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return apply("sub", self, _lifted(other, self))
+
+    def __rsub__(self, other: Number) -> Value:
+        return apply("sub", _lifted(other, self), self)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return apply("mul", self, _lifted(other, self))
+
+    def __rmul__(self, other: Number) -> Value:
+        return apply("mul", _lifted(other, self), self)
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return apply("div", self, _lifted(other, self))
+
+    def __rtruediv__(self, other: Number) -> Value:
+        return apply("div", _lifted(other, self), self)
+
+    def __neg__(self) -> Value:
+        return apply("neg", self)
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return apply("lt", self, _lifted(other, self))
+
+    def __le__(self, other: Value | Number) -> Value:
+        return apply("le", self, _lifted(other, self))
+
+    def __gt__(self, other: Value | Number) -> Value:
+        return apply("gt", self, _lifted(other, self))
+
+    def __ge__(self, other: Value | Number) -> Value:
+        return apply("ge", self, _lifted(other, self))
+
+
+def _lifted(other: Value | Number, like: Value) -> Value:
+    return other if isinstance(other, Value) else constant(other, like.dtype)
+
+
 def constant(value: Number, dtype: torch.dtype) -> Value:
     """A number, converted as `torch.full` does (float16 and bfloat16 round, then live in float32)."""
     if dtype in (torch.float16, torch.bfloat16):

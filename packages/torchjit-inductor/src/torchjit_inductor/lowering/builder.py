@@ -1,0 +1,285 @@
+"""The builder: lowerings call it to put tensors into memory, to reduce, and to call aten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, final
+
+import attrs
+import torch
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
+
+from torchjit_inductor.indexing import loop_symbol, simplify
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
+from torchjit_inductor.ir.values import Value, walk
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
+from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
+
+__all__ = ["Builder", "Output", "ReductionBody"]
+
+HEAVY_OPS = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma "
+    "sigmoid pow atan2 hypot remainder fmod".split()
+)
+MAX_INLINED_NODES = 64
+MAX_INLINED_LOADS = 12
+
+
+@final
+@attrs.frozen
+class Output:
+    """A result of `Builder.reduction`: its layout, and where its elements lie.
+
+    Attributes:
+        meta: of the result.
+        outer: one element per outer point (else one per outer and inner point).
+        place: from the outer and inner index to the index into the result.
+    """
+
+    meta: TensorMeta
+    outer: bool
+    place: Callable[[Index, Index], Index]
+
+
+ReductionBody: TypeAlias = Callable[[Callable[[Lowered, Index], Value], Index, Index], Sequence[Value]]
+"""`(read, outer index, inner index) -> one value per output`; `read(tensor, index)` reads an operand."""
+
+
+@final
+class Builder:
+    """Collects buffers and steps while a graph is lowered."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Buffer] = {}
+        self.steps: list[Step] = []
+        self.origin = Origin("", "")
+        self._taken: set[str] = set()
+
+    # ------------------------------------------------------------------ names and buffers
+    def fresh(self, stem: str) -> str:
+        """A name that is free, from a stem."""
+        stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem) or "buf"
+        name, n = stem, 1
+        while name in self._taken:
+            name = f"{stem}_{n}"
+            n += 1
+        self._taken.add(name)
+        return name
+
+    def buffer(self, stem: str, meta: TensorMeta) -> Strided:
+        """A new buffer with the layout of `meta`; a dimension of stride 0 is stored once."""
+        name = self.fresh(stem)
+        self.buffers[name] = Buffer(name, meta.dtype, meta.device, meta.sizes, meta.strides)
+        return Strided(name, meta.sizes, meta.strides, constant(0), meta.dtype, meta.device)
+
+    # ------------------------------------------------------------------ into memory
+    def materialize(self, tensor: Lowered, strides: Index | None = None, stem: str = "") -> Strided:
+        """A tensor in memory: itself if it is there, else a kernel that computes it.
+
+        Args:
+            strides: wanted layout of what is computed (row-major by default).
+        """
+        if isinstance(tensor, Strided):
+            return tensor
+        if tensor.dtype not in KERNEL_DTYPES:
+            raise NotLowered(f"dtype {tensor.dtype}")
+        if isinstance(tensor, Lazy):
+            if tensor.stored is None:
+                tensor.stored = self._materialized(tensor, strides or tensor.layout, stem)
+            return tensor.stored
+        raise TypeError(f"unknown kind of tensor {type(tensor).__name__}")
+
+    def _materialized(self, tensor: Lazy, strides: Index | None, stem: str) -> Strided:
+        strides = contiguous_strides(tensor.sizes) if strides is None else strides
+        kept = [k for k, s in enumerate(strides) if s.value != 0 or tensor.sizes[k].value == 1]
+        if len(kept) < len(strides):
+            return self._materialize_expanded(tensor, strides, kept, stem)
+        meta = TensorMeta(tensor.sizes, strides, tensor.dtype, tensor.device)
+        target = self.buffer(stem or self.origin.node, meta)
+        self._store(tensor, target)
+        return target
+
+    def _materialize_expanded(self, tensor: Lowered, strides: Index, kept: list[int], stem: str) -> Strided:
+        """Store one copy of the dimensions of stride 0."""
+        small = Lazy(
+            tuple(tensor.sizes[k] for k in kept),
+            tensor.dtype,
+            tensor.device,
+            lambda p: tensor.value(p.at(_scatter(p.index, kept, len(strides)))),
+        )
+        stored = self.materialize(small, tuple(strides[k] for k in kept), stem)
+        return Strided(stored.buffer, tensor.sizes, strides, stored.offset, tensor.dtype, tensor.device)
+
+    def _store(self, tensor: Lowered, target: Strided) -> None:
+        loops, index = self._loops("x", tensor.sizes, target.strides)
+        value = tensor.value(Point(index, {v.symbol: v.size for v in loops}))
+        store = Store(target.buffer, target.address(index), value)
+        self._kernel(target.device, loops, (), (store,))
+
+    def store_into(self, tensor: Lowered, target: Strided) -> None:
+        """Write a tensor over an existing view."""
+        self._store(tensor, target)
+
+    def _loops(
+        self, prefix: str, sizes: Index, strides: Index | None, first: int = 0
+    ) -> tuple[tuple[LoopVar, ...], Index]:
+        """Loops over `sizes`, from the largest stride to the smallest, and the index in the given order of dimensions.
+
+        Dimensions of size 1 get no loop.
+        """
+        order = list(range(len(sizes)))
+        if strides is not None:
+            order.sort(key=lambda k: -_weight(strides[k]))
+        index: list[Expr] = [constant(0)] * len(sizes)
+        loops: list[LoopVar] = []
+        for k in order:
+            if sizes[k].value == 1:
+                continue
+            symbol = loop_symbol(prefix, first + len(loops), sizes[k])
+            loops.append(LoopVar(symbol, sizes[k]))
+            index[k] = as_expr(symbol)
+        return tuple(loops), tuple(index)
+
+    def _kernel(
+        self, device: torch.device, outer: Sequence[LoopVar], inner: Sequence[LoopVar], stores: Sequence[Store]
+    ) -> None:
+        name = self.fresh(f"fused_{self.origin.op.split('.')[0]}")
+        kernel = LoopKernel(name, device, tuple(outer), tuple(inner), tuple(stores), (self.origin,))
+        self.steps.append(KernelStep(kernel))
+
+    # ------------------------------------------------------------------ reductions
+    def reduction(
+        self,
+        outer: Index,
+        inner: Index,
+        outputs: Sequence[Output],
+        body: ReductionBody,
+        *,
+        outer_strides: Index | None = None,
+        inner_strides: Index | None = None,
+    ) -> tuple[Strided, ...]:
+        """One kernel with reductions over `inner`, and one result per output.
+
+        Args:
+            outer, inner: sizes of the independent and of the reduced dimensions.
+            outputs: what is stored.
+            body: the formulas; it applies `values.reduce` to values at (outer index, inner index).
+            outer_strides, inner_strides: memory order of the main operand, to order the loops.
+        """
+        outer_loops, outer_index = self._loops("x", outer, outer_strides)
+        inner_loops, inner_index = self._loops("r", inner, inner_strides)
+        if not inner_loops:
+            # All reduced sizes are 1: one loop of one iteration keeps the meaning of `reduce`.
+            inner_loops = (LoopVar(Symbol("r0", 0, 0), constant(1)),)
+        loops = {v.symbol: v.size for v in (*outer_loops, *inner_loops)}
+        values = body(lambda t, index: t.value(Point((), loops).at(index)), outer_index, inner_index)
+        targets, stores = [], []
+        for k, (output, value) in enumerate(zip(outputs, values, strict=True)):
+            target = self.buffer(self.origin.node if len(outputs) == 1 else f"{self.origin.node}_{k}", output.meta)
+            place = tuple(simplify(i, loops) for i in output.place(outer_index, inner_index))
+            stores.append(Store(target.buffer, target.address(place), value, outer=output.outer))
+            targets.append(target)
+        self._kernel(outputs[0].meta.device, outer_loops, inner_loops, stores)
+        return tuple(targets)
+
+    # ------------------------------------------------------------------ aten
+    def extern(
+        self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], metas: TensorMeta | None | tuple[Any, ...]
+    ) -> Any:
+        """Call an aten op on tensors in memory.
+
+        Args:
+            metas: of the result: one, a tuple with None for what is no tensor, or None.
+
+        Returns:
+            The `Strided` results, in the form of `metas`.
+        """
+        reads: list[str] = []
+
+        def ref(leaf: Any) -> Any:
+            if isinstance(leaf, Lowered):
+                place = self.materialize(leaf)
+                reads.append(place.buffer)
+                return TensorRef(place.buffer, place.sizes, place.strides, place.offset)
+            if isinstance(leaf, (list, tuple)):
+                return type(leaf)(ref(x) for x in leaf)
+            return leaf
+
+        made_args = tuple(ref(a) for a in args)
+        made_kwargs = {k: ref(v) for k, v in kwargs.items()}
+        single = not isinstance(metas, tuple)
+        flat = metas if isinstance(metas, tuple) else (metas,)
+        stem = self.origin.node
+        results = [
+            None if m is None else self.buffer(stem if single else f"{stem}_{k}", m) for k, m in enumerate(flat)
+        ]
+        aliases = tuple(dict.fromkeys(reads)) if _may_alias(op) else ()
+        self.steps.append(
+            ExternStep(
+                op,
+                made_args,
+                made_kwargs,
+                tuple(None if r is None else r.buffer for r in results),
+                single,
+                tuple(dict.fromkeys(reads)),
+                (),
+                aliases,
+                self.origin,
+            )
+        )
+        return results[0] if single else tuple(results)
+
+    # ------------------------------------------------------------------ decisions
+    def settled(self, tensor: Lowered, meta: TensorMeta, users: int) -> Lowered:
+        """Store a formula if that is better than repeating it in every user."""
+        if isinstance(tensor, Strided) or tensor.dtype not in KERNEL_DTYPES:
+            return tensor
+        cost = Cost.of(tensor)
+        too_large = cost.nodes > MAX_INLINED_NODES or cost.loads > MAX_INLINED_LOADS
+        if cost.loads and (too_large or (users > 1 and cost.nodes > cost.loads + cost.casts)):
+            return self.materialize(tensor, meta.strides)
+        return tensor
+
+
+@final
+@attrs.frozen
+class Cost:
+    """What recomputing a formula once costs: distinct nodes, loads, casts, expensive functions."""
+
+    nodes: int
+    loads: int
+    casts: int
+    heavy: int
+
+    @staticmethod
+    def of(tensor: Lowered) -> Cost:
+        loops = {loop_symbol("x", k, n): n for k, n in enumerate(tensor.sizes)}
+        value = tensor.value(Point(tuple(as_expr(s) for s in loops), loops))
+        nodes = [v for v in walk(value) if v.op not in ("constant", "index")]
+        return Cost(
+            len(nodes),
+            sum(v.op == "load" for v in nodes),
+            sum(v.op in ("cast", "round_to") for v in nodes),
+            sum(v.op in HEAVY_OPS for v in nodes),
+        )
+
+
+def _weight(stride: Expr) -> float:
+    """For ordering: the constant, or what the expression is worth with its symbols at a typical size."""
+    if stride.value is not None:
+        return float(stride.value)
+    return float(stride.evaluate({s: 64 + (s.bounds.lower or 0) for s in stride.symbols}))
+
+
+def _scatter(index: Index, places: list[int], rank: int) -> Index:
+    full: list[Expr] = [constant(0)] * rank
+    for i, k in zip(index, places, strict=True):
+        full[k] = i
+    return tuple(full)
+
+
+def _may_alias(op: Any) -> bool:
+    schema = getattr(op, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns)

@@ -1,0 +1,167 @@
+"""Tensors from numbers and from their own index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torchjit_core.expr import Expr
+
+from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.values import Value, apply, cast, constant, index_value, where
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered, expression
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta, full
+from torchjit_inductor.lowering.views import dim_of
+
+__all__: list[str] = []
+
+
+def _scalar(value: Any, meta: TensorMeta) -> Lazy:
+    if isinstance(value, Expr):
+        return Lazy(meta.sizes, meta.dtype, meta.device, lambda p: cast(index_value(value), meta.dtype))
+    if not isinstance(value, (bool, int, float)):
+        raise NotLowered(f"fill value {value!r}")
+    return full(value, meta)
+
+
+@lowering("full")
+def _full(b: Builder, meta: TensorMeta, sizes: Any, value: Any, **_: Any) -> Lowered:
+    return _scalar(value, meta)
+
+
+@lowering("full_like")
+def _full_like(b: Builder, meta: TensorMeta, x: Lowered, value: Any, **_: Any) -> Lowered:
+    return _scalar(value, meta)
+
+
+@lowering("fill.Scalar")
+def _fill(b: Builder, meta: TensorMeta, x: Lowered, value: Any) -> Lowered:
+    return _scalar(value, meta)
+
+
+@lowering("new_full")
+def _new_full(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, value: Any, **_: Any) -> Lowered:
+    return _scalar(value, meta)
+
+
+@lowering("ones", "ones_like", "new_ones")
+def _ones(b: Builder, meta: TensorMeta, *_: Any, **__: Any) -> Lowered:
+    return full(1, meta)
+
+
+@lowering("zeros", "zeros_like", "new_zeros")
+def _zeros(b: Builder, meta: TensorMeta, *_: Any, **__: Any) -> Lowered:
+    return full(0, meta)
+
+
+@lowering("scalar_tensor")
+def _scalar_tensor(b: Builder, meta: TensorMeta, value: Any, **_: Any) -> Lowered:
+    return _scalar(value, meta)
+
+
+@lowering("arange")
+def _arange(b: Builder, meta: TensorMeta, end: Any, **_: Any) -> Lowered:
+    return _range(meta, 0, 1)
+
+
+@lowering("arange.start")
+def _arange_start(b: Builder, meta: TensorMeta, start: Any, end: Any, **_: Any) -> Lowered:
+    return _range(meta, start, 1)
+
+
+@lowering("arange.start_step")
+def _arange_step(b: Builder, meta: TensorMeta, start: Any, end: Any, step: Any = 1, **_: Any) -> Lowered:
+    return _range(meta, start, step)
+
+
+@lowering("prims::iota")
+def _iota(b: Builder, meta: TensorMeta, length: Any, *, start: Any, step: Any, **_: Any) -> Lowered:
+    return _range(meta, start, step)
+
+
+def _range(meta: TensorMeta, start: Any, step: Any) -> Lazy:
+    if isinstance(start, float) or isinstance(step, float):
+        if meta.dtype not in (torch.float32, torch.float64):
+            raise NotLowered("a range of floats in a 16-bit or integer type")
+        # Eager computes start + step * i in the accumulate type, float64 on the CPU.
+        return Lazy(
+            meta.sizes, meta.dtype, meta.device,
+            lambda p: cast(cast(index_value(p.index[0]), torch.float64) * float(step) + float(start), meta.dtype),
+        )  # fmt: skip
+    first, by = expression(start), expression(step)
+    return Lazy(
+        meta.sizes, meta.dtype, meta.device, lambda p: cast(index_value(first + by * p.index[0]), compute_dtype(meta.dtype))
+    )
+
+
+def _triangle(meta: TensorMeta, x: Lowered, diagonal: int, lower: bool) -> Lazy:
+    def formula(point: Point) -> Value:
+        row, column = index_value(point.index[-2]), index_value(point.index[-1])
+        limit = row + diagonal
+        keep = apply("le" if lower else "ge", column, limit)
+        value = x.value(point)
+        return where(keep, value, constant(0, value.dtype))
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+@lowering("tril")
+def _tril(b: Builder, meta: TensorMeta, x: Lowered, diagonal: int = 0) -> Lowered:
+    return _triangle(meta, x, diagonal, lower=True)
+
+
+@lowering("triu")
+def _triu(b: Builder, meta: TensorMeta, x: Lowered, diagonal: int = 0) -> Lowered:
+    return _triangle(meta, x, diagonal, lower=False)
+
+
+@lowering("eye", "eye.m")
+def _eye(b: Builder, meta: TensorMeta, *_: Any, **__: Any) -> Lowered:
+    def formula(point: Point) -> Value:
+        on = apply("eq", index_value(point.index[0]), index_value(point.index[1]))
+        return cast(on, compute_dtype(meta.dtype))
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+@lowering("select_scatter")
+def _select_scatter(b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim: int, index: int) -> Lowered:
+    dim = dim_of(dim, len(meta.sizes))
+    at = expression(index)
+    if at.value is not None and at.value < 0:
+        at = meta.sizes[dim] + at
+
+    def formula(point: Point) -> Value:
+        inside = apply("eq", index_value(point.index[dim]), index_value(at))
+        rest = tuple(i for k, i in enumerate(point.index) if k != dim)
+        there = src.value(point.under(inside).at(rest)) if inside.op != "constant" else src.value(point.at(rest))
+        return where(inside, cast(there, compute_dtype(meta.dtype)), x.value(point))
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+@lowering("slice_scatter")
+def _slice_scatter(
+    b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Lowered:
+    if step != 1:
+        raise NotLowered("slice_scatter with a step")
+    dim = dim_of(dim, len(meta.sizes))
+    begin = expression(0 if start is None else start)
+    if begin.value is None or begin.value < 0 or meta.sizes[dim].value is None or begin.value > (meta.sizes[dim].value or 0):
+        raise NotLowered("slice_scatter at a symbolic or negative start")
+    stop = begin + src.sizes[dim]
+
+    def formula(point: Point) -> Value:
+        at = index_value(point.index[dim])
+        inside = apply("and", apply("ge", at, index_value(begin)), apply("lt", at, index_value(stop)))
+        moved = tuple(i - begin if k == dim else i for k, i in enumerate(point.index))
+        there = cast(src.value(point.under(inside).at(moved)), compute_dtype(meta.dtype))
+        return where(inside, there, x.value(point))
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+

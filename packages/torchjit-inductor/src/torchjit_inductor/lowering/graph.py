@@ -1,0 +1,308 @@
+"""Walk an fx graph and lower every node; what has no lowering becomes a call of aten."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+import torch.fx
+from torchjit_core.expr import Expr, Symbol
+from torchjit_core.reasons import reason
+
+# The tables fill as their modules are imported.
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
+from torchjit_inductor.ir.kernel import Origin
+from torchjit_inductor.lowering import creation, norms, pointwise, reductions, views  # noqa: F401
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta
+from torchjit_inductor.steps import Program, TensorRef
+
+__all__ = ["GraphNotSupported", "lower_graph"]
+
+DATA_DEPENDENT = reason(
+    "TJ-IND-002",
+    "a graph with a value that is only known when it runs",
+    "The host program allocates by sizes that follow from the inputs. A graph that reads a number out of a tensor, or "
+    "that holds something else than tensors and integers, runs op by op instead.",
+)
+
+
+class GraphNotSupported(Exception):
+    """The whole graph must run by interpretation. The text says why."""
+
+
+def lower_graph(gm: torch.fx.GraphModule, name: str) -> Program:
+    """Lower a functional ATen graph.
+
+    Raises:
+        GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
+    """
+    return _GraphLowering(gm, name).run()
+
+
+@final
+class _GraphLowering:
+    def __init__(self, gm: torch.fx.GraphModule, name: str) -> None:
+        self.gm, self.name = gm, name
+        self.builder = Builder()
+        self.env: dict[torch.fx.Node, Any] = {}
+        self.inputs: list[str | Expr | None] = []
+        self.mutations: list[tuple[torch.fx.Node, Any]] = []
+        self.placeholders: list[torch.fx.Node] = []
+        self.sources: dict[Symbol, tuple[int, int | None]] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+
+    def run(self) -> Program:
+        outputs: tuple[Any, ...] = ()
+        for node in self.gm.graph.nodes:
+            self.builder.origin = _origin(node)
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "get_attr":
+                self._constant(node)
+            elif node.op == "call_function":
+                self.env[node] = self._call(node)
+            elif node.op == "output":
+                outputs = self._outputs(node)
+            else:
+                raise GraphNotSupported(f"node kind {node.op}")
+        b = self.builder
+        mutated = frozenset(self.placeholders.index(p) for p, _ in self.mutations)
+        return Program(
+            self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sources, self.constants
+        )
+
+    # ------------------------------------------------------------------ inputs
+    def _placeholder(self, node: torch.fx.Node) -> None:
+        position = len(self.placeholders)
+        self.placeholders.append(node)
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            meta = self._meta(val)
+            held = self.builder.buffer(node.name, meta)
+            self.env[node] = held
+            self.inputs.append(held.buffer)
+            for dim, size in enumerate(meta.sizes):
+                self._source(size, position, dim)
+        elif isinstance(val, (int, torch.SymInt)) and not isinstance(val, bool):
+            value = self._expression(val)
+            self.env[node] = value
+            self.inputs.append(value)
+            self._source(value, position, None)
+        elif not node.users:
+            self.inputs.append(None)
+        else:
+            raise GraphNotSupported(f"input {node.name} is a {type(val).__name__}")
+
+    def _source(self, size: Expr, position: int, dim: int | None) -> None:
+        symbol = size.as_symbol
+        if symbol is not None:
+            self.sources.setdefault(symbol, (position, dim))
+
+    def _constant(self, node: torch.fx.Node) -> None:
+        held: Any = self.gm
+        for part in str(node.target).split("."):
+            held = getattr(held, part)
+        if not isinstance(held, torch.Tensor):
+            raise GraphNotSupported(f"attribute {node.target} is a {type(held).__name__}")
+        place = self.builder.buffer(node.name, self._meta(held))
+        self.constants[place.buffer] = held
+        self.env[node] = place
+
+    # ------------------------------------------------------------------ calls
+    def _call(self, node: torch.fx.Node) -> Any:
+        val = node.meta.get("val")
+        if node.target is operator.getitem:
+            source, key = node.args
+            picked = self._argument(source)[key]
+            return self._settle(node, picked)
+        if node.target is torch.ops.aten.copy_.default:
+            return self._mutate(node)
+        if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
+            return self._known(val, node)
+        if isinstance(val, (bool, float, torch.SymBool, torch.SymFloat)):
+            raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
+        args, kwargs = self._argument(node.args), self._argument(node.kwargs)
+        args, kwargs = _positional(node.target, args, kwargs)
+        metas = self._metas(val)
+        made = self._lowered(node, args, kwargs, metas)
+        if made is None:
+            made = self._extern(node, args, kwargs, metas)
+        if isinstance(made, tuple):
+            return made
+        return self._settle(node, made)
+
+    def _lowered(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], metas: Any) -> Any:
+        """The result of the lowering, or None."""
+        lower = find_lowering(node.target)
+        if lower is None or metas is None or metas == ():
+            return None
+        steps, buffers = len(self.builder.steps), set(self.builder.buffers)
+        tensors = _tensors((args, kwargs))
+        try:
+            made = lower(self.builder, metas, *args, **kwargs)
+        except NotLowered:
+            made = None
+        if made is not None and not _usable(made, tensors, metas):
+            made = None
+        if made is None:
+            # Undo what a lowering did before it gave up (operands that it stored may stay).
+            del self.builder.steps[steps:]
+            for name in set(self.builder.buffers) - buffers:
+                del self.builder.buffers[name]
+            for t in tensors:
+                if isinstance(t, Lazy) and t.stored is not None and t.stored.buffer not in self.builder.buffers:
+                    t.stored = None
+        return made
+
+    def _extern(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
+        if metas is None and getattr(node.target, "_schema", None) is not None and node.users:
+            raise GraphNotSupported(f"result of {node.target}")
+        try:
+            return self.builder.extern(node.target, args, kwargs, metas)
+        except NotLowered as refusal:
+            raise GraphNotSupported(str(refusal)) from None
+
+    def _settle(self, node: torch.fx.Node, made: Any) -> Any:
+        if isinstance(made, Lazy):
+            meta = self._meta(node.meta["val"])
+            if made.layout is None:
+                made.layout = meta.strides
+            return self.builder.settled(made, meta, len(node.users))
+        return made
+
+    def _mutate(self, node: torch.fx.Node) -> Any:
+        target, source = node.args[0], self._argument(node.args[1])
+        if not (isinstance(target, torch.fx.Node) and target.op == "placeholder"):
+            raise GraphNotSupported("copy_ into something that is no input")
+        place = self.env[target]
+        if not isinstance(source, Lowered) or source.dtype != place.dtype or source.sizes != place.sizes:
+            raise GraphNotSupported("copy_ that converts")
+        if place.dtype not in KERNEL_DTYPES:
+            raise GraphNotSupported(f"copy_ into {place.dtype}")
+        # In memory first: the formula may read inputs that other copies overwrite.
+        held = self.builder.materialize(source, place.strides)
+        self.mutations.append((target, held))
+        return place
+
+    # ------------------------------------------------------------------ outputs
+    def _outputs(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        results = node.args[0]
+        found = [self._output(r) for r in (results if isinstance(results, (tuple, list)) else (results,))]
+        for target, held in self.mutations:
+            place = self.env[target]
+            if held.buffer != place.buffer:
+                self.builder.origin = Origin("copy_", "copy_", f"update of {target.name}")
+                self.builder.store_into(held, place)
+        return tuple(found)
+
+    def _output(self, result: Any) -> Any:
+        if not isinstance(result, torch.fx.Node):
+            return self._expression(result) if isinstance(result, torch.SymInt) else result
+        value = self.env.get(result)
+        if not isinstance(value, Lowered):
+            return value
+        meta = self._meta(result.meta["val"])
+        self.builder.origin = _origin(result)
+        if isinstance(value, Strided) and not value.same_layout(meta):
+            # The graph promises other strides: copy.
+            value = Lazy(value.sizes, value.dtype, value.device, value.value)
+        if isinstance(value, Lazy) and value.stored is not None and not value.stored.same_layout(meta):
+            value = Lazy(value.sizes, value.dtype, value.device, value.value)
+        held = self.builder.materialize(value, meta.strides)
+        if not held.same_layout(meta):
+            raise GraphNotSupported(f"strides of output {result.name}")
+        return TensorRef(held.buffer, meta.sizes, meta.strides, held.offset)
+
+    # ------------------------------------------------------------------ metadata
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, torch.fx.Node):
+            if arg not in self.env:
+                raise GraphNotSupported(f"{arg.name} is a {type(arg.meta.get('val')).__name__}")
+            return self.env[arg]
+        if isinstance(arg, (tuple, list)):
+            return tuple(self._argument(a) for a in arg) if isinstance(arg, tuple) else [self._argument(a) for a in arg]
+        if isinstance(arg, dict):
+            return {k: self._argument(v) for k, v in arg.items()}
+        if isinstance(arg, slice):
+            raise GraphNotSupported("a slice argument")
+        return arg
+
+    def _meta(self, val: Any) -> TensorMeta:
+        try:
+            return meta_of(val)
+        except NotLowered as refusal:
+            raise GraphNotSupported(str(refusal)) from None
+
+    def _metas(self, val: Any) -> Any:
+        if isinstance(val, torch.Tensor):
+            return self._meta(val)
+        if isinstance(val, (tuple, list)):
+            return tuple(self._meta(v) if isinstance(v, torch.Tensor) else None for v in val)
+        return None
+
+    def _expression(self, val: Any) -> Expr:
+        try:
+            return expression(val)
+        except NotLowered as refusal:
+            raise GraphNotSupported(str(refusal)) from None
+
+    def _known(self, val: Any, node: torch.fx.Node) -> Expr:
+        value = self._expression(val)
+        if not value.symbols <= self.sources.keys():
+            raise GraphNotSupported(f"{node.name} = {value} is known only at run time")
+        return value
+
+
+def _usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
+    """May the result stand? Formulas over dtypes or devices that kernels do not mix may not."""
+    results = [m for m in (made if isinstance(made, tuple) else (made,)) if m is not None]
+    if all(isinstance(m, Strided) for m in results) and not any(isinstance(t, Lazy) for t in tensors):
+        pass
+    elif any(t.dtype not in KERNEL_DTYPES for t in tensors):
+        return False
+    devices = {m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None}
+    if any(t.device not in devices for t in tensors):
+        return False
+    return all(isinstance(m, Strided) or m.dtype in KERNEL_DTYPES for m in results)
+
+
+def _tensors(tree: Any) -> list[Lowered]:
+    if isinstance(tree, Lowered):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    if isinstance(tree, (tuple, list)):
+        return [t for item in tree for t in _tensors(item)]
+    return []
+
+
+def _positional(op: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Move keyword arguments that the schema also takes positionally to their positions."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or not kwargs:
+        return tuple(args), kwargs
+    placed, rest = list(args), dict(kwargs)
+    positional = [a for a in schema.arguments if not a.kwarg_only]
+    last = max((k for k, a in enumerate(positional) if a.name in rest), default=-1)
+    for k in range(len(placed), last + 1):
+        argument = positional[k]
+        placed.append(rest.pop(argument.name) if argument.name in rest else argument.default_value)
+    return tuple(placed), rest
+
+
+def _origin(node: torch.fx.Node) -> Origin:
+    location = node.meta.get("location")
+    source = ""
+    if location is not None:
+        source = f"{location} | {location.line().strip()}"
+    elif node.meta.get("stack_trace"):
+        lines = [line.strip() for line in node.meta["stack_trace"].strip().splitlines()]
+        source = " | ".join(lines[-2:])
+    target = node.target
+    op = str(target).removeprefix("aten.") if isinstance(target, torch._ops.OpOverload) else str(node.target)
+    return Origin(node.name, op, source)

@@ -1,0 +1,279 @@
+"""Layer, group and batch normalisation, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchjit_core.expr import constant
+
+from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.kernel import element_count
+from torchjit_inductor.ir.values import Value, apply, cast, reduce
+from torchjit_inductor.ir.values import constant as number
+from torchjit_inductor.lowering.builder import Builder, Output
+from torchjit_inductor.lowering.reductions import Split, count_value, over
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta
+
+__all__: list[str] = []
+
+Metas = tuple[TensorMeta | None, ...]
+
+
+def _one_dtype(*tensors: Lowered | None) -> None:
+    if len({t.dtype for t in tensors if t is not None}) > 1:
+        raise NotLowered("norm with mixed dtypes")
+
+
+# ---------------------------------------------------------------------- layer norm
+@lowering("native_layer_norm")
+def _layer_norm(
+    b: Builder, metas: Metas, x: Lowered, shape: Any, weight: Lowered | None, bias: Lowered | None, eps: float
+) -> tuple[Lowered, ...]:
+    rank = len(x.sizes)
+    split = Split.of(x, list(range(rank - len(shape), rank)))
+    out, mean, rstd = _present(metas)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        v = read(x, split.index(outer, inner))
+        average = reduce("welford_mean", v)
+        scale = apply("rsqrt", reduce("welford_m2", v) / count_value(split.count, v.dtype) + eps)
+        y = (v - average) * scale
+        if weight is not None:
+            y = y * read(weight, inner)
+        if bias is not None:
+            y = y + read(bias, inner)
+        return [y, average, scale]
+
+    return over(b, split, [split.full_output(out), split.outer_output(mean), split.outer_output(rstd)], body)
+
+
+@lowering("native_layer_norm_backward")
+def _layer_norm_backward(
+    b: Builder, metas: Metas, grad: Lowered, x: Lowered, shape: Any, mean: Lowered, rstd: Lowered,
+    weight: Lowered | None, bias: Lowered | None, mask: Any,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    rank, inner_rank = len(x.sizes), len(shape)
+    rows = Split.of(x, list(range(rank - inner_rank, rank)))
+    keep = tuple(constant(0) for _ in range(inner_rank))
+
+    def normalized(read: Any, outer: Index, inner: Index) -> tuple[Value, Value, Value]:
+        index = rows.index(outer, inner)
+        scale = read(rstd, (*outer, *keep))
+        return read(grad, index), (read(x, index) - read(mean, (*outer, *keep))) * scale, scale
+
+    def to_input(read: Any, outer: Index, inner: Index) -> list[Value]:
+        g, y, scale = normalized(read, outer, inner)
+        if weight is not None:
+            g = g * read(weight, inner)
+        n = count_value(rows.count, g.dtype)
+        return [scale * (g - (reduce("sum", g) + y * reduce("sum", g * y)) / n)]
+
+    d_input = d_weight = d_bias = None
+    if metas[0] is not None and mask[0]:
+        (d_input,) = over(b, rows, [rows.full_output(metas[0])], to_input)
+    if (metas[1] is not None and mask[1]) or (metas[2] is not None and mask[2]):
+        columns = Split.of(x, list(range(rank - inner_rank)))
+        wanted = [(k, m) for k, m in ((1, metas[1]), (2, metas[2])) if m is not None and mask[k]]
+
+        def to_parameters(read: Any, outer: Index, inner: Index) -> list[Value]:
+            # Here the outer loops are the normalised dimensions.
+            g, y, _ = normalized(read, inner, outer)
+            return [reduce("sum", g * y if k == 1 else g) for k, _ in wanted]
+
+        if columns.reduced:
+            made = over(b, columns, [columns.outer_output(m) for _, m in wanted], to_parameters)
+            found = {k: t for (k, _), t in zip(wanted, made, strict=True)}
+            d_weight, d_bias = found.get(1), found.get(2)
+        else:
+            raise NotLowered("layer norm of a tensor without rows")
+    return d_input, d_weight, d_bias
+
+
+def _present(metas: Metas) -> tuple[TensorMeta, ...]:
+    if any(m is None for m in metas):
+        raise NotLowered("a missing result")
+    return tuple(m for m in metas if m is not None)
+
+
+# ---------------------------------------------------------------------- batch norm
+def _channel(x: Lowered) -> Split:
+    """Reduced over all dimensions but the second."""
+    return Split.of(x, [k for k in range(len(x.sizes)) if k != 1])
+
+
+def _normalize(x: Lowered, meta: TensorMeta, scale_and_shift: Any) -> Lazy:
+    def formula(point: Point) -> Value:
+        channel = (point.index[1],)
+        scale, mean, shift = scale_and_shift(point.at(channel))
+        y = (x.value(point) - mean) * scale
+        return y if shift is None else y + shift
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+@lowering("_native_batch_norm_legit_no_training")
+def _batch_norm_inference(
+    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, mean: Lowered, var: Lowered,
+    momentum: float, eps: float,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    out = metas[0]
+    if out is None:
+        raise NotLowered("a missing result")
+
+    def parts(p: Point) -> tuple[Value, Value, Value | None]:
+        v = var.value(p)
+        scale = 1 / apply("sqrt", v + eps)
+        if weight is not None:
+            scale = scale * cast(weight.value(p), scale.dtype)
+        return scale, mean.value(p), None if bias is None else cast(bias.value(p), scale.dtype)
+
+    _one_compute_dtype(x, mean, var)
+    # The saved statistics are empty in inference.
+    empties = tuple(
+        None if m is None else Lazy(m.sizes, m.dtype, m.device, lambda p, m=m: number(0, m.dtype))  # type: ignore[misc]
+        for m in metas[1:]
+    )
+    return (_normalize(x, out, parts), *empties)
+
+
+def _one_compute_dtype(*tensors: Lowered | None) -> None:
+    if len({compute_dtype(t.dtype) for t in tensors if t is not None}) > 1:
+        raise NotLowered("norm with mixed dtypes")
+
+
+@lowering("_native_batch_norm_legit_functional")
+def _batch_norm_functional(
+    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, running_mean: Lowered,
+    running_var: Lowered, training: bool, momentum: float, eps: float,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    if not training:
+        inference = _batch_norm_inference(b, metas[:3], x, weight, bias, running_mean, running_var, momentum, eps)
+        return (*inference, running_mean, running_var)
+    return _batch_norm_training(b, metas, x, weight, bias, (running_mean, running_var), momentum, eps)
+
+
+@lowering("_native_batch_norm_legit.no_stats")
+def _batch_norm_no_stats(
+    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, training: bool,
+    momentum: float, eps: float,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    return _batch_norm_training(b, metas, x, weight, bias, None, momentum, eps)
+
+
+@lowering("native_batch_norm")
+def _native_batch_norm(
+    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, running_mean: Lowered | None,
+    running_var: Lowered | None, training: bool, momentum: float, eps: float,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    if training or running_mean is None or running_var is None:
+        # In training it also updates its arguments in place: only the functional form is lowered.
+        if running_mean is None and running_var is None:
+            return _batch_norm_training(b, metas, x, weight, bias, None, momentum, eps)
+        raise NotLowered("in-place batch norm")
+    return _batch_norm_inference(b, metas, x, weight, bias, running_mean, running_var, momentum, eps)
+
+
+def _batch_norm_training(
+    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None,
+    running: tuple[Lowered, Lowered] | None, momentum: float, eps: float,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    present = _present(metas)
+    _one_compute_dtype(x, weight, bias, *(running or ()))
+    split = _channel(x)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        v = read(x, split.index(outer, inner))
+        mean, m2 = reduce("welford_mean", v), reduce("welford_m2", v)
+        n = count_value(split.count, v.dtype)
+        invstd = apply("rsqrt", m2 / n + eps)
+        y = (v - mean) * (invstd if weight is None else invstd * read(weight, outer))
+        if bias is not None:
+            y = y + read(bias, outer)
+        made = [y, mean, invstd]
+        if running is not None:
+            unbiased = m2 / (n - 1)
+            for old, new in zip(running, (mean, unbiased), strict=True):
+                made.append(new * momentum + read(old, outer) * (1 - momentum))
+        return made
+
+    outputs = [split.full_output(present[0])]
+    outputs += [Output(m, True, lambda outer, inner: outer) for m in present[1:]]
+    return over(b, split, outputs, body)
+
+
+@lowering("native_batch_norm_backward")
+def _batch_norm_backward(
+    b: Builder, metas: Metas, grad: Lowered, x: Lowered, weight: Lowered | None, running_mean: Lowered | None,
+    running_var: Lowered | None, save_mean: Lowered | None, save_invstd: Lowered | None, train: bool, eps: float,
+    mask: Any,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    if train and (save_mean is None or save_invstd is None):
+        raise NotLowered("batch norm backward without saved statistics")
+    _one_compute_dtype(grad, x, weight, save_mean, running_mean)
+    split = _channel(x)
+    wanted = [k for k in range(3) if metas[k] is not None and mask[k]]
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        index = split.index(outer, inner)
+        g, v = read(grad, index), read(x, index)
+        if train:
+            mean, invstd = read(save_mean, outer), read(save_invstd, outer)
+        else:
+            mean, invstd = read(running_mean, outer), apply("rsqrt", read(running_var, outer) + eps)
+        centred = v - mean
+        total, dot = reduce("sum", g), reduce("sum", g * centred)
+        scale = invstd if weight is None else invstd * read(weight, outer)
+        d_input = g * scale
+        if train:
+            n = count_value(split.count, v.dtype)
+            d_input = (g - total / n - centred * (invstd * invstd * dot / n)) * scale
+        return [(d_input, dot * invstd, total)[k] for k in wanted]
+
+    outputs = []
+    for k in wanted:
+        meta = metas[k]
+        if meta is None:
+            raise NotLowered("a missing result")
+        outputs.append(split.full_output(meta) if k == 0 else Output(meta, True, lambda outer, inner: outer))
+    if not outputs:
+        return (None, None, None)
+    made: dict[int, Strided] = dict(zip(wanted, over(b, split, outputs, body), strict=True))
+    return made.get(0), made.get(1), made.get(2)
+
+
+# ---------------------------------------------------------------------- group norm
+@lowering("native_group_norm")
+def _group_norm(
+    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, n: Any, c: Any, hw: Any,
+    groups: int, eps: float,
+) -> tuple[Lowered | None, ...]:  # fmt: skip
+    out, mean_meta, rstd_meta = _present(metas)
+    _one_compute_dtype(x, weight, bias)
+    channels = x.sizes[1]
+    if channels.value is None or channels.value % groups:
+        raise NotLowered("group norm of a symbolic channel count")
+    per_group = channels.value // groups
+    outer = (x.sizes[0], constant(groups))
+    inner = (constant(per_group), *x.sizes[2:])
+
+    def place(o: Index, i: Index) -> Index:
+        return (o[0], o[1] * per_group + i[0], *i[1:])
+
+    def body(read: Any, o: Index, i: Index) -> list[Value]:
+        v = read(x, place(o, i))
+        mean = reduce("welford_mean", v)
+        rstd = apply("rsqrt", reduce("welford_m2", v) / count_value(element_count(inner), v.dtype) + eps)
+        y = (v - mean) * rstd
+        channel = (o[1] * per_group + i[0],)
+        if weight is not None:
+            y = y * read(weight, channel)
+        if bias is not None:
+            y = y + read(bias, channel)
+        return [y, mean, rstd]
+
+    per_row = [Output(m, True, lambda o, i: o) for m in (mean_meta, rstd_meta)]
+    return b.reduction(outer, inner, [Output(out, False, place), *per_row], body)
+
+

@@ -1,0 +1,458 @@
+"""Element by element ops: the ones that are one operation, as tables, then the composed ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchjit_inductor.ir.dtypes import compute_dtype, is_float, is_int
+from torchjit_inductor.ir.values import Value, apply, cast, constant, where
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.promotion import pointwise, promoted
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, TensorMeta
+
+__all__: list[str] = []
+
+# ---------------------------------------------------------------------- one operation each
+FLOAT_UNARY = {
+    # aten op: operation; integers are converted to the result's floating type first
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
+    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh",
+    "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc",
+    "lgamma": "lgamma", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "sigmoid": "sigmoid",
+}  # fmt: skip
+ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round"}
+"""On floats; on integers the identity."""
+SAME_TYPE_UNARY = {"neg": "neg", "abs": "abs", "sign": "sign", "sgn": "sign", "bitwise_not": "not"}
+ARITHMETIC = {
+    # operands are promoted to the result's dtype
+    "mul.Tensor": "mul", "mul.Scalar": "mul", "maximum": "maximum", "minimum": "minimum", "fmax": "fmax",
+    "fmin": "fmin", "atan2": "atan2", "copysign.Tensor": "copysign", "copysign.Scalar": "copysign", "hypot": "hypot",
+    "remainder.Tensor": "remainder", "remainder.Scalar": "remainder", "fmod.Tensor": "fmod", "fmod.Scalar": "fmod",
+    "bitwise_and.Tensor": "and", "bitwise_and.Scalar": "and", "bitwise_or.Tensor": "or", "bitwise_or.Scalar": "or",
+    "bitwise_xor.Tensor": "xor", "bitwise_xor.Scalar": "xor", "bitwise_left_shift.Tensor": "shl",
+    "bitwise_right_shift.Tensor": "shr", "nextafter": "nextafter",
+}  # fmt: skip
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
+
+
+def _define_unary(name: str, op: str, only_float: bool) -> None:
+    @lowering(name)
+    def _unary(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+        if only_float and not is_float(meta.dtype):
+            return x
+        if not is_float(meta.dtype) and meta.dtype == torch.bool and op in ("abs", "sign"):
+            return x
+        return pointwise(meta, lambda v: apply(op, v), x)
+
+
+def _define_binary(name: str, op: str) -> None:
+    @lowering(name)
+    def _binary(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+        operation = op
+        if meta.dtype == torch.bool:
+            operation = {"mul": "and", "maximum": "or", "minimum": "and"}.get(op, op)
+        if operation in ("remainder", "fmod", "shl", "shr") and not is_float(meta.dtype):
+            # Division by zero raises in eager; shifts by too much are defined there.
+            raise NotLowered(f"integer {operation}")
+        if operation == "nextafter" and compute_dtype(meta.dtype) != meta.dtype:
+            raise NotLowered("nextafter of a 16-bit type")
+        return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
+
+
+def _define_comparison(name: str) -> None:
+    @lowering(f"{name}.Tensor", f"{name}.Scalar")
+    def _comparison(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+        dtype = promoted((x, y))
+        if isinstance(y, int) and not isinstance(y, bool) and is_int(dtype) and not _fits(y, dtype):
+            raise NotLowered("comparison with a number out of range")
+        return pointwise(meta, lambda v, w: apply(name, v, w), x, y, dtype=dtype)
+
+
+def _fits(number: int, dtype: torch.dtype) -> bool:
+    info = torch.iinfo(dtype)
+    return info.min <= number <= info.max
+
+
+def _define_logical(name: str, op: str) -> None:
+    @lowering(name)
+    def _logical(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+        return pointwise(meta, lambda v, w: apply(op, truth(v), truth(w)), x, y, dtypes=(None, None))
+
+
+for _name, _op in FLOAT_UNARY.items():
+    _define_unary(_name, _op, only_float=False)
+for _name, _op in ROUNDING.items():
+    _define_unary(_name, _op, only_float=True)
+for _name, _op in SAME_TYPE_UNARY.items():
+    _define_unary(_name, _op, only_float=False)
+for _name, _op in ARITHMETIC.items():
+    _define_binary(_name, _op)
+for _name in COMPARISONS:
+    _define_comparison(_name)
+for _name, _op in LOGICAL.items():
+    _define_logical(_name, _op)
+
+
+def truth(value: Value) -> Value:
+    """value != 0, as bool."""
+    return cast(value, torch.bool)
+
+
+# ---------------------------------------------------------------------- arithmetic with a factor
+@lowering("add.Tensor", "add.Scalar")
+def _add(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
+    if meta.dtype == torch.bool:
+        return pointwise(meta, lambda v, w: apply("or", v, w), x, y if alpha else False)
+    return pointwise(meta, lambda v, w: v + (w if _is_one(alpha) else w * alpha), x, y)
+
+
+@lowering("sub.Tensor", "sub.Scalar")
+def _sub(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
+    return pointwise(meta, lambda v, w: v - (w if _is_one(alpha) else w * alpha), x, y)
+
+
+@lowering("rsub.Tensor", "rsub.Scalar")
+def _rsub(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
+    return _sub(b, meta, y, x, alpha)
+
+
+def _is_one(alpha: Any) -> bool:
+    return isinstance(alpha, (int, float)) and alpha == 1
+
+
+@lowering("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def _div(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+    return pointwise(meta, lambda v, w: v / w, x, y)
+
+
+@lowering("div.Tensor_mode", "div.Scalar_mode")
+def _div_mode(b: Builder, meta: TensorMeta, x: Any, y: Any, rounding_mode: str | None = None) -> Lowered:
+    if rounding_mode is None:
+        return _div(b, meta, x, y)
+    if not is_float(meta.dtype):
+        raise NotLowered("integer division raises on zero")
+    op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
+    return pointwise(meta, lambda v, w: apply(op, v, w), x, y)
+
+
+@lowering("floor_divide")
+def _floor_divide(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+    return _div_mode(b, meta, x, y, rounding_mode="floor")
+
+
+@lowering("addcmul")
+def _addcmul(b: Builder, meta: TensorMeta, x: Any, y: Any, z: Any, value: Any = 1) -> Lowered:
+    return pointwise(meta, lambda v, s, t: v + ((s * t) if _is_one(value) else (s * value) * t), x, y, z)
+
+
+@lowering("addcdiv")
+def _addcdiv(b: Builder, meta: TensorMeta, x: Any, y: Any, z: Any, value: Any = 1) -> Lowered:
+    return pointwise(meta, lambda v, s, t: v + ((s / t) if _is_one(value) else (s * value) / t), x, y, z)
+
+
+@lowering("lerp.Scalar", "lerp.Tensor")
+def _lerp(b: Builder, meta: TensorMeta, x: Any, y: Any, weight: Any) -> Lowered:
+    def formula(start: Value, end: Value, w: Value) -> Value:
+        # Anchored at the nearer end, as in eager.
+        near_start = start + w * (end - start)
+        near_end = end - (end - start) * (1 - w)
+        return where(apply("abs", w) < 0.5, near_start, near_end)
+
+    return pointwise(meta, formula, x, y, weight)
+
+
+@lowering("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+def _pow(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+    if not is_float(meta.dtype):
+        if isinstance(y, int) and 0 <= y <= 3:
+            return pointwise(meta, lambda v: _product(v, y), x)
+        raise NotLowered("integer power")
+    if isinstance(y, (int, float)):
+        special: dict[float, Callable[[Value], Value]] = {
+            0.5: lambda v: apply("sqrt", v),
+            2.0: lambda v: v * v,
+            3.0: lambda v: v * v * v,
+            1.0: lambda v: v,
+            -0.5: lambda v: apply("rsqrt", v),
+            -1.0: lambda v: apply("reciprocal", v),
+            -2.0: lambda v: apply("reciprocal", v * v),
+        }
+        if float(y) in special:
+            return pointwise(meta, special[float(y)], x)
+    return pointwise(meta, lambda v, w: apply("pow", v, w), x, y)
+
+
+def _product(v: Value, times: int) -> Value:
+    made = constant(1, v.dtype)
+    for _ in range(times):
+        made = v if made.op == "constant" else made * v
+    return made
+
+
+@lowering("square")
+def _square(b: Builder, meta: TensorMeta, x: Any) -> Lowered:
+    return pointwise(meta, lambda v: apply("and", v, v) if v.dtype == torch.bool else v * v, x)
+
+
+@lowering("logical_not")
+def _logical_not(b: Builder, meta: TensorMeta, x: Any) -> Lowered:
+    return pointwise(meta, lambda v: apply("not", truth(v)), x, dtypes=(None,))
+
+
+@lowering("isnan")
+def _isnan(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return _classify(meta, x, "isnan")
+
+
+@lowering("isinf")
+def _isinf(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return _classify(meta, x, "isinf")
+
+
+@lowering("signbit")
+def _signbit(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    if not is_float(x.dtype):
+        raise NotLowered("signbit of integers")
+    return pointwise(meta, lambda v: apply("signbit", v), x, dtypes=(None,))
+
+
+def _classify(meta: TensorMeta, x: Lowered, op: str) -> Lowered:
+    if not is_float(x.dtype):
+        return pointwise(meta, lambda v: constant(False, torch.bool), x, dtypes=(None,))
+    return pointwise(meta, lambda v: apply(op, v), x, dtypes=(None,))
+
+
+# ---------------------------------------------------------------------- choice and limits
+@lowering("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def _where(b: Builder, meta: TensorMeta, condition: Lowered, x: Any, y: Any) -> Lowered:
+    return pointwise(meta, where, condition, x, y, dtypes=(torch.bool, meta.dtype, meta.dtype))
+
+
+@lowering("masked_fill.Scalar", "masked_fill.Tensor")
+def _masked_fill(b: Builder, meta: TensorMeta, x: Lowered, mask: Lowered, value: Any) -> Lowered:
+    return pointwise(meta, lambda v, m, w: where(m, w, v), x, mask, value, dtypes=(meta.dtype, torch.bool, meta.dtype))
+
+
+@lowering("clamp", "clamp.Tensor")
+def _clamp(b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = None) -> Lowered:
+    if meta.dtype == torch.bool:
+        raise NotLowered("clamp of bool")
+    limits = [(op, limit) for op, limit in (("maximum", low), ("minimum", high)) if limit is not None]
+
+    def formula(v: Value, *ends: Value) -> Value:
+        for (op, _), end in zip(limits, ends, strict=True):
+            v = apply(op, v, end)
+        return v
+
+    return pointwise(meta, formula, x, *(limit for _, limit in limits))
+
+
+@lowering("clamp_min", "clamp_min.Tensor")
+def _clamp_min(b: Builder, meta: TensorMeta, x: Any, low: Any) -> Lowered:
+    return _clamp(b, meta, x, low)
+
+
+@lowering("clamp_max", "clamp_max.Tensor")
+def _clamp_max(b: Builder, meta: TensorMeta, x: Any, high: Any) -> Lowered:
+    return _clamp(b, meta, x, None, high)
+
+
+@lowering("nan_to_num")
+def _nan_to_num(b: Builder, meta: TensorMeta, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Lowered:
+    if not is_float(meta.dtype):
+        return pointwise(meta, lambda v: v, x)
+    limits = torch.finfo(meta.dtype)
+    high = limits.max if posinf is None else posinf
+    low = limits.min if neginf is None else neginf
+
+    def formula(v: Value) -> Value:
+        infinite = where(v > 0, constant(high, v.dtype), constant(low, v.dtype))
+        number = where(apply("isinf", v), infinite, v)
+        return where(apply("isnan", v), constant(0.0 if nan is None else nan, v.dtype), number)
+
+    return pointwise(meta, formula, x)
+
+
+# ---------------------------------------------------------------------- conversions
+@lowering("_to_copy", "prims::convert_element_type")
+def _to_copy(b: Builder, meta: TensorMeta, x: Lowered, *_: Any, **options: Any) -> Lowered:
+    if x.device != meta.device:
+        raise NotLowered("copy between devices")
+    if x.dtype == meta.dtype:
+        return Lazy(x.sizes, x.dtype, x.device, x.value)
+    if (x.dtype == torch.bool or meta.dtype == torch.bool or x.dtype in _CASTABLE) and meta.dtype in _CASTABLE:
+        return Lazy(meta.sizes, meta.dtype, meta.device, lambda p: cast(x.value(p), meta.dtype))
+    raise NotLowered(f"conversion of {x.dtype} to {meta.dtype}")
+
+
+_CASTABLE = {
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.bool,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- activations
+def sigmoid(v: Value) -> Value:
+    """1 / (1 + exp(-v))."""
+    return apply("sigmoid", v)
+
+
+@lowering("relu")
+def _relu(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return pointwise(meta, lambda v: apply("maximum", v, constant(0, v.dtype)), x)
+
+
+@lowering("threshold")
+def _threshold(b: Builder, meta: TensorMeta, x: Lowered, threshold: Any, value: Any) -> Lowered:
+    # A NaN stays a NaN.
+    return pointwise(meta, lambda v: where(v <= threshold, constant(value, v.dtype), v), x)
+
+
+@lowering("threshold_backward")
+def _threshold_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, threshold: Any) -> Lowered:
+    return pointwise(meta, lambda g, v: where(v <= threshold, constant(0, g.dtype), g), grad, x)
+
+
+@lowering("hardtanh")
+def _hardtanh(b: Builder, meta: TensorMeta, x: Lowered, low: Any = -1, high: Any = 1) -> Lowered:
+    return _clamp(b, meta, x, low, high)
+
+
+@lowering("hardtanh_backward")
+def _hardtanh_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, low: Any, high: Any) -> Lowered:
+    def formula(g: Value, v: Value) -> Value:
+        return where(apply("or", v <= low, v >= high), constant(0, g.dtype), g)
+
+    return pointwise(meta, formula, grad, x)
+
+
+@lowering("leaky_relu")
+def _leaky_relu(b: Builder, meta: TensorMeta, x: Lowered, slope: Any = 0.01) -> Lowered:
+    return pointwise(meta, lambda v: where(v > 0, v, v * slope), x)
+
+
+@lowering("leaky_relu_backward")
+def _leaky_relu_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, slope: Any, is_result: bool
+) -> Lowered:
+    return pointwise(meta, lambda g, v: where(v > 0, g, g * slope), grad, x)
+
+
+@lowering("silu")
+def _silu(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return pointwise(meta, lambda v: v / (1 + apply("exp", -v)), x)
+
+
+@lowering("silu_backward")
+def _silu_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered) -> Lowered:
+    def formula(g: Value, v: Value) -> Value:
+        s = sigmoid(v)
+        return g * s * (1 + v * (1 - s))
+
+    return pointwise(meta, formula, grad, x)
+
+
+@lowering("gelu")
+def _gelu(b: Builder, meta: TensorMeta, x: Lowered, approximate: str = "none") -> Lowered:
+    def exact(v: Value) -> Value:
+        return v * 0.5 * (1 + apply("erf", v * math.sqrt(0.5)))
+
+    def by_tanh(v: Value) -> Value:
+        inner = math.sqrt(2 / math.pi) * (v + 0.044715 * (v * v * v))
+        return 0.5 * v * (1 + apply("tanh", inner))
+
+    return pointwise(meta, exact if approximate == "none" else by_tanh, x)
+
+
+@lowering("gelu_backward")
+def _gelu_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, approximate: str = "none") -> Lowered:
+    def exact(g: Value, v: Value) -> Value:
+        cdf = 0.5 * (1 + apply("erf", v * math.sqrt(0.5)))
+        pdf = apply("exp", v * v * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return g * (cdf + v * pdf)
+
+    def by_tanh(g: Value, v: Value) -> Value:
+        beta, kappa = math.sqrt(2 / math.pi), 0.044715
+        t = apply("tanh", beta * (v + kappa * (v * v * v)))
+        left = 0.5 * (1 + t)
+        right = 0.5 * v * (1 - t * t) * (beta * (1 + 3 * kappa * (v * v)))
+        return g * (left + right)
+
+    return pointwise(meta, exact if approximate == "none" else by_tanh, grad, x)
+
+
+@lowering("tanh_backward")
+def _tanh_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered) -> Lowered:
+    return pointwise(meta, lambda g, y: g * (1 - y * y), grad, out)
+
+
+@lowering("sigmoid_backward")
+def _sigmoid_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered) -> Lowered:
+    return pointwise(meta, lambda g, y: g * (1 - y) * y, grad, out)
+
+
+@lowering("elu")
+def _elu(b: Builder, meta: TensorMeta, x: Lowered, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Lowered:
+    def formula(v: Value) -> Value:
+        return where(v > 0, v * scale, apply("expm1", v * input_scale) * (alpha * scale))
+
+    return pointwise(meta, formula, x)
+
+
+@lowering("hardsigmoid")
+def _hardsigmoid(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return pointwise(meta, lambda v: _relu6(v + 3) / 6, x)
+
+
+@lowering("hardswish")
+def _hardswish(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return pointwise(meta, lambda v: v * _relu6(v + 3) / 6, x)
+
+
+def _relu6(v: Value) -> Value:
+    return apply("minimum", apply("maximum", v, constant(0, v.dtype)), constant(6, v.dtype))
+
+
+@lowering("softplus")
+def _softplus(b: Builder, meta: TensorMeta, x: Lowered, beta: Any = 1, threshold: Any = 20) -> Lowered:
+    def formula(v: Value) -> Value:
+        scaled = v * beta
+        return where(scaled > threshold, v, apply("log1p", apply("exp", scaled)) / beta)
+
+    return pointwise(meta, formula, x)
+
+
+@lowering("native_dropout_backward")
+def _dropout_backward(b: Builder, meta: TensorMeta, grad: Lowered, mask: Lowered, scale: Any) -> Lowered:
+    # mask * scale first: eager multiplies the gradient by that product.
+    return pointwise(meta, lambda g, m: g * (m * scale), grad, mask)
+
+
+# ---------------------------------------------------------------------- losses that are pointwise
+@lowering("mse_loss")
+def _mse_loss(b: Builder, meta: TensorMeta, x: Lowered, y: Lowered, reduction: int = 1) -> Lowered:
+    if reduction != 0:
+        raise NotLowered("a reducing loss")
+    return pointwise(meta, lambda v, w: (v - w) * (v - w), x, y)
+
+
+@lowering("mse_loss_backward")
+def _mse_loss_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, y: Lowered, reduction: int
+) -> Lowered:
+    scale = 2.0
+    if reduction == 1:
+        count = 1
+        for n in x.sizes:
+            if n.value is None:
+                raise NotLowered("mean over a symbolic size")
+            count *= n.value
+        scale = 2.0 / count if count else math.nan
+    return pointwise(meta, lambda g, v, w: scale * (v - w) * g, grad, x, y)

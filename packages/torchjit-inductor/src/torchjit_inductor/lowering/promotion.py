@@ -1,0 +1,77 @@
+"""Type promotion between operands, as eager does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.values import Value, cast, constant
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
+from torchjit_inductor.lowering.views import broadcast_index
+
+__all__ = ["pointwise", "promoted"]
+
+
+def promoted(operands: tuple[Any, ...]) -> torch.dtype:
+    """`torch.result_type` over tensors and Python numbers: numbers and 0-d tensors only lift to another category."""
+    best: dict[int, torch.dtype] = {}
+    for operand in operands:
+        if isinstance(operand, Lowered):
+            rank, dtype = (0 if operand.sizes else 1), operand.dtype
+        elif isinstance(operand, bool):
+            rank, dtype = 2, torch.bool
+        elif isinstance(operand, float):
+            rank, dtype = 2, torch.get_default_dtype()
+        elif isinstance(operand, int):
+            rank, dtype = 2, torch.int64
+        else:
+            raise NotLowered(f"operand {operand!r}")
+        best[rank] = torch.promote_types(best[rank], dtype) if rank in best else dtype
+    result: torch.dtype | None = None
+    for rank in (0, 1, 2):
+        if rank in best and (result is None or _category(best[rank]) > _category(result)):
+            result = best[rank] if result is None else _lifted(result, best[rank])
+    if result is None:
+        raise NotLowered("no operands")
+    return result
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else int(dtype != torch.bool)
+
+
+def _lifted(low: torch.dtype, high: torch.dtype) -> torch.dtype:
+    return torch.promote_types(low, high) if not high.is_floating_point else high
+
+
+def pointwise(
+    meta: TensorMeta, formula: Any, *operands: Any, dtype: torch.dtype | None = None, dtypes: tuple[Any, ...] = ()
+) -> Lazy:
+    """A formula applied element by element to broadcast operands.
+
+    Args:
+        meta: of the result.
+        formula: takes one `Value` per operand, gives the result; its dtype is converted to the result's.
+        operands: `Lowered` tensors or Python numbers.
+        dtype: what operands are converted to first; by default the result's dtype.
+        dtypes: one per operand instead (None keeps the operand's own).
+    """
+    each = dtypes or (dtype or meta.dtype,) * len(operands)
+
+    def read(operand: Any, wanted: torch.dtype | None, point: Point) -> Value:
+        if isinstance(operand, Lowered):
+            value = operand.value(point.at(broadcast_index(point.index, operand.sizes)))
+            # A conversion to a 16-bit type before arithmetic does not round: eager computes in float32 too.
+            return value if wanted is None else cast(value, compute_dtype(wanted))
+        return constant(operand, compute_dtype(wanted or torch.get_default_dtype()))
+
+    def value(point: Point) -> Value:
+        made = formula(*(read(o, d, point) for o, d in zip(operands, each, strict=True)))
+        return cast(made, compute_dtype(meta.dtype))
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, value)

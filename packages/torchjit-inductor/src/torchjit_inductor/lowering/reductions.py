@@ -1,0 +1,304 @@
+"""Reductions, and the kernels that contain one: softmax, norms, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torchjit_core.expr import Expr, constant
+
+from torchjit_inductor.ir.dtypes import accumulate_dtype, compute_dtype, is_float
+from torchjit_inductor.ir.kernel import element_count
+from torchjit_inductor.ir.values import Value, apply, cast, index_value, reduce
+from torchjit_inductor.ir.values import constant as number
+from torchjit_inductor.lowering.builder import Builder, Output, ReductionBody
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Index, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.views import dim_of
+
+__all__ = ["Split", "over"]
+
+
+@final
+@attrs.frozen
+class Split:
+    """The dimensions of a tensor, split into kept (outer) and reduced (inner) ones."""
+
+    sizes: Index
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+    strides: Index | None = None
+
+    @staticmethod
+    def of(x: Lowered, dims: Any) -> Split:
+        """Split by the `dim` argument of a reduction: an int, a list, None or [] for all."""
+        rank = len(x.sizes)
+        if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+            asked = tuple(range(rank))
+        else:
+            asked = tuple(dim_of(d, rank) for d in (dims if isinstance(dims, (list, tuple)) else (dims,)))
+        reduced = tuple(k for k in range(rank) if k in asked)
+        strides = x.strides if isinstance(x, Strided) else None
+        return Split(x.sizes, tuple(k for k in range(rank) if k not in reduced), reduced, strides)
+
+    def pick(self, dims: tuple[int, ...]) -> Index:
+        return tuple(self.sizes[k] for k in dims)
+
+    def pick_strides(self, dims: tuple[int, ...]) -> Index | None:
+        return None if self.strides is None else tuple(self.strides[k] for k in dims)
+
+    @property
+    def count(self) -> Expr:
+        """Elements per reduction."""
+        return element_count(self.pick(self.reduced))
+
+    def index(self, outer: Index, inner: Index) -> Index:
+        """The index into the whole tensor."""
+        places = dict(zip(self.kept, outer, strict=True)) | dict(zip(self.reduced, inner, strict=True))
+        return tuple(places[k] for k in range(len(self.sizes)))
+
+    def outer_output(self, meta: TensorMeta) -> Output:
+        """A result with one element per outer point, reduced dimensions gone or of size 1."""
+        if len(meta.sizes) == len(self.sizes):
+            zeros = tuple(constant(0) for _ in self.reduced)
+            return Output(meta, True, lambda outer, inner: self.index(outer, zeros))
+        return Output(meta, True, lambda outer, inner: outer)
+
+    def full_output(self, meta: TensorMeta) -> Output:
+        """A result of the whole tensor's sizes."""
+        return Output(meta, False, self.index)
+
+
+def over(b: Builder, split: Split, outputs: Sequence[Output], body: ReductionBody) -> tuple[Strided, ...]:
+    """`Builder.reduction` over a split tensor."""
+    return b.reduction(
+        split.pick(split.kept), split.pick(split.reduced), outputs, body,
+        outer_strides=split.pick_strides(split.kept), inner_strides=split.pick_strides(split.reduced),
+    )  # fmt: skip
+
+
+def one(b: Builder, x: Lowered, dims: Any, meta: TensorMeta, formula: Callable[[Value], Value]) -> Strided:
+    """One reduction of one operand; `formula` gives the result from the element and holds the `reduce`."""
+    split = Split.of(x, dims)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        return [formula(read(x, split.index(outer, inner)))]
+
+    return over(b, split, [split.outer_output(meta)], body)[0]
+
+
+def count_value(count: Expr, dtype: torch.dtype) -> Value:
+    """The number of reduced elements as a value."""
+    return number(count.value, dtype) if count.value is not None else cast(index_value(count), dtype)
+
+
+# ---------------------------------------------------------------------- sums and means
+@lowering("sum", "sum.dim_IntList")
+def _sum(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Lowered:
+    wide = accumulate_dtype(meta.dtype) if is_float(meta.dtype) else torch.int64
+    return one(b, x, dims, meta, lambda v: cast(reduce("sum", cast(v, wide)), compute_dtype(meta.dtype)))
+
+
+@lowering("mean", "mean.dim")
+def _mean(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Lowered:
+    wide = accumulate_dtype(meta.dtype)
+    count = Split.of(x, dims).count
+    return one(b, x, dims, meta, lambda v: reduce("sum", cast(v, wide)) / count_value(count, wide))
+
+
+@lowering("prod", "prod.dim_int")
+def _prod(b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Lowered:
+    wide = accumulate_dtype(meta.dtype)
+    return one(b, x, dim, meta, lambda v: cast(reduce("prod", cast(v, wide)), compute_dtype(meta.dtype)))
+
+
+@lowering("any", "any.dim", "any.dims")
+def _any(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+    if meta.dtype != torch.bool:
+        raise NotLowered("any of uint8")
+    return one(b, x, dims, meta, lambda v: reduce("any", cast(v, torch.bool)))
+
+
+@lowering("all", "all.dim", "all.dims")
+def _all(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+    if meta.dtype != torch.bool:
+        raise NotLowered("all of uint8")
+    return one(b, x, dims, meta, lambda v: reduce("all", cast(v, torch.bool)))
+
+
+# ---------------------------------------------------------------------- extremes
+def _nonempty(x: Lowered, dims: Any) -> None:
+    if Split.of(x, dims).count.value == 0:
+        raise NotLowered("an extreme of nothing raises")
+
+
+@lowering("amax", "max")
+def _amax(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+    _nonempty(x, dims)
+    return _extreme(b, meta, x, dims, "max")
+
+
+@lowering("amin", "min")
+def _amin(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+    _nonempty(x, dims)
+    return _extreme(b, meta, x, dims, "min")
+
+
+def _extreme(b: Builder, meta: TensorMeta, x: Lowered, dims: Any, kind: str) -> Lowered:
+    if x.dtype == torch.bool:
+        kind = "any" if kind == "max" else "all"
+    return one(b, x, dims, meta, lambda v: reduce(kind, v))
+
+
+@lowering("max.dim")
+def _max_dim(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False) -> tuple[Lowered, ...]:
+    return _extreme_with_index(b, metas, x, dim, "max")
+
+
+@lowering("min.dim")
+def _min_dim(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False) -> tuple[Lowered, ...]:
+    return _extreme_with_index(b, metas, x, dim, "min")
+
+
+def _extreme_with_index(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, kind: str
+) -> tuple[Lowered, ...]:
+    _nonempty(x, dim)
+    if x.dtype == torch.bool:
+        raise NotLowered("max with index of bool")
+    split = Split.of(x, dim)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        v = read(x, split.index(outer, inner))
+        return [reduce(kind, v), reduce(f"arg{kind}", v)]
+
+    return over(b, split, [split.outer_output(m) for m in metas], body)
+
+
+@lowering("argmax")
+def _argmax(b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False) -> Lowered:
+    return _arg(b, meta, x, dim, "argmax")
+
+
+@lowering("argmin")
+def _argmin(b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False) -> Lowered:
+    return _arg(b, meta, x, dim, "argmin")
+
+
+def _arg(b: Builder, meta: TensorMeta, x: Lowered, dim: Any, kind: str) -> Lowered:
+    _nonempty(x, dim)
+    if x.dtype == torch.bool:
+        raise NotLowered("argmax of bool")
+    split = attrs.evolve(Split.of(x, dim), strides=None)  # positions count in row-major order
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        return [reduce(kind, read(x, split.index(outer, inner)))]
+
+    return over(b, split, [split.outer_output(meta)], body)[0]
+
+
+# ---------------------------------------------------------------------- variance
+def _variance(v: Value, count: Expr, correction: Any) -> Value:
+    correction = 1 if correction is None else correction
+    degrees = count_value(count, v.dtype) - number(correction, v.dtype)
+    # Fewer elements than the correction divide by zero, as in eager.
+    return reduce("welford_m2", v) / apply("maximum", degrees, number(0, v.dtype))
+
+
+def _correction(unbiased: Any, correction: Any) -> Any:
+    if isinstance(unbiased, bool):
+        return int(unbiased)
+    return 1 if correction is None else correction
+
+
+@lowering("var.correction", "var.dim", "var")
+def _var(
+    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, unbiased: Any = None, *_: Any, correction: Any = None,
+    **__: Any,
+) -> Lowered:  # fmt: skip
+    if isinstance(dims, bool):
+        dims, unbiased = None, dims
+    count = Split.of(x, dims).count
+    return one(b, x, dims, meta, lambda v: _variance(v, count, _correction(unbiased, correction)))
+
+
+@lowering("std.correction", "std.dim", "std")
+def _std(
+    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, unbiased: Any = None, *_: Any, correction: Any = None,
+    **__: Any,
+) -> Lowered:  # fmt: skip
+    if isinstance(dims, bool):
+        dims, unbiased = None, dims
+    count = Split.of(x, dims).count
+    return one(b, x, dims, meta, lambda v: apply("sqrt", _variance(v, count, _correction(unbiased, correction))))
+
+
+@lowering("var_mean.correction")
+def _var_mean(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dims: Any = None, *, correction: Any = None,
+    keepdim: bool = False,
+) -> tuple[Lowered, ...]:  # fmt: skip
+    split = Split.of(x, dims)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        v = read(x, split.index(outer, inner))
+        return [_variance(v, split.count, correction), reduce("welford_mean", v)]
+
+    return over(b, split, [split.outer_output(m) for m in metas], body)
+
+
+# ---------------------------------------------------------------------- softmax
+@lowering("_softmax")
+def _softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, half_to_float: bool = False) -> Lowered:
+    def formula(v: Value) -> Value:
+        e = apply("exp", v - reduce("max", v))
+        return e / reduce("sum", e)
+
+    return _along(b, meta, (x,), dim, formula)
+
+
+@lowering("_log_softmax")
+def _log_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, half_to_float: bool = False) -> Lowered:
+    def formula(v: Value) -> Value:
+        shifted = v - reduce("max", v)
+        return shifted - apply("log", reduce("sum", apply("exp", shifted)))
+
+    return _along(b, meta, (x,), dim, formula)
+
+
+@lowering("_safe_softmax")
+def _safe_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, dtype: Any = None) -> Lowered:
+    raise NotLowered("_safe_softmax")
+
+
+@lowering("_softmax_backward_data")
+def _softmax_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: Any) -> Lowered:
+    def formula(g: Value, y: Value) -> Value:
+        return (g - reduce("sum", g * y)) * y
+
+    return _along(b, meta, (grad, out), dim, formula)
+
+
+@lowering("_log_softmax_backward_data")
+def _log_softmax_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: Any) -> Lowered:
+    def formula(g: Value, y: Value) -> Value:
+        return g - apply("exp", y) * reduce("sum", g)
+
+    return _along(b, meta, (grad, out), dim, formula)
+
+
+def _along(
+    b: Builder, meta: TensorMeta, operands: tuple[Lowered, ...], dim: int, formula: Callable[..., Value]
+) -> Lowered:
+    """A formula with reductions along one dimension and a result of the operands' sizes."""
+    split = Split.of(operands[0], dim if operands[0].sizes else None)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        index = split.index(outer, inner)
+        made = formula(*(read(x, index) for x in operands))
+        return [cast(made, compute_dtype(meta.dtype))]
+
+    return over(b, split, [split.full_output(meta)], body)[0]

@@ -1,0 +1,444 @@
+"""Views, as changes of the index; on a tensor in memory they stay views of its buffer where strides allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torchjit_core.expr import Expr, as_expr, constant
+
+from torchjit_inductor.ir.values import Value, apply, cast, index_value
+from torchjit_inductor.lowering.builder import Builder, Cost
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered, expression
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, masked
+from torchjit_inductor.lowering.tensors import full as constant_tensor
+
+__all__ = ["broadcast_index", "dim_of", "reshape_index", "view"]
+
+
+# ---------------------------------------------------------------------- index arithmetic
+def broadcast_index(index: Index, sizes: Index) -> Index:
+    """The index into an operand of `sizes` that is broadcast to the rank of `index`."""
+    tail = index[len(index) - len(sizes) :]
+    return tuple(constant(0) if n.value == 1 else i for i, n in zip(tail, sizes, strict=True))
+
+
+def reshape_index(new: Index, new_sizes: Index, old_sizes: Index) -> Index:
+    """The index into a row-major tensor of `old_sizes` of the element at `new` of its reshape to `new_sizes`.
+
+    Dimensions are matched in groups of equal products, so that only regrouped ones need division.
+    """
+    old: list[Expr] = []
+    a = b = 0
+    while a < len(old_sizes) or b < len(new_sizes):
+        a_end, b_end = _group(old_sizes, a, new_sizes, b)
+        flat = constant(0)
+        for i, n in zip(new[b:b_end], new_sizes[b:b_end], strict=True):
+            flat = flat * n + i
+        old.extend(_unravel(flat, old_sizes[a:a_end]))
+        a, b = a_end, b_end
+    return tuple(old)
+
+
+def _group(old: Index, a: int, new: Index, b: int) -> tuple[int, int]:
+    """The ends of the shortest runs from `a` and `b` with equal products."""
+    left = right = constant(1)
+    if a < len(old):
+        left, a = old[a], a + 1
+    if b < len(new):
+        right, b = new[b], b + 1
+    while left is not right:
+        if a < len(old) and (b == len(new) or _smaller(left, right)):
+            left, a = left * old[a], a + 1
+        elif b < len(new):
+            right, b = right * new[b], b + 1
+        else:
+            raise NotLowered("reshape of sizes that do not match")
+    return a, b
+
+
+def _smaller(left: Expr, right: Expr) -> bool:
+    if left.value is not None and right.value is not None:
+        return left.value < right.value
+    # left divides right: it is the one to grow. Otherwise guess by a sample; a wrong guess only makes larger groups.
+    if right.divisible_by(left) if left.value != 0 else False:
+        return True
+    if left.divisible_by(right) if right.value != 0 else False:
+        return False
+    env = {s: 61 + k for k, s in enumerate(sorted(left.symbols | right.symbols, key=lambda s: s.sort_key))}
+    return left.evaluate(env) < right.evaluate(env)
+
+
+def _unravel(flat: Expr, sizes: Index) -> list[Expr]:
+    index: list[Expr] = []
+    # Leading factor needs no remainder: the flat index is within the product.
+    for k, size in enumerate(sizes):
+        below = constant(1)
+        for n in sizes[k + 1 :]:
+            below = below * n
+        if size.value == 1 or below.value == 0:
+            index.append(constant(0))
+            continue
+        part = flat if below.value == 1 else flat // below
+        leading = all(n.value == 1 for n in sizes[:k])
+        index.append(part if leading or size.value == 0 else part % size)
+    return index
+
+
+def dim_of(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    return dim + max(rank, 1) if dim < 0 else dim
+
+
+def view(tensor: Lowered, meta: TensorMeta, back: Callable[[Index], Index]) -> Lowered:
+    """A tensor of the sizes of `meta` whose element at i is that of `tensor` at `back(i)`."""
+    return Lazy(meta.sizes, tensor.dtype, tensor.device, lambda p: tensor.value(p.at(back(p.index))))
+
+
+def _restrided(tensor: Strided, sizes: Index, strides: Index, offset: Expr | None = None) -> Strided:
+    offset = tensor.offset if offset is None else offset
+    return Strided(tensor.buffer, sizes, strides, offset, tensor.dtype, tensor.device)
+
+
+# ---------------------------------------------------------------------- reshapes
+@lowering("view", "_unsafe_view", "reshape", "_reshape_alias", "flatten.using_ints", "unflatten.int")
+def _reshape(b: Builder, meta: TensorMeta, x: Lowered, *sizes: Any, **_: Any) -> Lowered:
+    if isinstance(x, Strided):
+        strides = reshape_strides(x, meta.sizes)
+        if strides is not None:
+            return _restrided(x, meta.sizes, strides)
+    return view(x, meta, lambda i: reshape_index(i, meta.sizes, x.sizes))
+
+
+def reshape_strides(x: Strided, sizes: Index) -> Index | None:
+    """Strides of a view of `x` with other sizes, or None if there is none."""
+    strides: list[Expr] = []
+    a = b = 0
+    while a < len(x.sizes) or b < len(sizes):
+        a_end, b_end = _group(x.sizes, a, sizes, b)
+        # Within a group the old dimensions must walk on from one another.
+        old = [(n, s) for n, s in zip(x.sizes[a:a_end], x.strides[a:a_end], strict=True) if n.value != 1]
+        for (_, outer), (size, inner) in zip(old, old[1:], strict=False):
+            if outer is not inner * size:
+                return None
+        running = old[-1][1] if old else constant(1)
+        group: list[Expr] = []
+        for n in reversed(sizes[b:b_end]):
+            group.append(running)
+            running = running * n
+        strides.extend(reversed(group))
+        a, b = a_end, b_end
+    return tuple(strides)
+
+
+@lowering("view.dtype")
+def _bitcast(b: Builder, meta: TensorMeta, x: Lowered, dtype: torch.dtype) -> Lowered:
+    if dtype == x.dtype:
+        return x
+    raise NotLowered("reinterpreting view")
+
+
+@lowering("alias", "detach", "lift_fresh", "lift_fresh_copy", "positive", "resolve_conj", "resolve_neg")
+def _same(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return x
+
+
+@lowering("clone", "contiguous", "alias_copy", "detach_copy")
+def _clone(b: Builder, meta: TensorMeta, x: Lowered, **_: Any) -> Lowered:
+    # A formula of its own, so that an output gets memory of its own with the strides of `meta`.
+    return Lazy(x.sizes, x.dtype, x.device, x.value)
+
+
+# ---------------------------------------------------------------------- permutations and broadcasts
+@lowering("permute")
+def _permute(b: Builder, meta: TensorMeta, x: Lowered, dims: Sequence[int]) -> Lowered:
+    order = [dim_of(d, len(x.sizes)) for d in dims]
+    if isinstance(x, Strided):
+        return _restrided(x, meta.sizes, tuple(x.strides[d] for d in order))
+    return view(x, meta, lambda i: tuple(i[order.index(k)] for k in range(len(order))))
+
+
+@lowering("transpose.int")
+def _transpose(b: Builder, meta: TensorMeta, x: Lowered, first: int, second: int) -> Lowered:
+    rank = len(x.sizes)
+    if rank == 0:
+        return x
+    order = list(range(rank))
+    first, second = dim_of(first, rank), dim_of(second, rank)
+    order[first], order[second] = order[second], order[first]
+    return _permute(b, meta, x, order)
+
+
+@lowering("t", "numpy_T", "adjoint")
+def _t(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    return x if len(x.sizes) < 2 else _permute(b, meta, x, list(reversed(range(len(x.sizes)))))
+
+
+@lowering("expand")
+def _expand(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, **_: Any) -> Lowered:
+    if isinstance(x, Lazy) and meta.sizes != x.sizes and x.sizes and Cost.of(x).heavy:
+        x = b.materialize(x)
+    if isinstance(x, Strided):
+        new = len(meta.sizes) - len(x.sizes)
+        strides = [constant(0)] * new
+        for n, s, m in zip(x.sizes, x.strides, meta.sizes[new:], strict=True):
+            strides.append(constant(0) if n.value == 1 and m.value != 1 else s)
+        return _restrided(x, meta.sizes, tuple(strides))
+    return view(x, meta, lambda i: broadcast_index(i, x.sizes))
+
+
+@lowering("unsqueeze")
+def _unsqueeze(b: Builder, meta: TensorMeta, x: Lowered, dim: int) -> Lowered:
+    dim = dim + len(x.sizes) + 1 if dim < 0 else dim
+    if isinstance(x, Strided):
+        return _restrided(x, meta.sizes, (*x.strides[:dim], meta.strides[dim], *x.strides[dim:]))
+    return view(x, meta, lambda i: (*i[:dim], *i[dim + 1 :]))
+
+
+@lowering("squeeze", "squeeze.dim", "squeeze.dims")
+def _squeeze(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None) -> Lowered:
+    rank = len(x.sizes)
+    if dims is None:
+        asked = set(range(rank))
+    else:
+        asked = {dim_of(d, rank) for d in (dims if isinstance(dims, (list, tuple)) else (dims,))}
+    kept = [k for k in range(rank) if not (k in asked and x.sizes[k].value == 1)]
+    if len(kept) != len(meta.sizes):
+        raise NotLowered("squeeze of a symbolic size")
+    if isinstance(x, Strided):
+        return _restrided(x, meta.sizes, tuple(x.strides[k] for k in kept))
+
+    def back(index: Index) -> Index:
+        places = dict(zip(kept, index, strict=True))
+        return tuple(places.get(k, constant(0)) for k in range(rank))
+
+    return view(x, meta, back)
+
+
+# ---------------------------------------------------------------------- pieces
+def _narrow(meta: TensorMeta, x: Lowered, dim: int, start: Expr, step: int = 1) -> Lowered:
+    if isinstance(x, Strided):
+        strides = tuple(s * step if k == dim else s for k, s in enumerate(x.strides))
+        return _restrided(x, meta.sizes, strides, x.offset + start * x.strides[dim])
+    return view(x, meta, lambda i: tuple(start + e * step if k == dim else e for k, e in enumerate(i)))
+
+
+def _clamped_start(start: Any, size: Expr) -> Expr:
+    """Where a slice begins, for a start that may be None, negative or beyond the end.
+
+    Raises:
+        NotLowered: symbolic sizes leave it open.
+    """
+    begin = expression(0 if start is None else start)
+    if begin.value is not None and begin.value < 0:
+        begin = size + begin
+    low, gap = begin.bounds().lower, (size - begin).bounds()
+    if size.value is not None and begin.value is not None:
+        return constant(min(max(begin.value, 0), size.value))
+    if low is None or low < 0 or gap.lower is None or gap.lower < 0:
+        raise NotLowered(f"slice from {begin} of a size {size}")
+    return begin
+
+
+@lowering("slice.Tensor")
+def _slice(
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Lowered:
+    dim = dim_of(dim, len(x.sizes))
+    return _narrow(meta, x, dim, _clamped_start(start, x.sizes[dim]), step)
+
+
+@lowering("select.int")
+def _select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Any) -> Lowered:
+    dim = dim_of(dim, len(x.sizes))
+    at = expression(index)
+    if at.value is not None and at.value < 0:
+        at = x.sizes[dim] + at
+    low = at.bounds().lower
+    if low is None or low < 0:
+        raise NotLowered(f"select at {at}")
+    if isinstance(x, Strided):
+        rest = tuple(s for k, s in enumerate(x.strides) if k != dim)
+        return _restrided(x, meta.sizes, rest, x.offset + at * x.strides[dim])
+    return view(x, meta, lambda i: (*i[:dim], at, *i[dim:]))
+
+
+@lowering("split.Tensor", "split_with_sizes", "unsafe_split.Tensor", "chunk")
+def _split(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, sizes: Any, dim: int = 0) -> tuple[Lowered, ...]:
+    dim = dim_of(dim, len(x.sizes))
+    start, pieces = constant(0), []
+    for meta in metas:
+        pieces.append(_narrow(meta, x, dim, start))
+        start = start + meta.sizes[dim]
+    return tuple(pieces)
+
+
+@lowering("unbind.int")
+def _unbind(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int = 0) -> tuple[Lowered, ...]:
+    return tuple(_select(b, meta, x, dim, k) for k, meta in enumerate(metas))
+
+
+@lowering("as_strided")
+def _as_strided(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, strides: Any, offset: Any = None) -> Lowered:
+    if not isinstance(x, Strided) or offset is not None and expression(offset).value != 0:
+        # The offset counts from the storage's start, which for an input need not be its first element.
+        raise NotLowered("as_strided of a computed tensor or with an offset")
+    if x.offset.value != 0:
+        raise NotLowered("as_strided of a view with an offset")
+    return _restrided(x, meta.sizes, tuple(expression(s) for s in strides))
+
+
+@lowering("diagonal")
+def _diagonal(b: Builder, meta: TensorMeta, x: Lowered, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Lowered:
+    dim1, dim2 = dim_of(dim1, len(x.sizes)), dim_of(dim2, len(x.sizes))
+    rest = [k for k in range(len(x.sizes)) if k not in (dim1, dim2)]
+
+    def back(i: Index) -> Index:
+        places = dict(zip(rest, i, strict=False))
+        places[dim1], places[dim2] = i[-1] + max(-offset, 0), i[-1] + max(offset, 0)
+        return tuple(places[k] for k in range(len(x.sizes)))
+
+    return view(x, meta, back)
+
+
+@lowering("flip")
+def _flip(b: Builder, meta: TensorMeta, x: Lowered, dims: Sequence[int]) -> Lowered:
+    flipped = {dim_of(d, len(x.sizes)) for d in dims}
+    return view(x, meta, lambda i: tuple(n - 1 - e if k in flipped else e for k, (e, n) in enumerate(zip(i, x.sizes))))
+
+
+# ---------------------------------------------------------------------- several into one, and padding
+@lowering("cat")
+def _cat(b: Builder, meta: TensorMeta, tensors: Sequence[Lowered], dim: int = 0) -> Lowered:
+    # A 1-d tensor of size 0 is skipped whatever the other shapes are, as in eager.
+    pieces = [t for t in tensors if not (len(t.sizes) == 1 and t.sizes[0].value == 0)]
+    dim = dim_of(dim, len(meta.sizes))
+    if len(pieces) > 8:
+        raise NotLowered("cat of many tensors")
+    starts = [constant(0)]
+    for piece in pieces:
+        starts.append(starts[-1] + piece.sizes[dim])
+
+    def value(point: Point) -> Value:
+        where = index_value(point.index[dim])
+
+        def part(k: int) -> Callable[[Point], Value]:
+            piece, start = pieces[k], starts[k]
+
+            def read(p: Point) -> Value:
+                moved = tuple(e - start if d == dim else e for d, e in enumerate(p.index))
+                return cast(piece.value(p.at(moved)), meta.dtype)
+
+            return read
+
+        def from_piece(k: int, p: Point) -> Value:
+            if k == len(pieces) - 1:
+                return part(k)(p)
+            end = index_value(starts[k + 1])
+            inside = apply("lt", where, end)
+            outside = apply("ge", where, end)
+            known = _decided(p.index[dim], starts[k + 1], p)
+            if known is not None:
+                return part(k)(p) if known else from_piece(k + 1, p)
+            rest = from_piece(k + 1, p.under(outside))
+            return masked(inside, part(k), p, rest)
+
+        return from_piece(0, point)
+
+    if not pieces:
+        return constant_tensor(0, meta)
+    return Lazy(meta.sizes, meta.dtype, meta.device, value)
+
+
+def _decided(index: Expr, end: Expr, point: Point) -> bool | None:
+    """index < end, if the loop bounds decide it."""
+    gap = (end - index).bounds()
+    if gap.lower is not None and gap.lower > 0:
+        return True
+    return False if gap.upper is not None and gap.upper <= 0 else None
+
+
+@lowering("stack")
+def _stack(b: Builder, meta: TensorMeta, tensors: Sequence[Lowered], dim: int = 0) -> Lowered:
+    dim = dim + len(meta.sizes) if dim < 0 else dim
+    one = constant(1)
+    lifted = [
+        Lazy(
+            (*t.sizes[:dim], one, *t.sizes[dim:]), t.dtype, t.device,
+            lambda p, t=t: t.value(p.at((*p.index[:dim], *p.index[dim + 1 :]))),  # type: ignore[misc]
+        )
+        for t in tensors
+    ]  # fmt: skip
+    return _cat(b, meta, lifted, dim)
+
+
+@lowering("constant_pad_nd")
+def _pad(b: Builder, meta: TensorMeta, x: Lowered, pad: Sequence[Any], value: Any = 0) -> Lowered:
+    rank = len(x.sizes)
+    before = [constant(0)] * rank
+    padded: set[int] = set()
+    for k in range(len(pad) // 2):
+        dim = rank - 1 - k
+        before[dim] = expression(pad[2 * k])
+        if before[dim].value != 0 or expression(pad[2 * k + 1]).value != 0:
+            padded.add(dim)
+    outside = constant_tensor(value, meta)
+
+    def formula(point: Point) -> Value:
+        inner = tuple(i - n for i, n in zip(point.index, before, strict=True))
+        mask: Value | None = None
+        for dim in sorted(padded):
+            at = index_value(inner[dim])
+            for test in (apply("ge", at, index_value(0)), apply("lt", at, index_value(x.sizes[dim]))):
+                mask = test if mask is None else apply("and", mask, test)
+        if mask is None:
+            return x.value(point.at(inner))
+        return masked(mask, lambda p: x.value(p.at(inner)), point, outside.value(point))
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+def _in_range(at: Value, start: Expr, end: Expr) -> Value:
+    return apply("and", apply("ge", at, index_value(start)), apply("lt", at, index_value(end)))
+
+
+@lowering("slice_backward")
+def _slice_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, dim: int, start: Any, end: Any, step: int
+) -> Lowered:
+    if step != 1:
+        raise NotLowered("slice_backward with a step")
+    dim = dim_of(dim, len(meta.sizes))
+    begin = _clamped_start(start, meta.sizes[dim])
+
+    def formula(point: Point) -> Value:
+        inside = _in_range(index_value(point.index[dim]), begin, begin + grad.sizes[dim])
+        moved = tuple(i - begin if k == dim else i for k, i in enumerate(point.index))
+        zero = constant_tensor(0, meta).value(point)
+        return masked(inside, lambda p: grad.value(p.at(moved)), point, zero)
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+@lowering("select_backward")
+def _select_backward(b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, dim: int, index: Any) -> Lowered:
+    dim = dim_of(dim, len(meta.sizes))
+    at = expression(index)
+    if at.value is not None and at.value < 0:
+        at = meta.sizes[dim] + at
+
+    def formula(point: Point) -> Value:
+        inside = apply("eq", index_value(point.index[dim]), index_value(at))
+        moved = tuple(i for k, i in enumerate(point.index) if k != dim)
+        zero = constant_tensor(0, meta).value(point)
+        return masked(inside, lambda p: grad.value(p.at(moved)), point, zero)
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+@lowering("repeat")
+def _repeat(b: Builder, meta: TensorMeta, x: Lowered, repeats: Any) -> Lowered:
+    new = len(meta.sizes) - len(x.sizes)
+    return view(x, meta, lambda i: tuple(e % as_expr(n) if n.value != 1 else constant(0) for e, n in zip(i[new:], x.sizes)))

@@ -1,0 +1,1 @@
+"""Fusion of kernels, removal of dead stores, and the life of buffers."""

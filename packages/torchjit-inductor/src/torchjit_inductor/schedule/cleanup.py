@@ -1,0 +1,52 @@
+"""After fusion: stores that nobody reads go away, kernels get telling names."""
+
+from __future__ import annotations
+
+import attrs
+
+from torchjit_inductor.ir.kernel import LoopKernel
+from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef
+
+__all__ = ["remove_dead_stores", "rename_kernels"]
+
+
+def remove_dead_stores(program: Program) -> Program:
+    """Drop stores to buffers that no later step and no output reads; drop kernels without stores."""
+    needed = {o.buffer for o in program.outputs if isinstance(o, TensorRef)}
+    inputs = {name for name in program.inputs if isinstance(name, str)}
+    kept: list[Step] = []
+    for step in reversed(program.steps):
+        if isinstance(step, KernelStep):
+            stores = tuple(s for s in step.kernel.stores if s.buffer in needed or s.buffer in inputs)
+            if not stores:
+                continue
+            if len(stores) < len(step.kernel.stores):
+                step = KernelStep(_without_reductions(attrs.evolve(step.kernel, stores=stores)))
+        needed.update(step.reads)
+        kept.append(step)
+    kept.reverse()
+    used = inputs | {n for s in kept for n in (*s.reads, *s.writes)} | needed
+    buffers = {name: b for name, b in program.buffers.items() if name in used}
+    return attrs.evolve(program, steps=tuple(kept), buffers=buffers)
+
+
+def _without_reductions(kernel: LoopKernel) -> LoopKernel:
+    """A kernel whose reductions all died is pointwise over all its loops."""
+    if not kernel.inner or any(v.op == "reduce" for v in kernel.values) or any(s.outer for s in kernel.stores):
+        return kernel
+    return attrs.evolve(kernel, outer=(*kernel.outer, *kernel.inner), inner=())
+
+
+def rename_kernels(program: Program) -> Program:
+    """Name each kernel by the ops in it and its position."""
+    steps: list[Step] = []
+    count = 0
+    for step in program.steps:
+        if isinstance(step, KernelStep):
+            ops = list(dict.fromkeys(o.op.split(".")[0].strip("_") for o in step.kernel.origins))
+            name = "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else []), str(count)])
+            name = "".join(c if c.isalnum() else "_" for c in name)
+            step = KernelStep(attrs.evolve(step.kernel, name=name))
+            count += 1
+        steps.append(step)
+    return attrs.evolve(program, steps=tuple(steps))

@@ -1,0 +1,280 @@
+"""Fusion: each kernel joins the earlier group with which it shares the most bytes, if that is sound.
+
+Kernels are taken in program order. A kernel may join any group that comes at or after the last step it depends on, so no
+cycle can arise. Joining is sound when both have one iteration space, and when whatever the group stores and the kernel
+loads is the very element that the same iteration stored: then the load is replaced by the stored value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import final
+
+import attrs
+from torchjit_core.expr import Expr, Symbol
+
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, inner_symbols
+from torchjit_inductor.ir.values import Value, cast, substitute_all, walk
+from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
+from torchjit_inductor.steps import KernelStep, Program, Step
+
+__all__ = ["FusionLimits", "fuse"]
+
+
+@final
+@attrs.frozen
+class FusionLimits:
+    """When to stop.
+
+    Attributes:
+        buffers: a kernel has at most this many arguments.
+        values: and at most this many distinct values.
+        parallel: a pointwise kernel joins a reduction only if that has at least this many outer iterations, or it
+            would lose its parallelism ...
+        serial: ... or if there are at most this many iterations in all.
+        lookback: how many earlier groups are candidates.
+    """
+
+    buffers: int = 24
+    values: int = 256
+    parallel: int = 16
+    serial: int = 16384
+    lookback: int = 24
+
+
+def fuse(program: Program, hints: Mapping[Symbol, int], limits: FusionLimits | None = None) -> Program:
+    """Fuse the kernels of a program.
+
+    Args:
+        hints: a typical value of each size symbol.
+    """
+    limits = limits or FusionLimits()
+    fusion = _Fusion(program.buffers, hints, limits)
+    for step in program.steps:
+        fusion.add(step)
+    return attrs.evolve(program, steps=tuple(fusion.groups))
+
+
+@final
+class _Fusion:
+    def __init__(self, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], limits: FusionLimits) -> None:
+        self.buffers, self.hints, self.limits = buffers, hints, limits
+        self.groups: list[Step] = []
+        self.last_write: dict[str, int] = {}
+        self.last_read: dict[str, int] = {}
+
+    def add(self, step: Step) -> None:
+        if isinstance(step, KernelStep):
+            for position, joined in self._candidates(step.kernel):
+                self.groups[position] = KernelStep(joined)
+                self._note(KernelStep(joined), position)
+                return
+        self.groups.append(step)
+        self._note(step, len(self.groups) - 1)
+
+    def _note(self, step: Step, position: int) -> None:
+        for name in step.reads:
+            self.last_read[name] = max(position, self.last_read.get(name, -1))
+        for name in step.writes:
+            self.last_write[name] = max(position, self.last_write.get(name, -1))
+
+    def _candidates(self, kernel: LoopKernel) -> Iterator[tuple[int, LoopKernel]]:
+        earliest = max((self.last_write.get(n, -1) for n in (*kernel.reads, *kernel.writes)), default=-1)
+        earliest = max(earliest, *(self.last_read.get(n, -1) for n in kernel.writes))
+        first = max(earliest, len(self.groups) - self.limits.lookback, 0)
+        scored = []
+        for position in range(first, len(self.groups)):
+            group = self.groups[position]
+            if isinstance(group, KernelStep) and group.kernel.device == kernel.device:
+                score = self._shared_bytes(group.kernel, kernel)
+                if score:
+                    scored.append((-score, -position))
+        for _, position in sorted(scored):
+            group = self.groups[-position]
+            if isinstance(group, KernelStep):
+                joined = join(group.kernel, kernel, self.hints, self.limits)
+                if joined is not None:
+                    yield -position, joined
+
+    def _shared_bytes(self, group: LoopKernel, kernel: LoopKernel) -> int:
+        """Bytes of memory traffic that fusion saves: what both access."""
+        common = set(group.buffers) & set(kernel.buffers)
+        return sum(self._bytes(name) for name in common)
+
+    def _bytes(self, name: str) -> int:
+        buffer = self.buffers[name]
+        count = 1
+        for size in buffer.sizes:
+            count *= size.evaluate({s: self.hints.get(s, 64) for s in size.symbols})
+        return count * buffer.dtype.itemsize
+
+
+# ---------------------------------------------------------------------- two kernels into one
+def join(
+    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits
+) -> LoopKernel | None:
+    """One kernel that does what `first` and then `second` do, or None."""
+    if len(set(first.buffers) | set(second.buffers)) > limits.buffers:
+        return None
+    for space, first_outer, second_outer in _spaces(first, second, hints, limits):
+        made = _joined(first, second, space, first_outer, second_outer)
+        if made is not None and len(made.values) <= limits.values:
+            return made
+    return None
+
+
+def _spaces(
+    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits
+) -> Iterator[tuple[Space, bool, bool]]:
+    """Shared iteration spaces to try, and whether the first's and the second's stores move to the outer level."""
+    for a, b in _common_accesses(first, second):
+        if bool(first.inner) == bool(second.inner):
+            if not first.inner:
+                yield from _full(first.outer, (), a, second.outer, b, lead=0)
+            else:
+                yield from _both_reduce(first, a, second, b)
+        elif first.inner:
+            if _wide(first, hints, limits):
+                yield from _full(first.outer, first.inner, a, second.outer, b, lead=0)
+            for space, _, _ in _full(first.outer, (), a, second.outer, b, lead=0):
+                yield attrs.evolve(space, inner=first.inner), False, True
+        else:
+            if _wide(second, hints, limits):
+                yield from _full(first.outer, (), a, second.outer, b, lead=1, second_inner=second.inner)
+            for space, _, _ in _full(first.outer, (), a, second.outer, b, lead=1):
+                yield attrs.evolve(space, inner=second.inner), True, False
+
+
+def _wide(reduction: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits) -> bool:
+    """Are there enough outer iterations to spread over threads, or too little work for that to matter?"""
+    outer = _count(reduction.outer, hints)
+    return outer >= limits.parallel or outer * _count(reduction.inner, hints) <= limits.serial
+
+
+def _count(loops: Sequence[LoopVar], hints: Mapping[Symbol, int]) -> int:
+    total = 1
+    for var in loops:
+        total *= var.size.evaluate({s: hints.get(s, 64) for s in var.size.symbols})
+    return total
+
+
+def _full(
+    first_outer: Sequence[LoopVar],
+    first_inner: Sequence[LoopVar],
+    first_index: Expr,
+    second_outer: Sequence[LoopVar],
+    second_index: Expr,
+    *,
+    lead: int,
+    second_inner: Sequence[LoopVar] = (),
+) -> Iterator[tuple[Space, bool, bool]]:
+    pairs = aligned((*first_outer, *first_inner), first_index, (*second_outer, *second_inner), second_index)
+    if pairs is None:
+        return
+    outer, inner = (first_outer, first_inner) if lead == 0 else (second_outer, second_inner)
+    space = space_of(pairs, outer, inner, lead)
+    if space is not None:
+        yield space, False, False
+
+
+def _both_reduce(
+    first: LoopKernel, first_index: Expr, second: LoopKernel, second_index: Expr
+) -> Iterator[tuple[Space, bool, bool]]:
+    pairs = aligned((*first.outer, *first.inner), first_index, (*second.outer, *second.inner), second_index)
+    if pairs is None:
+        return
+    # A reduction runs over the same points only if both split into outer and inner alike.
+    first_inner = {v.symbol for v in first.inner}
+    second_inner = {v.symbol for v in second.inner}
+    if any((a.var in first_inner) is not (b.var in second_inner) for a, b in pairs):
+        return
+    space = space_of(pairs, first.outer, first.inner, 0)
+    if space is not None:
+        yield space, False, False
+
+
+def _common_accesses(first: LoopKernel, second: LoopKernel) -> Iterator[tuple[Expr, Expr]]:
+    """Pairs of index expressions of one buffer, one from each kernel; what the first stores comes first."""
+    tried: set[tuple[Expr, Expr]] = set()
+    stored = {s.buffer: s.index for s in first.stores}
+    loads_first, loads_second = _loads(first), _loads(second)
+    for name, indices in loads_second.items():
+        for index in indices:
+            if name in stored and (stored[name], index) not in tried:
+                tried.add((stored[name], index))
+                yield stored[name], index
+    for name, indices in loads_second.items():
+        for index in indices:
+            for other in loads_first.get(name, ())[:2]:
+                if (other, index) not in tried and len(tried) < 12:
+                    tried.add((other, index))
+                    yield other, index
+
+
+def _loads(kernel: LoopKernel) -> dict[str, list[Expr]]:
+    found: dict[str, list[Expr]] = {}
+    for value in kernel.values:
+        if value.op == "load" and not value.data.binders and not value.data.masked:
+            found.setdefault(value.data.buffer, []).append(value.data.index)
+    return found
+
+
+def _joined(
+    first: LoopKernel, second: LoopKernel, space: Space, first_outer: bool, second_outer: bool
+) -> LoopKernel | None:
+    before, after = rewritten(first, space.first), rewritten(second, space.second)
+    if first_outer:
+        before = tuple(attrs.evolve(s, outer=True) for s in before)
+    if second_outer:
+        after = tuple(attrs.evolve(s, outer=True) for s in after)
+    inner = {v.symbol for v in space.inner}
+    stored = {s.buffer: s for s in before}
+    forwarded = _forward(stored, after)
+    if forwarded is None or not _safe_writes(before, forwarded, inner):
+        return None
+    stores = (*before, *forwarded)
+    if any(s.outer and (s.index.symbols & inner or inner_symbols(s.value) & inner) for s in stores):
+        return None
+    origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
+    return LoopKernel(first.name, first.device, space.outer, space.inner, stores, origins)
+
+
+def _forward(stored: Mapping[str, Store], after: Sequence[Store]) -> tuple[Store, ...] | None:
+    """Replace loads of what was just stored by the stored values; None where the elements differ."""
+    failed = False
+
+    def replace(value: Value) -> Value | None:
+        nonlocal failed
+        if value.op != "load" or value.data.buffer not in stored:
+            return None
+        store = stored[value.data.buffer]
+        if store.index is not value.data.index or store.mode != "set" or value.data.binders or value.data.masked:
+            failed = True
+            return None
+        return _as_stored(store.value, value)
+
+    values = substitute_all([s.value for s in after], {}, replace)
+    if failed:
+        return None
+    return tuple(attrs.evolve(s, value=v) for s, v in zip(after, values, strict=True))
+
+
+def _as_stored(value: Value, load: Value) -> Value | None:
+    """The stored value as the load would give it. Values of 16-bit buffers skip the rounding, as in one formula."""
+    return value if value.dtype == load.dtype else cast(value, load.dtype)
+
+
+def _safe_writes(before: Sequence[Store], after: Sequence[Store], inner: set[Symbol]) -> bool:
+    """No write hits what another iteration or a later level still reads, and nothing is written twice."""
+    written = [s.buffer for s in (*before, *after)]
+    if len(set(written)) < len(written):
+        return False
+    stores = {s.buffer: s for s in (*before, *after)}
+    for value in walk(*(s.value for s in (*before, *after))):
+        if value.op == "load" and value.data.buffer in stores:
+            store = stores[value.data.buffer]
+            if store.index is not value.data.index or value.data.binders or value.data.masked:
+                return False
+            if inner and not (store.outer and not (value.data.index.symbols & inner)):
+                return False
+    return True

@@ -1,0 +1,104 @@
+"""The host program as data: what happens, in order, between the inputs and the outputs of a graph."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, final
+
+import attrs
+import torch
+from torchjit_core.expr import Expr, Symbol
+
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
+
+__all__ = ["ExternStep", "KernelStep", "Program", "Step", "TensorRef"]
+
+
+@final
+@attrs.frozen
+class TensorRef:
+    """A strided view of a whole buffer, as an argument of an aten op or as an output of the graph.
+
+    `dtype` differs from the buffer's where the view reinterprets it.
+    """
+
+    buffer: str
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr
+
+
+@final
+@attrs.frozen(eq=False)
+class KernelStep:
+    """Run a kernel."""
+
+    kernel: LoopKernel
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.kernel.reads
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.kernel.writes
+
+
+@final
+@attrs.frozen(eq=False)
+class ExternStep:
+    """Call an aten op.
+
+    Attributes:
+        op: the OpOverload (or Python callable).
+        args, kwargs: trees of tuples and lists whose leaves are constants, `TensorRef`s and `Expr`s.
+        outputs: the buffer of each tensor result (None for a result that is not used or not a tensor), or a
+            single-item tuple with `single` True when the op returns one tensor.
+        single: the op returns a tensor, not a tuple.
+        reads: buffers among the arguments.
+        mutates: buffers that the op writes in place.
+        aliases: buffers that the results may share memory with.
+        origin: for comments.
+    """
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[str | None, ...]
+    single: bool
+    reads: tuple[str, ...]
+    mutates: tuple[str, ...]
+    aliases: tuple[str, ...]
+    origin: Origin
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (*(o for o in self.outputs if o is not None), *self.mutates)
+
+
+Step: TypeAlias = KernelStep | ExternStep
+
+
+@final
+@attrs.frozen(eq=False)
+class Program:
+    """A lowered graph.
+
+    Attributes:
+        name: of the graph.
+        inputs: per placeholder the buffer's name, or the expression that an integer placeholder is, or None (unused).
+        buffers: by name; inputs, temporaries and results.
+        steps: in order.
+        outputs: per graph output a view of a buffer, an integer expression, or a constant (None, a number).
+        mutated: indices of the inputs that are written.
+        symbol_sources: how to read each size symbol: (input index, dimension), dimension None for an int input.
+        constants: tensors that the graph holds, by buffer name.
+    """
+
+    name: str
+    inputs: tuple[str | Expr | None, ...]
+    buffers: dict[str, Buffer]
+    steps: tuple[Step, ...]
+    outputs: tuple[Any, ...]
+    mutated: frozenset[int]
+    symbol_sources: dict[Symbol, tuple[int, int | None]]
+    constants: dict[str, torch.Tensor]

@@ -1,0 +1,248 @@
+"""From a planned kernel to the text of a Triton function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torchjit_core.expr import Expr, Symbol
+
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
+from torchjit_inductor.ir.values import Value
+from torchjit_inductor.triton.expressions import triton_text
+from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, type_name
+from torchjit_inductor.triton.plan import TilePlan
+from torchjit_inductor.triton.tile import Axes, Tile
+
+__all__ = ["HALF", "Emitter", "literal", "pointer_names"]
+
+HALF = (torch.float16, torch.bfloat16)
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+def literal(value: float | int | bool, dtype: torch.dtype) -> str:
+    """A number of exactly this dtype."""
+    return f"tl.full([], {_number(value)}, {type_name(dtype)})"
+
+
+def _number(value: float | int | bool) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _weak(value: Value) -> bool:
+    """May the constant be a bare literal beside a tensor of its dtype? Triton reads tiny floats as float64."""
+    if value.dtype == torch.float32:
+        return not math.isfinite(value.data) or value.data == 0 or 1.2e-38 < abs(value.data) < 3.4e38
+    return value.dtype in (torch.int32, torch.int64)
+
+
+def pointer_names(kernel: LoopKernel) -> dict[str, str]:
+    """The parameter for each buffer, in call order.
+
+    Named by role, not by buffer: kernels that repeat in a graph have one text, which is compiled once.
+    """
+    names: dict[str, str] = {}
+    counts = {"in": 0, "out": 0}
+    for name in kernel.buffers:
+        role = "out" if name in kernel.writes else "in"
+        names[name] = f"{role}{counts[role]}"
+        counts[role] += 1
+    return names
+
+
+@final
+class Emitter:
+    """Writes values as statements, each once per scope: `head` (the program), or `body` (the loop over `r`).
+
+    A value that varies along a looped `r` axis belongs to the body and is computed anew in every pass; every other one
+    belongs to the head, before the loop.
+
+    Args:
+        kernel: with merged loops.
+        buffers: of the graph.
+        plan: its plan.
+        wide: 64-bit positions.
+        dialect: of the operations.
+    """
+
+    def __init__(
+        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan, wide: bool, dialect: Dialect
+    ) -> None:
+        self.kernel = kernel
+        self.buffers = buffers
+        self.plan = plan
+        self.tile = Tile(plan, wide)
+        self.dialect = dialect
+        self.pointers = pointer_names(kernel)
+        self.head: list[str] = []
+        self.body: list[str] = []
+        self.last_pass = True
+        self._names: dict[object, str] = {}
+        self._body_names: dict[object, str] = {}
+        self._axes: dict[Value, Axes] = {}
+        self._count = 0
+
+    # ------------------------------------------------------------------------------------------------------ names
+
+    def axes(self, value: Value) -> Axes:
+        """Along which axes of the tile the value varies."""
+        found = self._axes.get(value)
+        if found is None:
+            if value.op == "reduce":
+                found = self.tile.parallel
+            else:
+                found = frozenset[str]().union(*(self.axes(a) for a in value.args))
+                if value.op in ("load", "index"):
+                    found |= self.tile.symbol_axes(value.data.index.symbols.difference(value.data.binders))
+            self._axes[value] = found
+        return found
+
+    def in_body(self, axes: Axes) -> bool:
+        """Does such a value live inside the loop?"""
+        reduced = self.plan.reduced
+        return reduced is not None and reduced.looped and "r" in axes
+
+    def start_pass(self, last: bool) -> None:
+        """Begin another run over the looped axis: nothing of the body is known."""
+        self.body = []
+        self._body_names = {}
+        self.last_pass = last
+
+    def fresh(self, prefix: str = "v") -> str:
+        """A new name."""
+        self._count += 1
+        return f"{prefix}{self._count - 1}"
+
+    def bind(self, key: object, text: str, axes: Axes) -> str:
+        """Write `name = text` in the scope of `axes`, once for a key, and give the name."""
+        names, lines = (self._body_names, self.body) if self.in_body(axes) else (self._names, self.head)
+        if key not in names:
+            names[key] = self.fresh()
+            lines.append(f"{names[key]} = {text}")
+        return names[key]
+
+    def is_defined(self, key: object) -> bool:
+        """Is there a name for `key` in the head?"""
+        return key in self._names
+
+    def define(self, key: object, name: str) -> None:
+        """Say that `name`, already assigned in the head, holds the value of `key`."""
+        self._names[key] = name
+
+    # ----------------------------------------------------------------------------------------------------- values
+
+    def value(self, value: Value, weak: bool = False) -> str:
+        """The text of a value, a name or a literal, after its statements have been written.
+
+        Args:
+            value: any value; a `reduce` must have been defined before.
+            weak: a bare literal will do for a constant.
+        """
+        if value.op == "constant":
+            return _number(value.data) if weak and _weak(value) else literal(value.data, value.dtype)
+        names = self._body_names if self.in_body(self.axes(value)) else self._names
+        found = names.get(value)
+        if found is None:
+            if value.op == "reduce":
+                raise KeyError(f"reduction {value!r} is used before it was computed")
+            found = self.bind(value, self._text(value), self.axes(value))
+        return found
+
+    def _text(self, value: Value) -> str:
+        if value.op == "load":
+            return self._load(value)
+        if value.op == "index":
+            text = f"({self._index(value.data.index, self._bound(value))})"
+            return f"{text}.to(tl.int64)"
+        if value.op == "cast":
+            return cast_text(self.value(value.args[0]), value.args[0].dtype, value.dtype)
+        if value.op == "round_to":
+            return f"{self.value(value.args[0])}.to({type_name(value.data)}).to(tl.float32)"
+        if value.op in _COMPARISONS and all(a.op in ("index", "constant") for a in value.args):
+            return operation_text(value.op, torch.int64, [self._narrow(a) for a in value.args], self.dialect)
+        if value.op == "div":
+            special = self._division(value)
+            if special is not None:
+                return special
+        weak = any(a.op != "constant" for a in (value.args[1:] if value.op == "where" else value.args))
+        args = [self.value(a, weak) for a in value.args]
+        return operation_text(value.op, value.args[-1].dtype, args, self.dialect)
+
+    def _narrow(self, value: Value) -> str:
+        """An index for comparing, without the conversion to 64 bits that it has as a value."""
+        if value.op == "constant":
+            return self.value(value, weak=True)
+        return f"({self._index(value.data.index, self._bound(value))})"
+
+    def _division(self, value: Value) -> str | None:
+        numerator, divisor = value.args
+        if divisor.op == "constant":
+            mantissa = abs(math.frexp(divisor.data)[0]) if math.isfinite(divisor.data) else 0.0
+            if mantissa == 0.5 and 1e-30 < abs(divisor.data) < 1e30:  # its reciprocal is exact
+                return f"{self.value(numerator)} * {_number(1.0 / divisor.data)}"
+            return None
+        if self.dialect.accurate or not self.axes(divisor) < self.axes(numerator):
+            return None
+        inverse = self.bind(("inverse", divisor), f"1.0 / {self.value(divisor)}", self.axes(divisor))
+        return f"{self.value(numerator, weak=True)} * {inverse}"
+
+    # ------------------------------------------------------------------------------------------ memory and indices
+
+    def _bound(self, value: Value) -> dict[Symbol, str]:
+        narrow = "" if self.tile.wide else ".to(tl.int32)"
+        return {
+            symbol: self.value(arg) + narrow
+            for symbol, arg in zip(value.data.binders, value.args, strict=False)
+        }
+
+    def _index(self, index: Expr, bound: Mapping[Symbol, str]) -> str:
+        return triton_text(index, lambda s: bound.get(s, s.name))
+
+    def _load(self, value: Value) -> str:
+        data, want = value.data, self.axes(value)
+        positions = value.args[: len(data.binders)]
+        have = self.tile.symbol_axes(data.index.symbols.difference(data.binders)).union(
+            *(self.axes(a) for a in positions)
+        )
+        index = self.tile.spread(self._index(data.index, self._bound(value)), have, want)
+        masks = self.tile.masks(want)
+        other = "0"
+        if data.masked:
+            masks.append(self.tile.spread(self.value(value.args[-1]), self.axes(value.args[-1]), want))
+            other = _number(data.other)
+        arguments = [f"{self.pointers[data.buffer]} + ({index})"]
+        if masks:
+            arguments.append(" & ".join(masks))
+            arguments.append(f"other={other}")
+        policy = self._policy(want)
+        if policy:
+            arguments.append(f'eviction_policy="{policy}"')
+        widen = ".to(tl.float32)" if self.buffers[data.buffer].dtype in HALF else ""
+        return f"tl.load({', '.join(arguments)}){widen}"
+
+    def _policy(self, want: Axes) -> str:
+        """What the cache should do: keep what other programs or a later pass read again, drop what they do not."""
+        if not want:
+            return ""
+        if want != self.tile.all_axes or (self.in_body(want) and not self.last_pass):
+            return "evict_last"
+        return "evict_first"
+
+    def store(self, store: Store) -> str:
+        """The statement of a store, after its value's statements have been written."""
+        want = self.tile.parallel if store.outer else self.tile.all_axes
+        value = self.value(store.value)
+        have = self.tile.symbol_axes(store.index.symbols)
+        index = self.tile.spread(self._index(store.index, {}), have, want)
+        pointer = f"{self.pointers[store.buffer]} + ({index})"
+        masks = self.tile.masks(want)
+        arguments = [pointer, value]
+        if masks:
+            arguments.append(("mask=" if store.mode == "add" else "") + " & ".join(masks))
+        if store.mode == "add":
+            return f'tl.atomic_add({", ".join(arguments)}, sem="relaxed")'
+        return f"tl.store({', '.join(arguments)})"

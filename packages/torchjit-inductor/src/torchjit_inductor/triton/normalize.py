@@ -1,0 +1,33 @@
+"""Bring a kernel into the form that tiling wants: neighbouring loops merged, reductions over all memory split."""
+
+from __future__ import annotations
+
+import attrs
+from torchjit_core.expr import Expr
+
+from torchjit_inductor.indexing import merge_loops
+from torchjit_inductor.ir.kernel import LoopKernel, Store
+from torchjit_inductor.ir.values import substitute_all
+
+__all__ = ["index_expressions", "merged"]
+
+
+def index_expressions(kernel: LoopKernel) -> list[Expr]:
+    """Every index of the kernel: loads, stores and computed positions."""
+    found = [v.data.index for v in kernel.values if v.op in ("load", "index")]
+    return [*found, *(s.index for s in kernel.stores)]
+
+
+def merged(kernel: LoopKernel) -> LoopKernel:
+    """The same kernel with neighbouring loops joined wherever every index walks them as one."""
+    outer, outer_map = merge_loops(kernel.outer, index_expressions(kernel))
+    inner, inner_map = merge_loops(kernel.inner, index_expressions(kernel))
+    mapping = {**outer_map, **inner_map}
+    if not mapping:
+        return kernel
+    values = substitute_all([s.value for s in kernel.stores], mapping)
+    stores = tuple(
+        Store(s.buffer, s.index.substitute(mapping), value, s.outer, s.mode)
+        for s, value in zip(kernel.stores, values, strict=True)
+    )
+    return attrs.evolve(kernel, outer=tuple(outer), inner=tuple(inner), stores=stores)

@@ -1,0 +1,263 @@
+"""How a kernel's loops are spread over programs and tiles, and with how many warps: a table of heuristics.
+
+The figures are for an H100 or H200: kernels here are bound by memory, so a program wants 16 or 32 bytes of each tensor
+per thread in flight, wide loads, and one pass over the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import attrs
+from torchjit_core.expr import Expr, Symbol
+
+from torchjit_inductor.indexing import stride
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
+from torchjit_inductor.ir.values import Value
+
+__all__ = ["Axis", "TilePlan", "make_plan", "power_of_two"]
+
+MULTIPROCESSORS = 132
+PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
+THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
+
+
+@final
+@attrs.frozen
+class Axis:
+    """One dimension of a tile: loops walked as one, outermost first, in steps of `block` elements.
+
+    Attributes:
+        name: `x`, `y` (parallel) or `r` (reduced).
+        loops: what it runs over.
+        block: elements of it in a tile, a power of two.
+        looped: a program walks it in a loop; otherwise a program sees one block.
+    """
+
+    name: str
+    loops: tuple[LoopVar, ...]
+    block: int
+    looped: bool = False
+
+    @property
+    def size(self) -> Expr:
+        return element_count(tuple(v.size for v in self.loops))
+
+    @property
+    def masked(self) -> bool:
+        """May a tile reach beyond the end?"""
+        return not self.size.divisible_by(self.block)
+
+    @property
+    def blocks(self) -> Expr:
+        """How many blocks cover it."""
+        return (self.size + (self.block - 1)) // self.block
+
+
+@final
+@attrs.frozen
+class TilePlan:
+    """Programs and tiles of a kernel.
+
+    Attributes:
+        program_loops: one iteration of each per program, outermost first.
+        axes: dimensions of the tile, at most two; `r` is the last one.
+        num_warps: warps per program.
+        num_stages: depth of software pipelining of loops.
+    """
+
+    program_loops: tuple[LoopVar, ...]
+    axes: tuple[Axis, ...]
+    num_warps: int
+    num_stages: int = 2
+
+    @property
+    def reduced(self) -> Axis | None:
+        """The `r` axis."""
+        return self.axes[-1] if self.axes and self.axes[-1].name == "r" else None
+
+    @property
+    def parallel(self) -> tuple[Axis, ...]:
+        """The axes that are spread over programs."""
+        return tuple(a for a in self.axes if a.name != "r")
+
+    @property
+    def programs(self) -> Expr:
+        """How many programs run."""
+        total = element_count(tuple(v.size for v in self.program_loops))
+        for axis in self.parallel:
+            total = total * axis.blocks
+        return total
+
+
+def power_of_two(at_least: int) -> int:
+    """The smallest power of two that is not below `at_least`, and 1 at least."""
+    return 1 << max(at_least - 1, 0).bit_length()
+
+
+def make_plan(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> TilePlan:
+    """Choose a plan for a kernel whose loops are merged.
+
+    Args:
+        kernel: see `normalize.merged`.
+        buffers: of the graph.
+        hints: typical values of the size symbols.
+    """
+    facts = _Facts(kernel, buffers, hints)
+    if kernel.inner:
+        return _reduction_plan(facts)
+    return _pointwise_plan(facts)
+
+
+class _Facts:
+    """What the heuristics look at."""
+
+    def __init__(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> None:
+        self.kernel = kernel
+        self.hints = hints
+        self.itemsize = max((buffers[name].dtype.itemsize for name in kernel.buffers), default=4)
+        self.loads = [v for v in kernel.values if v.op == "load"]
+
+    def count(self, loops: Sequence[LoopVar]) -> int:
+        """Iterations, by the hints; a symbol without one counts as 1024."""
+        total = 1
+        for var in loops:
+            total *= var.size.evaluate({s: self.hints.get(s, 1024) for s in var.size.symbols})
+        return total
+
+    def unit_accesses(self, var: LoopVar) -> int:
+        """How many loads and stores walk memory element by element along `var`."""
+        indices = [v.data.index for v in self.loads] + [s.index for s in self.kernel.stores]
+        return sum(1 for i in indices if _unit(i, var))
+
+
+def _unit(index: Expr, var: LoopVar) -> bool:
+    found = stride(index, var.symbol)
+    return found is not None and found.value == 1
+
+
+# ---------------------------------------------------------------------------------------------------- pointwise
+
+
+def _pointwise_plan(facts: _Facts) -> TilePlan:
+    outer = facts.kernel.outer
+    if not outer:
+        return TilePlan((), (), num_warps=1)
+    across = _transposed_loop(facts)
+    if across is not None:
+        return _transpose_plan(facts, across)
+    total = facts.count(outer)
+    per_thread = max(THREAD_BYTES // facts.itemsize, 4)
+    block = 128 * per_thread
+    while block > 128 and total // block < 2 * MULTIPROCESSORS:
+        block //= 2
+    warps = min(4, max(1, block // (32 * min(per_thread, 8))))
+    last = facts.count(outer[-1:])
+    if len(outer) > 1 and last >= 256 and _waste(last, min(block, power_of_two(last))) <= 1.125:
+        row = Axis("x", outer[-1:], min(block, power_of_two(last)))
+        return TilePlan(outer[:-1], (row,), num_warps=min(warps, max(1, row.block // 128)))
+    return TilePlan((), (Axis("x", outer, block),), num_warps=warps)
+
+
+def _waste(size: int, block: int) -> float:
+    return -(-size // block) * block / max(size, 1)
+
+
+def _transposed_loop(facts: _Facts) -> LoopVar | None:
+    """The loop, other than the last, that some access walks element by element, if that calls for 2-d tiles."""
+    outer = facts.kernel.outer
+    if len(outer) < 2:
+        return None
+    candidates = [(facts.unit_accesses(var), n) for n, var in enumerate(outer[:-1])]
+    count, position = max(candidates)
+    if count == 0 or facts.count([outer[position]]) < 8 or facts.count(outer[-1:]) < 8:
+        return None
+    return outer[position]
+
+
+def _transpose_plan(facts: _Facts, across: LoopVar) -> TilePlan:
+    outer = facts.kernel.outer
+    rows = min(64, power_of_two(facts.count([across])))
+    columns = min(64, power_of_two(facts.count(outer[-1:])))
+    if rows < 64:
+        columns = min(4096 // rows, power_of_two(facts.count(outer[-1:])))
+    elif columns < 64:
+        rows = min(4096 // columns, power_of_two(facts.count([across])))
+    rest = tuple(v for v in outer[:-1] if v is not across)
+    axes = (Axis("y", (across,), rows), Axis("x", outer[-1:], columns))
+    return TilePlan(rest, axes, num_warps=max(1, min(8, rows * columns // 512)))
+
+
+# --------------------------------------------------------------------------------------------------- reductions
+
+
+def _reduction_plan(facts: _Facts) -> TilePlan:
+    kernel = facts.kernel
+    if kernel.outer and facts.unit_accesses(kernel.outer[-1]) > 0 and _walks_columns(facts):
+        return _column_plan(facts)
+    size = element_count(tuple(v.size for v in kernel.inner)).value
+    if size is not None and power_of_two(size) <= _persistent_limit(facts):
+        return _persistent_plan(facts, power_of_two(size))
+    block = 4096 if facts.itemsize <= 2 else 2048
+    if size is None:
+        block = min(block, power_of_two(facts.count(kernel.inner)))
+    block = max(block, 64)
+    r = Axis("r", kernel.inner, block, looped=True)
+    return TilePlan(kernel.outer, (r,), num_warps=max(1, min(8, block // 256)))
+
+
+def _walks_columns(facts: _Facts) -> bool:
+    """Do the large loads walk memory along the last outer loop and not along the inner one?"""
+    inner = {v.symbol for v in facts.kernel.inner}
+    large = [v for v in facts.loads if v.symbols & inner]
+    columns = sum(1 for v in large if _unit(v.data.index, facts.kernel.outer[-1]))
+    rows = sum(1 for v in large if _unit(v.data.index, facts.kernel.inner[-1]))
+    return columns > rows
+
+
+def _persistent_limit(facts: _Facts) -> int:
+    """Fewer elements when several tensors must stay in registers between the levels of the kernel."""
+    kept = max(1, sum(1 for v in facts.loads if _used_later(v, facts.kernel)))
+    limit = PERSISTENT_LIMIT // (1 if facts.itemsize <= 4 else 2)
+    return limit if kept <= 2 else max(limit // 2, 1024)
+
+
+def _used_later(value: Value, kernel: LoopKernel) -> bool:
+    return any(value in user.args and user.level > 0 for user in kernel.values)
+
+
+def _persistent_plan(facts: _Facts, block: int) -> TilePlan:
+    kernel = facts.kernel
+    total = facts.count(kernel.outer)
+    rows = max(1, min(2048 // block, power_of_two(total)))
+    while rows > 1 and -(-total // rows) < 2 * MULTIPROCESSORS:
+        rows //= 2
+    r = Axis("r", kernel.inner, block)
+    tile = rows * block
+    warps = max(1, min(16, tile // 512))
+    if rows == 1:
+        return TilePlan(kernel.outer, (r,), num_warps=warps)
+    warps = max(warps, min(4, tile // 128), 1)
+    if len(kernel.outer) > 1 and facts.count(kernel.outer[-1:]) % rows == 0:
+        return TilePlan(kernel.outer[:-1], (Axis("x", kernel.outer[-1:], rows), r), num_warps=warps)
+    return TilePlan((), (Axis("x", kernel.outer, rows), r), num_warps=warps)
+
+
+def _column_plan(facts: _Facts) -> TilePlan:
+    kernel = facts.kernel
+    last = facts.count(kernel.outer[-1:])
+    columns = min(power_of_two(last), 512 // facts.itemsize // 4)
+    inner = facts.count(kernel.inner)
+    others = facts.count(kernel.outer[:-1])
+    while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
+        columns //= 2
+    rows = max(1, min(4096 // columns, power_of_two(inner)))
+    size = element_count(tuple(v.size for v in kernel.inner)).value
+    looped = size is None or size > rows
+    r = Axis("r", kernel.inner, rows, looped=looped)
+    x = Axis("x", kernel.outer[-1:], columns)
+    warps = max(1, min(8, rows * columns // 512))
+    return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
+
+

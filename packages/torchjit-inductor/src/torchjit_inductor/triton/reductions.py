@@ -1,0 +1,235 @@
+"""Reductions over the `r` axis: of a whole tile at once, or accumulated over a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+
+from torchjit_inductor.ir.dtypes import is_float
+from torchjit_inductor.ir.values import Value
+from torchjit_inductor.triton.emit import Emitter, literal
+from torchjit_inductor.triton.operations import type_name
+
+__all__ = ["Reducer"]
+
+_NO_POSITION = 2**31 - 1
+
+
+def _identity(kind: str, dtype: torch.dtype) -> float | int | bool:
+    """What leaves a reduction unchanged."""
+    if kind in ("max", "argmax"):
+        return float("-inf") if is_float(dtype) else (0 if dtype == torch.bool else torch.iinfo(dtype).min)
+    if kind in ("min", "argmin"):
+        return float("inf") if is_float(dtype) else (1 if dtype == torch.bool else torch.iinfo(dtype).max)
+    if kind == "prod":
+        return 1.0 if is_float(dtype) else 1
+    return 0.0 if is_float(dtype) else 0
+
+
+def _working_dtype(value: Value) -> torch.dtype:
+    """bool is reduced as int32: a warp does not exchange single bits."""
+    operand = value.args[0].dtype
+    return torch.int32 if operand == torch.bool else operand
+
+
+def _join(kind: str, dtype: torch.dtype, a: str, b: str) -> str:
+    if kind == "sum":
+        return f"{a} + {b}"
+    if kind == "prod":
+        return f"{a} * {b}"
+    if kind in ("max", "min"):
+        return f"{'tj.' if is_float(dtype) else 'tl.'}{kind}imum({a}, {b})"
+    return f"{a} {'|' if kind == 'any' else '&'} {b}"
+
+
+@final
+class Reducer:
+    """Writes the reductions of a kernel through its emitter."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self._tile = emitter.tile
+        axis = emitter.plan.reduced
+        if axis is None:
+            raise ValueError("the plan has no reduced axis")
+        self._axis = axis
+        self._dim = len(emitter.plan.axes) - 1
+
+    # ------------------------------------------------------------------------------------------------ whole tiles
+
+    def persistent(self, value: Value) -> None:
+        """Reduce a tile that holds the whole axis."""
+        kind = value.data
+        if kind in ("welford_mean", "welford_m2"):
+            self._persistent_welford(value.args[0])
+            return
+        if kind in ("argmax", "argmin"):
+            pair = (self._operand(value), self._positions())
+            self._finish_position(value, *pair)
+            return
+        self._finish(value, self._operand(value))
+
+    def _persistent_welford(self, operand: Value) -> None:
+        emitter = self._emitter
+        mean_key, m2_key = _welford_keys(operand)
+        if emitter.is_defined(mean_key):
+            return
+        full = self._tile.all_axes
+        x = self._tile.spread(emitter.value(operand), emitter.axes(operand), full)
+        count = self._count(operand.dtype)
+        total = f"tl.sum({self._inside(x, literal(0.0, operand.dtype))}, {self._dim}){self._keep()}"
+        mean = self._assign(_quotient(total, count, operand.dtype))
+        emitter.define(mean_key, mean)
+        distance = emitter.fresh()
+        emitter.head.append(f"{distance} = {self._inside(f'{x} - {mean}', literal(0.0, operand.dtype))}")
+        emitter.define(m2_key, self._assign(f"tl.sum({distance} * {distance}, {self._dim}){self._keep()}"))
+
+    def _operand(self, value: Value) -> str:
+        """The operand as a full tile of the working dtype, with the identity outside the loops."""
+        emitter, operand = self._emitter, value.args[0]
+        text, dtype = emitter.value(operand), _working_dtype(value)
+        if operand.dtype != dtype:
+            text = f"{text}.to({type_name(dtype)})"
+        text = self._tile.spread(text, emitter.axes(operand), self._tile.all_axes)
+        identity = 1 if value.data == "all" else _identity(value.data, dtype)
+        return self._inside(text, literal(identity, dtype))
+
+    def _inside(self, text: str, outside: str) -> str:
+        return f"tl.where(r_mask, {text}, {outside})" if self._axis.masked else text
+
+    def _positions(self) -> str:
+        text = f"tl.broadcast_to({self._tile.flat(self._axis)}, {self._tile.shape(self._tile.all_axes)})"
+        if self._tile.wide:
+            text = f"{text}.to(tl.int32)"
+        return self._inside(text, str(_NO_POSITION))
+
+    # ------------------------------------------------------------------------------------------------------ loops
+
+    def open(self, values: Sequence[Value]) -> list[tuple[Value, tuple[str, ...]]]:
+        """Write the accumulators of these reductions before the loop; a Welford pair shares its three."""
+        opened: list[tuple[Value, tuple[str, ...]]] = []
+        seen: set[Value] = set()
+        for value in values:
+            welford = value.data in ("welford_mean", "welford_m2")
+            if welford and value.args[0] in seen:
+                continue
+            dtype = _working_dtype(value)
+            if welford:
+                seen.add(value.args[0])
+                starts = [literal_full(self._shape, 0.0, dtype)] * 3
+            elif value.data in ("argmax", "argmin"):
+                starts = [
+                    literal_full(self._shape, _identity(value.data, dtype), dtype),
+                    literal_full(self._shape, _NO_POSITION, torch.int32),
+                ]
+            else:
+                start = 1 if value.data == "all" else _identity(value.data, dtype)
+                starts = [literal_full(self._shape, start, dtype)]
+            names = tuple(self._emitter.fresh("acc") for _ in starts)
+            self._emitter.head += [f"{n} = {s}" for n, s in zip(names, starts, strict=True)]
+            opened.append((value, names))
+        return opened
+
+    @property
+    def _shape(self) -> list[int]:
+        return self._tile.shape(self._tile.all_axes)
+
+    def step(self, value: Value, names: tuple[str, ...]) -> None:
+        """Write one loop iteration's contribution."""
+        body, kind = self._emitter.body, value.data
+        # The operand's statements go to the body first.
+        if kind in ("welford_mean", "welford_m2"):
+            self._welford_step(value, names)
+            return
+        operand = self._operand(value)
+        if kind in ("argmax", "argmin"):
+            joiner = "tj.first_largest" if kind == "argmax" else "tj.first_smallest"
+            best, position = names
+            body.append(f"{best}, {position} = {joiner}({best}, {position}, {operand}, {self._positions()})")
+            return
+        body.append(f"{names[0]} = {_join(kind, _working_dtype(value), names[0], operand)}")
+
+    def _welford_step(self, value: Value, names: tuple[str, ...]) -> None:
+        emitter, operand = self._emitter, value.args[0]
+        mean, m2, count = names
+        x = self._tile.spread(emitter.value(operand), emitter.axes(operand), self._tile.all_axes)
+        delta, moved = emitter.fresh("delta"), emitter.fresh("mean")
+        one = "tl.where(r_mask, 1.0, 0.0)" if self._axis.masked else "1.0"
+        share = emitter.fresh("share")
+        emitter.body += [
+            f"{count} = {count} + {one}",
+            f"{share} = 1.0 / tl.maximum({count}, 1.0)",
+            f"{delta} = {self._inside(f'{x} - {mean}', literal(0.0, operand.dtype))}",
+            f"{moved} = {mean} + {delta} * {share}",
+            f"{m2} = {m2} + {delta} * {self._inside(f'{x} - {moved}', literal(0.0, operand.dtype))}",
+            f"{mean} = {moved}",
+        ]
+
+    def close(self, value: Value, names: tuple[str, ...]) -> None:
+        """Join the accumulators' lanes after the loop."""
+        kind = value.data
+        if kind in ("argmax", "argmin"):
+            self._finish_position(value, *names)
+        elif kind in ("welford_mean", "welford_m2"):
+            made = [self._emitter.fresh() for _ in names]
+            self._emitter.head.append(f"{', '.join(made)} = tl.reduce(({', '.join(names)}), {self._dim}, tj.welford)")
+            for key, name in zip(_welford_keys(value.args[0]), made, strict=False):
+                self._emitter.define(key, self._assign(f"{name}{self._keep()}") if self._keep() else name)
+        else:
+            self._finish(value, names[0])
+
+    # ----------------------------------------------------------------------------------------------------- shared
+
+    def _finish(self, value: Value, tile: str) -> None:
+        kind, dtype = value.data, _working_dtype(value)
+        if kind == "sum":
+            text = f"tl.sum({tile}, {self._dim})"
+        elif kind == "prod":
+            text = f"tl.reduce({tile}, {self._dim}, tj.product)"
+        elif kind in ("max", "min") and is_float(dtype):
+            text = f"tl.reduce({tile}, {self._dim}, tj.{kind}imum)"
+        elif kind in ("max", "any"):
+            text = f"tl.max({tile}, {self._dim})"
+        else:
+            text = f"tl.min({tile}, {self._dim})"
+        text += self._keep()
+        if value.dtype == torch.bool:
+            text = f"{text} != 0"
+        elif not is_float(dtype):
+            text = f"{text}.to({type_name(value.dtype)})"  # Triton reduces narrow integers as int32
+        self._emitter.define(value, self._assign(text))
+
+    def _finish_position(self, value: Value, tile: str, positions: str) -> None:
+        joiner = "tj.first_largest" if value.data == "argmax" else "tj.first_smallest"
+        best, position = self._emitter.fresh(), self._emitter.fresh()
+        self._emitter.head.append(f"{best}, {position} = tl.reduce(({tile}, {positions}), {self._dim}, {joiner})")
+        self._emitter.define(value, self._assign(f"{position}{self._keep()}.to(tl.int64)"))
+
+    def _keep(self) -> str:
+        return "[:, None]" if self._dim == 1 else ""
+
+    def _assign(self, text: str) -> str:
+        name = self._emitter.fresh()
+        self._emitter.head.append(f"{name} = {text}")
+        return name
+
+    def _count(self, dtype: torch.dtype) -> str:
+        size = self._axis.size
+        if size.value is not None:
+            return literal(float(size.value), dtype)
+        return f"({self._tile.size(size)}).to({type_name(dtype)})"
+
+
+def literal_full(shape: list[int], value: float | int | bool, dtype: torch.dtype) -> str:
+    """A tile of one number."""
+    return literal(value, dtype).replace("tl.full([]", f"tl.full({shape}", 1)
+
+
+def _welford_keys(operand: Value) -> tuple[Value, Value]:
+    return tuple(Value("reduce", (operand,), operand.dtype, kind) for kind in ("welford_mean", "welford_m2"))  # type: ignore[return-value]
+
+
+def _quotient(a: str, b: str, dtype: torch.dtype) -> str:
+    return f"tl.div_rn({a}, {b})" if dtype == torch.float32 else f"{a} / {b}"

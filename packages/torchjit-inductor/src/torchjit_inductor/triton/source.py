@@ -1,0 +1,139 @@
+"""The whole text of a kernel: signature, statements in order, loops, comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
+from torchjit_inductor.ir.values import Value
+from torchjit_inductor.triton.emit import HALF, Emitter, pointer_names
+from torchjit_inductor.triton.operations import Dialect
+from torchjit_inductor.triton.plan import TilePlan
+from torchjit_inductor.triton.reductions import Reducer
+
+__all__ = ["HEADER", "function_name", "kernel_comments", "kernel_source"]
+
+HEADER = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from torchjit_inductor.triton import prelude as tj
+"""
+_INDENT = "    "
+
+
+def kernel_source(
+    kernel: LoopKernel,
+    buffers: Mapping[str, Buffer],
+    plan: TilePlan,
+    *,
+    wide: bool = False,
+    portable: bool = False,
+) -> str:
+    """The text of the kernel's function, decorated with `triton.jit`; it needs `HEADER` before it.
+
+    Args:
+        kernel: with merged loops.
+        buffers: of the graph.
+        plan: how to tile it.
+        wide: positions need 64 bits.
+        portable: text for Triton's interpreter.
+    """
+    dialect = Dialect(any(buffers[s.buffer].dtype not in HALF for s in kernel.stores), portable)
+    emitter = Emitter(kernel, buffers, plan, wide, dialect)
+    emitter.head += emitter.tile.program()
+    reduced = plan.reduced
+    if reduced is not None and reduced.looped:
+        lines = _looped(emitter)
+    else:
+        lines = _straight(emitter)
+    parameters = [*(emitter.pointers[name] for name in kernel.buffers), *(s.name for s in kernel.symbols)]
+    text = ["@triton.jit", f"def {function_name(kernel)}({', '.join(parameters)}):"]
+    return "\n".join(text + [_INDENT + line for line in lines]) + "\n"
+
+
+def function_name(kernel: LoopKernel) -> str:
+    """The kernel's name without its number, so that repeated kernels have one text."""
+    return re.sub(r"_\d+$", "", kernel.name) or "kernel"
+
+
+def kernel_comments(kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan) -> str:
+    """What a reader wants to know before the text: where the kernel came from, its arguments and its tile."""
+    lines = [f"# {o.node}: {o.op}" + (f"  ({o.source})" if o.source else "") for o in kernel.origins]
+    for name, pointer in pointer_names(kernel).items():
+        buffer = buffers[name]
+        sizes = ", ".join(map(str, buffer.sizes))
+        lines.append(f"# {pointer} = {name}: {str(buffer.dtype).removeprefix('torch.')}[{sizes}]")
+    tile = ", ".join(f"{a.block} of {a.size} {'reduced' if a.name == 'r' else 'along ' + a.name}" for a in plan.axes)
+    lines.append(f"# tile: {tile or 'one element'}; {plan.num_warps} warps; programs: {plan.programs}")
+    return "\n".join(lines) + "\n"
+
+
+def _straight(emitter: Emitter) -> list[str]:
+    """No loop: every value once, then the stores."""
+    kernel = emitter.kernel
+    if emitter.plan.reduced is not None:
+        emitter.head += emitter.tile.reduced("")
+        reducer = Reducer(emitter)
+        for value in kernel.values:
+            if value.op == "reduce":
+                if not emitter.is_defined(value):
+                    reducer.persistent(value)
+            elif value.op != "constant" and _wanted_early(value):
+                emitter.value(value)
+    statements = [emitter.store(s) for s in kernel.stores]
+    return emitter.head + _barrier(kernel) + statements
+
+
+def _wanted_early(value: Value) -> bool:
+    """Comparisons of indices are written where they are used, without their 64-bit operands."""
+    return value.op != "index"
+
+
+def _looped(emitter: Emitter) -> list[str]:
+    """One run over the `r` axis per level of the kernel."""
+    kernel, axis = emitter.kernel, emitter.plan.reduced
+    if axis is None:
+        raise ValueError("the plan has no reduced axis")
+    reducer = Reducer(emitter)
+    reductions = [v for v in kernel.values if v.op == "reduce"]
+    passes = _passes(kernel, reductions)
+    for number, (reduced, stores) in enumerate(passes):
+        if not reduced and not stores:
+            continue
+        emitter.start_pass(last=number == len(passes) - 1)
+        opened = reducer.open(reduced)
+        for value, names in opened:
+            reducer.step(value, names)
+        statements = [emitter.store(s) for s in stores]
+        loop = f"for r_start in range(0, {emitter.tile.size(axis.size)}, {axis.block}):"
+        inside = emitter.tile.reduced("r_start") + emitter.body + (_barrier(kernel) if stores else []) + statements
+        emitter.head.append(loop)
+        emitter.head += [_INDENT + line for line in inside]
+        for value, names in opened:
+            reducer.close(value, names)
+    statements = [emitter.store(s) for s in kernel.stores if s.outer]
+    return emitter.head + statements
+
+
+def _passes(kernel: LoopKernel, reductions: Sequence[Value]) -> list[tuple[list[Value], list[Store]]]:
+    """For each run over the `r` axis the reductions that it completes and the stores that it does.
+
+    A store to a buffer that the kernel also reads waits for the last run, because every run reads anew.
+    """
+    inside = [s for s in kernel.stores if not s.outer]
+    count = max([v.level for v in reductions] + [s.value.level + 1 for s in inside], default=1)
+    passes: list[tuple[list[Value], list[Store]]] = [([], []) for _ in range(count)]
+    for value in reductions:
+        passes[value.level - 1][0].append(value)
+    for store in inside:
+        passes[count - 1 if store.buffer in kernel.reads else store.value.level][1].append(store)
+    return passes
+
+
+def _barrier(kernel: LoopKernel) -> list[str]:
+    """Before the first store in place, every thread must have done its loads: several may read one element."""
+    if kernel.inner and not set(kernel.reads).isdisjoint(kernel.writes):
+        return ["tl.debug_barrier()"]
+    return []

@@ -1,0 +1,115 @@
+"""Names and texts of a kernel's positions: program ids, index tensors, masks, shapes, broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import final
+
+from torchjit_core.expr import Expr, Symbol, constant
+
+from torchjit_inductor.ir.kernel import LoopVar
+from torchjit_inductor.triton.expressions import triton_text
+from torchjit_inductor.triton.plan import Axis, TilePlan
+
+__all__ = ["Axes", "Tile"]
+
+Axes = frozenset[str]
+"""Along which axes of the tile a value varies, by name."""
+
+
+@final
+class Tile:
+    """The positions that one program works on.
+
+    Args:
+        plan: of the kernel.
+        wide: 64-bit positions.
+    """
+
+    def __init__(self, plan: TilePlan, wide: bool) -> None:
+        self.plan = plan
+        self.wide = wide
+        self.all_axes: Axes = frozenset(a.name for a in plan.axes)
+        self.parallel: Axes = frozenset(a.name for a in plan.parallel)
+        self.axes_of: dict[Symbol, Axes] = {}
+        for axis in plan.axes:
+            for var in axis.loops:
+                self.axes_of[var.symbol] = frozenset((axis.name,))
+
+    def symbol_axes(self, symbols: Iterable[Symbol]) -> Axes:
+        """The axes along which an expression over these symbols varies."""
+        return frozenset[str]().union(*(self.axes_of.get(s, frozenset()) for s in symbols))
+
+    def shape(self, axes: Axes) -> list[int]:
+        """The shape of a tensor that varies along `axes`; [] for a scalar."""
+        return [a.block if a.name in axes else 1 for a in self.plan.axes] if axes else []
+
+    def spread(self, text: str, have: Axes, want: Axes) -> str:
+        """`text`, which varies along `have`, as a tensor of the shape of `want`."""
+        return text if have == want else f"tl.broadcast_to({text}, {self.shape(want)})"
+
+    def masks(self, axes: Axes) -> list[str]:
+        """The masks that keep a tile inside the loops, for a tensor that varies along `axes`."""
+        return [f"{a.name}_mask" for a in self.plan.axes if a.name in axes and a.masked]
+
+    def flat(self, axis: Axis) -> str:
+        """The name of the position along an axis, counted over all of its loops."""
+        return axis.loops[0].symbol.name if len(axis.loops) == 1 else axis.name
+
+    # ------------------------------------------------------------------------------------------------- statements
+
+    def program(self) -> list[str]:
+        """Statements that turn the program id into positions on program loops and parallel axes."""
+        parts: list[tuple[LoopVar | Axis, Expr]] = [(v, v.size) for v in self.plan.program_loops]
+        parts += [(a, a.blocks) for a in self.plan.parallel]
+        if not parts:
+            return []
+        wide = ".to(tl.int64)" if self.wide else ""
+        lines = [f"pid = tl.program_id(0){wide}"]
+        below = constant(1)
+        for part, count in reversed(parts):
+            text = "pid" if below.value == 1 else f"pid // ({self.size(below)})"
+            below = below * count
+            if part is not parts[0][0]:
+                text += f" % ({self.size(count)})"
+            if isinstance(part, Axis):
+                lines += self._block(part, f"({text}) * {part.block}")
+            else:
+                lines.append(f"{part.symbol.name} = {text}")
+        return lines
+
+    def reduced(self, start: str) -> list[str]:
+        """Statements for the block of the `r` axis that begins at `start`."""
+        axis = self.plan.reduced
+        if axis is None:
+            raise ValueError("the plan has no reduced axis")
+        return self._block(axis, start)
+
+    def _block(self, axis: Axis, start: str) -> list[str]:
+        arange = f"tl.arange(0, {axis.block})"
+        if self.wide:
+            arange += ".to(tl.int64)"
+        if len(self.plan.axes) == 2:
+            arange += "[:, None]" if axis is self.plan.axes[0] else "[None, :]"
+        flat = self.flat(axis)
+        lines = [f"{flat} = {start} + {arange}" if start else f"{flat} = {arange}"]
+        if axis.masked:
+            lines.append(f"{axis.name}_mask = {flat} < {self.size(axis.size)}")
+        if len(axis.loops) > 1:
+            lines += self._parts(flat, axis.loops)
+        return lines
+
+    def _parts(self, flat: str, loops: Sequence[LoopVar]) -> list[str]:
+        lines = []
+        below = constant(1)
+        for var in reversed(loops):
+            text = flat if below.value == 1 else f"{flat} // ({self.size(below)})"
+            if var is not loops[0]:
+                text += f" % ({self.size(var.size)})"
+            lines.append(f"{var.symbol.name} = {text}")
+            below = below * var.size
+        return lines
+
+    def size(self, size: Expr) -> str:
+        """A size in the kernel: a number, or an expression over size arguments."""
+        return triton_text(size, lambda s: s.name)
