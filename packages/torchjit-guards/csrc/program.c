@@ -1,0 +1,556 @@
+/* Running a guard program.
+ *
+ * A register per access path. Nothing is allocated and no reference is counted until an op has to run Python code
+ * (a property, an exotic dict, a predicate): run_own then takes references to what is in the registers, because
+ * Python code may drop the objects that they were borrowed from.
+ */
+#include "program.h"
+
+enum { STACK_REGS = 256 };
+
+static inline bool raw(PyObject *value) {
+    return value == RAW_INT;
+}
+
+/* The object in a register; a raw int becomes an object, owned by the run. NULL with an error set. */
+PyObject *run_object(Run *run, int reg) {
+    PyObject *value = run->regs[reg];
+    if (raw(value)) {
+        run_own(run);
+        value = PyLong_FromLongLong(run->ints[reg]);
+        if (value != NULL) {
+            run->regs[reg] = value;
+        }
+    }
+    return value;
+}
+
+static inline int check_int(Run *run, const Op *op, PyObject *value) {
+    if (raw(value)) {
+        return run->ints[op->src] == op->imm;
+    }
+    if (value == op->obj) {
+        return 1;
+    }
+    if (!PyLong_CheckExact(value)) {
+        return 0;
+    }
+    int overflow;
+    long long got = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return !overflow && got == op->imm;
+}
+
+static inline int check_str(const Op *op, PyObject *value) {
+    return value == op->obj || (!raw(value) && PyUnicode_CheckExact(value) && PyUnicode_Compare(value, op->obj) == 0);
+}
+
+static inline void keep_borrowed(Run *run, int reg, PyObject *value) {
+    if (run->owned) {
+        Py_INCREF(value);
+    }
+    run->regs[reg] = value;
+    run->nloaded = reg + 1;
+}
+
+static inline void keep_int(Run *run, int reg, int64_t value) {
+    run->ints[reg] = value;
+    run->regs[reg] = RAW_INT;
+    run->nloaded = reg + 1;
+}
+
+/* A size, stride or offset of a plain tensor: 1, or 0 when it has to be asked for. */
+static inline int load_raw_int(Run *run, const Op *op, PyObject *base) {
+    if (raw(base) || !tensor_layout.ready || !tensor_is_plain(base)) {
+        return 0;
+    }
+    char *impl = tensor_impl(base);
+    if (op->code == OP_LOAD_OFFSET) {
+        keep_int(run, op->dst, tensor_offset(impl));
+        return 1;
+    }
+    int64_t n = tensor_ndim(impl), dim = op->imm < 0 ? op->imm + n : op->imm;
+    if (dim < 0 || dim >= n) {
+        return 0;
+    }
+    keep_int(run, op->dst, (op->code == OP_LOAD_SIZE ? tensor_sizes(impl) : tensor_strides(impl))[dim]);
+    return 1;
+}
+
+/* A load without Python code: 1, or 0 when load_value has to do it. */
+static inline int load_fast(Run *run, Op *op, PyObject *base) {
+    PyObject *value = NULL;
+    switch (op->code) {
+    case OP_LOAD_INSTANCE:
+        if (raw(base) || walk_instance(base, op->obj, op->hash, &op->hint, &value) != WALK_FOUND) {
+            return 0;
+        }
+        break;
+    case OP_LOAD_CLASS:
+        value = raw(base) ? NULL : walk_class(Py_TYPE(base), op->obj, &op->hint);
+        break;
+    case OP_LOAD_ITEM:
+        if (raw(base)) {
+            return 0;
+        }
+        if (PyDict_CheckExact(base)) {
+            if (walk_dict((PyDictObject *)base, op->obj, op->hash, &op->hint, &value) != WALK_FOUND) {
+                return 0;
+            }
+        }
+        else if (op->src2 && PyTuple_CheckExact(base)) {
+            Py_ssize_t n = PyTuple_GET_SIZE(base), i = op->imm < 0 ? op->imm + n : op->imm;
+            value = i >= 0 && i < n ? PyTuple_GET_ITEM(base, i) : NULL;
+        }
+        else if (op->src2 && PyList_CheckExact(base)) {
+            Py_ssize_t n = PyList_GET_SIZE(base), i = op->imm < 0 ? op->imm + n : op->imm;
+            value = i >= 0 && i < n ? PyList_GET_ITEM(base, i) : NULL;
+        }
+        break;
+    case OP_LOAD_CELL:
+        value = !raw(base) && PyCell_Check(base) ? PyCell_GET(base) : NULL;
+        break;
+    case OP_LOAD_TYPE:
+        value = raw(base) ? (PyObject *)&PyLong_Type : (PyObject *)Py_TYPE(base);
+        break;
+    case OP_LOAD_SIZE:
+    case OP_LOAD_STRIDE:
+    case OP_LOAD_OFFSET:
+        return load_raw_int(run, op, base);
+    default:
+        return 0;
+    }
+    if (value == NULL) {
+        return 0;
+    }
+    keep_borrowed(run, op->dst, value);
+    return 1;
+}
+
+/* 1: holds. 0: does not. -1: an error is set (run_program decides whether it is a miss). */
+static inline int check_one(Run *run, Op *op) {
+    PyObject *value = run->regs[op->src];   /* of no meaning to the ops that read other registers */
+    switch (op->code) {
+    case OP_CHECK_TYPE:
+        return (raw(value) ? &PyLong_Type : Py_TYPE(value)) == (PyTypeObject *)op->obj;
+    case OP_CHECK_IS:
+        return value == op->obj || (raw(value) && run_object(run, op->src) == op->obj);
+    case OP_CHECK_INT:
+        return check_int(run, op, value);
+    case OP_CHECK_STR:
+        return check_str(op, value);
+    case OP_CHECK_TENSOR:
+        return check_tensor(run, op, value);
+    case OP_CHECK_CLASS:
+        return op->hint.type->tp_version_tag == op->hint.tag && op->hint.tag != 0 ? 1 : check_class(op);
+    case OP_CHECK_SAME:
+        return value == run->regs[op->src2] && !raw(value) ? 1 : run_object(run, op->src) == run_object(run, op->src2);
+    case OP_CHECK_DIFFERENT:
+    case OP_CHECK_STORAGES:
+        return check_different(run, op);
+    case OP_CHECK_CONDITION:
+        return check_condition(run, op);
+    case OP_CHECK_GRAD_MODE:
+        return ((bool (*)(void))op->payload)() == (op->imm != 0);
+    case OP_CHECK_AMBIENT:
+    case OP_CHECK_PREDICATE:
+    case OP_CHECK_CALL:
+    case OP_CHECK_EQUAL:
+        return check_with_python(run, op);
+    }
+    value = run_object(run, op->src);
+    if (value == NULL) {
+        return -1;
+    }
+    switch (op->code) {
+    case OP_CHECK_ATOM:
+        return atoms_equal(value, op->obj);
+    case OP_CHECK_LENGTH:
+        return check_length(run, op, value);
+    case OP_CHECK_KEYS:
+        return check_keys(run, op, value);
+    case OP_CHECK_CONTAINS:
+        return check_contains(run, op, value);
+    case OP_CHECK_LACKS:
+        return check_lacks(run, op, value);
+    }
+    PyErr_Format(PyExc_SystemError, "unknown guard op %d", op->code);
+    return -1;
+}
+
+int run_checks(Run *run) {
+    Program *p = run->program;
+    for (Op *op = p->ops, *end = p->ops + p->nops; op < end; op++) {
+        int ok;
+        if (op->code < OP_CHECK_TYPE) {
+            PyObject *base = run->regs[op->src];
+            ok = load_fast(run, op, base) || load_value(run, op, base);
+            if (run->nloaded != op->dst + 1) {
+                return PyErr_Occurred() ? -1 : 0;
+            }
+        }
+        else {
+            ok = check_one(run, op);
+        }
+        if (ok <= 0) {
+            return ok;
+        }
+    }
+    return 1;
+}
+
+static int gather(Run *run, PyObject **gathered) {
+    Program *p = run->program;
+    for (Py_ssize_t i = 0; i < p->ngather; i++) {
+        int reg = p->gather[i];
+        PyObject *value = run->regs[reg];
+        value = raw(value) ? PyLong_FromLongLong(run->ints[reg]) : Py_NewRef(value);
+        if (value == NULL) {
+            while (i-- > 0) {
+                Py_DECREF(gathered[i]);
+            }
+            return -1;
+        }
+        gathered[i] = value;
+    }
+    return 1;
+}
+
+/* The capsule's `check`: 1 and new references in `gathered` (may be NULL: only test), 0, or -1 with an error. */
+static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gathered) {
+    Program *p = self;
+    if (nslots != p->nslots) {
+        PyErr_Format(PyExc_TypeError, "the guard program takes %zd slots, got %zd", p->nslots, nslots);
+        return -1;
+    }
+    PyObject *small[STACK_REGS];
+    int64_t small_ints[STACK_REGS];
+    Run run = {p, slots, small, small_ints, (int)(nslots + p->npinned), (int)(nslots + p->npinned), false};
+    void *big = NULL;
+    if (p->nregs > STACK_REGS) {
+        big = PyMem_Malloc((size_t)p->nregs * (sizeof(PyObject *) + sizeof(int64_t)));
+        if (big == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        run.ints = big;
+        run.regs = (PyObject **)(run.ints + p->nregs);
+    }
+    Py_INCREF(self);    /* Python code run by a guard may drop the entry that owns us */
+    memcpy(run.regs, slots, (size_t)nslots * sizeof(PyObject *));
+    if (p->npinned) {
+        memcpy(run.regs + nslots, ((PyTupleObject *)p->pinned)->ob_item, (size_t)p->npinned * sizeof(PyObject *));
+    }
+    int ok = p->ops == NULL && p->nregs < 0 ? 0 : run_checks(&run);
+    if (ok < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();  /* a walk that fails is a miss; KeyboardInterrupt and its like go on */
+        ok = 0;
+    }
+    if (ok > 0 && gathered != NULL) {
+        ok = gather(&run, gathered);
+    }
+    if (run.owned) {
+        PyObject *type, *error, *traceback;     /* what is dropped may run finalisers */
+        PyErr_Fetch(&type, &error, &traceback);
+        for (int i = run.nfixed; i < run.nloaded; i++) {
+            if (!raw(run.regs[i])) {
+                Py_DECREF(run.regs[i]);
+            }
+        }
+        PyErr_Restore(type, error, traceback);
+    }
+    PyMem_Free(big);
+    Py_DECREF(self);
+    return ok;
+}
+
+static PyObject *program_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Program *p = (Program *)self;
+    if (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0) {
+        PyErr_SetString(PyExc_TypeError, "a guard program takes no keyword arguments");
+        return NULL;
+    }
+    PyObject *result = PyTuple_New(p->ngather);
+    if (result == NULL) {
+        return NULL;
+    }
+    if (p->ngather > 0) {
+        PyObject_GC_UnTrack(result);    /* guards may run Python code, which must not meet a tuple of NULLs */
+    }
+    int ok = program_check(p, args, PyVectorcall_NARGS(nargsf), ((PyTupleObject *)result)->ob_item);
+    if (p->ngather > 0) {
+        PyObject_GC_Track(result);
+    }
+    if (ok > 0) {
+        return result;
+    }
+    for (Py_ssize_t i = 0; i < Py_SIZE(result); i++) {
+        ((PyTupleObject *)result)->ob_item[i] = NULL;   /* a failed gather leaves dropped pointers behind */
+    }
+    Py_DECREF(result);
+    return ok < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *program_check_method(PyObject *self, PyObject *slots) {
+    PyObject *sequence = PySequence_Fast(slots, "check(slots) takes a sequence");
+    if (sequence == NULL) {
+        return NULL;
+    }
+    int ok = program_check(self, PySequence_Fast_ITEMS(sequence), PySequence_Fast_GET_SIZE(sequence), NULL);
+    Py_DECREF(sequence);
+    return ok < 0 ? NULL : PyBool_FromLong(ok);
+}
+
+static void capsule_free(PyObject *capsule) {
+    Py_XDECREF((PyObject *)PyCapsule_GetContext(capsule));
+}
+
+/* A capsule that keeps the program alive; made on demand, or program and capsule would own one another. */
+static PyObject *program_capsule(PyObject *self, void *Py_UNUSED(closure)) {
+    PyObject *capsule = PyCapsule_New(&((Program *)self)->abi, "torchjit.guard.v1", capsule_free);
+    if (capsule != NULL && PyCapsule_SetContext(capsule, Py_NewRef(self)) < 0) {
+        Py_CLEAR(capsule);
+    }
+    return capsule;
+}
+
+static void ops_free(Op *ops, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        Py_XDECREF(ops[i].obj);
+        Py_XDECREF(ops[i].aux);
+        if (ops[i].code != OP_CHECK_GRAD_MODE) {
+            PyMem_Free(ops[i].payload);
+        }
+    }
+    PyMem_Free(ops);
+}
+
+static PyObject *item_of(PyObject *aux, Py_ssize_t i) {
+    return PyTuple_Check(aux) && PyTuple_GET_SIZE(aux) > i ? PyTuple_GET_ITEM(aux, i) : NULL;
+}
+
+static bool registers_ok(PyObject *registers, Py_ssize_t limit) {
+    if (registers == NULL || !PyTuple_Check(registers)) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registers); i++) {
+        long reg = PyLong_AsLong(PyTuple_GET_ITEM(registers, i));
+        if (reg < 0 || reg >= limit) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool reads_src(int code) {
+    switch (code) {
+    case OP_CHECK_CLASS:
+    case OP_CHECK_DIFFERENT:
+    case OP_CHECK_STORAGES:
+    case OP_CHECK_CONDITION:
+    case OP_CHECK_AMBIENT:
+    case OP_CHECK_GRAD_MODE:
+    case OP_CHECK_CALL:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* Turn one (code, dst, src, src2, obj, aux, imm) into an Op; the registers below `loaded` are filled. */
+static int op_parse(Op *op, PyObject *item, int *loaded) {
+    int code, dst, src, src2;
+    PyObject *obj, *aux;
+    long long imm;
+    if (!PyArg_ParseTuple(item, "iiiiOOL", &code, &dst, &src, &src2, &obj, &aux, &imm)) {
+        return -1;
+    }
+    bool load = code < OP_CHECK_TYPE;
+    if (code < 0 || code >= OP_COUNT || (reads_src(code) && (src < 0 || src >= *loaded)) || (load && dst != *loaded) ||
+        (code == OP_CHECK_SAME && (src2 < 0 || src2 >= *loaded))) {
+        PyErr_Format(PyExc_ValueError, "malformed guard op %R", item);
+        return -1;
+    }
+    *loaded += load;
+    *op = (Op){.code = (uint16_t)code, .dst = dst, .src = src, .src2 = src2, .imm = imm};
+    op->obj = Py_NewRef(obj);
+    op->aux = Py_NewRef(aux);
+    switch (code) {
+    case OP_LOAD_INSTANCE:
+    case OP_LOAD_CLASS:
+    case OP_LOAD_ITEM:
+    case OP_LOAD_ATTR:
+    case OP_CHECK_CONTAINS:
+    case OP_CHECK_LACKS:
+        if (PyUnicode_CheckExact(obj)) {
+            PyUnicode_InternInPlace(&op->obj);  /* keys of dicts mostly are: then pointers tell */
+        }
+        op->hash = PyObject_Hash(op->obj);
+        return op->hash == -1 ? -1 : 0;
+    case OP_CHECK_CLASS:
+        if (!PyType_Check(obj) || !PyTuple_Check(aux)) {
+            break;
+        }
+        op->hint.type = (PyTypeObject *)obj;
+        return 0;
+    case OP_CHECK_TENSOR:
+        if (item_of(aux, 0) == NULL || item_of(aux, 1) == NULL) {
+            break;
+        }
+        if (item_of(aux, 1) != Py_None) {
+            op->payload = tensor_spec_new(item_of(aux, 1));
+            return op->payload == NULL ? -1 : 0;
+        }
+        return 0;
+    case OP_CHECK_CONDITION:
+        if (!registers_ok(item_of(aux, 0), *loaded) || item_of(aux, 1) == NULL ||
+            PyTuple_GET_SIZE(item_of(aux, 0)) > CONDITION_MAX_DEPTH) {
+            break;
+        }
+        op->payload = condition_new(item_of(aux, 1), PyTuple_GET_SIZE(item_of(aux, 0)));
+        return op->payload == NULL ? -1 : 0;
+    case OP_CHECK_DIFFERENT:
+    case OP_CHECK_STORAGES:
+        if (!registers_ok(aux, *loaded)) {
+            break;
+        }
+        op->payload = PyMem_Calloc((size_t)PyTuple_GET_SIZE(aux) + 1, sizeof(int));
+        if (op->payload == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(aux); i++) {
+            ((int *)op->payload)[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(aux, i));
+        }
+        return 0;
+    case OP_CHECK_KEYS:
+        if (!PyTuple_Check(obj)) {
+            break;
+        }
+        return 0;
+    case OP_CHECK_GRAD_MODE:
+        op->payload = PyLong_AsVoidPtr(aux);
+        return op->payload == NULL && PyErr_Occurred() ? -1 : 0;
+    default:
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "malformed guard op %R", item);
+    return -1;
+}
+
+static int program_fill(Program *p, PyObject *ops, PyObject *gather_regs) {
+    Py_ssize_t n = PyTuple_GET_SIZE(ops);
+    int loaded = (int)(p->nslots + p->npinned);
+    p->ops = PyMem_Calloc((size_t)n + 1, sizeof(Op));
+    p->gather = PyMem_Calloc((size_t)PyTuple_GET_SIZE(gather_regs) + 1, sizeof(int));
+    if (p->ops == NULL || p->gather == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        p->nops = i + 1;
+        if (op_parse(&p->ops[i], PyTuple_GET_ITEM(ops, i), &loaded) < 0) {
+            return -1;
+        }
+    }
+    p->nregs = loaded;
+    if (!registers_ok(gather_regs, loaded)) {
+        PyErr_SetString(PyExc_ValueError, "gather names a register that is never filled");
+        return -1;
+    }
+    p->ngather = PyTuple_GET_SIZE(gather_regs);
+    for (Py_ssize_t i = 0; i < p->ngather; i++) {
+        p->gather[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(gather_regs, i));
+    }
+    p->abi = (torchjit_guard_v1){1, p, p->ngather, program_check};
+    return 0;
+}
+
+/* Program(nslots, pinned, ops, gather): made by the Python side's lowering, which is the place to read about them. */
+static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    Py_ssize_t nslots;
+    PyObject *pinned, *ops, *gather_regs;
+    if (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0) {
+        PyErr_SetString(PyExc_TypeError, "Program takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "nO!O!O!", &nslots, &PyTuple_Type, &pinned, &PyTuple_Type, &ops, &PyTuple_Type,
+                          &gather_regs)) {
+        return NULL;
+    }
+    if (nslots < 0 || nslots > INT_MAX / 4 || PyTuple_GET_SIZE(ops) > INT_MAX / 4) {
+        PyErr_SetString(PyExc_ValueError, "guard program out of range");
+        return NULL;
+    }
+    Program *p = (Program *)type->tp_alloc(type, 0);
+    if (p == NULL) {
+        return NULL;
+    }
+    p->vectorcall = program_vectorcall;
+    p->nslots = nslots;
+    p->npinned = PyTuple_GET_SIZE(pinned);
+    p->pinned = Py_NewRef(pinned);
+    if (program_fill(p, ops, gather_regs) < 0) {
+        Py_DECREF(p);
+        return NULL;
+    }
+    return (PyObject *)p;
+}
+
+static int program_traverse(PyObject *self, visitproc visit, void *arg) {
+    Program *p = (Program *)self;
+    Py_VISIT(p->pinned);
+    for (Py_ssize_t i = 0; i < p->nops; i++) {
+        Py_VISIT(p->ops[i].obj);
+        Py_VISIT(p->ops[i].aux);
+    }
+    return 0;
+}
+
+/* After this the program always misses: nregs < 0 says so. */
+static int program_clear(PyObject *self) {
+    Program *p = (Program *)self;
+    Op *ops = p->ops;
+    Py_ssize_t n = p->nops;
+    p->ops = NULL;
+    p->nops = 0;
+    p->npinned = 0;
+    p->nregs = -1;
+    Py_CLEAR(p->pinned);
+    if (ops != NULL) {
+        ops_free(ops, n);
+    }
+    return 0;
+}
+
+static void program_dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    program_clear(self);
+    PyMem_Free(((Program *)self)->gather);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef program_methods[] = {
+    {"check", program_check_method, METH_O, "check(slots) -> bool: do all guards hold?"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef program_getset[] = {
+    {"__torchjit_guard__", program_capsule, NULL, "PyCapsule 'torchjit.guard.v1' that keeps this program alive", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject Program_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "torchjit_guards._c.Program",
+    .tp_doc = "Program(nslots, pinned, ops, gather): a compiled list of guards.",
+    .tp_basicsize = sizeof(Program),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Program, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = program_new,
+    .tp_traverse = program_traverse,
+    .tp_clear = program_clear,
+    .tp_dealloc = program_dealloc,
+    .tp_methods = program_methods,
+    .tp_getset = program_getset,
+};

@@ -1,0 +1,99 @@
+/* The guard program: a flat array of ops over registers. See program.c for how it runs. */
+#ifndef TORCHJIT_PROGRAM_H
+#define TORCHJIT_PROGRAM_H
+
+#include "condition.h"
+#include "tensor.h"
+#include "walk.h"
+
+/* X(NAME): loads fill register `dst` from `src`; checks test `src`. The Python side reads the numbers by name. */
+#define GUARD_OPS(X)                                                                                              \
+    X(LOAD_INSTANCE) X(LOAD_CLASS) X(LOAD_ITEM) X(LOAD_ATTR) X(LOAD_CELL) X(LOAD_TYPE)                            \
+    X(LOAD_SIZE) X(LOAD_STRIDE) X(LOAD_OFFSET)                                                                    \
+    X(CHECK_TYPE) X(CHECK_IS) X(CHECK_INT) X(CHECK_STR) X(CHECK_ATOM) X(CHECK_EQUAL) X(CHECK_LENGTH)              \
+    X(CHECK_KEYS) X(CHECK_CONTAINS) X(CHECK_LACKS) X(CHECK_CLASS) X(CHECK_TENSOR) X(CHECK_SAME)                   \
+    X(CHECK_DIFFERENT) X(CHECK_STORAGES) X(CHECK_CONDITION) X(CHECK_AMBIENT) X(CHECK_GRAD_MODE) X(CHECK_PREDICATE) X(CHECK_CALL)
+
+enum {
+#define X(name) OP_##name,
+    GUARD_OPS(X)
+#undef X
+    OP_COUNT
+};
+
+typedef struct {
+    uint16_t code;
+    int dst, src, src2;
+    PyObject *obj;      /* key, expected object, class, function ... (owned) */
+    PyObject *aux;      /* tuple with what else the op needs (owned) */
+    int64_t imm;
+    Py_hash_t hash;     /* of obj, when it is a key */
+    void *payload;      /* TensorSpec, Condition: freed with the op */
+    Hint hint;
+} Op;
+
+typedef struct {
+    unsigned abi;
+    void *self;
+    Py_ssize_t ngathered;
+    int (*check)(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gathered);
+} torchjit_guard_v1;
+
+typedef struct {
+    PyObject_HEAD
+    torchjit_guard_v1 abi;
+    vectorcallfunc vectorcall;
+    Py_ssize_t nslots, npinned, nregs, nops, ngather;
+    Op *ops;
+    int *gather;
+    PyObject *pinned;   /* tuple */
+} Program;
+
+/* A register that holds an int in `ints` and no object yet. */
+#define RAW_INT ((PyObject *)(uintptr_t)1)
+
+/* One run. Registers [0, nfixed) are slots and pinned objects, kept alive by the caller and by the program. Those
+ * after are borrowed until Python code may run; then `run_own` takes references to all of them. */
+typedef struct {
+    Program *program;
+    PyObject *const *slots;
+    PyObject **regs;
+    int64_t *ints;
+    int nfixed, nloaded;
+    bool owned;
+} Run;
+
+static inline void run_own(Run *run) {
+    if (!run->owned) {
+        run->owned = true;
+        for (int i = run->nfixed; i < run->nloaded; i++) {
+            if (run->regs[i] != RAW_INT) {
+                Py_INCREF(run->regs[i]);
+            }
+        }
+    }
+}
+
+/* Before a check that runs Python code: with nothing borrowed in the registers there is nothing to protect. */
+static inline void run_protect(Run *run) {
+    if (run->nloaded > run->nfixed) {
+        run_own(run);
+    }
+}
+
+extern PyTypeObject Program_Type;
+int run_checks(Run *run);
+int check_with_python(Run *run, Op *op);
+int check_keys(Run *run, Op *op, PyObject *value);
+int check_lacks(Run *run, Op *op, PyObject *value);
+int check_contains(Run *run, Op *op, PyObject *value);
+int check_different(Run *run, Op *op);
+int check_condition(Run *run, Op *op);
+int check_tensor(Run *run, Op *op, PyObject *value);
+int check_class(Op *op);
+int check_length(Run *run, Op *op, PyObject *value);
+bool atoms_equal(PyObject *a, PyObject *b);
+int load_value(Run *run, Op *op, PyObject *base);
+PyObject *run_object(Run *run, int reg);
+
+#endif

@@ -1,0 +1,26 @@
+"""The C part: running guard programs."""
+
+from typing import Any
+
+from typing_extensions import CapsuleType
+
+OPS: dict[str, int]
+CONDITION_OPS: dict[str, int]
+
+class Program:
+    """A compiled list of guards; `torchjit_guards.lowering` makes the arguments."""
+
+    def __new__(
+        cls,
+        nslots: int,
+        pinned: tuple[object, ...],
+        ops: tuple[tuple[int, int, int, int, object, object, int], ...],
+        gather: tuple[int, ...],
+        /,
+    ) -> Program: ...
+    def __call__(self, *slots: object) -> tuple[Any, ...] | None: ...
+    def check(self, slots: tuple[Any, ...] | list[Any], /) -> bool: ...
+    @property
+    def __torchjit_guard__(self) -> CapsuleType: ...
+
+def set_tensor_layout(*layout: object) -> None: ...

@@ -1,0 +1,140 @@
+"""Why a call did not match: the first guard that fails, with what was expected and what was met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import attrs
+from torchjit_core.guards import (
+    Ambient,
+    ClassAttrIs,
+    DictContains,
+    DictKeys,
+    Guard,
+    IdIs,
+    InstanceLacks,
+    LengthIs,
+    SymbolicCondition,
+    TensorMatches,
+    TypeIs,
+    ValueEquals,
+)
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+
+from torchjit_guards.tensors import key_set_holds
+
+__all__ = ["Miss", "explain"]
+
+
+@final
+@attrs.frozen
+class Miss:
+    """Why a specialisation was not used.
+
+    Attributes:
+        guard: the guard that fails; None when a gathered path leads nowhere.
+        expected, actual: what differs, as short text.
+        location: the user's line that relied on it.
+        text: one line for people.
+    """
+
+    guard: Guard | None
+    expected: str
+    actual: str
+    location: CodeLocation | None
+    text: str
+
+
+def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: tuple[Any, ...] | list[Any]) -> Miss | None:
+    """The first guard that does not hold over `slots`, else the first gathered path that leads nowhere, else None."""
+    for guard in guards:
+        try:
+            if guard.check(slots) and _extra(guard, slots):
+                continue
+            expected, actual = _difference(guard, slots)
+        except Exception as error:  # a walk that fails is a miss, whatever the failure
+            expected, actual = str(guard), _error_text(error)
+        location = getattr(guard, "location", None)
+        return Miss(guard, expected, actual, location, f"{guard}: expected {expected}, got {actual}")
+    for path in gather:
+        try:
+            path.resolve(slots)
+        except Exception as error:  # as above
+            return Miss(None, f"{path} exists", _error_text(error), None, f"{path} cannot be reached: {error!r}")
+    return None
+
+
+def _extra(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> bool:
+    return not isinstance(guard, TensorMatches) or key_set_holds(guard, guard.path.resolve(slots))
+
+
+def _error_text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:  # a broken __repr__ must not hide the miss
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _type_name(tp: type) -> str:
+    return f"{tp.__module__}.{tp.__qualname__}"
+
+
+def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, str]:
+    match guard:
+        case TypeIs():
+            return _type_name(guard.type), _type_name(type(guard.path.resolve(slots)))
+        case IdIs():
+            return _short(guard.obj), _short(guard.path.resolve(slots))
+        case ValueEquals():
+            return _short(guard.value), _short(guard.path.resolve(slots))
+        case LengthIs():
+            return str(guard.length), str(len(guard.path.resolve(slots)))
+        case DictKeys():
+            return _short(list(guard.keys)), _short(list(dict.keys(guard.path.resolve(slots))))
+        case DictContains() | InstanceLacks():
+            present = isinstance(guard, DictContains) and guard.present
+            return ("present", "absent") if present else ("absent", "present")
+        case ClassAttrIs():
+            return _short(guard.obj), _short(getattr(guard.cls, guard.name, "nothing"))
+        case TensorMatches():
+            return _tensor_difference(guard, guard.path.resolve(slots))
+        case SymbolicCondition():
+            values = ", ".join(f"{path} = {_short(path.resolve(slots))}" for _, path in guard.names)
+            return guard.expression, values
+        case Ambient():
+            return _short(guard.value), _short(guard.read())
+        case _:
+            return "true", "false"
+
+
+def _tensor_difference(guard: TensorMatches, t: Any) -> tuple[str, str]:
+    if type(t) is not guard.type:
+        return _type_name(guard.type), _type_name(type(t))
+    fields: list[tuple[str, Any, Any]] = [
+        ("dtype", guard.dtype, t.dtype),
+        ("device", guard.device, t.device),
+        ("requires_grad", guard.requires_grad, t.requires_grad),
+        ("number of dimensions", len(guard.sizes), t.dim()),
+    ]
+    fields += [
+        (f"size({i})", want, t.size(i)) for i, want in enumerate(guard.sizes) if i < t.dim() and want is not None
+    ]
+    strides = guard.strides or ()
+    fields += [
+        (f"stride({i})", want, t.stride(i)) for i, want in enumerate(strides) if i < t.dim() and want is not None
+    ]
+    if guard.offset is not None:
+        fields.append(("storage offset", guard.offset, t.storage_offset()))
+    if guard.is_leaf is not None:
+        fields.append(("is_leaf", guard.is_leaf, t.is_leaf))
+    for name, want, got in fields:
+        if want != got:
+            return f"{name} {want}", f"{name} {got}"
+    return "the recorded dispatch keys", "others"
