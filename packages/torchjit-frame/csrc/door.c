@@ -211,7 +211,10 @@ call_entry(FrameThread *thread, Entry *entry, Gathered *gathered)
         gathered_release(gathered);
         return NULL;
     }
+    /* What we emitted is not to be captured in turn; what it calls may be. */
+    thread->bypass = hook_installed ? entry->target : NULL;
     PyObject *result = entry_call(entry, gathered);
+    thread->bypass = NULL;
     frame_stack_leave(credit);
     return result;
 }

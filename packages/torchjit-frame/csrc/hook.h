@@ -1,10 +1,34 @@
-/* The PEP 523 frame hook: scopes, decisions, and the functions of the module that belong to them. */
+/* The PEP 523 frame hook: installation, scopes, and what happens to a frame. */
 #ifndef TORCHJIT_FRAME_HOOK_H
 #define TORCHJIT_FRAME_HOOK_H
 
 #include <Python.h>
 
-/* Number of open hook scopes in the process; also >0 while our hook stays buried under a foreign one. */
+#include "frames.h"
+
+/* Number of open hook scopes in the process. */
 extern int hook_installed;
+
+extern PyTypeObject HookScope_Type;
+
+/* An open scope, in a list per thread. */
+typedef struct OpenScope {
+    struct OpenScope *outer;
+    PyObject *scope; /* owned: the HookScope that was entered */
+} OpenScope;
+
+void hook_install(void);
+void hook_uninstall(void);
+
+/* The evaluation function of PEP 523. */
+PyObject *hook_evaluate(PyThreadState *tstate, InterpreterFrame *frame, int throwflag);
+
+/* Run at interpreter exit: nothing is hooked any more. */
+PyObject *hook_shutdown(PyObject *module, PyObject *unused);
+
+PyObject *hook_counters(PyObject *module, PyObject *unused);
+
+/* The callback of a HookScope, borrowed. */
+PyObject *hook_scope_callback(PyObject *scope);
 
 #endif

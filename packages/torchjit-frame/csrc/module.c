@@ -1,6 +1,7 @@
 /* The module torchjit_frame._c. */
 #include <Python.h>
 
+#include "decisions.h"
 #include "door.h"
 #include "entry.h"
 #include "hook.h"
@@ -12,6 +13,13 @@ static PyMethodDef module_methods[] = {
      "set_eager(flag)\n--\n\nSwitch eager calls on or off for this thread; returns the previous state."},
     {"is_eager", frame_is_eager, METH_NOARGS,
      "is_eager()\n--\n\nWhether every front door calls its original function in this thread."},
+    {"forget", frame_forget, METH_O,
+     "forget(code)\n--\n\nDrop what every hook_scope callback decided for a code object."},
+    {"bind_code", frame_bind_code, METH_VARARGS,
+     "bind_code(code, function)\n--\n\nSay that a replacement is for one function only; it must be among the code's constants."},
+    {"hook_counters", hook_counters, METH_NOARGS,
+     "hook_counters()\n--\n\nOf this process: open scopes, callbacks asked, frames swapped in place, calls of twins."},
+    {"_shutdown", hook_shutdown, METH_NOARGS, "_shutdown()\n--\n\nTake the hook out for good; for atexit."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -23,13 +31,11 @@ static struct PyModuleDef module_definition = {
     .m_methods = module_methods,
 };
 
-int hook_installed = 0;
-
 PyMODINIT_FUNC
 PyInit__c(void)
 {
     static int forks_watched = 0;
-    if (!forks_watched && compile_lock_watch_forks() < 0) {
+    if (decisions_init() < 0 || (!forks_watched && compile_lock_watch_forks() < 0)) {
         return NULL;
     }
     forks_watched = 1;
@@ -37,7 +43,8 @@ PyInit__c(void)
     if (module == NULL) {
         return NULL;
     }
-    if (PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &FrontDoor_Type) < 0) {
+    if (PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &FrontDoor_Type) < 0 ||
+        PyModule_AddType(module, &HookScope_Type) < 0) {
         Py_DECREF(module);
         return NULL;
     }

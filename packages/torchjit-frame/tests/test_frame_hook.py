@@ -1,0 +1,619 @@
+"""The frame hook: what is offered, what runs, scopes, chains, errors."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+from torchjit_frame import Entry, FrontDoor, eager, forget, hook_counters, hook_scope, trampoline
+
+
+class Recorder:
+    """A callback that remembers what it was offered, and replaces by name."""
+
+    def __init__(self, **replacements: Callable[[FunctionType], CodeType | None]) -> None:
+        self.seen: list[str] = []
+        self.replacements = replacements
+
+    def __call__(self, function: FunctionType) -> CodeType | None:
+        self.seen.append(function.__name__)
+        make = self.replacements.get(function.__name__)
+        return make(function) if make is not None else None
+
+
+def identity(function: FunctionType) -> CodeType:
+    return function.__code__.replace()
+
+
+def returning(value: Any) -> Callable[[FunctionType], CodeType]:
+    """A replacement with the same slots that returns a constant."""
+
+    def make(function: FunctionType) -> CodeType:
+        return trampoline(function, lambda *slots: value)
+
+    return make
+
+
+def twice(x: Any) -> Any:
+    return 2 * x
+
+
+def calls_twice(x: int) -> int:
+    return twice(x) + 1
+
+
+def test_functions_are_offered_once() -> None:
+    callback = Recorder()
+    for _ in range(3):
+        with hook_scope(callback):
+            assert calls_twice(3) == 7
+    assert callback.seen == ["calls_twice", "twice"]
+
+
+def test_nothing_is_offered_outside() -> None:
+    callback = Recorder()
+    with hook_scope(callback):
+        pass
+    assert calls_twice(3) == 7
+    assert callback.seen == []
+
+
+def test_each_callback_decides_for_itself() -> None:
+    one, other = Recorder(twice=returning(1)), Recorder(twice=returning(2))
+    with hook_scope(one):
+        assert twice(5) == 1
+        with hook_scope(other):
+            assert twice(5) == 2
+        assert twice(5) == 1
+    assert twice(5) == 10
+    assert one.seen[0] == other.seen[0] == "twice" and one.seen.count("twice") == other.seen.count("twice") == 1
+
+
+def test_bound_methods_are_one_callback() -> None:
+    class Owner:
+        seen = 0
+
+        def offered(self, function: FunctionType) -> None:
+            self.seen += 1
+
+    owner = Owner()
+    for _ in range(3):
+        with hook_scope(owner.offered):
+            twice(1)
+    assert owner.seen == 1
+
+
+def test_forget() -> None:
+    callback = Recorder(twice=returning("replaced"))
+    with hook_scope(callback):
+        assert twice(1) == "replaced"
+        callback.replacements.clear()
+        assert twice(1) == "replaced"
+        forget(twice.__code__)
+        assert twice(1) == 2
+    assert callback.seen.count("twice") == 2
+    with pytest.raises(TypeError, match="a code object is needed"):
+        forget(twice)  # type: ignore[arg-type]
+
+
+def test_what_is_never_offered() -> None:
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def coroutine() -> int:
+        return 1
+
+    async def asynchronous_generator() -> Any:
+        yield 1
+
+    def comprehensions() -> Any:
+        return [x for x in (1, 2)], {x for x in (1, 2)}, {x: x for x in (1, 2)}, list(x for x in (1, 2))
+
+    callback = Recorder()
+    with hook_scope(callback):
+        assert list(generator()) == [1]
+        with pytest.raises(StopIteration):
+            coroutine().send(None)
+        asynchronous_generator()
+
+        class Body:
+            x = 1
+
+        exec("y = 1")
+        assert comprehensions() == ([1, 2], {1, 2}, {1: 1, 2: 2}, [1, 2])
+    never = {"generator", "coroutine", "asynchronous_generator", "Body"}
+    assert [name for name in callback.seen if name in never or name[0] == "<"] == []
+    assert "comprehensions" in callback.seen
+
+
+def test_the_hook_is_inactive_inside_the_callback() -> None:
+    seen = []
+
+    def callback(function: FunctionType) -> None:
+        seen.append(function.__name__)
+        assert twice(2) == 4
+
+    with hook_scope(callback):
+        calls_twice(1)
+    assert seen == ["calls_twice", "twice"]
+
+
+def test_callback_errors_reach_the_caller() -> None:
+    def fails(function: FunctionType) -> None:
+        if function is twice:
+            raise KeyError(function.__name__)
+
+    with hook_scope(fails):
+        for _ in range(3):
+            with pytest.raises(KeyError, match="twice"):
+                twice(1)
+    with hook_scope(Recorder()):
+        assert twice(1) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda function: 1, TypeError, "must return a code object or None, not 'int'"),
+        (lambda function: (lambda: 1).__code__, ValueError, "its arguments differ"),
+        (lambda function: (lambda *x: 1).__code__, ValueError, "its arguments differ"),
+        (lambda function: (lambda x: (yield)).__code__, ValueError, "its arguments differ|generator"),
+        (lambda function: (lambda x: function).__code__, ValueError, "its free variables differ"),
+    ],
+)
+def test_bad_replacements(make: Any, error: type[Exception], text: str) -> None:
+    before = sys.getrefcount(twice)
+    with hook_scope(Recorder(twice=make)), pytest.raises(error, match=text):
+        twice(1)
+    assert twice(1) == 2
+    gc.collect()
+    assert sys.getrefcount(twice) == before
+
+
+def shapes() -> list[tuple[FunctionType, tuple[Any, ...], dict[str, Any]]]:
+    outer, shared = 100, [0]
+
+    def simple(a: int, b: int = 2) -> Any:
+        return a, b
+
+    def everything(a: int, /, b: int, c: int = 3, *rest: int, d: int, e: int = 5, **more: int) -> Any:
+        return a, b, c, rest, d, e, more
+
+    def closure(a: int) -> Any:
+        shared.append(a)
+        return a + outer
+
+    def cell_argument(a: int, *rest: int, **more: int) -> Any:
+        def inner() -> Any:
+            nonlocal a
+            a += 1
+            return a, rest, more
+
+        return inner(), a
+
+    def many_locals(a: int) -> Any:
+        b = c = d = e = f = g = h = a
+        return [b, c, d, e, f, g, h, [a, [b, [c, [d, [e, [f, [g, [h]]]]]]]]]
+
+    def handles(a: int) -> Any:
+        try:
+            return 1 // a
+        except ZeroDivisionError as error:
+            return str(error)
+        finally:
+            shared.append(-1)
+
+    def nothing() -> Any:
+        return "nothing"
+
+    return [
+        (simple, (1,), {}),  # type: ignore[list-item]
+        (simple, (1,), {"b": 7}),  # type: ignore[list-item]
+        (everything, (1, 2), {"d": 4}),  # type: ignore[list-item]
+        (everything, (1, 2, 3, 4, 5), {"d": 6, "e": 7, "z": 8, "a": 9}),  # type: ignore[list-item]
+        (closure, (1,), {}),  # type: ignore[list-item]
+        (cell_argument, (1, 2), {"x": 3}),  # type: ignore[list-item]
+        (many_locals, (1,), {}),  # type: ignore[list-item]
+        (handles, (0,), {}),  # type: ignore[list-item]
+        (nothing, (), {}),  # type: ignore[list-item]
+    ]
+
+
+def through_a_door(function: FunctionType) -> CodeType:
+    return trampoline(function, FrontDoor(function, lambda door, slots: None))
+
+
+def through_an_entry(function: FunctionType) -> CodeType:
+    door = FrontDoor(function, lambda door, slots: None)
+    door.append(
+        Entry(
+            lambda *slots: slots,
+            lambda *slots: door.fallback(*args_of(function, slots)[0], **args_of(function, slots)[1]),
+        )
+    )
+    return trampoline(function, door)
+
+
+def args_of(function: FunctionType, slots: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    code = function.__code__
+    named = code.co_argcount + code.co_kwonlyargcount
+    keywords = dict(zip(code.co_varnames[code.co_argcount : named], slots[code.co_argcount : named], strict=True))
+    rest = list(slots[named:])
+    star = rest.pop(0) if code.co_flags & 4 else ()
+    return (*slots[: code.co_argcount], *star), keywords | (rest.pop(0) if rest else {})
+
+
+@pytest.mark.parametrize("replace", [identity, through_a_door, through_an_entry])
+@pytest.mark.parametrize("case", range(len(shapes())))
+def test_replacements_give_the_same_result(replace: Callable[[FunctionType], CodeType], case: int) -> None:
+    function, args, kwargs = shapes()[case]
+    expected = function(*args, **kwargs)
+    callback = Recorder(**{function.__name__: replace})
+    with hook_scope(callback):
+        for _ in range(4):
+            assert function(*args, **kwargs) == expected
+    assert callback.seen.count(function.__name__) == 1
+
+
+def test_trampoline_passes_the_slots() -> None:
+    def function(a: int, /, b: int, *rest: int, c: int = 3, **more: int) -> None: ...
+
+    with hook_scope(Recorder(function=lambda function: trampoline(function, lambda *slots: slots))):
+        assert function(1, 2, 4, 5, a=6) == (1, 2, 3, (4, 5), {"a": 6})  # type: ignore[func-returns-value]
+
+
+def test_trampoline_keeps_the_identity_of_the_code() -> None:
+    code = trampoline(calls_twice, lambda *slots: slots)  # type: ignore[arg-type]
+    for name in ("co_name", "co_qualname", "co_filename", "co_firstlineno", "co_argcount", "co_freevars"):
+        assert getattr(code, name) == getattr(calls_twice.__code__, name)
+    with pytest.raises(TypeError, match="Python function, not"):
+        trampoline(len, twice)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="suspends its frame"):
+        trampoline((lambda: (yield)), twice)  # type: ignore[arg-type]
+
+
+def make_adder(n: int) -> Any:
+    def adder(x: int) -> int:
+        return x + n
+
+    return adder
+
+
+def test_closures_get_doors_of_their_own() -> None:
+    offered: list[Any] = []
+
+    def callback(function: FunctionType) -> CodeType | None:
+        if function.__name__ != "adder":
+            return None
+        offered.append(function)
+        return through_a_door(function)
+
+    with hook_scope(callback):
+        adders = [make_adder(n) for n in range(20)]
+        for _ in range(3):
+            assert [adder(100) for adder in adders] == list(range(100, 120))
+    assert offered == adders[:8]
+
+
+def test_a_function_made_again_shares_the_decision() -> None:
+    def make() -> Any:
+        def remade(x: int) -> int:
+            return x + 1
+
+        return remade
+
+    callback = Recorder(remade=through_a_door)
+    with hook_scope(callback):
+        assert [make()(1) for _ in range(5)] == [2] * 5
+    assert callback.seen.count("remade") == 1
+
+
+def test_unbound_replacement_serves_every_closure() -> None:
+    callback = Recorder(adder=identity)
+    with hook_scope(callback):
+        assert [make_adder(n)(100) for n in range(20)] == list(range(100, 120))
+    assert callback.seen.count("adder") == 1
+
+
+def test_original_under_a_door_is_not_sent_back() -> None:
+    """The door's fallback, its target, and what they call."""
+
+    def recursive(n: int) -> int:
+        return 0 if n == 0 else 1 + recursive(n - 1)
+
+    misses: list[Any] = []
+
+    def on_miss(door: FrontDoor, slots: tuple[Any, ...]) -> Entry | None:
+        misses.append(slots)
+        return Entry(lambda n: (n,) if n % 2 else None, door.__wrapped__) if len(misses) == 1 else None
+
+    door_of = {}
+
+    def replace(function: FunctionType) -> CodeType:
+        door_of[function] = FrontDoor(function, on_miss)
+        return trampoline(function, door_of[function])
+
+    with hook_scope(Recorder(recursive=replace)):
+        assert recursive(5) == 5
+        assert recursive(6) == 6
+    door = door_of[recursive]  # type: ignore[index]
+    assert misses == [(5,), (4,), (2,), (0,), (6,), (4,), (2,), (0,)]
+    assert door.entries()[0].hits == 6
+
+
+def test_on_miss_and_python_guards_run_unhooked() -> None:
+    def guard(*slots: Any) -> Any:
+        return (twice(1),)
+
+    def on_miss(door: FrontDoor, slots: tuple[Any, ...]) -> Entry:
+        twice(1)
+        return Entry(guard, calls_twice)
+
+    def function(x: int) -> None: ...
+
+    callback = Recorder()
+    door = FrontDoor(function, on_miss)
+    with hook_scope(callback):
+        assert (door(1), door(2)) == (5, 5)
+    assert callback.seen == ["twice"]  # what the target calls; not the target itself
+
+
+def test_eager_threads_are_not_hooked() -> None:
+    callback = Recorder()
+    with eager(), hook_scope(callback):
+        assert calls_twice(1) == 3
+    assert callback.seen == []
+
+
+def test_scopes_belong_to_threads() -> None:
+    callback = Recorder()
+    scope = hook_scope(callback)
+    errors: list[BaseException] = []
+
+    def other() -> None:
+        twice(1)
+        try:
+            scope.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(error)
+
+    with scope:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert "twice" not in callback.seen
+    assert "not open in this thread" in str(errors[0])
+    with pytest.raises(RuntimeError, match="not open"):
+        scope.__exit__(None, None, None)
+
+
+def test_scopes_may_be_reentered_and_interleaved() -> None:
+    callback, inner = Recorder(), Recorder()
+    scope, other = hook_scope(callback), hook_scope(inner)
+    scope.__enter__()
+    with scope:
+        twice(1)
+    other.__enter__()
+    scope.__exit__(None, None, None)
+    calls_twice(1)
+    other.__exit__(None, None, None)
+    twice(1)
+    assert (callback.seen, inner.seen) == (["twice"], ["calls_twice", "twice"])
+    with pytest.raises(TypeError, match="must be callable"):
+        hook_scope(None)  # type: ignore[arg-type]
+
+
+def test_hooked_recursion_is_as_deep_as_in_plain_python() -> None:
+    def depth(n: int) -> int:
+        return 0 if n == 0 else 1 + depth(n - 1)
+
+    for callback in (Recorder(), Recorder(depth=identity)):
+        with hook_scope(callback):
+            assert depth(900) == 900
+            with pytest.raises(RecursionError):
+                depth(10**6)
+            assert depth(900) == 900
+
+
+def test_hooked_recursion_beyond_the_stack() -> None:
+    def depth(n: int) -> int:
+        return 0 if n == 0 else 1 + depth(n - 1)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10**6)
+    try:
+        for callback in (Recorder(), Recorder(depth=identity), Recorder(depth=through_a_door)):
+            with hook_scope(callback):
+                with pytest.raises(RecursionError):
+                    depth(500_000)
+                assert depth(2000) == 2000
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def widen(function: FunctionType) -> CodeType:
+    """The same code in a larger frame."""
+    code = function.__code__
+    return code.replace(co_stacksize=code.co_stacksize + 60)
+
+
+@pytest.mark.parametrize("case", range(len(shapes())))
+def test_growth_at_a_chunk_boundary(case: int) -> None:
+    """Called at every depth around the end of a data stack chunk, a larger frame fits or gets a frame of its own."""
+    function, args, kwargs = shapes()[case]
+    expected = function(*args, **kwargs)
+
+    def descend(n: int) -> None:
+        assert function(*args, **kwargs) == expected
+        if n > 0:
+            descend(n - 1)
+
+    with hook_scope(Recorder(**{function.__name__: widen})):
+        twins = hook_counters()["twin_calls"]
+        descend(600)  # a chunk is 16 KiB, a frame of `descend` at least 100 bytes
+        assert hook_counters()["twin_calls"] > twins
+        before = [sys.getrefcount(thing) for thing in (function, args, kwargs, function.__closure__)]
+        descend(600)
+        assert [sys.getrefcount(thing) for thing in (function, args, kwargs, function.__closure__)] == before
+
+
+def test_exceptions_and_tracebacks_at_a_chunk_boundary() -> None:
+    def fails(x: int) -> int:
+        return x // 0
+
+    def descend(n: int) -> None:
+        with pytest.raises(ZeroDivisionError) as caught:
+            fails(n)
+        names = [entry.name for entry in caught.traceback]
+        assert names == ["descend", "fails"]
+        if n > 0:
+            descend(n - 1)
+
+    twins = hook_counters()["twin_calls"]
+    with hook_scope(Recorder(fails=widen)):
+        descend(150)
+    assert hook_counters()["twin_calls"] > twins
+
+
+def test_references_balance_under_the_hook() -> None:
+    def function(a: Any, *rest: Any, **more: Any) -> Any:
+        return a
+
+    def fails(a: Any) -> Any:
+        raise ValueError(a)
+
+    thing = object()
+    for replace in (identity, widen, through_a_door, through_an_entry):
+        with hook_scope(Recorder(function=replace, fails=replace)):
+
+            def run(times: int) -> None:
+                for _ in range(times):
+                    function(thing, thing, x=thing)
+                    try:
+                        fails(thing)
+                    except ValueError:
+                        pass
+
+            run(10)
+            gc.collect()
+            before = [sys.getrefcount(x) for x in (thing, function, function.__code__, fails, fails.__code__)]
+            run(300)
+            gc.collect()
+            assert [sys.getrefcount(x) for x in (thing, function, function.__code__, fails, fails.__code__)] == before
+
+
+def test_decisions_die_with_the_code() -> None:
+    class Callback:
+        def __call__(self, function: FunctionType) -> CodeType | None:
+            return identity(function) if function.__name__ == "temporary" else None
+
+    def build() -> weakref.ref[Any]:
+        callback = Callback()
+        namespace: dict[str, Any] = {}
+        exec("def temporary(x): return x + 1", namespace)
+        with hook_scope(callback):
+            assert namespace["temporary"](1) == 2
+        del namespace["__builtins__"]
+        forget(Callback.__call__.__code__)
+        return weakref.ref(callback)
+
+    died = build()
+    gc.collect()
+    for _ in range(1000):  # dead decisions are let go of at the next safe point
+        if died() is None:
+            break
+    assert died() is None
+
+
+def test_trace_functions_see_one_frame_per_call() -> None:
+    def record(tracer: list[tuple[str, str]]) -> Any:
+        def trace(frame: Any, event: str, argument: Any) -> Any:
+            if frame.f_code.co_filename == __file__ and frame.f_code.co_name in {"twice", "calls_twice"}:
+                tracer.append((event, frame.f_code.co_name))
+            return trace
+
+        return trace
+
+    def run(callback: Any) -> list[tuple[str, str]]:
+        events: list[tuple[str, str]] = []
+        previous = sys.gettrace()
+        if callback is None:
+            sys.settrace(record(events))
+            try:
+                assert calls_twice(1) == 3
+            finally:
+                sys.settrace(previous)
+            return events
+        with hook_scope(callback):
+            sys.settrace(record(events))
+            try:
+                assert calls_twice(1) == 3
+            finally:
+                sys.settrace(previous)
+        return events
+
+    plain = run(None)
+    assert run(Recorder()) == plain
+    assert run(Recorder(twice=identity, calls_twice=identity)) == plain
+    assert len(plain) == 6
+
+
+def test_frames_look_right_from_inside() -> None:
+    def function(a: int) -> Any:
+        b = a + 1
+        frame = sys._getframe()
+        return dict(frame.f_locals), frame.f_code.co_name, frame.f_lineno - frame.f_code.co_firstlineno, b
+
+    expected = function(1)
+    expected[0].pop("frame")
+    with hook_scope(Recorder(function=identity)):
+        found = function(1)
+        found[0].pop("frame", None)
+    assert found == expected
+
+
+def test_superclass_calls_without_arguments() -> None:
+    class Base:
+        def method(self, x: int) -> int:
+            return x
+
+    class Derived(Base):
+        def method(self, x: int) -> int:
+            return super().method(x) + (__class__ is Derived)  # type: ignore[name-defined]
+
+    for replace in (identity, widen, through_a_door):
+        with hook_scope(Recorder(method=replace)):
+            assert [Derived().method(n) for n in range(3)] == [1, 2, 3]
+
+
+def test_threads_ask_once() -> None:
+    callback = Recorder(twice=identity)
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            with hook_scope(callback):
+                for n in range(500):
+                    assert calls_twice(n) == 2 * n + 1
+        except BaseException as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=body) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert errors == []
+    assert callback.seen.count("twice") == callback.seen.count("calls_twice") == 1
