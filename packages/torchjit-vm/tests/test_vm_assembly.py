@@ -126,6 +126,17 @@ def test_widths_adapt_when_code_is_inserted_between_a_jump_and_its_target() -> N
     assert [i.name for i in disassemble(code).instructions()] == [i.name for i in grown.instructions()]
 
 
+def test_a_jump_that_fits_both_ways_keeps_its_width() -> None:
+    """Backward over 256 units with a prefix, 255 without."""
+    body = bytes((OPCODES["NOP"], 0)) * 253
+    back = OPCODES["JUMP_BACKWARD"]
+    room = bytes(2 * CACHES[back])
+    distance = 253 + 2 + CACHES[back]
+    for jump in (bytes((OPCODES["EXTENDED_ARG"], distance >> 8, back, distance & 255)), bytes((back, distance - 1))):
+        code = (lambda: 0).__code__.replace(co_code=body + jump + room, co_linetable=b"", co_exceptiontable=b"")
+        assert assemble(attrs.evolve(disassemble(code), stack_size=1)).co_code == code.co_code
+
+
 def test_the_opcode_tables_agree_with_dis() -> None:
     """Cache counts and jump targets, as the interpreter's own disassembler sees them."""
     for code in _codes([os.path.join(STDLIB, "contextlib.py"), os.path.join(STDLIB, "asyncio", "streams.py")]):

@@ -64,7 +64,7 @@ class _Layout:
                 self.instructions.append(item)
         self.codes = [_opcode(i) for i in self.instructions]
         self.args = [i.arg for i in self.instructions]
-        self.widths = [_width(arg) for arg in self.args]
+        self.widths = [max(i.width, _width(i.arg)) for i in self.instructions]
         self.starts: list[int] = []
 
     def place(self, label: Label) -> int:
@@ -75,7 +75,7 @@ class _Layout:
             raise ValueError("a jump or handler goes to a label that is not in the listing") from None
 
     def relax(self) -> None:
-        """Find the least widths that hold all jump distances: start narrow and widen until nothing changes."""
+        """Find the least widths that hold all jump distances: start narrow (see `Instruction.width`) and widen until nothing changes."""
         jumps = [k for k, code in enumerate(self.codes) if code in JUMPS]
         while True:
             self._locate()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice, repeat
 from types import CodeType
 
-from torchjit_vm.assembly.listing import Handler, Instruction, Item, Label, Listing
+from torchjit_vm.assembly.listing import NO_POSITION, Handler, Instruction, Item, Label, Listing
 from torchjit_vm.assembly.opcodes import CACHES, EXTENDED_ARG, JUMPS, is_backward
 from torchjit_vm.assembly.tables import decode_exception_table
 
@@ -55,14 +55,15 @@ def disassemble(code: CodeType) -> Listing:
         if op in JUMPS
     }
     handlers = tuple(Handler(label(s), label(e), label(t), depth, lasti) for s, e, t, depth, lasti in entries)
-    positions = list(islice(code.co_positions(), end))
+    positions = list(islice(chain(code.co_positions(), repeat(NO_POSITION)), end))  # a table may stop early
     items: list[Item] = []
     pending = dict(targets)
-    for start, op, arg, _ in decoded:
+    for start, op, arg, after in decoded:
         if (here := pending.pop(start, None)) is not None:
             items.append(here)
         target = jumps.get(start)
-        items.append(Instruction(dis.opname[op], 0 if target else arg, target, positions[start], 2 * start))
+        width = after - start - CACHES[op]
+        items.append(Instruction(dis.opname[op], 0 if target else arg, target, positions[start], 2 * start, width))
     if (last := pending.pop(end, None)) is not None:
         items.append(last)
     if pending:

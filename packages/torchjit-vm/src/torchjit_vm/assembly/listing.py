@@ -34,6 +34,8 @@ class Instruction:
         target: where a jump goes; None for all others.
         position: source range.
         offset: byte offset of the first unit (the first EXTENDED_ARG, if any) in the code it came from; None if new.
+        width: least number of units, EXTENDED_ARG prefixes included. A jump backward over exactly 256 units fits with
+            one prefix and without; CPython takes the wide form at times, so this is remembered.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Instruction:
     target: Label | None = None
     position: Position = NO_POSITION
     offset: int | None = attrs.field(default=None, eq=False)
+    width: int = attrs.field(default=1, eq=False)
 
 
 @final
