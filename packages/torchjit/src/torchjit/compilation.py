@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torchjit_fx
+import torchjit_guards
 import torchjit_vm
 from torchjit import control, inlining
 from torchjit.backends import Backend
@@ -86,19 +87,17 @@ class Compilation:
             fullgraph=self.fullgraph,
             inline=inlining.should_inline,
             disabled=control.disabled_reason,
-            allow_in_graph=control.is_allowed_in_graph,
-            assume_constant=control.is_constant_result,
+            allow_in_graph=control.ALLOWED_IN_GRAPH,
+            assume_constant=control.CONSTANT_RESULTS,
             substitutes=inlining.SUBSTITUTES,
+            value_types=inlining.VALUE_TYPES,
+            is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,
         )
 
     def fx_settings(self) -> torchjit_fx.FxSettings:
         """What the tensor domain may do, from the settings now."""
-        settings = config.snapshot()
-        return torchjit_fx.FxSettings(
-            capture_scalar_outputs=settings.capture_scalar_outputs,
-            capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
-        )
+        return torchjit_fx.FxSettings()
 
     # ------------------------------------------------------------------ sites
     @property
@@ -125,7 +124,7 @@ class Compilation:
             site.door.clear()
             site.specializations.clear()
             site.given_up = None
-            site.history.clear()
+            site.history = torchjit_guards.SizeHistory()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]
 

@@ -10,6 +10,8 @@ import torchjit_frame
 from torchjit_core.reasons import Reason, reason
 
 __all__ = [
+    "ALLOWED_IN_GRAPH",
+    "CONSTANT_RESULTS",
     "DISABLED",
     "EXPLICIT_BREAK",
     "allow_in_graph",
@@ -17,9 +19,7 @@ __all__ = [
     "disable",
     "disabled_reason",
     "graph_break",
-    "is_allowed_in_graph",
     "is_compiling",
-    "is_constant_result",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -38,8 +38,9 @@ EXPLICIT_BREAK = reason(
 )
 
 _DISABLED = "_torchjit_disabled"
-_ALLOWED = "_torchjit_allow_in_graph"
-_CONSTANT = "_torchjit_assume_constant"
+
+ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
+CONSTANT_RESULTS: set[Callable[..., Any]] = set()
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
@@ -95,21 +96,11 @@ def is_compiling() -> bool:
 
 def allow_in_graph(fn: _F) -> _F:
     """Put calls of `fn` into the graph as they are. `fn` must work on tensors only and have no side effect."""
-    setattr(fn, _ALLOWED, True)
+    ALLOWED_IN_GRAPH.add(fn)
     return fn
-
-
-def is_allowed_in_graph(fn: object) -> bool:
-    """Was `fn` given to `allow_in_graph`?"""
-    return getattr(fn, _ALLOWED, False) is True
 
 
 def assume_constant_result(fn: _F) -> _F:
     """Take what `fn` returns at capture for constant. The caller answers for it: no guard is made."""
-    setattr(fn, _CONSTANT, True)
+    CONSTANT_RESULTS.add(fn)
     return fn
-
-
-def is_constant_result(fn: object) -> bool:
-    """Was `fn` given to `assume_constant_result`?"""
-    return getattr(fn, _CONSTANT, False) is True

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
+import torchjit_frame
+import torchjit_vm
 from torchjit import control
+from torchjit_vm import DictChainGetattr, ReturnConstant
 
-__all__ = ["SUBSTITUTES", "should_inline"]
+__all__ = ["SUBSTITUTES", "VALUE_TYPES", "is_user_code", "should_inline"]
 
 # Modules whose functions do more than compute: their effects must happen each time, in Python.
 _LEFT_TO_PYTHON = (
@@ -31,26 +35,32 @@ def should_inline(fn: types.FunctionType) -> bool:
     return not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
 
 
-def _true() -> bool:
-    return True
+def is_user_code(code: types.CodeType) -> bool:
+    """Does this code belong to the user's program, not to torch or torchjit?"""
+    return not code.co_filename.startswith(_OURS)
 
 
-def _false(*args: object, **kwargs: object) -> bool:
-    return False
+_OURS = tuple(
+    str(Path(m.__file__).parent) + "/" for m in (torch, torchjit_vm, torchjit_frame) if m.__file__ is not None
+)
 
+VALUE_TYPES = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+"""Immutable values of torch with a trustworthy `==`: guarded by value."""
 
-def _nothing(*args: object, **kwargs: object) -> None:
-    return None
-
-
-SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
-    control.is_compiling: _true,
-    torch.compiler.is_compiling: _true,
-    torch.compiler.is_dynamo_compiling: _true,
-    torch.compiler.is_exporting: _false,
-    torch.jit.is_scripting: _false,
-    torch.jit.is_tracing: _false,
-    torch._C._get_tracing_state: _nothing,
-    torch._C._log_api_usage_once: _nothing,
+SUBSTITUTES: dict[Callable[..., Any], object] = {
+    control.is_compiling: ReturnConstant(True),
+    torch.compiler.is_compiling: ReturnConstant(True),
+    torch.compiler.is_dynamo_compiling: ReturnConstant(True),
+    torch.compiler.is_exporting: ReturnConstant(False),
+    torch.jit.is_scripting: ReturnConstant(False),
+    torch.jit.is_tracing: ReturnConstant(False),
+    torch._C._get_tracing_state: ReturnConstant(None),
+    torch._C._log_api_usage_once: ReturnConstant(None),
+    torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
 }
-"""Functions that mean something else under capture, and the plain functions that stand for them."""
+"""Functions that mean something else under capture, and what stands for them."""

@@ -200,17 +200,17 @@ class Site:
         miss = entries[-1].guard.explain(slots)
         if miss is None:
             return "no guard misses now: the state changed while the call was checked"
-        where = miss.guard.location
+        where = miss.location
         events.emit(
             "recompile",
             function=self.name,
-            guard=str(miss.guard),
-            expected=str(miss.expected),
-            actual=str(miss.actual),
+            guard=str(miss.guard or miss.text),
+            expected=miss.expected,
+            actual=miss.actual,
             filename=where.filename if where else None,
             lineno=where.lineno if where else None,
         )
-        return str(miss)
+        return str(miss.text)
 
     def _describe(self, cause: str) -> dict[str, Any]:
         code = self.region.code
