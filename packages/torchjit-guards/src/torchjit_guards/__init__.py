@@ -2,5 +2,7 @@
 
 from torchjit_guards.explain import Miss
 from torchjit_guards.program import GuardProgram
+from torchjit_guards.shape_env import ShapeEnv
+from torchjit_guards.size_history import SizeHistory
 
-__all__ = ["GuardProgram", "Miss"]
+__all__ = ["GuardProgram", "Miss", "ShapeEnv", "SizeHistory"]
