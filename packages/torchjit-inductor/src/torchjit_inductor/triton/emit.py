@@ -218,17 +218,18 @@ class Emitter:
         if masks:
             arguments.append(" & ".join(masks))
             arguments.append(f"other={other}")
-        policy = self._policy(want)
+        policy = self._policy(value, want)
         if policy:
             arguments.append(f'eviction_policy="{policy}"')
         widen = ".to(tl.float32)" if self.buffers[data.buffer].dtype in HALF else ""
         return f"tl.load({', '.join(arguments)}){widen}"
 
-    def _policy(self, want: Axes) -> str:
+    def _policy(self, value: Value, want: Axes) -> str:
         """What the cache should do: keep what other programs or a later pass read again, drop what they do not."""
         if not want:
             return ""
-        if want != self.tile.all_axes or (self.in_body(want) and not self.last_pass):
+        shared = any(v.symbol not in value.symbols for v in self.kernel.outer)
+        if shared or want != self.tile.all_axes or (self.in_body(want) and not self.last_pass):
             return "evict_last"
         return "evict_first"
 

@@ -116,8 +116,16 @@ class _Facts:
     def __init__(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> None:
         self.kernel = kernel
         self.hints = hints
-        self.itemsize = max((buffers[name].dtype.itemsize for name in kernel.buffers), default=4)
         self.loads = [v for v in kernel.values if v.op == "load"]
+        self.itemsize = self._itemsize(buffers)
+
+    def _itemsize(self, buffers: Mapping[str, Buffer]) -> int:
+        """Bytes per element of the widest tensor that is walked along the last loop."""
+        last = (self.kernel.inner or self.kernel.outer)[-1:]
+        walked = {s.symbol for s in last}
+        names = [v.data.buffer for v in self.loads if v.symbols & walked]
+        names += [s.buffer for s in self.kernel.stores if s.index.symbols & walked]
+        return max((buffers[name].dtype.itemsize for name in names), default=4)
 
     def count(self, loops: Sequence[LoopVar]) -> int:
         """Iterations, by the hints; a symbol without one counts as 1024."""

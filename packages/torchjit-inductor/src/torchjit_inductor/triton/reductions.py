@@ -118,7 +118,9 @@ class Reducer:
             dtype = _working_dtype(value)
             if welford:
                 seen.add(value.args[0])
-                starts = [literal_full(self._shape, 0.0, dtype)] * 3
+                # One count for all lanes when they see equally many elements.
+                count = literal_full(self._shape, 0.0, dtype) if self._axis.masked else literal(0.0, dtype)
+                starts = [literal_full(self._shape, 0.0, dtype)] * 2 + [count]
             elif value.data in ("argmax", "argmin"):
                 starts = [
                     literal_full(self._shape, _identity(value.data, dtype), dtype),
@@ -160,10 +162,11 @@ class Reducer:
         share = emitter.fresh("share")
         emitter.body += [
             f"{count} = {count} + {one}",
-            f"{share} = 1.0 / tl.maximum({count}, 1.0)",
+            f"{share} = 1.0 / {f'tl.maximum({count}, 1.0)' if self._axis.masked else count}",
             f"{delta} = {self._inside(f'{x} - {mean}', literal(0.0, operand.dtype))}",
             f"{moved} = {mean} + {delta} * {share}",
-            f"{m2} = {m2} + {delta} * {self._inside(f'{x} - {moved}', literal(0.0, operand.dtype))}",
+            # Outside the loops delta is 0, so the second factor does not matter.
+            f"{m2} = {m2} + {delta} * ({x} - {moved})",
             f"{mean} = {moved}",
         ]
 
@@ -174,6 +177,8 @@ class Reducer:
             self._finish_position(value, *names)
         elif kind in ("welford_mean", "welford_m2"):
             made = [self._emitter.fresh() for _ in names]
+            if not self._axis.masked:
+                names = (*names[:2], f"tl.broadcast_to({names[2]}, {self._shape})")
             self._emitter.head.append(f"{', '.join(made)} = tl.reduce(({', '.join(names)}), {self._dim}, tj.welford)")
             for key, name in zip(_welford_keys(value.args[0]), made, strict=False):
                 self._emitter.define(key, self._assign(f"{name}{self._keep()}") if self._keep() else name)

@@ -68,12 +68,12 @@ class Tile:
         lines = [f"pid = tl.program_id(0){wide}"]
         below = constant(1)
         for part, count in reversed(parts):
-            text = "pid" if below.value == 1 else f"pid // ({self.size(below)})"
+            text = "pid" if below.value == 1 else f"pid // {self.factor(below)}"
             below = below * count
             if part is not parts[0][0]:
-                text += f" % ({self.size(count)})"
+                text += f" % {self.factor(count)}"
             if isinstance(part, Axis):
-                lines += self._block(part, f"({text}) * {part.block}")
+                lines += self._block(part, f"{text} * {part.block}")
             else:
                 lines.append(f"{part.symbol.name} = {text}")
         return lines
@@ -103,9 +103,9 @@ class Tile:
         lines = []
         below = constant(1)
         for var in reversed(loops):
-            text = flat if below.value == 1 else f"{flat} // ({self.size(below)})"
+            text = flat if below.value == 1 else f"{flat} // {self.factor(below)}"
             if var is not loops[0]:
-                text += f" % ({self.size(var.size)})"
+                text += f" % {self.factor(var.size)}"
             lines.append(f"{var.symbol.name} = {text}")
             below = below * var.size
         return lines
@@ -113,3 +113,7 @@ class Tile:
     def size(self, size: Expr) -> str:
         """A size in the kernel: a number, or an expression over size arguments."""
         return triton_text(size, lambda s: s.name)
+
+    def factor(self, size: Expr) -> str:
+        """`size` as an operand of a product or quotient."""
+        return self.size(size) if size.value is not None else f"({self.size(size)})"

@@ -1,0 +1,156 @@
+"""`TritonBackend`: the `KernelBackend` for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, final
+
+import attrs
+import torch
+from torchjit_core.events import emit_lazy, phase
+from torchjit_core.expr import Symbol
+
+from torchjit_inductor.codegen_protocol import CompiledKernel
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
+from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
+from torchjit_inductor.triton.normalize import merged
+from torchjit_inductor.triton.operations import can_express
+from torchjit_inductor.triton.plan import make_plan
+from torchjit_inductor.triton.source import kernel_comments
+from torchjit_inductor.triton.split import Scratch, split
+
+__all__ = ["TritonBackend", "TritonSettings"]
+
+_ATOMIC = frozenset((torch.float32, torch.float64, torch.int32, torch.int64))
+
+
+@final
+@attrs.frozen(kw_only=True)
+class TritonSettings:
+    """Choices for the Triton backend.
+
+    Attributes:
+        arch: compute capability to compile for, 90 for sm_90; None asks the device.
+        compile_threads: how many kernels are compiled at once.
+    """
+
+    arch: int | None = None
+    compile_threads: int = attrs.field(factory=lambda: min(8, os.cpu_count() or 1))
+
+
+@final
+class TritonBackend:
+    """Compiles kernels with Triton and launches them through the CUDA driver.
+
+    Args:
+        settings: choices; the defaults if None.
+        driver: for tests; the CUDA driver if None.
+    """
+
+    language = "triton"
+    passes_tensors = False
+
+    def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
+        self._settings = settings or TritonSettings()
+        self._driver: KernelDriver = driver or CudaDriver()
+        self._cache: dict[tuple[object, ...], MachineCode] = {}
+
+    def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
+        """Why the kernel cannot be compiled, or None."""
+        for value in kernel.values:
+            if value.args and not can_express(value.op, value.args[-1].dtype):
+                return f"{value.op} of {value.args[-1].dtype}"
+        for store in kernel.stores:
+            if store.mode == "add" and buffers[store.buffer].dtype not in _ATOMIC:
+                return f"atomic addition of {buffers[store.buffer].dtype}"
+        return None
+
+    def compile(
+        self,
+        kernels: Sequence[LoopKernel],
+        buffers: Mapping[str, Buffer],
+        *,
+        graph: str,
+        hints: Mapping[Any, int],
+    ) -> Sequence[CompiledKernel]:
+        """Compile all the kernels of one graph, several at a time."""
+        with phase("triton_compile"), ThreadPoolExecutor(self._settings.compile_threads) as pool:
+            pending = [self._start(k, buffers, hints, pool) for k in kernels]
+            compiled = [finish() for finish in pending]
+        for kernel, made in zip(kernels, compiled, strict=True):
+            emit_lazy("kernel", lambda kernel=kernel, made=made: _event(kernel, made, graph))  # type: ignore[misc]
+        return compiled
+
+    def _start(
+        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
+    ) -> Callable[[], CompiledKernel]:
+        stages, scratch = split(merged(kernel), buffers, hints)
+        everything = {**buffers, **{s.buffer.name: s.buffer for s in scratch}}
+        parts = [self._stage(stage, everything, hints, pool) for stage in stages]
+
+        def finish() -> CompiledKernel:
+            for _, future in parts:
+                future.result()
+            launches = [make() for make, _ in parts]
+            source = "\n\n".join(self._text(stage, everything, hints) for stage in stages)
+            launch = launches[0] if len(stages) == 1 else _staged(kernel, stages, scratch, launches)
+            return CompiledKernel(kernel.name, source, launch)
+
+        return finish
+
+    def _stage(
+        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
+    ) -> tuple[Callable[[], Callable[..., None]], Future[MachineCode]]:
+        plan = make_plan(kernel, buffers, hints)
+        variants = KernelVariants(kernel, buffers, plan, self._arch(kernel.device), self._cache)
+        sizes = [hints.get(s, 16) for s in kernel.symbols]
+        likely = Variant(True, bool(variants.wide()), tuple(n % 16 == 0 for n in sizes))
+        future = pool.submit(variants.compile, likely)
+        index = kernel.device.index or 0
+        return (lambda: make_launcher(variants, index, self._driver, (likely, future.result))), future
+
+    def _text(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> str:
+        plan = make_plan(kernel, buffers, hints)
+        variants = KernelVariants(kernel, buffers, plan, 0, self._cache)
+        return kernel_comments(kernel, buffers, plan) + variants.source(Variant(True, bool(variants.wide())))
+
+    def _arch(self, device: torch.device) -> int:
+        if self._settings.arch is not None:
+            return self._settings.arch
+        major, minor = torch.cuda.get_device_capability(device)
+        return major * 10 + minor
+
+
+def _staged(
+    kernel: LoopKernel,
+    stages: Sequence[LoopKernel],
+    scratch: Sequence[Scratch],
+    launches: Sequence[Callable[..., None]],
+) -> Callable[..., None]:
+    """A launcher that runs the stages of a split kernel over scratch memory from torch's allocator."""
+    names = [*kernel.buffers, *kernel.symbols]
+    wanted = [[*stage.buffers, *stage.symbols] for stage in stages]
+
+    def launch(*arguments: int) -> None:
+        have: dict[Any, int] = dict(zip(names, arguments, strict=True))
+        # They live until both kernels are queued; the allocator then gives the memory to later work of this stream.
+        tensors = [s.allocate() for s in scratch]
+        have.update((s.buffer.name, t.data_ptr()) for s, t in zip(scratch, tensors, strict=True))
+        for stage, run in zip(wanted, launches, strict=True):
+            run(*(have[name] for name in stage))
+
+    return launch
+
+
+def _event(kernel: LoopKernel, made: CompiledKernel, graph: str) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "language": "triton",
+        "source": made.source,
+        "origins": [f"{o.node}: {o.op}" for o in kernel.origins],
+        "graph": graph,
+    }

@@ -1,0 +1,211 @@
+"""Kernels that the Triton backend generates, without a GPU: compiled to machine code, and run in Triton's interpreter.
+
+The interpreter is chosen by an environment variable when triton is imported, so the numeric tests run in a process of
+their own, which `test_numerics_in_the_interpreter` starts with this same file.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torchjit_inductor.ir.evaluate import evaluate_kernel
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.steps import KernelStep, Program
+from torchjit_inductor.triton.compile import jit_function
+from torchjit_inductor.triton.normalize import merged
+from torchjit_inductor.triton.plan import make_plan
+from torchjit_inductor.triton.source import function_name, kernel_source
+from torchjit_inductor.triton.split import split
+
+INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
+interpreted = pytest.mark.skipif(not INTERPRETING, reason="runs in the process of the interpreter")
+compiled = pytest.mark.skipif(INTERPRETING, reason="compiles")
+
+BF, F16, F32, F64, I8, I32, I64 = (
+    torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8, torch.int32, torch.int64,
+)  # fmt: skip
+Spec = tuple[tuple[int, ...], torch.dtype]
+
+
+@attrs.frozen
+class Case:
+    """A function of tensors and its inputs.
+
+    Attributes:
+        function: made of torch operations.
+        inputs: shapes and dtypes.
+        portable: Triton's interpreter can run its kernels (no libdevice function without a Triton one).
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[Spec, ...]
+    portable: bool = True
+
+
+def _case(function: Callable[..., Any], *inputs: Any, portable: bool = True) -> Case:
+    specs = tuple((s[0], s[1]) if isinstance(s[-1], torch.dtype) else (s, F32) for s in inputs)
+    return Case(function, specs, portable)
+
+
+CASES: dict[str, Case] = {
+    "scale": _case(lambda x: x * 2.0, (5, 7)),
+    "add_relu_mul": _case(lambda x, y, z: F.relu(x + y) * z, (4, 33), (4, 33), (4, 33)),
+    "broadcast": _case(lambda x, b, c: x * b + c, (3, 4, 50), (4, 1), (3, 1, 50)),
+    "channels": _case(lambda x, b: F.relu(x + b[None, :, None]), (2, 3, 1024), (3,)),
+    "transpose_add": _case(lambda x, y: x.t() + y, (40, 24), (24, 40)),
+    "permute": _case(lambda x: x.permute(0, 2, 1, 3).contiguous(), (2, 9, 8, 5)),
+    "flip_pad": _case(lambda x: F.pad(x.flip(0), (1, 2), value=3.0), (6, 10)),
+    "where_compare": _case(lambda x, y: torch.where((x > y) & (x < 1), x, y.neg()), (100,), (100,)),
+    "integers": _case(lambda x, y: (x // 3, x % 3, (x * y).abs() - 1), ((50,), I32), ((50,), I32)),
+    "shifts": _case(lambda x: ((x << 3) | (x >> 2)) ^ 5, ((50,), I64)),
+    "clamp_int8": _case(lambda x: (x * 20).clamp(-100, 100).to(I8), (70,)),
+    "bools": _case(lambda x, y: (x.bool() & (y > 0)) | ~(x > y), (70,), (70,)),
+    "arange": _case(lambda x: x + torch.arange(30, device=x.device), (4, 30)),
+    "softmax": _case(lambda x: F.softmax(x, -1), (6, 50)),
+    "softmax_masked_row": _case(lambda x, m: F.softmax(x.masked_fill(m > 0, -1e30), -1), (3, 40), (3, 40)),
+    "log_softmax": _case(lambda x: F.log_softmax(x, -1), (300, 12)),
+    "softmax_long": _case(lambda x: F.softmax(x, -1), (2, 20001)),
+    "log_softmax_long": _case(lambda x: F.log_softmax(x, -1), (1, 40000)),
+    "layer_norm": _case(lambda x, w, b: F.layer_norm(x, (64,), w, b), (5, 64), (64,), (64,)),
+    "layer_norm_long": _case(lambda x, w: F.layer_norm(x, (20000,), w), (2, 20000), (20000,)),
+    "rms_norm": _case(lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, (7, 48), (48,)),
+    "sum_inner": _case(lambda x: x.sum(-1), (9, 100)),
+    "sum_outer": _case(lambda x: x.sum(0), (100, 40)),
+    "sum_middle": _case(lambda x: x.sum(1), (3, 30, 20)),
+    "sum_all": _case(lambda x: x.sum(), (50, 50)),
+    "sum_all_large": _case(lambda x: x.sum(), (300, 101)),
+    "mean_columns_large": _case(lambda x: x.mean(0), (4000, 20)),
+    "var_mean": _case(lambda x: torch.var_mean(x, -1), (6, 70)),
+    "var_mean_long": _case(lambda x: torch.var_mean(x, -1), (2, 20011)),
+    "var_all": _case(lambda x: torch.var_mean(x), (128, 128)),
+    "amax_amin": _case(lambda x: (x.amax(1), x.amin(1)), (5, 33)),
+    "argmax": _case(lambda x: x.argmax(-1), (6, 37)),
+    "argmin_long": _case(lambda x: x.argmin(-1), (2, 17000)),
+    "any_all": _case(lambda x: ((x > 2).any(-1), (x > -2).all(-1)), (6, 37)),
+    "prod": _case(lambda x: x.prod(-1), (4, 9)),
+    "int_sum": _case(lambda x: x.sum(-1), ((6, 70), I32)),
+    "batch_norm": _case(lambda x: F.batch_norm(x, None, None, training=True), (3, 4, 5, 6)),
+    "group_norm": _case(lambda x: F.group_norm(x, 2), (2, 4, 30)),
+    "embedding": _case(lambda i, w: F.embedding(i.abs() % 11, w), ((20,), I64), (11, 16)),
+    "gather": _case(lambda x, i: x.gather(1, i.abs() % 9), (4, 9), ((4, 5), I64)),
+    "cat": _case(lambda x, y: torch.cat([x, y], 1) * 2, (4, 5), (4, 7)),
+    "rope": _case(
+        lambda q, c, d: torch.cat([q[..., :8] * c - q[..., 8:] * d, q[..., :8] * d + q[..., 8:] * c], -1),
+        (2, 3, 6, 16), (6, 8), (6, 8),
+    ),
+    "adamw": _case(
+        lambda p, g, m: (p * 0.9 - 1e-3 * (0.9 * m + 0.1 * g) / (g.abs().sqrt() + 1e-8), 0.9 * m + 0.1 * g),
+        (80,), (80,), (80,),
+    ),
+    "doubles": _case(lambda x, y: x * y + 1.1, ((40,), F64), ((40,), F64)),
+    "swiglu": _case(lambda x: F.silu(x[..., :8]) * x[..., 8:], (6, 16)),
+    "cumulative_mask": _case(lambda x: x.tril() + x.triu(1) * 2, (12, 12)),
+    "gelu_tanh": _case(lambda x: F.gelu(x, approximate="tanh"), (100,), portable=False),
+    "gelu": _case(lambda x: F.gelu(x * torch.sigmoid(x)), (100,)),
+    "functions": _case(
+        lambda x: [f(x) for f in (torch.sin, torch.exp, torch.expm1, torch.log1p, torch.atan, torch.floor, torch.round)],
+        (100,), portable=False,
+    ),
+    "pow_fmod": _case(lambda x, y: (x.abs() ** y, torch.fmod(x, y), x % y, x // y), (64,), (64,), portable=False),
+    "half_softmax": _case(lambda x: F.softmax(x, -1), ((6, 64), BF), portable=False),
+    "half_layer_norm": _case(
+        lambda x, r, w: F.layer_norm(x + r, (64,), w), ((6, 64), F16), ((6, 64), F16), ((64,), F16), portable=False,
+    ),
+    "quantize": _case(
+        lambda x: (x / (x.abs().amax(-1, keepdim=True) / 127)).round().clamp(-128, 127).to(I8), (5, 64), portable=False,
+    ),
+}  # fmt: skip
+
+
+def program_of(case: Case, device: str = "cuda") -> Program:
+    """The fused program of a case, on a device that need not exist."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in case.inputs]
+        gm = make_fx(case.function)(*inputs)
+    return rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
+
+
+def kernels_of(program: Program) -> list[LoopKernel]:
+    """Its kernels, in order."""
+    return [step.kernel for step in program.steps if isinstance(step, KernelStep)]
+
+
+def random_memory(
+    names: Sequence[str], buffers: Mapping[str, Buffer], generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """Flat tensors for buffers, on the CPU: normal numbers, small integers, bits."""
+    memory: dict[str, torch.Tensor] = {}
+    for name in names:
+        span, dtype = buffers[name].span.evaluate({}), buffers[name].dtype
+        if dtype == torch.bool:
+            memory[name] = torch.rand(span, generator=generator) > 0.5
+        elif dtype.is_floating_point:
+            memory[name] = torch.randn(span, generator=generator, dtype=torch.float64).to(dtype)
+        else:
+            memory[name] = torch.randint(-20 if dtype.is_signed else 0, 20, (span,), generator=generator).to(dtype)
+    return memory
+
+
+@compiled
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_becomes_kernels(name: str) -> None:
+    program = program_of(CASES[name])
+    kernels = kernels_of(program)
+    assert kernels
+    for kernel in kernels:
+        kernel.verify(program.buffers)
+
+
+@interpreted
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.portable])
+def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
+    program = program_of(CASES[name])
+    generator = torch.Generator().manual_seed(0)
+    for kernel in kernels_of(program):
+        memory = random_memory(kernel.buffers, program.buffers, generator)
+        expected = {n: t.clone() for n, t in memory.items()}
+        evaluate_kernel(kernel, expected)
+        _run(kernel, program.buffers, memory, wide)
+        for buffer in kernel.writes:
+            torch.testing.assert_close(memory[buffer], expected[buffer], rtol=2e-5, atol=2e-5, equal_nan=True)
+
+
+def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch.Tensor], wide: bool) -> None:
+    stages, scratch = split(merged(kernel), buffers, {})
+    every = {**buffers, **{s.buffer.name: s.buffer for s in scratch}}
+    held = dict(memory)
+    for made in scratch:
+        held[made.buffer.name] = torch.full((made.buffer.span.evaluate({}),), 77).to(made.buffer.dtype)
+    for stage in stages:
+        plan = make_plan(stage, every, {})
+        source = kernel_source(stage, every, plan, wide=wide, portable=True)
+        function = jit_function(source, function_name(stage))
+        function[(plan.programs.evaluate({}),)](*(held[name] for name in stage.buffers))
+
+
+@compiled
+def test_numerics_in_the_interpreter() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "compute", __file__],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    assert "passed" in run.stdout and "skipped" not in run.stdout
