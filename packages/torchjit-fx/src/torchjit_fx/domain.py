@@ -62,8 +62,8 @@ class TensorDomain:
         self.settings = settings
         _OUTCOMES.limit = max(_OUTCOMES.limit, settings.max_cached_metas)
         self.modes = TorchModes()
-        self.numbers = SymbolicNumbers(sizes)
-        self.mode = CaptureFakeMode(self.numbers.shape_env)
+        self.mode = CaptureFakeMode()
+        self.numbers = SymbolicNumbers(sizes, self.mode.allow_symbols)
         self.fakes = FakeFactory(self.mode, _RECORDS, self.numbers.sym_int, self.numbers.expression)
         self.metas = MetaService(self.fakes, self.modes)
         self.memory = InputMemory()
@@ -92,7 +92,7 @@ class TensorDomain:
         A tensor at no path is kept alive as a constant of the graph.
         """
         if type(obj) is int:
-            return self.numbers.leaf(self._number(obj, path)) if path is not None else obj
+            return self.numbers.plain(self._number(obj, path)) if path is not None else obj
         if not isinstance(obj, torch.Tensor):
             raise TypeError(f"not a leaf: {type(obj)}")
         if path is None:
@@ -162,6 +162,7 @@ class TensorDomain:
         Raises:
             GraphBreak: it cannot be in a graph.
         """
+        self.numbers.context.location = capture.location
         special = SPECIAL.get(fn)
         if special is not None:
             result = special(self, fn, args, kwargs, capture)
@@ -179,7 +180,7 @@ class TensorDomain:
         if isinstance(leaf, OpaqueLeaf):
             raise GraphBreak(leaf.reason, f"{leaf.path}.{name}", capture.location())
         if isinstance(leaf, SymLeaf):
-            return self.numbers.attribute(leaf, name, capture)
+            return self.numbers.attribute(leaf, name, capture.location())
         if not isinstance(leaf, TensorLeaf):
             raise TypeError(f"not a leaf: {type(leaf)}")
         read = RECORDED.get(name)
@@ -223,14 +224,17 @@ class TensorDomain:
             )
         )  # fmt: skip
 
-    def dimension(self, leaf: TensorLeaf, dim: int) -> int | SymLeaf:
+    def dimension(self, leaf: TensorLeaf, dim: int, capture: CaptureContext) -> int | SymLeaf:
         """The size of one dimension: an int, a plain symbol, or a step that reads it."""
         size = leaf.record.sizes[dim]
-        return size if isinstance(size, int) else self.numbers.leaf(size, leaf, dim, self.recorder)
+        if isinstance(size, int) or self.numbers.path(size) is not None:
+            return self.numbers.plain(size)  # type: ignore[no-any-return]
+        return self.recorder.add_size(leaf, dim, self.numbers.sym_int(size), size, capture)
 
-    def as_int(self, number: int | SymLeaf, capture: CaptureContext) -> object:
-        """`number` as `len()` must give it."""
-        return number
+    def concrete(self, leaf: SymLeaf, capture: CaptureContext) -> Any:
+        """The value of a symbolic number at capture; the specialisation then holds for this value only."""
+        self.numbers.context.location = capture.location
+        return self.numbers.fix(leaf)
 
     def guard_leafness(self, leaf: InputLeaf, capture: CaptureContext) -> None:
         """Something depends on whether this input was made by autograd."""
@@ -249,7 +253,8 @@ class TensorDomain:
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
         """`bool(leaf)`: decided and guarded for symbolic numbers, a break for tensors."""
         if isinstance(leaf, SymLeaf):
-            return self.numbers.truth(leaf, capture)
+            self.numbers.context.location = capture.location
+            return self.numbers.truth(leaf)
         raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
 
     def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:

@@ -85,9 +85,9 @@ def _size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
             return leaf.record.sizes[dim]
         return NotImplemented
     if dim is None:
-        return capture.new_object(torch.Size, [domain.dimension(leaf, i) for i in range(len(leaf.record.sizes))])
+        return capture.new_object(torch.Size, [domain.dimension(leaf, i, capture) for i in range(len(leaf.record.sizes))])
     if type(dim) is int and -len(leaf.record.sizes) <= dim < len(leaf.record.sizes):
-        return domain.dimension(leaf, dim % len(leaf.record.sizes))
+        return domain.dimension(leaf, dim % len(leaf.record.sizes), capture)
     return NotImplemented
 
 
@@ -95,7 +95,7 @@ def _length(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     leaf = args[0]
     if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes:
         return NotImplemented
-    return domain.as_int(domain.dimension(leaf, 0), capture)
+    return domain.dimension(leaf, 0, capture)
 
 
 def _rank(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
@@ -115,16 +115,12 @@ def _offset(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     return NotImplemented
 
 
-def _leafness(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    return NotImplemented
-
-
 def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Python's own conversions: of tensors they read data, of symbolic numbers the domain decides."""
     if isinstance(args[0], TensorLeaf):
         raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
     if isinstance(args[0], SymLeaf):
-        return domain.numbers.convert(fn, args[0], capture)
+        return domain.numbers.convert(fn, args[0], lambda f, a: domain.recorder.call(f, a, {}, capture))
     return NotImplemented
 
 
@@ -140,7 +136,7 @@ def _table() -> dict[Any, Any]:
     table[len] = table[torch.Tensor.__len__] = _length
     table[torch.Tensor.storage_offset] = table[torch.Tensor.as_strided] = table[torch.as_strided] = _offset
     table.update(
-        dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_, hash), _number)
+        dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_), _number)
     )
     return table
 

@@ -1,25 +1,197 @@
-"""Symbolic numbers: sizes that vary between calls."""
+"""Symbolic numbers: sizes that vary between calls, and what is computed from them."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, final
 
-from torchjit_core.expr import Expr
-from torchjit_fx.protocols import SymbolicSizes
+import torch
+from torchjit_core.expr import Expr, as_expr, constant, eq
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import GraphBreak
 
-__all__ = ["SymbolicNumbers"]
+from torchjit_fx import breaks
+from torchjit_fx.leaves import SymLeaf
+from torchjit_fx.protocols import SymbolicSizes
+from torchjit_fx.symnode import IntNode, NodeContext, sym_int
+
+__all__ = ["ShapeEnvView", "SymbolicNumbers"]
+
+
+class _NothingPending:
+    """Empty collections where torch keeps unbacked symbols and replacements."""
+
+    def __init__(self) -> None:
+        self.pending_fresh_unbacked_symbols: list[Any] = []
+        self.backed_var_to_val: dict[Any, Any] = {}
+        self.var_to_val: dict[Any, Any] = {}
+        self.real_tensor_prop_unbacked_vals: dict[Any, Any] = {}
+        self.unbacked_var_to_val: dict[Any, Any] = {}
+        self.fake_tensor_cache: dict[Any, Any] = {}
+
+
+@final
+class ShapeEnvView(_NothingPending):
+    """What torch takes for its ShapeEnv: decisions go to the project's own."""
+
+    _translation_validation_enabled = False
+    settings = None
+    allow_scalar_outputs = False
+    allow_dynamic_output_shape_ops = False
+
+    def __init__(self, context: NodeContext) -> None:
+        super().__init__()
+        self.context = context
+
+    @contextmanager
+    def suppress_guards(self) -> Iterator[None]:
+        """torch asks for this around metadata checks of its own cache, which stays off."""
+        yield
+
+    @contextmanager
+    def ignore_fresh_unbacked_symbols(self) -> Iterator[bool]:
+        """No unbacked symbols are made here."""
+        yield False
+
+    def _maybe_evaluate_static(self, expr: Any, **options: Any) -> Any:
+        """A sympy expression without symbols is its own value; others are not known."""
+        return expr if not expr.free_symbols else None
+
+    def evaluate_sym_node(self, node: Any, *args: Any, **options: Any) -> Any:
+        """The value of a node at capture, guarded."""
+        return node.guard_bool() if node.is_bool() else node.guard_int(None, 0) if node.is_int() else node.fix()
+
+    def create_unbacked_symint(self, *args: Any, **kwargs: Any) -> Any:
+        """Sizes and values that depend on data break the graph."""
+        raise GraphBreak(breaks.DATA_DEPENDENT, "a size that depends on data", self.context.location())
+
+    create_unbacked_symfloat = create_unbacked_symbool = create_unbacked_symint
 
 
 @final
 class SymbolicNumbers:
-    """What the domain knows about symbolic ints, bools and floats."""
+    """What the domain knows about symbolic ints, bools and floats.
 
-    def __init__(self, sizes: SymbolicSizes) -> None:
+    Args:
+        sizes: decides about expressions.
+        on_first: called before the first symbolic number exists.
+    """
+
+    def __init__(self, sizes: SymbolicSizes, on_first: Callable[[ShapeEnvView], None]) -> None:
         self.sizes = sizes
-        self.shape_env: Any = None
+        self.context = NodeContext(sizes)
+        self.shape_env = self.context.shape_env = ShapeEnvView(self.context)
+        self._on_first: Callable[[ShapeEnvView], None] | None = on_first
+        self._values: dict[Expr, Any] = {}
+        self._plain: dict[Expr, SymLeaf] = {}
 
-    def sym_int(self, expr: Expr) -> Any:
-        raise NotImplementedError
+    def sym_int(self, expr: int | Expr) -> Any:
+        """The torch.SymInt (or int) of an expression; one object per expression."""
+        if isinstance(expr, int):
+            return expr
+        found = self._values.get(expr)
+        if found is None:
+            if self._on_first is not None:
+                self._on_first(self.shape_env)
+                self._on_first = None
+            found = self._values[expr] = sym_int(expr, self.context)
+        return found
 
     def expression(self, value: Any) -> int | Expr:
-        raise NotImplementedError
+        """The expression of a torch.SymInt; an int where it is one."""
+        if type(value) is int:
+            return value
+        node = value.node
+        if type(node) is IntNode:
+            return node.expression if node.expression.value is None else node.expression.value
+        return int(value)  # a node of C++ around a constant
+
+    def plain(self, expr: int | Expr) -> Any:
+        """The leaf of an input number, or the int that it is."""
+        if isinstance(expr, int) or expr.value is not None:
+            return expr if isinstance(expr, int) else expr.value
+        leaf = self._plain.get(expr)
+        if leaf is None:
+            leaf = self._plain[expr] = SymLeaf(self.sym_int(expr), expr, None)
+        return leaf
+
+    def path(self, expr: Expr) -> AccessPath | None:
+        """Where the value of a plain symbol is found, None if `expr` is not one."""
+        symbol = expr.as_symbol
+        return None if symbol is None else self.sizes.sources().get(symbol)
+
+    def type_of(self, leaf: SymLeaf) -> type:
+        """The Python type that the number stands for."""
+        if isinstance(leaf.value, torch.SymInt):
+            return int
+        return bool if isinstance(leaf.value, torch.SymBool) else float
+
+    def truth(self, leaf: SymLeaf) -> bool:
+        """`bool(leaf)`, decided with the values at capture and guarded."""
+        return bool(leaf.value)
+
+    def fix(self, leaf: SymLeaf) -> Any:
+        """The value at capture, guarded: the specialisation holds for this value only."""
+        if isinstance(leaf.value, torch.SymInt):
+            return int(leaf.value)
+        return bool(leaf.value) if isinstance(leaf.value, torch.SymBool) else leaf.value.node.fix()
+
+    def convert(self, fn: Any, leaf: SymLeaf, record: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
+        """int(), float(), bool() ... of a symbolic number."""
+        cls = self.type_of(leaf)
+        if fn in (bool, operator.truth):
+            return self.truth(leaf)
+        if fn is operator.not_:
+            return not self.truth(leaf)
+        if fn in (int, operator.index) and cls is int:
+            return leaf
+        if fn is float:
+            return leaf if cls is float else record(torch.sym_float, (leaf,))
+        if fn is int and cls is float:
+            return record(torch.sym_int, (leaf,))
+        return fn(self.fix(leaf))
+
+    def attribute(self, leaf: SymLeaf, name: str, location: CodeLocation | None) -> Any:
+        """Attributes of Python's numbers."""
+        if name in ("real", "numerator"):
+            return leaf
+        if name == "imag":
+            return 0
+        if name == "denominator" and self.type_of(leaf) is not float:
+            return 1
+        if not hasattr(self.type_of(leaf), name):
+            raise AttributeError(f"{self.type_of(leaf).__name__!r} object has no attribute {name!r}")
+        raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, name, location)
+
+    def strides(
+        self,
+        sizes: Sequence[int | Expr],
+        real_sizes: Sequence[int],
+        real_strides: Sequence[int],
+        path: AccessPath,
+        location: CodeLocation | None,
+    ) -> list[int | Expr]:
+        """The strides of an input with symbolic sizes, as products of its sizes where they are, and guarded.
+
+        Args:
+            sizes: ints and expressions.
+            real_sizes, real_strides: at capture, in elements.
+            path: of the tensor.
+        """
+        strides: list[int | Expr] = list(real_strides)
+        extents: dict[int, Expr] = {1: constant(1)}  # what lies densely so far: length at capture -> length
+        for dim in sorted(range(len(sizes)), key=lambda d: (real_strides[d], real_sizes[d])):
+            expected = extents.get(real_strides[dim])
+            if expected is not None and expected.value is None:
+                actual = self.sizes.size(real_strides[dim], path.stride(dim), dynamic=True)
+                self.sizes.guard(eq(as_expr(actual), expected), location)
+                strides[dim] = expected
+            length = real_strides[dim] * real_sizes[dim]
+            if type(strides[dim]) is not int or type(sizes[dim]) is not int:
+                extents.setdefault(length, as_expr(strides[dim]) * as_expr(sizes[dim]))
+            else:
+                extents.setdefault(length, constant(length))
+        return strides

@@ -142,6 +142,13 @@ class Recorder:
                 for leaf in storage.leaves:
                     leaf.record = self.metas.fakes.describe(self.metas.fake(leaf))
 
+    def add_size(self, leaf: TensorLeaf, dim: int, value: Any, expr: Any, capture: CaptureContext) -> SymLeaf:
+        """Record the reading of a size that is not a plain symbol."""
+        stack = capture.stack()
+        step = Step("call_method", "size", (leaf, dim), {}, self.modes.token, stack[-1] if stack else None, stack)
+        self.steps.append(step)
+        return SymLeaf(value, expr, step)
+
     def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode_key: str, capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
         stack = capture.stack()

@@ -62,27 +62,33 @@ _SILENT_BATCH_NORMS = frozenset(
 class CaptureFakeMode(FakeTensorMode):
     """The fake mode of one capture. `watch`, when set, collects what operations did."""
 
-    def __init__(self, shape_env: Any = None) -> None:
+    def __init__(self) -> None:
         TorchDispatchMode.__init__(self)
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
         self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
-        self.static_shapes = shape_env is None
+        self.static_shapes = True
         self.allow_scalar_outputs = False
         self._allow_unsafe_data_ptr_access = True
         self.allow_meta = True
-        self.cache_enabled = shape_env is None
+        self.cache_enabled = True
         self.cache_crosscheck_enabled = False
         self.allow_non_fake_inputs = False
         self.in_kernel_invocation = False
         self.enter_stack = []
-        self.shape_env = shape_env
+        self.shape_env = None
         self._stack_trace = []  # type: ignore[assignment]  # an empty traceback.StackSummary
         self._stack = ""
         self._mode_key = torch._C._TorchDispatchModeKey.FAKE
         self.nt_tensor_id_initial_count = nested_tensor._tensor_id_counter
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self.watch: Watch | None = None
+
+    def allow_symbols(self, shape_env: Any) -> None:
+        """From now on sizes may be symbolic. torch's own cache does not know our expressions."""
+        self.shape_env = shape_env
+        self.static_shapes = False
+        self.cache_enabled = False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

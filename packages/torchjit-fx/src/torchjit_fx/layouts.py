@@ -1,0 +1,103 @@
+"""Questions that torch's C++ asks about symbolic sizes and strides, as conditions.
+
+Source: the same questions over ints in c10/core/Contiguity.h and c10/core/MemoryFormat.h (torch 2.15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, ne
+
+from torchjit_fx.protocols import SymbolicSizes
+
+__all__ = [
+    "is_channels_last_contiguous_2d",
+    "is_channels_last_contiguous_3d",
+    "is_channels_last_strides_2d",
+    "is_channels_last_strides_3d",
+    "is_contiguous",
+    "is_non_overlapping_and_dense",
+]
+
+Exprs = Sequence[Expr]
+
+
+class Decider(Protocol):
+    """Decides conditions; see `symnode.NodeContext`."""
+
+    sizes: SymbolicSizes
+
+    def decide(self, condition: Condition) -> bool:
+        """Decide and guard."""
+
+
+def _dense_in(order: Sequence[int], sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Dimensions of size other than 1 lie densely, innermost first in `order`."""
+    parts: list[Condition] = []
+    expected = constant(1)
+    for dim in order:
+        parts.append(_simplified(disj(eq(sizes[dim], 1), eq(strides[dim], expected)), context))
+        expected = expected * sizes[dim]
+    return conj(*parts)
+
+
+def _simplified(condition: Condition, context: Decider) -> Condition:
+    """Without the alternatives that cannot be."""
+    if condition.kind == "or":
+        return disj(*(part for part in condition.parts if context.sizes.known(part) is not False))
+    return condition
+
+
+def is_contiguous(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Row-major and dense; anything without elements is."""
+    empty = [c for c in (eq(size, 0) for size in sizes) if context.sizes.known(c) is not False]
+    return disj(_dense_in(range(len(sizes) - 1, -1, -1), sizes, strides, context), *empty)
+
+
+def is_channels_last_contiguous_2d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Dense in the order N, H, W, C."""
+    return _dense_in((1, 3, 2, 0), sizes, strides, context) if len(sizes) == 4 else eq(0, 1)
+
+
+def is_channels_last_contiguous_3d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Dense in the order N, D, H, W, C."""
+    return _dense_in((1, 4, 3, 2, 0), sizes, strides, context) if len(sizes) == 5 else eq(0, 1)
+
+
+def is_channels_last_strides_2d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Do the strides say channels last, dense or not?"""
+    return _ordered((1, 3, 2, 0), sizes, strides, context) if len(sizes) == 4 else eq(0, 1)
+
+
+def is_channels_last_strides_3d(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Do the strides say channels last, dense or not?"""
+    return _ordered((1, 4, 3, 2, 0), sizes, strides, context) if len(sizes) == 5 else eq(0, 1)
+
+
+def _ordered(order: Sequence[int], sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    yes, no = eq(0, 0), eq(0, 1)
+    if context.decide(eq(strides[1], 0)):
+        return no
+    least = constant(0)
+    for dim in order:
+        if context.decide(eq(sizes[dim], 0)) or not context.decide(ge(strides[dim], least)):
+            return no
+        if dim == 0 and context.decide(eq(least, strides[1])):
+            return no
+        least = strides[dim]
+        if context.decide(ne(sizes[dim], 1)):
+            least = least * sizes[dim]
+    return yes
+
+
+def is_non_overlapping_and_dense(sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
+    """Is it dense in some order? The order is that of the values at capture."""
+    if len(sizes) == 1:
+        return _simplified(disj(eq(strides[0], 1), eq(sizes[0], 1), eq(sizes[0], 0)), context)
+    hint = context.sizes.hint
+    values = [(hint(strides[d]) if strides[d].value is None else strides[d].value, d) for d in range(len(sizes))]
+    widths = [hint(size) if size.value is None else size.value for size in sizes]
+    order = [d for _, d in sorted(values, key=lambda item: (item[0], widths[item[1]]))]
+    return _dense_in(order, sizes, strides, context)
