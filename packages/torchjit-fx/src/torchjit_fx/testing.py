@@ -21,6 +21,7 @@ from torchjit_core.guards import Guard, SymbolicCondition, distinct
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_fx.domain import TensorDomain
+from torchjit_fx.records import is_structseq
 from torchjit_fx.settings import FxSettings
 
 __all__ = ["Captured", "NewObject", "Proxy", "SimpleSizes", "StaticSizes", "capture_by_proxy"]
@@ -244,8 +245,8 @@ class _Tracer(TorchFunctionMode):
             return tuple(self.wrap(x) for x in raw.items)
         if type(raw) in (list, tuple):
             return type(raw)(self.wrap(x) for x in raw)
-        if isinstance(raw, tuple) and type(raw).__module__ == "torch.return_types":
-            return type(raw)([self.wrap(x) for x in raw])  # type: ignore[call-arg]
+        if is_structseq(type(raw)):
+            return type(raw)([self.wrap(x) for x in raw])
         return raw
 
     def unwrap(self, value: Any, path: AccessPath | None = None) -> Any:
@@ -257,6 +258,8 @@ class _Tracer(TorchFunctionMode):
                 return self.domain.input(value, path or Pinned.of(value, f"constant{len(self.proxies)}"), self.context)
         if type(value) in (list, tuple):
             return type(value)(self.unwrap(x, None if path is None else path.item(i)) for i, x in enumerate(value))
+        if is_structseq(type(value)):
+            return type(value)([self.unwrap(x) for x in value])
         if type(value) is dict:
             return {k: self.unwrap(x, None if path is None else path.item(k)) for k, x in value.items()}
         if type(value) is slice:
@@ -354,6 +357,6 @@ def _plan(raw: Any, leaves: list[Any], leaf_types: tuple[type, ...]) -> Callable
         return lambda values: {k: plan(values) for k, plan in plans.items()}
     if isinstance(raw, list | tuple) and type(raw) is not torch.Size:
         parts = [_plan(x, leaves, leaf_types) for x in raw]
-        made = type(raw) if type(raw) in (list, tuple) else tuple
-        return lambda values: made(part(values) for part in parts)
+        made = type(raw) if type(raw) in (list, tuple) or is_structseq(type(raw)) else tuple
+        return lambda values: made([part(values) for part in parts])
     return lambda values: raw
