@@ -10,9 +10,9 @@ import timeit
 
 import torch
 from torch import nn
+
 from torchjit_core.guards import ClassAttrIs, DictKeys, Guard, IdIs, InstanceLacks, TensorMatches, TypeIs
 from torchjit_core.paths import AccessPath, Arg
-
 from torchjit_guards import GuardProgram
 from torchjit_guards.torch_support import ambient_guards, dispatch_keys
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from torchjit_core.guards import (
     MISSING,
     Ambient,
@@ -31,7 +32,6 @@ from torchjit_core.guards import (
     ValueEquals,
 )
 from torchjit_core.paths import AccessPath, Arg, Pinned
-
 from torchjit_guards import GuardProgram
 
 X, Y = Arg.of(0, "x"), Arg.of(1, "y")
@@ -70,6 +70,9 @@ class Plain:
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
 
 
 class Inline:
@@ -295,7 +298,12 @@ def test_python_code_may_drop_what_was_walked() -> None:
 
 def test_a_program_may_lose_its_last_reference_while_it_runs() -> None:
     holder: dict[str, GuardProgram] = {}
-    program = GuardProgram([Predicate(X, lambda x: holder.clear() is None, "clears"), TypeIs(X, int)], [X], 1)
+
+    def clears(x: object) -> bool:
+        holder.clear()
+        return True
+
+    program = GuardProgram([Predicate(X, clears, "clears"), TypeIs(X, int)], [X], 1)
     holder["program"] = program
     del program
     assert holder["program"](3) == (3,)
@@ -311,17 +319,18 @@ def test_interrupts_propagate_and_errors_are_misses() -> None:
     with pytest.raises(TypeError, match="takes 1 slots"):
         program()
     with pytest.raises(TypeError, match="no keyword"):
-        program(x=1)
+        program(x=1)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="slot 1"):
         GuardProgram([TypeIs(Y, int)], [], 1)
 
 
 def test_cycles_are_collected_and_references_balance() -> None:
     obj = Plain()
-    obj.program = GuardProgram([IdIs(X, obj), TypeIs(Pinned.of(obj, "o").attr("x"), int)], [X], 1)
+    program = GuardProgram([IdIs(X, obj), TypeIs(Pinned.of(obj, "o").attr("x"), int)], [X], 1)
+    setattr(obj, "program", program)
     dead = weakref.ref(obj)
-    capsule = obj.program.__torchjit_guard__
-    del obj
+    capsule = program.__torchjit_guard__
+    del obj, program
     gc.collect()
     assert dead() is not None  # the capsule keeps the program
     del capsule

@@ -9,12 +9,28 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torchjit_core.expr import Condition, Expr, as_expr, conj, constant, disj, eq, ge, gt, le, lt, maximum, minimum, ne, negate
+
+from torchjit_core.expr import (
+    Condition,
+    Expr,
+    as_expr,
+    conj,
+    constant,
+    disj,
+    eq,
+    ge,
+    gt,
+    le,
+    lt,
+    maximum,
+    minimum,
+    ne,
+    negate,
+)
 from torchjit_core.guards import SymbolicCondition
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import Arg
 from torchjit_core.reasons import GraphBreak, UserError
-
 from torchjit_guards import GuardProgram, ShapeEnv, SizeHistory
 
 X, Y = Arg.of(0, "x"), Arg.of(1, "y")
@@ -104,7 +120,10 @@ def test_decisions_are_recorded_once_with_their_line() -> None:
     assert env.guard(gt(s, 7)) is True  # makes the first one superfluous
     assert texts(env) == ["s0 >= 8"]
     env.guard(le(s, 100), WHERE)
-    assert [(g.expression, g.location) for g in env.guards() if isinstance(g, SymbolicCondition)][-1] == ("s0 <= 100", WHERE)
+    assert [(g.expression, g.location) for g in env.guards() if isinstance(g, SymbolicCondition)][-1] == (
+        "s0 <= 100",
+        WHERE,
+    )
 
 
 def test_equality_replaces_a_symbol() -> None:
@@ -122,7 +141,12 @@ def test_equality_replaces_a_symbol() -> None:
 def test_no_spurious_guards_from_factored_sizes() -> None:
     env = ShapeEnv(dynamic=True)
     a, b = expr(env.size(5, X.size(0))), expr(env.size(7, X.size(1)))
-    assert env.guard(gt(a * b, 0)) and env.guard(ne(a * b - a, 0)) and env.guard(ge(a * b, b)) and not env.guard(eq(a * b, 1))
+    assert (
+        env.guard(gt(a * b, 0))
+        and env.guard(ne(a * b - a, 0))
+        and env.guard(ge(a * b, b))
+        and not env.guard(eq(a * b, 1))
+    )
     assert texts(env) == ["s0 >= 2", "s1 >= 2"]
 
 
@@ -200,8 +224,12 @@ def terms(symbols: list[Expr]) -> st.SearchStrategy[Expr]:
 
 
 def conditions(symbols: list[Expr]) -> st.SearchStrategy[Condition]:
-    simple = st.tuples(st.sampled_from([eq, ne, lt, le, gt, ge]), terms(symbols), terms(symbols)).map(lambda t: t[0](t[1], t[2]))
-    return st.one_of(simple, simple, st.tuples(st.sampled_from([conj, disj]), simple, simple).map(lambda t: t[0](t[1], t[2])))
+    simple = st.tuples(st.sampled_from([eq, ne, lt, le, gt, ge]), terms(symbols), terms(symbols)).map(
+        lambda t: t[0](t[1], t[2])
+    )
+    return st.one_of(
+        simple, simple, st.tuples(st.sampled_from([conj, disj]), simple, simple).map(lambda t: t[0](t[1], t[2]))
+    )
 
 
 sizes_in = st.lists(st.integers(2, 9), min_size=1, max_size=3)

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="tensor guards need torch")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from torchjit_core import events
 from torchjit_core.guards import Ambient, Different, Guard, TensorMatches, ValueEquals
 from torchjit_core.paths import Arg
+from torchjit_guards import GuardProgram, _c
 
-from torchjit_guards import GuardProgram, _c, layout, torch_support
+torch = pytest.importorskip("torch", reason="tensor guards need torch")
+
+from torchjit_guards import layout, torch_support  # noqa: E402  # imports torch
 
 X, Y = Arg.of(0, "x"), Arg.of(1, "y")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import attrs
+
 from torchjit_core.guards import (
     Ambient,
     ClassAttrIs,
@@ -22,7 +23,6 @@ from torchjit_core.guards import (
 )
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
-
 from torchjit_guards.tensors import key_set_holds
 
 __all__ = ["Miss", "explain"]
@@ -114,9 +114,10 @@ def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, 
             return "true", "false"
 
 
-def _tensor_difference(guard: TensorMatches, t: Any) -> tuple[str, str]:
-    if type(t) is not guard.type:
-        return _type_name(guard.type), _type_name(type(t))
+def _tensor_difference(guard: TensorMatches, tensor: object) -> tuple[str, str]:
+    if type(tensor) is not guard.type:
+        return _type_name(guard.type), _type_name(type(tensor))
+    t: Any = tensor  # after the comparison mypy would know it as `object`
     fields: list[tuple[str, Any, Any]] = [
         ("dtype", guard.dtype, t.dtype),
         ("device", guard.device, t.device),

@@ -139,7 +139,9 @@ class Facts:
         bounds = self.bounds_of(symbol)
         self.replacements[symbol] = value
         single = {symbol: value}
-        self.replacements = {s: v.substitute(single) if symbol in v.symbols else v for s, v in self.replacements.items()}
+        self.replacements = {
+            s: v.substitute(single) if symbol in v.symbols else v for s, v in self.replacements.items()
+        }
         implying, self._implying = self._implying, {}
         for fact in implying:
             self.add(fact)
@@ -191,5 +193,3 @@ def _remainder(condition: Condition) -> tuple[Expr, int] | None:
         return None
     divisor = monomial[0][0].right.value
     return (monomial[0][0].left, divisor) if divisor else None
-
-

@@ -18,9 +18,9 @@ from typing import Any, final
 import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+
 from torchjit_core.guards import TensorMatches
 from torchjit_core.paths import Arg
-
 from torchjit_guards import _c
 
 __all__ = ["CalibrationError", "Layout", "calibrate", "verify"]
@@ -222,7 +222,7 @@ def _calibrate() -> Layout:
         autograd=autograd,
         ndim=ndim,
         sizes=sizes,
-        offset=_find("storage offset", [(v._cdata, v.storage_offset()) for v in views], _IMPL_BYTES),
+        offset=_find("storage offset", [(v._cdata, int(v.storage_offset())) for v in views], _IMPL_BYTES),
         dtype=_find("dtype", [(t._cdata, code) for t, code in typed], _IMPL_BYTES, 2),
         device=_find("device", [(t._cdata, code) for t, code in placed], _IMPL_BYTES, 2),
         keys=_find(
@@ -286,7 +286,7 @@ def describe(t: torch.Tensor) -> TensorMatches:
     strided = t.layout is torch.strided
     return TensorMatches(
         Arg.of(0, "t"), type(t), t.dtype, t.device, t.requires_grad, tuple(t.shape),
-        tuple(t.stride()) if strided else None, t.storage_offset() if strided else None, None, t.is_leaf,
+        tuple(t.stride()) if strided else None, int(t.storage_offset()) if strided else None, None, t.is_leaf,
     )  # fmt: skip
 
 

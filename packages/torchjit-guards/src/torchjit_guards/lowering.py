@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import attrs
+
 from torchjit_core.guards import (
     MISSING,
     Ambient,
@@ -44,7 +45,6 @@ from torchjit_core.paths import (
     StrideOf,
     TypeOf,
 )
-
 from torchjit_guards import _c
 from torchjit_guards.condition_code import Unsupported, compile_condition
 from torchjit_guards.tensors import ambient_address, tensor_test

@@ -7,7 +7,6 @@ from typing import Any, final
 
 from torchjit_core.guards import Guard
 from torchjit_core.paths import AccessPath
-
 from torchjit_guards import _c
 from torchjit_guards.explain import Miss, explain
 from torchjit_guards.lowering import Lowered, describe, lower

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import final
 
 import attrs
+
 from torchjit_core.expr import Condition, Expr, Symbol, as_expr, negate, symbol
 from torchjit_core.guards import Guard, SymbolicCondition
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, SizeOf
 from torchjit_core.reasons import GraphBreak, UserError, reason
-
 from torchjit_guards.facts import Facts
 from torchjit_guards.size_history import SizeHistory
 
@@ -190,8 +190,8 @@ class ShapeEnv:
         made: list[Guard] = []
         for shared, path in self._shared:
             other = f"{shared.name}_too"
-            names = ((shared.name, self._sources[shared]), (other, path))
-            made.append(SymbolicCondition(f"{shared.name} == {other}", names))
+            both = ((shared.name, self._sources[shared]), (other, path))
+            made.append(SymbolicCondition(f"{shared.name} == {other}", both))
         for fact in self._needed():
             names = tuple((s.name, self._sources[s]) for s in sorted(fact.condition.symbols, key=lambda s: s.sort_key))
             made.append(SymbolicCondition(str(fact.condition), names, fact.location))
@@ -231,5 +231,3 @@ def _follows(condition: Condition, others: list[_Fact]) -> bool:
                 if gap is not None and gap <= 0:
                     return True
     return False
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 import attrs
+
 from torchjit_core.paths import AccessPath
 
 __all__ = ["SizeHistory"]

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from torchjit_core import events
 from torchjit_core.guards import Ambient, TensorMatches
 from torchjit_core.reasons import reason
-
 from torchjit_guards import _c, layout
 
 __all__ = [
