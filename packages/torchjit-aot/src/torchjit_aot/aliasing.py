@@ -14,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 from torchjit_core.reasons import GraphBreak
 
-from torchjit_aot.refusals import OUTPUT_KIND
+from torchjit_aot.refusals import METADATA_MUTATION, OUTPUT_KIND
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ class _Planner:
         if step is None:
             if storage_key(tensor) in self.input_storages:
                 raise GraphBreak(OUTPUT_KIND, "a view of an input that no view operator made")
+            if id(tensor) in self.recorder.snapshots:
+                raise GraphBreak(METADATA_MUTATION, "of a tensor with several views among the outputs")
             made: Ref = FromSlot(self.plan.slot_of(tensor))
         else:
             source = self._replay(step.parent, drop_detach=drop_detach)

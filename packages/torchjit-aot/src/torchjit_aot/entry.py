@@ -17,6 +17,7 @@ from torchjit_aot.functionalize import functionalize
 from torchjit_aot.inputs import lifted_state
 from torchjit_aot.joint import JointGraph, trace_joint
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
+from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
@@ -63,9 +64,11 @@ def compile(
         emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
         return _eager(gm)
     state = list(lifted_state(gm).values())
-    if not joint.has_backward:
-        return _compile_inference(joint, compiler, settings, state)
-    return _compile_training(joint, compiler, backward_compiler or compiler, partitioner, settings, state)
+    if joint.has_backward:
+        run = _compile_training(joint, compiler, backward_compiler or compiler, partitioner, settings, state)
+    else:
+        run = _compile_inference(joint, compiler, settings, state)
+    return guard_overlap(joint, run, _eager(gm))
 
 
 def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:
@@ -78,6 +81,7 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
         joint = trace_joint(gm, example_inputs)
     with phase("functionalize"):
         functionalize(joint)
+    refuse_shared_storage(joint)
     canonicalize(joint)
     if settings.decompositions:
         with phase("decompose"):

@@ -214,6 +214,7 @@ class _Functionalizer:
         if functional is None or (is_random(func) and not all(_is_contiguous(t) for ts in targets for t in ts)):
             raise GraphBreak(FUNCTIONALIZE, str(func))  # random numbers are drawn in another order out of place
         kwargs = {k: v for k, v in node.kwargs.items() if k not in writes_to(func)}
+        kwargs.update(_missing_defaults(func, functional, len(node.args), kwargs))
         made = self.writer.call(functional, map_arg(node.args, self.read), map_arg(kwargs, self.read))
         fresh = sum(1 for r in func._schema.returns if r.alias_info is None)
         if not fresh and len(targets) == 1:
@@ -316,3 +317,13 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _is_contiguous(node: fx.Node) -> bool:
     return bool(node.meta["val"].is_contiguous())
+
+
+def _missing_defaults(func: OpOverload, functional: OpOverload, given: int, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments that `func` has a default for and the functional operator has not (`bernoulli_`'s p)."""
+    defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+    return {
+        a.name: defaults[a.name]
+        for a in functional._schema.arguments[given:]
+        if a.name not in kwargs and not a.has_default_value() and a.name in defaults
+    }

@@ -114,7 +114,7 @@ def _run_forward(
     values = [source.value for source in sources]
     lifted = dict(zip(state, values[count:], strict=True))
     try:
-        with _reparametrize_module(gm, lifted), recorder:
+        with _reparametrize_module(gm, lifted, tie_weights=True), recorder:
             return replay(gm, values[:count], recorder.enter)
     except GraphBreak:
         raise

@@ -62,6 +62,7 @@ class Recorder(TorchDispatchMode):
         graph: the graph so far.
         constants: the real tensors that the trace met, with their placeholders.
         views: how tensors were made from others, by id.
+        snapshots: ids of tensors that stand for another one as it was before its sizes were changed in place.
         written: did an operator with a mutable argument run?
     """
 
@@ -72,6 +73,7 @@ class Recorder(TorchDispatchMode):
         self.symbols = SymbolNodes(self.graph)
         self.constants: list[tuple[fx.Node, torch.Tensor]] = []
         self.views: dict[int, ViewStep] = {}
+        self.snapshots: set[int] = set()
         self.written = False
         self._nodes: dict[int, fx.Node] = {}
         self._alive: list[Any] = []
@@ -263,7 +265,9 @@ class Recorder(TorchDispatchMode):
         out = func(real)
         if real.dim() == 0:
             options = {"dtype": real.dtype, "device": real.device, "pin_memory": False}
-            node = self._call(aten.full.default, ([], real.item()), options, out)
+            with torch._C._DisableTorchDispatch():
+                number = real.item()
+            node = self._call(aten.full.default, ([], number), options, out)
         else:
             constant = self._nodes[id(self._constant(real))]
             node = self._call(aten.clone.default, (constant,), {}, out)
@@ -279,11 +283,15 @@ class Recorder(TorchDispatchMode):
         node = self._nodes[id(tensor)]
         before = aten.detach.default(tensor)
         self.track(before, node)
+        self.snapshots.add(id(before))
         if node.meta["val"] is tensor:
             node.meta["val"] = before
         step = self.views.get(id(tensor))
         if step is not None:
             self.views[id(before)] = step
+        for child, made_from in self.views.items():
+            if made_from.parent is tensor:
+                self.views[child] = attrs.evolve(made_from, parent=before)
         arguments = self._to_nodes(tuple(args[1:]))
         func(*args, **kwargs)
         made = self._call(functional, (node, *arguments), dict(kwargs), tensor)
