@@ -38,6 +38,7 @@ decision_release(Decision *decision)
     Py_XDECREF(decision->callback);
     Py_XDECREF(decision->function);
     Py_XDECREF(decision->code);
+    Py_XDECREF(decision->door);
     Py_XDECREF(decision->twin);
     PyMem_Free(decision);
 }

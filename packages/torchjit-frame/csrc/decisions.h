@@ -14,10 +14,11 @@ typedef struct Decision {
     struct Decision *next;
     Py_ssize_t references;
     DecisionState state;
-    PyObject *callback;     /* whose decision it is */
-    PyObject *function;     /* the function that `code` stands in for; NULL: any function of the code object */
-    PyCodeObject *code;     /* DECISION_RUN: the replacement */
-    PyCodeObject *twin;     /* the replacement with positional arguments only; NULL until it is needed */
+    PyObject *callback; /* whose decision it is */
+    PyObject *function; /* the function that the replacement is for; NULL: any function of the code object */
+    PyCodeObject *code; /* DECISION_RUN: the replacement, or */
+    PyObject *door;     /* the FrontDoor that is called instead */
+    PyCodeObject *twin; /* the replacement with positional arguments only; NULL until it is needed */
 } Decision;
 
 /* Functions of one code object (closures) that get a replacement of their own; later ones run the original. */

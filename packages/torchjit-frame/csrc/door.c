@@ -8,9 +8,14 @@
 #define STREAK_TO_FRONT 4
 
 PyObject *
-door_run_original(FrontDoor *door, const Invocation *call)
+door_run_original(FrontDoor *door, Invocation *call)
 {
     FrameThread *thread = frame_thread();
+    if (call->origin == FROM_FRAME) {
+        InterpreterFrame *frame = call->frame;
+        call->frame = NULL;
+        return hook_pass_on(call->tstate, thread, frame, 0);
+    }
     StackCredit credit;
     if (frame_stack_enter(thread, &credit) < 0) {
         return NULL;
@@ -18,7 +23,7 @@ door_run_original(FrontDoor *door, const Invocation *call)
     /* The hook would send the frame straight back to this door. */
     thread->bypass = hook_installed ? door->function : NULL;
     PyObject *result;
-    if (call->from_slots && door->code != NULL) {
+    if (call->origin == FROM_SLOTS && door->code != NULL) {
         result = signature_call(&door->signature, door->function, call->args);
     }
     else {
@@ -220,7 +225,7 @@ call_entry(FrameThread *thread, Entry *entry, Gathered *gathered)
 }
 
 static PyObject *
-miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, const Invocation *call, PyObject *seen)
+miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call, PyObject *seen)
 {
     LockStatus lock = compile_lock_take(&door->lock, thread);
     if (lock != LOCK_TAKEN) {
@@ -243,7 +248,7 @@ miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, const Invocat
 }
 
 static inline PyObject *
-dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, const Invocation *call)
+dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call)
 {
     PyObject *entries = Py_NewRef(door->entries);
     Entry *found = NULL;
@@ -298,7 +303,7 @@ bound_release(Bound *bound)
 }
 
 static Py_NO_INLINE PyObject *
-bind_and_dispatch(FrontDoor *door, FrameThread *thread, const Invocation *call)
+bind_and_dispatch(FrontDoor *door, FrameThread *thread, Invocation *call)
 {
     Bound bound;
     PyObject *result = NULL;
@@ -325,7 +330,7 @@ door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *
 {
     FrontDoor *door = (FrontDoor *)self;
     FrameThread *thread = frame_thread();
-    Invocation call = {args, nargsf, kwnames, 0};
+    Invocation call = {FROM_CALL, args, nargsf, kwnames, NULL, NULL};
     if (thread->eager || !same_code(door)) {
         return door_run_original(door, &call);
     }
@@ -343,9 +348,17 @@ door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs)
         return NULL;
     }
     FrameThread *thread = frame_thread();
-    Invocation call = {slots, (size_t)nargs, NULL, 1};
+    Invocation call = {FROM_SLOTS, slots, (size_t)nargs, NULL, NULL, NULL};
     if (thread->eager || !same_code(door)) {
         return door_run_original(door, &call);
     }
     return dispatch(door, thread, slots, &call);
+}
+
+PyObject *
+door_enter_frame(FrontDoor *door, PyThreadState *tstate, InterpreterFrame *frame)
+{
+    Invocation call = {FROM_FRAME, frame_slots(frame), (size_t)door->nslots, NULL, tstate, frame};
+    PyObject *result = dispatch(door, frame_thread(), call.args, &call);
+    return call.frame == NULL ? result : frame_abandon(tstate, frame, result);
 }

@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include "binding.h"
+#include "frames.h"
 #include "lock.h"
 #include "thread.h"
 
@@ -31,18 +32,28 @@ typedef struct {
 extern PyTypeObject FrontDoor_Type;
 #define FrontDoor_Check(op) Py_IS_TYPE((op), &FrontDoor_Type)
 
-/* One call: the arguments as they came, to run the original with. */
+typedef enum {
+    FROM_CALL,  /* args, nargsf and kwnames are the arguments as they came */
+    FROM_SLOTS, /* args are the slots */
+    FROM_FRAME  /* the original's frame is set up and waits in the hook */
+} Origin;
+
+/* One call: how to run the original if it comes to that. */
 typedef struct {
+    Origin origin;
     PyObject *const *args;
     size_t nargsf;
     PyObject *kwnames;
-    int from_slots; /* args are the slots: the call came from a frame */
+    PyThreadState *tstate;
+    InterpreterFrame *frame; /* NULL as soon as it has been evaluated */
 } Invocation;
 
 PyObject *door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* The call with the slots already bound; `nargs` must be door->nslots. */
 PyObject *door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs);
-PyObject *door_run_original(FrontDoor *door, const Invocation *call);
+PyObject *door_run_original(FrontDoor *door, Invocation *call);
+/* The call whose frame the hook was given. The frame is gone afterwards, or (3.11) left for the caller to clear. */
+PyObject *door_enter_frame(FrontDoor *door, PyThreadState *tstate, InterpreterFrame *frame);
 
 /* Slots of one binding, owned. Small ones need no allocation. */
 #define BOUND_INLINE 16

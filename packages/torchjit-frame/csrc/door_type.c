@@ -253,7 +253,7 @@ door_bind_method(FrontDoor *self, PyObject *args)
 static PyObject *
 door_fallback(FrontDoor *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    Invocation call = {args, (size_t)nargs, kwnames, 0};
+    Invocation call = {FROM_CALL, args, (size_t)nargs, kwnames, NULL, NULL};
     return door_run_original(self, &call);
 }
 

@@ -2,6 +2,7 @@
 #include "hook.h"
 
 #include "decisions.h"
+#include "door.h"
 #include "thread.h"
 
 int hook_installed = 0;
@@ -67,9 +68,8 @@ hook_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
                          "twin_calls", twin_calls);
 }
 
-/* Evaluate with what CPython would call without us. */
-static PyObject *
-pass_on(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame, int throwflag)
+PyObject *
+hook_pass_on(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame, int throwflag)
 {
     _PyFrameEvalFunction next = thread->chaining == frame ? below : previous;
     if (next == NULL || next == hook_evaluate) {
@@ -114,7 +114,7 @@ check_contract(PyCodeObject *old, PyObject *made)
     const int shape = CO_OPTIMIZED | CO_NEWLOCALS | CO_VARARGS | CO_VARKEYWORDS;
     const char *problem = NULL;
     if (!PyCode_Check(made)) {
-        PyErr_Format(PyExc_TypeError, "the callback of a hook_scope must return a code object or None, not '%.200s'",
+        PyErr_Format(PyExc_TypeError, "the callback of a hook_scope must return a code object, a FrontDoor or None, not '%.200s'",
                      Py_TYPE(made)->tp_name);
         return -1;
     }
@@ -144,12 +144,31 @@ check_contract(PyCodeObject *old, PyObject *made)
     return 0;
 }
 
+/* A door instead of code: it is called with the frame's slots. */
 static int
-settle(Decision *decision, PyCodeObject *code, PyObject *made)
+settle_door(Decision *decision, PyCodeObject *code, PyFunctionObject *function, FrontDoor *door)
+{
+    int fits = door->code == NULL ? door->nslots == code_slots(code) : door->code == code;
+    if (!fits) {
+        PyErr_Format(PyExc_ValueError, "the front door %R cannot stand in for %R: its slots are those of other code",
+                     (PyObject *)door, (PyObject *)function);
+        return -1;
+    }
+    decision->door = Py_NewRef((PyObject *)door);
+    decision->function = Py_NewRef((PyObject *)function);
+    decision->state = DECISION_RUN;
+    return 0;
+}
+
+static int
+settle(Decision *decision, PyCodeObject *code, PyFunctionObject *function, PyObject *made)
 {
     if (made == Py_None) {
         decision->state = DECISION_SKIP;
         return 0;
+    }
+    if (FrontDoor_Check(made)) {
+        return settle_door(decision, code, function, (FrontDoor *)made);
     }
     if (check_contract(code, made) < 0) {
         return -1;
@@ -176,7 +195,7 @@ ask(PyThreadState *tstate, FrameThread *thread, PyCodeObject *code, PyFunctionOb
     decisions_sweep();
     asked++;
     PyObject *made = PyObject_CallOneArg(decision->callback, (PyObject *)function);
-    int status = made == NULL ? -1 : settle(decision, code, made);
+    int status = made == NULL ? -1 : settle(decision, code, function, made);
     Py_XDECREF(made);
     if (status < 0) {
         PyObject *type, *value, *traceback;
@@ -241,18 +260,24 @@ call_twin(FrameThread *thread, InterpreterFrame *frame, Decision *decision)
 static PyObject *
 run_replacement(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame, Decision *decision)
 {
+    PyObject *result;
+    if (decision->door != NULL) {
+        PyObject *door = Py_NewRef(decision->door); /* forget() may be called meanwhile */
+        result = door_enter_frame((FrontDoor *)door, tstate, frame);
+        Py_DECREF(door);
+        return result;
+    }
     StackCredit credit;
     if (frame_stack_enter(thread, &credit) < 0) {
         return frame_abandon(tstate, frame, NULL);
     }
-    PyObject *result;
     if (frame_swap_code(tstate, frame, decision->code)) {
         swapped++;
         result = _PyEval_EvalFrameDefault(tstate, frame, 0);
     }
     else {
         twin_calls++;
-        decision_hold(decision); /* forget() may be called meanwhile */
+        decision_hold(decision);
         result = frame_abandon(tstate, frame, call_twin(thread, frame, decision));
         decision_release(decision);
     }
@@ -272,7 +297,7 @@ first_sight(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame)
         result = run_replacement(tstate, thread, frame, decision);
     }
     else {
-        result = pass_on(tstate, thread, frame, 0);
+        result = hook_pass_on(tstate, thread, frame, 0);
     }
     decision_release(decision);
     return result;
@@ -286,20 +311,20 @@ hook_evaluate(PyThreadState *tstate, InterpreterFrame *frame, int throwflag)
     thread->bypass = NULL;
     if (thread->scope == NULL || throwflag || thread->hook_suspended || thread->eager || finalizing ||
         thread->chaining == frame || bypass == (PyObject *)frame_function(frame)) {
-        return pass_on(tstate, thread, frame, throwflag);
+        return hook_pass_on(tstate, thread, frame, throwflag);
     }
     PyCodeObject *code = frame_code(frame);
     if (out_of_scope(code)) {
-        return pass_on(tstate, thread, frame, throwflag);
+        return hook_pass_on(tstate, thread, frame, throwflag);
     }
     int full;
     Decision *decision =
         decision_find(code, hook_scope_callback(thread->scope->scope), frame_function(frame), &full);
     if (decision == NULL) {
-        return full ? pass_on(tstate, thread, frame, 0) : first_sight(tstate, thread, frame);
+        return full ? hook_pass_on(tstate, thread, frame, 0) : first_sight(tstate, thread, frame);
     }
     if (decision->state == DECISION_RUN) {
         return run_replacement(tstate, thread, frame, decision);
     }
-    return pass_on(tstate, thread, frame, 0);
+    return hook_pass_on(tstate, thread, frame, 0);
 }

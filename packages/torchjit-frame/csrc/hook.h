@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include "frames.h"
+#include "thread.h"
 
 /* Number of open hook scopes in the process. */
 extern int hook_installed;
@@ -22,6 +23,9 @@ void hook_uninstall(void);
 
 /* The evaluation function of PEP 523. */
 PyObject *hook_evaluate(PyThreadState *tstate, InterpreterFrame *frame, int throwflag);
+
+/* Evaluate a frame with what CPython would call without us. */
+PyObject *hook_pass_on(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame, int throwflag);
 
 /* Run at interpreter exit: nothing is hooked any more. */
 PyObject *hook_shutdown(PyObject *module, PyObject *unused);

@@ -101,10 +101,12 @@ PyTypeObject HookScope_Type = {
     .tp_name = "torchjit_frame.hook_scope",
     .tp_doc = "hook_scope(callback)\n--\n\n"
               "Within the block, functions that this thread calls are offered to `callback(function)`, once per code object.\n\n"
-              "It returns None (the code runs as it is from then on), or a code object that runs instead, in the same frame. A\n"
-              "replacement has the same argument slots and free variables in the same order, and is no generator. One made by\n"
-              "`trampoline` serves its own function only: another function over the same code, with another closure or other\n"
-              "globals, is offered too, up to 8 of them. Decisions belong to the callback that made them and last until `forget`.\n\n"
+              "It returns None (the code runs as it is from then on), a FrontDoor (called with the frame's slots instead; when the\n"
+              "door falls back, the frame runs as it is), or a code object that runs instead, in the same frame. Such code has the\n"
+              "same argument slots and free variables in the same order, and is no generator.\n\n"
+              "A FrontDoor, or code made by `trampoline`, serves its own function only: another function over the same code, with\n"
+              "another closure or other globals, is offered too, up to 8 of them. Decisions belong to the callback that made them\n"
+              "and last until `forget`. An exception in the callback reaches the caller of the function.\n\n"
               "Generators, coroutines, class bodies, module code and comprehension frames are never offered. The hook is\n"
               "suspended while the callback, an on_miss or a Python guard runs, and while the thread is eager.\n\n"
               "A scope may be entered more than once. Its exit restores what was active before.",

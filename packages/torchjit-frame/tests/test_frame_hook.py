@@ -14,15 +14,17 @@ import pytest
 
 from torchjit_frame import Entry, FrontDoor, eager, forget, hook_counters, hook_scope, trampoline
 
+Replacement = CodeType | FrontDoor | None
+
 
 class Recorder:
     """A callback that remembers what it was offered, and replaces by name."""
 
-    def __init__(self, **replacements: Callable[[FunctionType], CodeType | None]) -> None:
+    def __init__(self, **replacements: Callable[[FunctionType], Replacement]) -> None:
         self.seen: list[str] = []
         self.replacements = replacements
 
-    def __call__(self, function: FunctionType) -> CodeType | None:
+    def __call__(self, function: FunctionType) -> Replacement:
         self.seen.append(function.__name__)
         make = self.replacements.get(function.__name__)
         return make(function) if make is not None else None
@@ -30,6 +32,12 @@ class Recorder:
 
 def identity(function: FunctionType) -> CodeType:
     return function.__code__.replace()
+
+
+def widen(function: FunctionType) -> CodeType:
+    """The same code in a larger frame."""
+    code = function.__code__
+    return code.replace(co_stacksize=code.co_stacksize + 60)
 
 
 def returning(value: Any) -> Callable[[FunctionType], CodeType]:
@@ -45,7 +53,7 @@ def twice(x: Any) -> Any:
     return 2 * x
 
 
-def calls_twice(x: int) -> int:
+def calls_twice(x: Any) -> Any:
     return twice(x) + 1
 
 
@@ -161,7 +169,7 @@ def test_callback_errors_reach_the_caller() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda function: 1, TypeError, "must return a code object or None, not 'int'"),
+        (lambda function: 1, TypeError, "must return a code object, a FrontDoor or None, not 'int'"),
         (lambda function: (lambda: 1).__code__, ValueError, "its arguments differ"),
         (lambda function: (lambda *x: 1).__code__, ValueError, "its arguments differ"),
         (lambda function: (lambda x: (yield)).__code__, ValueError, "its arguments differ|generator"),
@@ -226,11 +234,15 @@ def shapes() -> list[tuple[FunctionType, tuple[Any, ...], dict[str, Any]]]:
     ]
 
 
-def through_a_door(function: FunctionType) -> CodeType:
-    return trampoline(function, FrontDoor(function, lambda door, slots: None))
+def through_a_door(function: FunctionType) -> FrontDoor:
+    return FrontDoor(function, lambda door, slots: None)
 
 
-def through_an_entry(function: FunctionType) -> CodeType:
+def through_a_trampoline(function: FunctionType) -> CodeType:
+    return trampoline(function, through_a_door(function))
+
+
+def through_an_entry(function: FunctionType) -> FrontDoor:
     door = FrontDoor(function, lambda door, slots: None)
     door.append(
         Entry(
@@ -238,7 +250,11 @@ def through_an_entry(function: FunctionType) -> CodeType:
             lambda *slots: door.fallback(*args_of(function, slots)[0], **args_of(function, slots)[1]),
         )
     )
-    return trampoline(function, door)
+    return door
+
+
+def through_a_trampoline_and_an_entry(function: FunctionType) -> CodeType:
+    return trampoline(function, through_an_entry(function))
 
 
 def args_of(function: FunctionType, slots: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -250,9 +266,19 @@ def args_of(function: FunctionType, slots: tuple[Any, ...]) -> tuple[tuple[Any, 
     return (*slots[: code.co_argcount], *star), keywords | (rest.pop(0) if rest else {})
 
 
-@pytest.mark.parametrize("replace", [identity, through_a_door, through_an_entry])
+REPLACEMENTS: list[Callable[[FunctionType], Replacement]] = [
+    identity,
+    widen,
+    through_a_door,
+    through_an_entry,
+    through_a_trampoline,
+    through_a_trampoline_and_an_entry,
+]
+
+
+@pytest.mark.parametrize("replace", REPLACEMENTS)
 @pytest.mark.parametrize("case", range(len(shapes())))
-def test_replacements_give_the_same_result(replace: Callable[[FunctionType], CodeType], case: int) -> None:
+def test_replacements_give_the_same_result(replace: Callable[[FunctionType], Replacement], case: int) -> None:
     function, args, kwargs = shapes()[case]
     expected = function(*args, **kwargs)
     callback = Recorder(**{function.__name__: replace})
@@ -279,6 +305,52 @@ def test_trampoline_keeps_the_identity_of_the_code() -> None:
         trampoline((lambda: (yield)), twice)  # type: ignore[arg-type]
 
 
+def test_a_door_in_the_hook_adds_no_frame() -> None:
+    def function(a: int) -> Any:
+        return sys._getframe(1).f_code.co_name, sys._getframe().f_code.co_name
+
+    expected = function(1)
+    door = FrontDoor(function, lambda door, slots: None)
+    with hook_scope(Recorder(function=lambda function: door)):
+        assert function(1) == expected
+        assert door.misses == 1
+        door.append(Entry(lambda *slots: slots, lambda a: (a, sys._getframe(1).f_code.co_name)))
+        assert function(5) == (5, expected[0])
+
+
+def test_a_door_of_other_code_is_refused() -> None:
+    for door in (FrontDoor(calls_twice, lambda door, slots: None), FrontDoor(twice, lambda door, slots: None, slots=2)):
+        with (
+            hook_scope(Recorder(twice=lambda function: door)),
+            pytest.raises(ValueError, match="slots are those of other"),
+        ):
+            twice(1)
+    flat = FrontDoor(twice, lambda door, slots: None, slots=1)
+    flat.append(Entry(lambda *slots: slots, lambda x: ("flat", x)))
+    with hook_scope(Recorder(twice=lambda function: flat)):
+        assert twice(1) == ("flat", 1)
+        flat.clear()
+        assert twice(1) == 2
+
+
+def test_exceptions_through_a_door_in_the_hook() -> None:
+    def fails(x: int) -> Any:
+        raise KeyError(x)
+
+    expected = []
+    on_miss: Any = fails
+    for mode in ("plain", "fallback", "target", "guard", "on_miss"):
+        door = FrontDoor(fails, on_miss if mode == "on_miss" else lambda door, slots: None)
+        if mode in ("target", "guard"):
+            door.append(Entry(fails, fails) if mode == "guard" else Entry(lambda *slots: slots, fails))
+        with hook_scope(Recorder(fails=lambda function: None if mode == "plain" else door)):
+            for _ in range(3):
+                with pytest.raises((KeyError, TypeError)) as caught:
+                    fails(1)
+                expected.append((type(caught.value), [entry.name for entry in caught.traceback]))
+    assert expected[:12] == expected[:3] * 4
+
+
 def make_adder(n: int) -> Any:
     def adder(x: int) -> int:
         return x + n
@@ -289,7 +361,7 @@ def make_adder(n: int) -> Any:
 def test_closures_get_doors_of_their_own() -> None:
     offered: list[Any] = []
 
-    def callback(function: FunctionType) -> CodeType | None:
+    def callback(function: FunctionType) -> Replacement:
         if function.__name__ != "adder":
             return None
         offered.append(function)
@@ -322,7 +394,8 @@ def test_unbound_replacement_serves_every_closure() -> None:
     assert callback.seen.count("adder") == 1
 
 
-def test_original_under_a_door_is_not_sent_back() -> None:
+@pytest.mark.parametrize("direct", [True, False])
+def test_original_under_a_door_is_not_sent_back(direct: bool) -> None:
     """The door's fallback, its target, and what they call."""
 
     def recursive(n: int) -> int:
@@ -336,9 +409,9 @@ def test_original_under_a_door_is_not_sent_back() -> None:
 
     door_of = {}
 
-    def replace(function: FunctionType) -> CodeType:
+    def replace(function: FunctionType) -> Replacement:
         door_of[function] = FrontDoor(function, on_miss)
-        return trampoline(function, door_of[function])
+        return door_of[function] if direct else trampoline(function, door_of[function])
 
     with hook_scope(Recorder(recursive=replace)):
         assert recursive(5) == 5
@@ -414,7 +487,7 @@ def test_hooked_recursion_is_as_deep_as_in_plain_python() -> None:
     def depth(n: int) -> int:
         return 0 if n == 0 else 1 + depth(n - 1)
 
-    for callback in (Recorder(), Recorder(depth=identity)):
+    for callback in (Recorder(), Recorder(depth=identity), Recorder(depth=through_a_door)):
         with hook_scope(callback):
             assert depth(900) == 900
             with pytest.raises(RecursionError):
@@ -429,19 +502,13 @@ def test_hooked_recursion_beyond_the_stack() -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(10**6)
     try:
-        for callback in (Recorder(), Recorder(depth=identity), Recorder(depth=through_a_door)):
+        for callback in (Recorder(), *(Recorder(depth=replace) for replace in REPLACEMENTS)):
             with hook_scope(callback):
                 with pytest.raises(RecursionError):
                     depth(500_000)
                 assert depth(2000) == 2000
     finally:
         sys.setrecursionlimit(limit)
-
-
-def widen(function: FunctionType) -> CodeType:
-    """The same code in a larger frame."""
-    code = function.__code__
-    return code.replace(co_stacksize=code.co_stacksize + 60)
 
 
 @pytest.mark.parametrize("case", range(len(shapes())))
@@ -490,7 +557,7 @@ def test_references_balance_under_the_hook() -> None:
         raise ValueError(a)
 
     thing = object()
-    for replace in (identity, widen, through_a_door, through_an_entry):
+    for replace in REPLACEMENTS:
         with hook_scope(Recorder(function=replace, fails=replace)):
 
             def run(times: int) -> None:
@@ -511,7 +578,7 @@ def test_references_balance_under_the_hook() -> None:
 
 def test_decisions_die_with_the_code() -> None:
     class Callback:
-        def __call__(self, function: FunctionType) -> CodeType | None:
+        def __call__(self, function: FunctionType) -> Replacement:
             return identity(function) if function.__name__ == "temporary" else None
 
     def build() -> weakref.ref[Any]:
@@ -588,7 +655,7 @@ def test_superclass_calls_without_arguments() -> None:
         def method(self, x: int) -> int:
             return super().method(x) + (__class__ is Derived)  # type: ignore[name-defined]
 
-    for replace in (identity, widen, through_a_door):
+    for replace in REPLACEMENTS:
         with hook_scope(Recorder(method=replace)):
             assert [Derived().method(n) for n in range(3)] == [1, 2, 3]
 
