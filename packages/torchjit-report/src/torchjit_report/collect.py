@@ -1,0 +1,223 @@
+"""From events to a `Report`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from torchjit_report.model import (
+    Break,
+    Compilation,
+    Fallback,
+    Function,
+    Graph,
+    GuardLine,
+    Kernel,
+    Phase,
+    Place,
+    Program,
+    Recompile,
+    Report,
+    SavedTensor,
+)
+from torchjit_report.trace import Event, Trace
+
+__all__ = ["collect"]
+
+Fields = Mapping[str, Any]
+_NAMELESS = "(start not recorded)"
+
+
+def collect(events: Iterable[Event]) -> Report:
+    """Sort events by function and compilation. A `Trace` also tells how many of its lines were skipped."""
+    collector = _Collector()
+    for event in events:
+        collector.take(event)
+    collector.finish()
+    collector.report.skipped = events.skipped if isinstance(events, Trace) else 0
+    return collector.report
+
+
+def _text(fields: Fields, name: str) -> str:
+    value = fields.get(name)
+    return "" if value is None else value if isinstance(value, str) else str(value)
+
+
+def _texts(fields: Fields, name: str) -> tuple[str, ...]:
+    value = fields.get(name)
+    if isinstance(value, (list, tuple)):
+        return tuple(str(v) for v in value)
+    return () if value is None else (str(value),)
+
+
+def _number(fields: Fields, name: str) -> float:
+    value = fields.get(name)
+    return float(value) if isinstance(value, (int, float)) and value - value == 0 else 0.0
+
+
+def _rows(fields: Fields, name: str) -> list[Fields]:
+    value = fields.get(name)
+    return [v for v in value if isinstance(v, Mapping)] if isinstance(value, (list, tuple)) else []
+
+
+def _place(fields: Fields) -> Place:
+    return Place(_text(fields, "filename"), int(_number(fields, "lineno")))
+
+
+def _shape(fields: Fields) -> str:
+    value = fields.get("shape")
+    return "[" + ", ".join(map(str, value)) + "]" if isinstance(value, (list, tuple)) else _text(fields, "shape")
+
+
+def _add_guards(into: Compilation, fields: Fields) -> None:
+    for row in _rows(fields, "guards"):
+        place = _place(row) if row.get("filename") else None
+        into.guards.append(GuardLine(_text(row, "text"), place))
+
+
+def _add_saved(into: Compilation, fields: Fields) -> None:
+    for row in _rows(fields, "tensors"):
+        into.saved.append(
+            SavedTensor(
+                _text(row, "name"), _shape(row), _text(row, "dtype"), int(_number(row, "bytes")), _text(row, "why")
+            )
+        )
+
+
+def _add_break(into: Compilation, fields: Fields) -> None:
+    into.breaks.append(
+        Break(
+            _text(fields, "reason"),
+            _text(fields, "headline"),
+            _text(fields, "detail"),
+            _text(fields, "explanation"),
+            _texts(fields, "hints"),
+            _place(fields),
+            _text(fields, "line"),
+            _text(fields, "function"),
+        )
+    )
+
+
+def _add_graph(into: Compilation, fields: Fields) -> None:
+    into.graphs.append(
+        Graph(_text(fields, "stage"), _text(fields, "name"), _text(fields, "code"), int(_number(fields, "nodes")))
+    )
+
+
+def _add_kernel(into: Compilation, fields: Fields) -> None:
+    into.kernels.append(
+        Kernel(
+            _text(fields, "name"),
+            _text(fields, "language"),
+            _text(fields, "source"),
+            _texts(fields, "origins"),
+            _text(fields, "graph"),
+        )
+    )
+
+
+def _add_fallback(into: Compilation, fields: Fields) -> None:
+    into.fallbacks.append(Fallback(_text(fields, "reason"), _text(fields, "headline"), _text(fields, "detail")))
+
+
+def _end(into: Compilation, fields: Fields) -> None:
+    into.seconds = _number(fields, "seconds")
+    into.ok = bool(fields.get("ok"))
+
+
+_OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
+    "compile_end": _end,
+    "emitted": lambda c, f: c.emitted.append(Program(_text(f, "name"), _text(f, "source"))),
+    "fallback": _add_fallback,
+    "graph": _add_graph,
+    "graph_break": _add_break,
+    "guards": _add_guards,
+    "host_program": lambda c, f: c.programs.append(Program(_text(f, "name"), _text(f, "source"))),
+    "kernel": _add_kernel,
+    "phase": lambda c, f: c.phases.append(Phase(_text(f, "name"), _number(f, "seconds"))),
+    "saved_tensors": _add_saved,
+}
+
+
+class _Collector:
+    """Takes events in order."""
+
+    def __init__(self) -> None:
+        self.report = Report()
+        self.functions: dict[tuple[str, Place], Function] = {}
+        self.compilations: dict[tuple[Any, Any], Compilation] = {}  # the latest by (pid, compile id)
+        self.open: dict[Any, list[Compilation]] = {}  # started and not ended, by pid
+        self.owners: dict[int, Function] = {}  # by id of the compilation
+        self.early: dict[str, list[Recompile]] = {}  # of functions not met yet, by name
+
+    def take(self, event: Event) -> None:
+        fields = event.fields
+        report = self.report
+        report.events += 1
+        if at := _number(fields, "time"):
+            report.first = min(report.first or at, at)
+            report.last = max(report.last, at)
+        if event.kind == "session":
+            report.session = report.session or fields
+        elif event.kind == "compile_start":
+            self._start(fields)
+        elif event.kind == "recompile":
+            self._recompile(fields)
+        elif event.kind in _OF_A_COMPILATION:
+            compilation = self._compilation(fields)
+            _OF_A_COMPILATION[event.kind](compilation, fields)
+            if event.kind == "compile_end":
+                self.open[fields.get("pid")] = [c for c in self.open.get(fields.get("pid"), []) if c is not compilation]
+        else:
+            report.unknown[event.kind] = report.unknown.get(event.kind, 0) + 1
+
+    def _start(self, fields: Fields) -> Compilation:
+        name, place = _text(fields, "function") or _NAMELESS, _place(fields)
+        function = self.functions.get((name, place))
+        if function is None:
+            function = self.functions[name, place] = Function(name, place, _text(fields, "source"))
+            self.report.functions.append(function)
+        identity = fields.get("compile_id")
+        made = Compilation(_text(fields, "compile_id"), _text(fields, "cause"), _number(fields, "time"))
+        function.compilations.append(made)
+        self.owners[id(made)] = function
+        self.compilations[fields.get("pid"), _hashable(identity)] = made
+        self.open.setdefault(fields.get("pid"), []).append(made)
+        return made
+
+    def _compilation(self, fields: Fields) -> Compilation:
+        """The one that the event names, else the innermost that is under way, else one without a start."""
+        identity, pid = _hashable(fields.get("compile_id")), fields.get("pid")
+        found = self.compilations.get((pid, identity))
+        if found is not None and identity is not None:
+            return found
+        if identity is None and self.open.get(pid):
+            return self.open[pid][-1]
+        return found or self._start({"compile_id": fields.get("compile_id"), "pid": pid, "time": fields.get("time")})
+
+    def _recompile(self, fields: Fields) -> None:
+        missed = Recompile(_text(fields, "guard"), _text(fields, "expected"), _text(fields, "actual"), _place(fields))
+        name = _text(fields, "function")
+        identity = _hashable(fields.get("compile_id"))
+        known = self.compilations.get((fields.get("pid"), identity)) if identity is not None else None
+        owner = self.owners[id(known)] if known is not None else None
+        if owner is None or (name and owner.name != name):
+            owner = next((f for f in reversed(self.report.functions) if f.name == name), None)
+        if owner is None:
+            self.early.setdefault(name, []).append(missed)
+        else:
+            owner.recompiles.append(missed)
+
+    def finish(self) -> None:
+        """Show what belongs to functions whose compilation was not recorded, too."""
+        for name, missed in self.early.items():
+            known = [f for f in self.report.functions if f.name == name]
+            function = known[0] if known else Function(name or _NAMELESS, Place("", 0), "")
+            if not known:
+                self.report.functions.append(function)
+            function.recompiles[:0] = missed
+
+
+def _hashable(identity: Any) -> Any:
+    return identity if isinstance(identity, (str, int, type(None))) else str(identity)

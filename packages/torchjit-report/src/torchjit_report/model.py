@@ -1,0 +1,226 @@
+"""What the page shows: events put in order, by function and by compilation.
+
+Nothing here trusts a field to be there or to have the right type: a trace may be cut off, or written by another version.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import attrs
+
+__all__ = [
+    "Break",
+    "Compilation",
+    "Fallback",
+    "Function",
+    "Graph",
+    "GuardLine",
+    "Kernel",
+    "Phase",
+    "Place",
+    "Program",
+    "Recompile",
+    "Report",
+    "SavedTensor",
+]
+
+
+@final
+@attrs.frozen
+class Place:
+    """A source line. `short` is for reading, `filename` for tooltips."""
+
+    filename: str
+    lineno: int
+
+    @property
+    def short(self) -> str:
+        name = os.path.basename(self.filename) or self.filename
+        return f"{name}:{self.lineno}" if self.lineno else name
+
+
+@final
+@attrs.frozen
+class Break:
+    """A graph break."""
+
+    reason: str
+    headline: str
+    detail: str
+    explanation: str
+    hints: tuple[str, ...]
+    place: Place
+    line: str
+    function: str
+
+
+@final
+@attrs.frozen
+class Recompile:
+    """A guard that missed."""
+
+    guard: str
+    expected: str
+    actual: str
+    place: Place
+
+
+@final
+@attrs.frozen
+class Fallback:
+    """Something that was left to eager PyTorch."""
+
+    reason: str
+    headline: str
+    detail: str
+
+
+@final
+@attrs.frozen
+class GuardLine:
+    """A guard, and the line that relies on it."""
+
+    text: str
+    place: Place | None
+
+
+@final
+@attrs.frozen
+class Graph:
+    """An fx graph at one stage."""
+
+    stage: str
+    name: str
+    code: str
+    nodes: int
+
+
+@final
+@attrs.frozen
+class SavedTensor:
+    """A tensor that the forward keeps for the backward."""
+
+    name: str
+    shape: str
+    dtype: str
+    bytes: int
+    why: str
+
+
+@final
+@attrs.frozen
+class Kernel:
+    """A generated kernel."""
+
+    name: str
+    language: str
+    source: str
+    origins: tuple[str, ...]
+    graph: str
+
+
+@final
+@attrs.frozen
+class Program:
+    """Generated Python: a host program or the rewritten function."""
+
+    name: str
+    source: str
+
+
+@final
+@attrs.frozen
+class Phase:
+    """A named stretch of compile time."""
+
+    name: str
+    seconds: float
+
+
+@final
+@attrs.define
+class Compilation:
+    """One compilation of one function. `ok` is None if its end was not recorded."""
+
+    id: str
+    cause: str = ""
+    started: float = 0.0
+    seconds: float = 0.0
+    ok: bool | None = None
+    guards: list[GuardLine] = attrs.field(factory=list)
+    graphs: list[Graph] = attrs.field(factory=list)
+    saved: list[SavedTensor] = attrs.field(factory=list)
+    kernels: list[Kernel] = attrs.field(factory=list)
+    programs: list[Program] = attrs.field(factory=list)
+    emitted: list[Program] = attrs.field(factory=list)
+    phases: list[Phase] = attrs.field(factory=list)
+    breaks: list[Break] = attrs.field(factory=list)
+    fallbacks: list[Fallback] = attrs.field(factory=list)
+
+    @property
+    def status(self) -> str:
+        return {True: "ok", False: "failed", None: "unfinished"}[self.ok]
+
+    def phase_totals(self) -> list[Phase]:
+        """Phases in the order of their first end, equal names added up, and what they leave of the total."""
+        totals: dict[str, float] = {}
+        for phase in self.phases:
+            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
+        rest = self.seconds - sum(totals.values())
+        found = [Phase(name, seconds) for name, seconds in totals.items()]
+        return [*found, Phase("other", rest)] if found and rest > 0.01 * self.seconds else found
+
+
+@final
+@attrs.define
+class Function:
+    """A function and all its compilations."""
+
+    name: str
+    place: Place
+    source: str
+    compilations: list[Compilation] = attrs.field(factory=list)
+    recompiles: list[Recompile] = attrs.field(factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return sum(c.seconds for c in self.compilations)
+
+    def count(self, what: str) -> int:
+        """How many `graphs`, `kernels`, `breaks` or `fallbacks` all compilations have together.
+
+        A region is a graph once, however many stages of it were recorded: stages after the first do not count.
+        """
+        if what == "graphs":
+            return sum(sum(g.stage == "captured" for g in c.graphs) or bool(c.graphs) for c in self.compilations)
+        return sum(len(getattr(c, what)) for c in self.compilations)
+
+    @property
+    def status(self) -> str:
+        found = {c.status for c in self.compilations}
+        return next((s for s in ("failed", "unfinished") if s in found), "ok")
+
+
+@final
+@attrs.define
+class Report:
+    """Everything on the page."""
+
+    functions: list[Function] = attrs.field(factory=list)
+    session: Mapping[str, Any] = attrs.field(factory=dict)
+    events: int = 0
+    skipped: int = 0
+    unknown: dict[str, int] = attrs.field(factory=dict)
+    first: float = 0.0
+    last: float = 0.0
+
+    def total(self, what: str) -> int:
+        """Sum of `Function.count` over the functions."""
+        return sum(f.count(what) for f in self.functions)
+
+    @property
+    def compilations(self) -> Sequence[Compilation]:
+        return [c for f in self.functions for c in f.compilations]

@@ -1,0 +1,79 @@
+"""The HTML report."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from torchjit_report import highlight, view
+from torchjit_report.collect import collect
+from torchjit_report.trace import Event, PathLike
+
+__all__ = ["render", "render_html", "write_report"]
+
+
+@functools.cache
+def _template() -> Any:
+    folder = files(__package__) / "page"
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+    )
+    environment.filters.update(code=highlight.code, inline=highlight.inline, duration=view.duration, size=view.size)
+    # Ours, and free of `</style` and `</script`; they stand inside those elements as they are.
+    environment.globals.update(
+        style=Markup((folder / "style.css").read_text(encoding="utf-8")),
+        script=Markup((folder / "script.js").read_text(encoding="utf-8")),
+    )
+    return environment.get_template("page.html.j2")
+
+
+def _printable(value: Any) -> Any:
+    return highlight.printable(value) if type(value) is str else value
+
+
+def render_html(events: Iterable[Event], *, title: str = "torchjit report") -> str:
+    """One self-contained page: no scripts, styles, fonts or images from elsewhere, so it works offline.
+
+    Args:
+        events: of one or several recordings, in order; a `Trace` also tells how many lines it skipped.
+        title: of the page.
+    """
+    return str(_template().render(page=view.page(collect(events), title)))
+
+
+def write_report(events: Iterable[Event], path: PathLike, *, title: str = "torchjit report") -> Path:
+    """Write the page to `path`, whole or not at all, and return its absolute path.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    target = Path(path).absolute()
+    html = render_html(events, title=title).encode("utf-8", errors="replace")
+    handle, temporary = tempfile.mkstemp(prefix=".report-", suffix=".html", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(html)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return target
+
+
+render = write_report

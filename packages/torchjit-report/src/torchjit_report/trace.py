@@ -1,0 +1,214 @@
+"""The trace: events as they happened, in memory and as a file of JSON lines.
+
+One line is one event: an object with `kind`, `time` (seconds since the epoch), `compile_id`, `pid` and the fields of
+that kind. Lines are written whole and at once, so several threads and processes may share a file, and a process that
+dies leaves at most one bad line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias, final
+
+import attrs
+from torchjit_core import events
+
+__all__ = ["FORMAT", "Event", "PathLike", "Recorder", "Trace", "jsonable", "read_trace", "recording"]
+
+FORMAT = 1
+"""Version of the line format, in the `session` event that starts each recording."""
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+_DEEPEST = 40
+
+
+@final
+@attrs.frozen
+class Event:
+    """One event.
+
+    Attributes:
+        kind: such as `compile_start`; the kinds and their fields are listed in docs/design/0001-interfaces.md.
+        fields: JSON-able values, `time`, `compile_id` and `pid` among them.
+    """
+
+    kind: str
+    fields: Mapping[str, Any]
+
+
+@final
+@attrs.frozen
+class Trace:
+    """What was read from a file.
+
+    Attributes:
+        events: in file order.
+        skipped: how many lines were no events: cut off, corrupt, or of another shape.
+    """
+
+    events: tuple[Event, ...]
+    skipped: int = 0
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+
+def jsonable(value: Any, depth: int = 0) -> Any:
+    """A copy of `value` out of dicts, lists, strings, ints, finite floats, bools and None; the rest as its text."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if depth > _DEEPEST:
+        return "..."
+    if isinstance(value, Mapping):
+        return {_text(k): jsonable(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(v, depth + 1) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((jsonable(v, depth + 1) for v in value), key=repr)
+    if type(value) is float:
+        return value if value - value == 0.0 else repr(value)
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception as e:  # a report must not fail for a bad __str__
+        return f"<{type(value).__name__}, unprintable: {type(e).__name__}>"
+
+
+def _session() -> dict[str, Any]:
+    versions = {}
+    for name in ("torch", "triton", "torchjit"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return {
+        "format": FORMAT,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "versions": versions,
+        "time": time.time(),
+        "compile_id": None,
+    }
+
+
+@final
+class Recorder:
+    """A listener that keeps the events, and appends them to a file if it is given one.
+
+    It never disturbs the program that it listens to: fields that JSON cannot hold become text, and if the file cannot
+    be written it warns once and goes on in memory.
+
+        recorder = Recorder("trace.jsonl")
+        with torchjit_core.events.listen(recorder):
+            ...
+        write_report(recorder.events, "report.html")
+
+    Args:
+        path: the file to append to; its folder must exist. None records in memory only.
+        keep: keep events in memory too. Long runs that only want the file say False.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: PathLike | None = None, *, keep: bool = True) -> None:
+        self._keep = keep
+        self._events: list[Event] = []
+        self._lock = threading.Lock()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        self._file: int | None = None if path is None else os.open(path, flags, 0o644)
+        self("session", _session())
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was kept so far."""
+        with self._lock:
+            return tuple(self._events)
+
+    def __call__(self, kind: str, fields: Mapping[str, Any]) -> None:
+        clean: dict[str, Any] = {str(k): jsonable(v) for k, v in fields.items()}
+        clean["pid"] = os.getpid()
+        with self._lock:
+            if self._keep:
+                self._events.append(Event(kind, clean))
+            if self._file is not None:
+                self._append(json.dumps({**clean, "kind": kind}, separators=(",", ":")).encode("ascii") + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        assert self._file is not None  # for the type checker; the caller asked
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as e:
+            self._close()
+            warnings.warn(f"torchjit trace: cannot write ({e}); recording goes on in memory only", stacklevel=4)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def close(self) -> None:
+        """Close the file. Events that come later are kept in memory only."""
+        with self._lock:
+            self._close()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def recording(path: PathLike | None = None, *, keep: bool = True) -> Iterator[Recorder]:
+    """Record while the block runs. See `Recorder`."""
+    with Recorder(path, keep=keep) as recorder, events.listen(recorder):
+        yield recorder
+
+
+def read_trace(path: PathLike) -> Trace:
+    """Read a file that a `Recorder` wrote. Lines that are no events are counted and left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found: list[Event] = []
+    skipped = 0
+    with Path(path).open("rb") as file:
+        for line in file:
+            if line.isspace():
+                continue
+            event = _parse(line)
+            if event is None:
+                skipped += 1
+            else:
+                found.append(event)
+    return Trace(tuple(found), skipped)
+
+
+def _parse(line: bytes) -> Event | None:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict):
+        return None
+    kind = fields.pop("kind", None)
+    return Event(kind, fields) if isinstance(kind, str) else None
