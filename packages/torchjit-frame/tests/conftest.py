@@ -42,17 +42,27 @@ MakeGuard = Callable[..., CapsuleGuard]
 
 
 @pytest.fixture(scope="session")
-def capsule_guard(tmp_path_factory: pytest.TempPathFactory) -> MakeGuard:
-    """make(symbol, ngathered, self=object) over a function of guard_programs.c."""
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ctypes.CDLL]:
+    """compiled(name): a C file of this folder as a loaded library."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
-    library = tmp_path_factory.mktemp("guards") / "guard_programs.so"
-    source = Path(__file__).parent / "guard_programs.c"
-    include = sysconfig.get_path("include")
-    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
-    functions = ctypes.CDLL(str(library))
+
+    def build(name: str) -> ctypes.CDLL:
+        library = tmp_path_factory.mktemp("compiled") / "library.so"
+        source = Path(__file__).parent / name
+        include = sysconfig.get_path("include")
+        command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
+        subprocess.run(command, check=True)
+        return ctypes.PyDLL(str(library))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def capsule_guard(compiled: Callable[[str], ctypes.CDLL]) -> MakeGuard:
+    """make(symbol, ngathered, self=object) over a function of guard_programs.c."""
+    functions = compiled("guard_programs.c")
 
     def make(symbol: str, ngathered: int, own: Any = None, abi: int = 1) -> CapsuleGuard:
         address = ctypes.cast(getattr(functions, symbol), ctypes.c_void_p)
