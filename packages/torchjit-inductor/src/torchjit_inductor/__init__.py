@@ -1,1 +1,6 @@
 """Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""
+
+from torchjit_inductor.compiled import CompiledGraph, Inductor
+from torchjit_inductor.settings import InductorSettings
+
+__all__ = ["CompiledGraph", "Inductor", "InductorSettings"]

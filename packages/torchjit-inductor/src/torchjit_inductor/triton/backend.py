@@ -9,9 +9,9 @@ from typing import Any, final
 
 import attrs
 import torch
+
 from torchjit_core.events import emit_lazy, phase
 from torchjit_core.expr import Symbol
-
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.triton.compile import MachineCode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import threading
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -98,12 +99,9 @@ def compile_text(
     names = list(arguments)
     attributes = {(names.index(a),): [["tt.divisibility", 16]] for a in aligned}
     ast = ASTSource(jit_function(source, name), signature=dict(arguments), constexprs={}, attrs=attributes)
-    compiled = triton.compile(
-        ast,
-        target=GPUTarget("cuda", arch, 32),
-        # Contracting a*b+c is what nvcc does for eager's kernels, too.
-        options={"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True},
-    )
+    # Contracting a*b+c is what nvcc does for eager's kernels, too.
+    options = {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
+    compiled = _compile(ast, GPUTarget("cuda", arch, 32), options)
     ptx: str = compiled.asm["ptx"]
     entry = ptx[ptx.index(".entry") :]
     return MachineCode(
@@ -114,3 +112,21 @@ def compile_text(
         shared=compiled.metadata.shared,
         parameters=entry[: entry.index("{")].count(".param"),
     )
+
+
+_alone = threading.Lock()
+
+
+def _compile(source: Any, target: Any, options: dict[str, Any]) -> Any:
+    """`triton.compile`, again when two threads of CPython 3.11 or 3.12 were in `ast.parse` at once.
+
+    They share a depth counter there, and the loser gets a SystemError that says nothing about its program.
+    """
+    for _ in range(3):
+        try:
+            return triton.compile(source, target=target, options=options)
+        except SystemError as error:
+            if "recursion depth" not in str(error):
+                raise
+    with _alone:
+        return triton.compile(source, target=target, options=options)

@@ -8,6 +8,7 @@ Triton's own launcher is generated C code, which it compiles with the system's C
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol, final
@@ -33,29 +34,34 @@ class KernelDriver(Protocol):
         """The current stream of a device."""
         ...
 
-    def current_device(self) -> int: ...
-
 
 @final
 class LoadedKernel:
-    """A kernel on a device. Not for two threads at once: its argument array is shared between calls.
+    """A kernel on a device. Its argument array is shared between calls, under a lock.
 
     Args:
-        launch: `cuLaunchKernel` or a stand-in.
+        launch: `cuLaunchKernel` or a stand-in that takes its arguments.
         function: handle of the kernel.
         code: its machine code.
-        explain: text of an error number.
+        recover: called with the error number of a failed launch and a function that tries again.
     """
 
-    def __init__(self, launch: Callable[..., int], function: int, code: MachineCode, explain: Callable[[int], str]):
+    def __init__(
+        self,
+        launch: Callable[..., int],
+        function: int,
+        code: MachineCode,
+        recover: Callable[[int, Callable[[], int]], None],
+    ) -> None:
         self.name = code.name
-        self._launch, self._explain = launch, explain
+        self._launch, self._recover = launch, recover
         self._function = ctypes.c_void_p(function)
         self._threads, self._shared = code.threads, code.shared
         # 8 bytes per parameter: the driver reads as many as each one has, little end first.
-        self.values = (ctypes.c_uint64 * code.parameters)()
-        size, base = ctypes.sizeof(ctypes.c_uint64), ctypes.addressof(self.values)
+        self._values = (ctypes.c_uint64 * code.parameters)()
+        size, base = ctypes.sizeof(ctypes.c_uint64), ctypes.addressof(self._values)
         self._pointers = (ctypes.c_void_p * code.parameters)(*(base + n * size for n in range(code.parameters)))
+        self._lock = threading.Lock()
 
     def __call__(self, programs: int, stream: int, *arguments: int) -> None:
         """Enqueue the kernel.
@@ -68,37 +74,55 @@ class LoadedKernel:
         Raises:
             RuntimeError: the driver refused.
         """
-        self.values[: len(arguments)] = arguments
-        error = self._launch(
-            self._function, programs, 1, 1, self._threads, 1, 1, self._shared, ctypes.c_void_p(stream), self._pointers,
-            None,
-        )  # fmt: skip
-        if error:
-            raise RuntimeError(f"launch of {self.name} failed: {self._explain(error)}")
+        with self._lock:
+            self._values[: len(arguments)] = arguments
+            error = self._enqueue(programs, stream)
+            if error:
+                self._recover(error, lambda: self._enqueue(programs, stream))
+
+    def _enqueue(self, programs: int, stream: int) -> int:
+        queue = ctypes.c_void_p(stream)
+        return self._launch(
+            self._function, programs, 1, 1, self._threads, 1, 1, self._shared, queue, self._pointers, None
+        )
 
 
 @final
 class CudaDriver:
-    """The NVIDIA driver, in the contexts that torch has made current."""
+    """The NVIDIA driver, in the primary contexts that torch uses."""
 
     def load(self, code: MachineCode, device: int) -> LoadedKernel:
-        with torch.cuda.device(device):
-            torch.cuda.current_stream(device)  # torch makes the context
-            cuda = _library()
-            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        torch.cuda.init()
+        cuda = _library()
+        context = _primary_context(device)
+        module, function, before = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        _check(cuda.cuCtxGetCurrent(ctypes.byref(before)), "asking for the context")
+        _check(cuda.cuCtxSetCurrent(context), "setting the context")
+        try:
             _check(cuda.cuModuleLoadData(ctypes.byref(module), code.cubin), f"loading {code.name}")
             _check(cuda.cuModuleGetFunction(ctypes.byref(function), module, code.name.encode()), code.name)
             if code.shared > _STATIC_SHARED_LIMIT:
                 _check(cuda.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, code.shared), code.name)
+        finally:
+            if before.value:
+                cuda.cuCtxSetCurrent(before)
         if function.value is None:
             raise RuntimeError(f"the driver gave no handle for {code.name}")
-        return LoadedKernel(cuda.cuLaunchKernel, function.value, code, _explain)
+
+        def recover(error: int, again: Callable[[], int]) -> None:
+            current = ctypes.c_void_p()
+            cuda.cuCtxGetCurrent(ctypes.byref(current))
+            if current.value == context.value:
+                raise RuntimeError(f"launch of {code.name} failed: {_explain(error)}")
+            # A thread that has not talked to CUDA yet, or that is on another device.
+            with torch.cuda.device(device):
+                _check(cuda.cuCtxSetCurrent(context), "setting the context")
+                _check(again(), f"launch of {code.name}")
+
+        return LoadedKernel(cuda.cuLaunchKernel, function.value, code, recover)
 
     def stream(self, device: int) -> int:
         return _raw_stream(device)
-
-    def current_device(self) -> int:
-        return torch.cuda.current_device()
 
 
 _raw_stream: Callable[[int], int] = getattr(
@@ -108,16 +132,34 @@ _raw_stream: Callable[[int], int] = getattr(
 
 @cache
 def _library() -> Any:
-    # PyDLL keeps the GIL during a call, so no other thread refills the arguments before the driver has read them.
-    return ctypes.PyDLL("libcuda.so.1")
+    # PyDLL keeps the GIL during a call: a launch takes a microsecond, giving the GIL up and taking it back may take more.
+    cuda = ctypes.PyDLL("libcuda.so.1")
+    _check_with(cuda, cuda.cuInit(0), "initialising CUDA")
+    return cuda
+
+
+@cache
+def _primary_context(device: int) -> ctypes.c_void_p:
+    cuda, handle, context = _library(), ctypes.c_int(), ctypes.c_void_p()
+    _check(cuda.cuDeviceGet(ctypes.byref(handle), device), f"finding device {device}")
+    _check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), f"the context of device {device}")
+    return context
 
 
 def _explain(error: int) -> str:
+    return _explain_with(_library(), error)
+
+
+def _explain_with(cuda: Any, error: int) -> str:
     text = ctypes.c_char_p()
-    _library().cuGetErrorString(error, ctypes.byref(text))
+    cuda.cuGetErrorString(error, ctypes.byref(text))
     return f"CUDA error {error}: {text.value.decode() if text.value else 'unknown'}"
 
 
 def _check(error: int, what: str) -> None:
+    _check_with(_library(), error, what)
+
+
+def _check_with(cuda: Any, error: int, what: str) -> None:
     if error:
-        raise RuntimeError(f"{what}: {_explain(error)}")
+        raise RuntimeError(f"{what}: {_explain_with(cuda, error)}")

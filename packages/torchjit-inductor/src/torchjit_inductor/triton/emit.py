@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import final
 
 import torch
-from torchjit_core.expr import Expr, Symbol
 
+from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.expressions import triton_text
@@ -194,10 +194,7 @@ class Emitter:
 
     def _bound(self, value: Value) -> dict[Symbol, str]:
         narrow = "" if self.tile.wide else ".to(tl.int32)"
-        return {
-            symbol: self.value(arg) + narrow
-            for symbol, arg in zip(value.data.binders, value.args, strict=False)
-        }
+        return {symbol: self.value(arg) + narrow for symbol, arg in zip(value.data.binders, value.args, strict=False)}
 
     def _index(self, index: Expr, bound: Mapping[Symbol, str]) -> str:
         return triton_text(index, lambda s: bound.get(s, s.name))

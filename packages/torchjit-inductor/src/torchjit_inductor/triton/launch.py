@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import attrs
-from torchjit_core.expr import Expr
 
+from torchjit_core.expr import Expr
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
@@ -148,9 +148,7 @@ def make_launcher(
     arguments = [*pointers, *sizes.values()]
     wide = variants.wide()
     if wide is None:
-        wide_text = " or ".join(
-            f"{host_text(e, sizes)} >= {_NARROW}" for e in variants.extents() if e.value is None
-        )
+        wide_text = " or ".join(f"{host_text(e, sizes)} >= {_NARROW}" for e in variants.extents() if e.value is None)
     else:
         wide_text = str(wide)
     divisible = [f"{name} % {_ALIGNMENT} == 0" for name in sizes.values()]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import attrs
-from torchjit_core.expr import Expr
 
+from torchjit_core.expr import Expr
 from torchjit_inductor.indexing import merge_loops
 from torchjit_inductor.ir.kernel import LoopKernel, Store
 from torchjit_inductor.ir.values import substitute_all

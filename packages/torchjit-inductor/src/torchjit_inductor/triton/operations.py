@@ -38,10 +38,40 @@ _BITS = {torch.int8: 8, torch.int16: 16, torch.int32: 32, torch.int64: 64, torch
 _FAST = {"exp": "tl.exp", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt"}
 _PORTABLE = {**_FAST, "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil"}
 _LIBDEVICE = frozenset(
-    (
-        "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
-        "lgamma rsqrt floor ceil trunc pow atan2 copysign hypot nextafter fmod"
-    ).split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "lgamma",
+        "rsqrt",
+        "floor",
+        "ceil",
+        "trunc",
+        "pow",
+        "atan2",
+        "copysign",
+        "hypot",
+        "nextafter",
+        "fmod",
+    ]
 )
 
 

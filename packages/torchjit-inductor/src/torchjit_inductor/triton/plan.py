@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import final
 
 import attrs
-from torchjit_core.expr import Expr, Symbol
 
+from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
 from torchjit_inductor.ir.values import Value
@@ -267,5 +267,3 @@ def _column_plan(facts: _Facts) -> TilePlan:
     x = Axis("x", kernel.outer[-1:], columns)
     warps = max(1, min(8, rows * columns // 512))
     return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
-
-

@@ -7,8 +7,8 @@ from typing import final
 
 import attrs
 import torch
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
 
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count
@@ -102,9 +102,7 @@ class _Split:
         self.rest = LoopVar(Symbol(first.symbol.name, 0, self.length - 1), constant(self.length))
         self.position = as_expr(self.part.symbol) * self.length + as_expr(self.rest.symbol)
         self.even = total == self.length * self.chunks
-        self.inside = ir.apply(
-            "lt", ir.index_value(self.position), ir.constant(total, torch.int64)
-        )
+        self.inside = ir.apply("lt", ir.index_value(self.position), ir.constant(total, torch.int64))
         found = [v for v in kernel.values if v.op == "reduce"]
         means = [_mean(v) for v in found if v.data == "welford_m2"]
         self.reductions = list(dict.fromkeys((*found, *means)))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from torchjit_core.expr import Expr, Symbol, constant
-
 from torchjit_inductor.ir.kernel import LoopVar
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.plan import Axis, TilePlan

@@ -1,0 +1,239 @@
+"""The entry point: a graph compiler, and the callable that it returns."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, final
+
+
+import torch
+import torch.fx
+from torchjit_core import events
+from torchjit_core.expr import Symbol
+from torchjit_core.reasons import Reason, reason
+
+from torchjit_inductor.codegen_protocol import CompiledKernel, CompilerMissing, KernelBackend
+from torchjit_inductor.cpp.backend import CBackend
+from torchjit_inductor.host import write_host_program
+from torchjit_inductor.ir.kernel import LoopKernel
+from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
+from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.settings import InductorSettings
+from torchjit_inductor.steps import KernelStep, Program
+
+__all__ = ["CompiledGraph", "Inductor"]
+
+NO_COMPILER = reason(
+    "TJ-IND-003",
+    "no compiler for generated kernels",
+    "torchjit generates C++ for CPUs and Triton for GPUs. Without a working compiler every op runs as in eager: "
+    "results are right, nothing is faster.",
+    "Install g++ or clang++ (Debian and Ubuntu: `apt install g++`).",
+)
+NO_BACKEND = reason(
+    "TJ-IND-004",
+    "a device without a code generator",
+    "Kernels are generated for CPUs and for NVIDIA GPUs. Graphs on other devices run op by op.",
+)
+
+Kind = Literal["inference", "forward", "backward"]
+
+
+@final
+class CompiledGraph:
+    """A compiled graph: call it with the graph's inputs, get a list of its outputs.
+
+    Attributes:
+        source: the host program (Python text), "" when the graph is interpreted.
+        kernels: the generated kernels with their texts.
+        static_inputs: inputs whose addresses do not change between calls (parameters).
+        mutated_inputs: inputs that a call writes.
+        device: of all tensors, or None when there are several or none.
+        reason_not_recordable: why a CUDA graph cannot record a call; None when it can.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Sequence[Any]],
+        *,
+        source: str = "",
+        kernels: Sequence[CompiledKernel] = (),
+        static_inputs: frozenset[int] = frozenset(),
+        mutated_inputs: frozenset[int] = frozenset(),
+        device: torch.device | None = None,
+        reason_not_recordable: str | None = None,
+    ) -> None:
+        self._call = call
+        self.source, self.kernels = source, tuple(kernels)
+        self.static_inputs, self.mutated_inputs, self.device = static_inputs, mutated_inputs, device
+        self.reason_not_recordable = reason_not_recordable
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        return self._call(*inputs)
+
+
+@final
+class Inductor:
+    """Compiles functional ATen graphs to kernels; a `GraphCompiler`.
+
+    Args:
+        settings: how to compile.
+        cuda_backend: the code generator for CUDA devices (the Triton one); None runs such graphs by aten.
+    """
+
+    def __init__(
+        self, settings: InductorSettings | None = None, *, cuda_backend: KernelBackend | None = None
+    ) -> None:
+        self.settings = settings or InductorSettings()
+        self._backends: dict[str, KernelBackend] = {"cpu": CBackend(self.settings)}
+        if cuda_backend is not None:
+            self._backends["cuda"] = cuda_backend
+        self._warned = False
+
+    def __call__(
+        self,
+        gm: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        kind: Kind = "inference",
+        static_inputs: frozenset[int] = frozenset(),
+        name: str = "graph",
+    ) -> CompiledGraph:
+        """Compile a graph.
+
+        Args:
+            gm: functional ATen graph with `meta["val"]` on every node, mutation only as trailing `copy_`.
+            example_inputs: fakes or real inputs of this call, for hints.
+            kind: which part of a training step it is.
+            static_inputs: positions of inputs whose addresses do not change.
+            name: for reports.
+        """
+        device = _single_device(gm)
+        mutated = _mutated_inputs(gm)
+        try:
+            if self.settings.fallback_only:
+                raise GraphNotSupported("fallback_only is set")
+            with events.phase("inductor lowering"):
+                program = lower_graph(gm, name)
+            compiled, source = self._compiled(gm, program, name)
+        except GraphNotSupported as refusal:
+            return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device)
+        except CompilerMissing as missing:
+            self._warn(str(missing))
+            return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device)
+        events.emit("host_program", name=name, source=source.source)
+        return CompiledGraph(
+            source.call, source=source.source, kernels=compiled, static_inputs=static_inputs, mutated_inputs=mutated,
+            device=device, reason_not_recordable=_not_recordable(program, device),
+        )  # fmt: skip
+
+    def _compiled(self, gm: torch.fx.GraphModule, program: Program, name: str) -> tuple[list[CompiledKernel], Any]:
+        hints = _hints(gm, program)
+        with events.phase("inductor scheduling"):
+            if self.settings.fusion:
+                program = fuse(program, hints)
+            program = rename_kernels(remove_dead_stores(program))
+        kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+        for kernel in kernels:
+            kernel.verify(program.buffers)
+        start = time.perf_counter()
+        compiled: dict[str, CompiledKernel] = {}
+        for kind, group in _by_device(kernels).items():
+            backend = self._backends.get(kind)
+            if backend is None:
+                raise GraphNotSupported(f"no code generator for {kind}")
+            refused = next((r for r in (backend.unsupported(k, program.buffers) for k in group) if r), None)
+            if refused is not None:
+                raise GraphNotSupported(refused)
+            for kernel, made in zip(
+                group, backend.compile(group, program.buffers, graph=name, hints=hints), strict=True
+            ):
+                compiled[made.name] = made
+                origins = [f"{o.node} = {o.op}  {o.source}".rstrip() for o in kernel.origins]
+                events.emit(
+                    "kernel", name=made.name, language=backend.language, source=made.source, origins=origins, graph=name
+                )
+        events.emit("phase", name="inductor kernels", seconds=time.perf_counter() - start)
+        host = write_host_program(
+            program, compiled, passes_tensors=lambda d: self._backends[d.type].passes_tensors,
+            check_strides=self.settings.check_strides,
+        )  # fmt: skip
+        return [compiled[k.name] for k in kernels], host
+
+    def _interpreted(
+        self,
+        gm: torch.fx.GraphModule,
+        why: Reason,
+        detail: str,
+        static_inputs: frozenset[int],
+        mutated: frozenset[int],
+        device: torch.device | None,
+    ) -> CompiledGraph:
+        """Run the graph op by op, as fx generated it."""
+        events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
+
+        def call(*inputs: Any) -> Sequence[Any]:
+            with torch.no_grad():
+                made = gm.forward(*inputs)
+            return made if isinstance(made, (tuple, list)) else (made,)
+
+        return CompiledGraph(
+            call, static_inputs=static_inputs, mutated_inputs=mutated, device=device, reason_not_recordable=detail
+        )
+
+    def _warn(self, detail: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{NO_COMPILER.id}: {NO_COMPILER.headline}: {detail}. {NO_COMPILER.explanation}", stacklevel=4)
+
+
+def _by_device(kernels: Sequence[LoopKernel]) -> dict[str, list[LoopKernel]]:
+    groups: dict[str, list[LoopKernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(kernel.device.type, []).append(kernel)
+    return groups
+
+
+def _single_device(gm: torch.fx.GraphModule) -> torch.device | None:
+    devices = {
+        v.device
+        for node in gm.graph.nodes
+        for v in (node.meta.get("val"),)
+        if isinstance(v, torch.Tensor) and not (v.device.type == "cpu" and v.dim() == 0)
+    }
+    return devices.pop() if len(devices) == 1 else None
+
+
+def _mutated_inputs(gm: torch.fx.GraphModule) -> frozenset[int]:
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    return frozenset(
+        placeholders.index(n.args[0])
+        for n in gm.graph.nodes
+        if n.op == "call_function" and n.target is torch.ops.aten.copy_.default and n.args[0] in placeholders
+    )
+
+
+def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
+    """A typical value for each size symbol: what its placeholder was traced with."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    hints: dict[Symbol, int] = {}
+    for symbol, (position, dim) in program.symbol_sources.items():
+        val = placeholders[position].meta["val"]
+        size = val if dim is None else val.shape[dim]
+        node = getattr(size, "node", None)
+        hint = getattr(node, "hint", None)
+        hints[symbol] = int(hint) if isinstance(hint, int) else 64
+    return hints
+
+
+def _not_recordable(program: Program, device: torch.device | None) -> str | None:
+    if device is None or device.type != "cuda":
+        return "not on one CUDA device"
+    if program.symbol_sources:
+        return "sizes are symbolic"
+    return None
+
+

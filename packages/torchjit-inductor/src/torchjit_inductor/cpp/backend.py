@@ -1,0 +1,123 @@
+"""The C code generator as a `KernelBackend`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any, final
+
+from torchjit_core.events import phase
+
+from torchjit_inductor.codegen_protocol import CompiledKernel
+from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
+from torchjit_inductor.cpp.kernel import generate, unsupported
+from torchjit_inductor.cpp.loader import load
+from torchjit_inductor.cpp.text import STORAGE
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.settings import InductorSettings
+
+__all__ = ["CBackend"]
+
+LINES_PER_FILE = 700
+"""A graph's kernels are spread over files of about this length, which compile in parallel."""
+
+
+@final
+class CBackend:
+    """Vectorised C++ for the CPU; see the package's `cpp` folder."""
+
+    language = "c"
+    passes_tensors = False
+
+    def __init__(self, settings: InductorSettings) -> None:
+        self._settings = settings
+        self._vector_bytes = settings.vector_bytes or default_vector_bytes()
+
+    def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
+        """Why there is no C code for a kernel, or None."""
+        return unsupported(kernel, buffers)
+
+    def compile(
+        self, kernels: Sequence[LoopKernel], buffers: Mapping[str, Buffer], *, graph: str, hints: Mapping[Any, int]
+    ) -> Sequence[CompiledKernel]:
+        """Generate, compile and load. Kernels with equal text are compiled once.
+
+        Raises:
+            CompilerMissing: no compiler works here.
+        """
+        if not kernels:
+            return []
+        compiler = find_compiler(self._settings.compiler, self._vector_bytes)
+        with phase("c codegen"):
+            texts = [self.source(k, buffers) for k in kernels]
+            bodies = [_anonymous(t, k.name) for t, k in zip(texts, kernels, strict=True)]
+            first: dict[str, int] = {}
+            for position, body in enumerate(bodies):
+                first.setdefault(body, position)
+            files = _into_files([(kernels[p].name, bodies[p]) for p in first.values()])
+        with phase("c compile"):
+            libraries = build([f[1] for f in files], compiler, self._settings.cache_dir, self._settings.compile_jobs)
+        functions: dict[str, Callable[..., None]] = {}
+        for (names, _), library in zip(files, libraries, strict=True):
+            # Inside a file kernels are numbered.
+            functions |= dict(zip(names, load(library, [f"k{n}" for n in range(len(names))]), strict=True))
+        return [
+            CompiledKernel(k.name, t, functions[kernels[first[body]].name])
+            for k, t, body in zip(kernels, texts, bodies, strict=True)
+        ]
+
+    def source(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:
+        """The C text of one kernel and its entry, without the prelude."""
+        return generate(kernel, buffers, self._vector_bytes).text + "\n" + _entry(kernel, buffers)
+
+
+def _entry(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:
+    """The function that Python calls with addresses and sizes."""
+    count = len(kernel.buffers)
+    reads = [f"({STORAGE[buffers[n].dtype]}*)py_int(args[{k}])" for k, n in enumerate(kernel.buffers)]
+    reads += [f"py_int(args[{count + k}])" for k in range(len(kernel.symbols))]
+    return "\n".join(
+        [
+            f'extern "C" void* py_{kernel.name}(void*, void* const* args, i64) {{',
+            f"  {kernel.name}::Args a = {{{', '.join(reads)}}};",
+            f"  void* thread = py_save(); {kernel.name}::run(a); py_restore(thread);",
+            "  py_incref(py_none); return py_none;",
+            "}",
+        ]
+    )
+
+
+def _anonymous(text: str, name: str) -> str:
+    """The text without comments and with a neutral name, to find kernels that are the same."""
+    lines = [re.sub(r"\s*//.*$", "", line) for line in text.splitlines()]
+    return "\n".join(line for line in lines if line.strip()).replace(name, "@KERNEL@")
+
+
+def _into_files(kernels: Sequence[tuple[str, str]]) -> list[tuple[list[str], str]]:
+    """Files of kernels: names in order, and the text."""
+    files: list[tuple[list[str], list[str], int]] = []
+    for name, body in kernels:
+        lines = body.count("\n")
+        if not files or files[-1][2] + lines > LINES_PER_FILE:
+            files.append(([], [], 0))
+        names, bodies, length = files[-1]
+        bodies.append(body.replace("@KERNEL@", f"k{len(names)}"))
+        names.append(name)
+        files[-1] = (names, bodies, length + lines)
+    return [(names, "\n".join([_prelude(), *bodies, _INIT])) for names, bodies, _ in files]
+
+
+@functools.cache
+def _prelude() -> str:
+    return resources.files("torchjit_inductor.cpp").joinpath("prelude.h").read_text()
+
+
+_INIT = """
+extern "C" void tj_init(void* const* table) {
+  tj_parallel = table[0] ? (void (*)(i64, i64, i64, void (*)(i64, i64, void*), void*))table[0] : run_serially;
+  py_int = (i64 (*)(void*))table[1]; py_save = (void* (*)(void))table[2]; py_restore = (void (*)(void*))table[3];
+  py_incref = (void (*)(void*))table[4]; py_none = table[5];
+}
+"""

@@ -1,0 +1,166 @@
+"""Compiling C files, with a cache on disk that is keyed by content."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import final
+
+import attrs
+import platformdirs
+import torch
+
+from torchjit_inductor.codegen_protocol import CompilerMissing
+
+__all__ = ["Compiler", "build", "default_vector_bytes", "find_compiler"]
+
+ABI = "torchjit-c-1"
+
+
+@final
+@attrs.frozen
+class Compiler:
+    """A C++ compiler: the command, its version text and the flags that it is called with."""
+
+    command: str
+    version: str
+    flags: tuple[str, ...]
+
+
+def default_vector_bytes() -> int:
+    """Bytes of the widest vector that torch itself uses on this machine."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"AVX512": 64, "AVX512_VNNI": 64, "AVX2": 32}.get(str(capability), 16)
+
+
+def find_compiler(command: str | None, vector_bytes: int) -> Compiler:
+    """The compiler to use.
+
+    Raises:
+        CompilerMissing: none of the candidates runs.
+    """
+    candidates = [command] if command is not None else ["g++", "clang++", "c++"]
+    for candidate in candidates:
+        path = shutil.which(candidate)
+        version = _version(path) if path is not None else None
+        if path is not None and version is not None:
+            return Compiler(path, version, _flags(version, vector_bytes))
+    raise CompilerMissing(f"no C++ compiler: tried {', '.join(candidates)}")
+
+
+@functools.cache
+def _version(path: str) -> str | None:
+    try:
+        ran = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ran.stdout.splitlines()[0] if ran.returncode == 0 and ran.stdout else None
+
+
+def _flags(version: str, vector_bytes: int) -> tuple[str, ...]:
+    """No -ffast-math and no contraction: results must be eager's."""
+    flags = ["-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-fno-exceptions", "-fno-rtti", "-nostdlib"]
+    flags += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fno-semantic-interposition"]
+    if platform.machine() in ("x86_64", "AMD64"):
+        if vector_bytes >= 32:
+            flags.append("-march=native")
+        if vector_bytes >= 64:
+            flags.append("-mprefer-vector-width=512")
+    if "clang" not in version:
+        flags.append("-fno-tree-loop-distribute-patterns")
+    return tuple(flags)
+
+
+def build(sources: Sequence[str], compiler: Compiler, cache_dir: str | None, jobs: int | None) -> list[Path]:
+    """Compile each source into a shared library, or find it in the cache.
+
+    Raises:
+        CompilerMissing: the compiler rejects a file (the message holds what it said).
+    """
+    folder = cache_folder(cache_dir)
+    targets = [folder / f"{_key(source, compiler)}.so" for source in sources]
+    todo = [(s, t) for s, t in dict(zip(sources, targets, strict=True)).items() if not _trusted(t)]
+    if jobs is None:
+        jobs = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    if len(todo) == 1:
+        _compile(*todo[0], compiler)
+    elif todo:
+        with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+            for _ in pool.map(lambda job: _compile(*job, compiler), todo):
+                pass
+    return targets
+
+
+def cache_folder(cache_dir: str | None) -> Path:
+    """The cache folder, made if need be, readable by its owner only.
+
+    Raises:
+        PermissionError: it belongs to somebody else.
+    """
+    folder = Path(cache_dir) if cache_dir is not None else Path(platformdirs.user_cache_dir("torchjit"))
+    folder = folder / "c"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.stat()
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user: no code is loaded from there")
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        folder.chmod(0o700)
+    return folder
+
+
+def _key(source: str, compiler: Compiler) -> str:
+    text = "\0".join((ABI, compiler.version, *compiler.flags, _machine(), source))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+@functools.cache
+def _machine() -> str:
+    """What -march=native depends on."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {_model_name()}"
+
+
+def _model_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            return next((line.strip() for line in lines if line.startswith(("model name", "CPU part"))), "")
+    except OSError:
+        return platform.processor()
+
+
+def _trusted(target: Path) -> bool:
+    """Is a finished library there, ours, and unchanged since it was written?"""
+    try:
+        found = target.stat()
+        if hasattr(os, "getuid") and (found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022):
+            return False
+        return target.with_suffix(".sha256").read_text() == hashlib.sha256(target.read_bytes()).hexdigest()
+    except OSError:
+        return False
+
+
+def _compile(source: str, target: Path, compiler: Compiler) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        text, library = Path(scratch) / "kernels.cpp", Path(scratch) / "kernels.so"
+        text.write_text(source)
+        ran = subprocess.run(
+            [compiler.command, *compiler.flags, str(text), "-o", str(library), "-lm", "-lgcc"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if ran.returncode:
+            raise CompilerMissing(f"{compiler.command} rejected a kernel:\n{ran.stderr[:4000]}")
+        library.chmod(0o700)
+        digest = Path(scratch) / "digest"
+        digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest())
+        # The library last: whoever sees it also sees its digest.
+        os.replace(text, target.with_suffix(".cpp"))
+        os.replace(digest, target.with_suffix(".sha256"))
+        os.replace(library, target)

@@ -1,0 +1,88 @@
+"""Loading compiled files: each kernel becomes a builtin function of ints.
+
+The C files include no Python header. They define functions of CPython's METH_FASTCALL signature, get the few
+interpreter functions that they call as addresses, and are wrapped here by `PyCFunction_NewEx`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["load"]
+
+METH_FASTCALL = 0x0080
+
+
+class _MethodDef(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+# Method definitions and libraries live as long as the process: function objects point into them.
+_alive: list[object] = []
+
+
+def load(library: Path, names: Sequence[str]) -> list[Callable[..., None]]:
+    """Load a library and wrap its kernels.
+
+    Args:
+        names: of the kernels; the library exports `py_<name>`.
+
+    Returns:
+        Functions that take addresses and sizes as ints. They release the interpreter lock while they run.
+    """
+    handle = ctypes.CDLL(str(library))
+    handle.tj_init(ctypes.byref(_table()))
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    functions: list[Callable[..., None]] = []
+    for name in names:
+        address = ctypes.cast(getattr(handle, f"py_{name}"), ctypes.c_void_p)
+        definition = _MethodDef(name.encode(), address, METH_FASTCALL, b"")
+        _alive.append(definition)
+        functions.append(make(ctypes.addressof(definition), None, None))
+    _alive.append(handle)
+    return functions
+
+
+@functools.cache
+def _table() -> Any:
+    """Addresses that a library needs, in the order in which `tj_init` reads them."""
+    python = ctypes.pythonapi
+    entries = [
+        _parallel_for(),
+        _address(python.PyLong_AsLongLong),
+        _address(python.PyEval_SaveThread),
+        _address(python.PyEval_RestoreThread),
+        _address(python.Py_IncRef),
+        id(None),
+    ]
+    return (ctypes.c_void_p * len(entries))(*entries)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _parallel_for() -> int:
+    """torch's own thread pool, so that ours and aten's ops share threads."""
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        try:
+            return _address(ctypes.CDLL(os.path.join(folder, name)).torch_parallel_for)
+        except (OSError, AttributeError):
+            continue
+    return 0

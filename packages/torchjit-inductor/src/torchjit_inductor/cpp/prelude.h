@@ -1,0 +1,230 @@
+// Types and functions that every generated file starts with. No header is included: that keeps compile times low.
+typedef unsigned char u8; typedef signed char i8; typedef short i16; typedef unsigned short u16;
+typedef int i32; typedef unsigned u32; typedef long i64; typedef unsigned long u64;
+typedef float f32; typedef double f64;
+#define INLINE static inline __attribute__((always_inline, unused))
+struct Full {}; struct Part {};
+
+// The process gives these addresses when it loads the file (see loader.py).
+static void (*tj_parallel)(i64, i64, i64, void (*)(i64, i64, void*), void*);
+static i64 (*py_int)(void*); static void* (*py_save)(void); static void (*py_restore)(void*);
+static void (*py_incref)(void*); static void* py_none;
+
+
+// Vector types of W lanes. A bool is a mask of 32-bit lanes, 0 or -1.
+#define VECTOR_TYPES(N) \
+  enum { W = N }; \
+  typedef f32 vf32 __attribute__((vector_size(4 * N))); typedef f64 vf64 __attribute__((vector_size(8 * N))); \
+  typedef i8 vi8 __attribute__((vector_size(N))); typedef u8 vu8 __attribute__((vector_size(N))); \
+  typedef i16 vi16 __attribute__((vector_size(2 * N))); typedef u16 vu16 __attribute__((vector_size(2 * N))); \
+  typedef i32 vi32 __attribute__((vector_size(4 * N))); typedef u32 vu32 __attribute__((vector_size(4 * N))); \
+  typedef i64 vi64 __attribute__((vector_size(8 * N))); typedef vi32 vmask;
+
+template <class V, class T> INLINE V splat(T x) { V v = {}; return v + x; }
+template <class V> INLINE V splat_mask(bool x) { V v = {}; return x ? ~v : v; }
+template <class V, class A> INLINE V convert(A a) { return __builtin_convertvector(a, V); }
+template <class V> INLINE V iota() { V v; for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = k; return v; }
+
+// Loads and stores of consecutive elements; a Part touches only the first n lanes.
+template <class V, class T> INLINE V ld(Full, const T* p, int) { V v; __builtin_memcpy(&v, p, sizeof(v)); return v; }
+template <class V, class T> INLINE V ld(Part, const T* p, int n) {
+  V v = {}; for (int k = 0; k < n; k++) v[k] = p[k]; return v; }
+template <class V, class T> INLINE void st(Full, T* p, V v, int) { __builtin_memcpy(p, &v, sizeof(v)); }
+template <class V, class T> INLINE void st(Part, T* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = v[k]; }
+
+INLINE f32 from_bf16(u16 x) { u32 u = (u32)x << 16; f32 f; __builtin_memcpy(&f, &u, 4); return f; }
+INLINE u16 to_bf16(f32 x) {
+  u32 u; __builtin_memcpy(&u, &x, 4);
+  return x != x ? (u16)0x7fc0 : (u16)((u + 0x7fff + ((u >> 16) & 1)) >> 16); }
+template <class F, class U, class H> INLINE F from_bf16v(H h) { return (F)(convert<U>(h) << 16); }
+template <class U, class H, class F> INLINE H to_bf16v(F x) {
+  U u = (U)x; U r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  U nan = {}; nan = nan + 0x7fc0; return convert<H>((x != x) ? nan : r); }
+
+INLINE i64 floor_div(i64 a, i64 b) { i64 q = a / b; return q - ((a % b != 0) & ((a < 0) != (b < 0))); }
+INLINE i64 floor_mod(i64 a, i64 b) { i64 r = a % b; return r + ((r != 0) & ((r < 0) != (b < 0))) * b; }
+INLINE i64 imax(i64 a, i64 b) { return a > b ? a : b; }
+INLINE i64 imin(i64 a, i64 b) { return a < b ? a : b; }
+
+// Operations that read alike for scalars and vectors.
+template <class T> INLINE T op_maximum(T a, T b) { return (a != a) ? a : ((a >= b) ? a : b); }
+template <class T> INLINE T op_minimum(T a, T b) { return (a != a) ? a : ((a <= b) ? a : b); }
+template <class T> INLINE T op_fmax(T a, T b) { return (b != b) ? a : ((a >= b) ? a : b); }
+template <class T> INLINE T op_fmin(T a, T b) { return (b != b) ? a : ((a <= b) ? a : b); }
+template <class T> INLINE T op_abs_int(T a) { return (a < 0) ? -a : a; }
+INLINE f32 op_abs(f32 a) { return __builtin_fabsf(a); }
+INLINE f64 op_abs(f64 a) { return __builtin_fabs(a); }
+template <class V> INLINE V op_abs(V a) {
+  typedef decltype(a < a) I; I top = {}; top = ~top; 
+  return (V)((I)a & ~(top << (sizeof(a[0]) * 8 - 1))); }
+template <class T> INLINE T op_sign(T a) { T zero = {}; T one = zero + 1; return (a > zero) ? one : ((a < zero) ? -one : zero); }
+template <class T> INLINE T op_reciprocal(T a) { T one = {}; return (one + 1) / a; }
+
+// Lane by lane calls, for what has no vector form here.
+#define LANES(name, f32fn, f64fn) \
+  INLINE f32 op_##name(f32 x) { return f32fn(x); } \
+  INLINE f64 op_##name(f64 x) { return f64fn(x); } \
+  template <class V> INLINE V op_##name(V x) { V r; for (unsigned k = 0; k < sizeof(x) / sizeof(x[0]); k++) r[k] = op_##name(x[k]); return r; }
+#define LANES2(name, f32fn, f64fn) \
+  INLINE f32 op_##name(f32 x, f32 y) { return f32fn(x, y); } \
+  INLINE f64 op_##name(f64 x, f64 y) { return f64fn(x, y); } \
+  template <class V> INLINE V op_##name(V x, V y) { V r; for (unsigned k = 0; k < sizeof(x) / sizeof(x[0]); k++) r[k] = op_##name(x[k], y[k]); return r; }
+#define BUILTIN(name) LANES(name, __builtin_##name##f, __builtin_##name)
+LANES(lanes_exp, __builtin_expf, __builtin_exp)
+BUILTIN(exp2) BUILTIN(expm1) BUILTIN(log2) BUILTIN(log10) BUILTIN(log1p) BUILTIN(sin) BUILTIN(cos)
+BUILTIN(tan) BUILTIN(asin) BUILTIN(acos) BUILTIN(atan) BUILTIN(sinh) BUILTIN(cosh) BUILTIN(asinh) BUILTIN(acosh)
+BUILTIN(atanh) BUILTIN(erfc) BUILTIN(lgamma) BUILTIN(sqrt) BUILTIN(floor) BUILTIN(ceil) BUILTIN(trunc)
+LANES(round, __builtin_rintf, __builtin_rint)
+LANES(lanes_log, __builtin_logf, __builtin_log)
+LANES(lanes_tanh, __builtin_tanhf, __builtin_tanh) LANES(lanes_erf, __builtin_erff, __builtin_erf)
+LANES2(pow, __builtin_powf, __builtin_pow) LANES2(atan2, __builtin_atan2f, __builtin_atan2)
+LANES2(copysign, __builtin_copysignf, __builtin_copysign) LANES2(hypot, __builtin_hypotf, __builtin_hypot)
+LANES2(nextafter, __builtin_nextafterf, __builtin_nextafter) LANES2(fmod, __builtin_fmodf, __builtin_fmod)
+template <class T> INLINE T op_rsqrt(T x) { T one = {}; return (one + 1) / op_sqrt(x); }
+// The remainder with the divisor's sign.
+INLINE f32 remainder1(f32 a, f32 b) { f32 r = __builtin_fmodf(a, b); return (r != 0 && ((b < 0) != (r < 0))) ? r + b : r; }
+INLINE f64 remainder1(f64 a, f64 b) { f64 r = __builtin_fmod(a, b); return (r != 0 && ((b < 0) != (r < 0))) ? r + b : r; }
+LANES2(remainder, remainder1, remainder1)
+// Floor division of floats as Python and torch do it.
+template <class T> INLINE T floordiv1(T a, T b) {
+  if (b == 0) return a / b;
+  T m = sizeof(T) == 4 ? (T)__builtin_fmodf(a, b) : (T)__builtin_fmod(a, b);
+  T q = (a - m) / b;
+  if (m != 0 && ((b < 0) != (m < 0))) q -= 1;
+  if (q != 0) { T f = op_floor(q); if (q - f > (T)0.5) f += 1; return f; }
+  return op_copysign((T)0, a / b); }
+LANES2(floordiv, floordiv1<f32>, floordiv1<f64>)
+template <class T> INLINE T op_truncdiv(T a, T b) { return op_trunc(a / b); }
+
+// a * b + c in one rounding where the machine can: for polynomials only, user arithmetic is never contracted.
+typedef f32 f32x16 __attribute__((vector_size(64))); typedef f64 f64x8 __attribute__((vector_size(64)));
+typedef f32 f32x8 __attribute__((vector_size(32))); typedef f64 f64x4 __attribute__((vector_size(32)));
+template <class V> INLINE V mad(V a, V b, V c) { return a * b + c; }
+#ifdef __AVX512F__
+template <> inline __attribute__((always_inline, unused)) f32x16 mad(f32x16 a, f32x16 b, f32x16 c) { return (f32x16)__builtin_ia32_vfmaddps512_mask(a, b, c, (u16)-1, 4); }
+#endif
+#ifdef __FMA__
+template <> inline __attribute__((always_inline, unused)) f32x8 mad(f32x8 a, f32x8 b, f32x8 c) { return (f32x8)__builtin_ia32_vfmaddps256(a, b, c); }
+#endif
+template <class V> INLINE V mad(V a, V b, f32 c) { V v = {}; return mad(a, b, v + c); }
+
+// exp for float vectors, within about 1 ulp: 2^k * e^r with |r| <= ln2/2, degree 7 in r; results may be denormal.
+template <class V> INLINE V exp_f32v(V x) {
+  typedef decltype(x < x) I; V zero = {};
+  V high = zero + 88.7228394f, low = zero - 104.0f;
+  V c = (x > high) ? high : ((x < low) ? low : x);
+  V magic = zero + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  V k = mad(c, zero + 1.44269504f, magic) - magic;
+  V r = mad(k, zero - 0.693145752f, c); r = mad(k, zero - 1.42860677e-6f, r);
+  V p = zero + 1.98412698e-4f;
+  p = mad(p, r, 1.38888889e-3f); p = mad(p, r, 8.33333333e-3f); p = mad(p, r, 4.16666667e-2f);
+  p = mad(p, r, 1.66666667e-1f); p = mad(p, r, 0.5f);
+  p = mad(p, r * r, r); p = p + 1.0f;
+  // Two factors, so that 2^128 and denormal results come out right.
+  I n = __builtin_convertvector(k, I); I h = n >> 1; I g = n - h;
+  V y = p * (V)((h + 127) << 23) * (V)((g + 127) << 23);
+  y = (x > high) ? zero + __builtin_inff() : ((x < low) ? zero : y);
+  return (x != x) ? x : y; }
+INLINE f32 op_exp(f32 x) { return __builtin_expf(x); }
+INLINE f64 op_exp(f64 x) { return __builtin_exp(x); }
+template <class V> INLINE V op_exp(V x) { if constexpr (sizeof(x[0]) == 4) return exp_f32v(x); else return op_lanes_exp(x); }
+
+// log for float vectors: m * 2^e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1 (Cephes logf).
+template <class V> INLINE V log_f32v(V x) {
+  typedef decltype(x < x) I; V zero = {}; I izero = {};
+  I tiny = x < 1.17549435e-38f;
+  V s = tiny ? x * 8388608.0f : x;
+  I bits = (I)s;
+  I e = ((bits >> 23) & 255) - 126;
+  V m = (V)((bits & 0x007fffff) | 0x3f000000);
+  I small = m < 0.707106781f;
+  e = small ? e - 1 : e;
+  V f = (small ? m + m : m) - 1.0f;
+  e = e - (tiny ? izero + 23 : izero);
+  V z = f * f;
+  V p = zero + 7.0376836292e-2f;
+  p = mad(p, f, -1.1514610310e-1f); p = mad(p, f, 1.1676998740e-1f); p = mad(p, f, -1.2420140846e-1f);
+  p = mad(p, f, 1.4249322787e-1f); p = mad(p, f, -1.6668057665e-1f); p = mad(p, f, 2.0000714765e-1f);
+  p = mad(p, f, -2.4999993993e-1f); p = mad(p, f, 3.3333331174e-1f);
+  V ef = __builtin_convertvector(e, V);
+  V y = f * z * p; y = y + ef * -2.12194440e-4f; y = y - z * 0.5f;
+  V r = f + y; r = r + ef * 0.693359375f;
+  r = (x == __builtin_inff()) ? x : r;
+  r = (x == 0.0f) ? zero - __builtin_inff() : r;
+  r = (x < 0.0f) ? zero + __builtin_nanf("") : r;
+  return (x != x) ? x : r; }
+INLINE f32 op_log(f32 x) { return __builtin_logf(x); }
+INLINE f64 op_log(f64 x) { return __builtin_log(x); }
+template <class V> INLINE V op_log(V x) { if constexpr (sizeof(x[0]) == 4) return log_f32v(x); else return op_lanes_log(x); }
+
+// tanh for float vectors: near 0 an odd polynomial (Cephes), else 1 - 2 / (e^2x + 1).
+template <class V> INLINE V tanh_f32v(V x) {
+  V zero = {}; V a = op_abs(x); V z = x * x;
+  V p = zero - 5.70498872745e-3f;
+  p = mad(p, z, 2.06390887954e-2f); p = mad(p, z, -5.37397155531e-2f); p = mad(p, z, 1.33314422036e-1f);
+  p = mad(p, z, -3.33332819422e-1f);
+  V near = mad(x * z, p, x);
+  V c = (a > 10.0f) ? zero + 10.0f : a;
+  V far = 1.0f - 2.0f / (exp_f32v(c + c) + 1.0f);
+  far = (x < 0.0f) ? -far : far;
+  V y = (a < 0.625f) ? near : far;
+  return (x != x) ? x : y; }
+INLINE f32 op_tanh(f32 x) { return __builtin_tanhf(x); }
+INLINE f64 op_tanh(f64 x) { return __builtin_tanh(x); }
+template <class V> INLINE V op_tanh(V x) { if constexpr (sizeof(x[0]) == 4) return tanh_f32v(x); else return op_lanes_tanh(x); }
+template <class T> INLINE T op_sigmoid(T x) { T one = {}; one = one + 1; return one / (one + op_exp(-x)); }
+
+// erf for float vectors, within about 1 ulp: an odd polynomial below 0.93, 1 - exp(polynomial) above.
+template <class V> INLINE V erf_f32v(V a) {
+  V zero = {}; V t = op_abs(a); V s = a * a;
+  V tc = (t > 4.0f) ? zero + 4.0f : t; V sc = tc * tc;
+  V r = zero - 1.72853470e-5f; r = mad(r, tc, 3.83197126e-4f);
+  V u = zero - 3.88396438e-3f; u = mad(u, tc, 2.42546219e-2f);
+  r = mad(r, sc, u);
+  r = mad(r, tc, -1.06777877e-1f); r = mad(r, tc, -6.34846687e-1f); r = mad(r, tc, -1.28717512e-1f); r = mad(r, tc, -tc);
+  V far = 1.0f - exp_f32v(r);
+  far = (a < 0.0f) ? -far : far;
+  V q = zero - 5.96761703e-4f;
+  q = mad(q, s, 4.99119423e-3f); q = mad(q, s, -2.67681349e-2f); q = mad(q, s, 1.12819925e-1f); q = mad(q, s, -3.76125336e-1f);
+  q = mad(q, s, 1.28379166e-1f); 
+  V near = mad(q, a, a);
+  V y = (t > 0.927734375f) ? far : near;
+  return (a != a) ? a : y; }
+INLINE f32 op_erf(f32 x) { return __builtin_erff(x); }
+INLINE f64 op_erf(f64 x) { return __builtin_erf(x); }
+template <class V> INLINE V op_erf(V x) { if constexpr (sizeof(x[0]) == 4) return erf_f32v(x); else return op_lanes_erf(x); }
+
+// Square roots and rounding have instructions.
+#ifdef __AVX512F__
+INLINE f32x16 op_sqrt(f32x16 x) { return (f32x16)__builtin_ia32_sqrtps512_mask(x, x, (u16)-1, 4); }
+INLINE f64x8 op_sqrt(f64x8 x) { return (f64x8)__builtin_ia32_sqrtpd512_mask(x, x, (u8)-1, 4); }
+#define ROUNDING(name, mode) \
+  INLINE f32x16 op_##name(f32x16 x) { return (f32x16)__builtin_ia32_rndscaleps_mask(x, mode, x, (u16)-1, 4); } \
+  INLINE f64x8 op_##name(f64x8 x) { return (f64x8)__builtin_ia32_rndscalepd_mask(x, mode, x, (u8)-1, 4); }
+ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
+#undef ROUNDING
+#endif
+#ifdef __AVX__
+INLINE f32x8 op_sqrt(f32x8 x) { return (f32x8)__builtin_ia32_sqrtps256(x); }
+INLINE f64x4 op_sqrt(f64x4 x) { return (f64x4)__builtin_ia32_sqrtpd256(x); }
+#define ROUNDING(name, mode) \
+  INLINE f32x8 op_##name(f32x8 x) { return (f32x8)__builtin_ia32_roundps256(x, mode); } \
+  INLINE f64x4 op_##name(f64x4 x) { return (f64x4)__builtin_ia32_roundpd256(x, mode); }
+ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
+#endif
+
+// Lanes computed one by one; a function of the lane number.
+template <class V, class F> INLINE V lanes(F f, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = f(k); return v; }
+// In a partial vector only the first n lanes take the new value.
+template <class M, class V> INLINE V select_lanes(Full, int, V now, V) { return now; }
+template <class M, class V> INLINE V select_lanes(Part, int n, V now, V old) {
+  for (unsigned k = 0; k < sizeof(now) / sizeof(now[0]); k++) if ((int)k >= n) now[k] = old[k]; return now; }
+// The sum of the lanes, in pairs.
+template <class V> INLINE auto fold_sum(V v) {
+  enum { N = sizeof(v) / sizeof(v[0]) };
+  for (unsigned step = N / 2; step > 0; step /= 2) for (unsigned k = 0; k < step; k++) v[k] += v[k + step];
+  return v[0]; }
+template <class V> INLINE V half_load(const _Float16* p, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = (f32)p[k]; return v; }
+template <class M, class V> INLINE void half_store(M, _Float16* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = (_Float16)v[k]; }
+template <class V> INLINE V half_round(V v) { for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = (f32)(_Float16)v[k]; return v; }
+static void run_serially(i64 lo, i64 hi, i64, void (*f)(i64, i64, void*), void* data) { f(lo, hi, data); }

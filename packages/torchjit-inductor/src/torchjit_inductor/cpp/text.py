@@ -1,0 +1,79 @@
+"""Index expressions, constants and types as C text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torchjit_core.expr import Expr, Operation, Symbol
+
+__all__ = ["C_TYPES", "STORAGE", "VECTOR", "c_constant", "c_index"]
+
+C_TYPES: dict[torch.dtype, str] = {
+    torch.float32: "f32", torch.float64: "f64", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
+    torch.int64: "i64", torch.uint8: "u8", torch.bool: "bool",
+}  # fmt: skip
+"""Types of scalar values."""
+
+STORAGE: dict[torch.dtype, str] = {**C_TYPES, torch.bool: "u8", torch.bfloat16: "u16", torch.float16: "_Float16"}
+"""Types of buffer elements."""
+
+VECTOR: dict[torch.dtype, str] = {d: f"v{c}" for d, c in C_TYPES.items()} | {torch.bool: "vmask"}
+"""Types of vector values."""
+
+
+def c_index(e: Expr, names: Mapping[Symbol, str] | None = None) -> str:
+    """An index expression as C text over 64-bit integers; `names` replaces symbols."""
+    names = names or {}
+    parts = []
+    for monomial, coefficient in sorted(e.terms, key=lambda t: not t[0]):
+        factors = [] if coefficient == 1 and monomial else [f"{coefficient}l" if abs(coefficient) > 2**30 else str(coefficient)]
+        for atom, power in monomial:
+            text = names.get(atom, atom.name) if isinstance(atom, Symbol) else _operation(atom, names)
+            factors.extend([text] * power)
+        parts.append("*".join(factors))
+    return " + ".join(parts).replace("+ -", "- ") if parts else "0"
+
+
+def _operation(atom: object, names: Mapping[Symbol, str]) -> str:
+    if not isinstance(atom, Operation):
+        raise TypeError(f"unknown atom {atom!r}")
+    left, right = f"({c_index(atom.left, names)})", f"({c_index(atom.right, names)})"
+    if atom.kind in ("max", "min"):
+        return f"i{atom.kind}({left}, {right})"
+    low = atom.left.bounds().lower
+    if low is not None and low >= 0:
+        return f"({left} {'/' if atom.kind == 'floordiv' else '%'} {right})"
+    return f"floor_{'div' if atom.kind == 'floordiv' else 'mod'}({left}, {right})"
+
+
+def c_constant(value: int | float | bool, dtype: torch.dtype) -> str:
+    """A number as a C constant of exactly this value and type."""
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if dtype not in (torch.float32, torch.float64):
+        if value == -(2**63):
+            return "(i64)(-9223372036854775807l - 1)"
+        return f"(({C_TYPES[dtype]}){int(value)}l)"
+    suffix, f = ("f", "f") if dtype == torch.float32 else ("", "")
+    number = float(value)
+    if dtype == torch.float32:
+        number = torch.tensor(number, dtype=torch.float32).item()
+    if math.isnan(number):
+        return f'__builtin_nan{f}("")'
+    if math.isinf(number):
+        return f"{'-' if number < 0 else ''}__builtin_inf{f}()"
+    text = repr(number) if dtype == torch.float64 else _shortest(number)
+    if "." not in text and "e" not in text:
+        text += ".0"
+    return f"({text}{suffix})" if text.startswith("-") else text + suffix
+
+
+def _shortest(number: float) -> str:
+    """The shortest decimal text that reads back as the same float32."""
+    for digits in range(1, 10):
+        text = f"{number:.{digits}g}"
+        if torch.tensor(float(text), dtype=torch.float32).item() == number:
+            return text
+    return repr(number)

@@ -1,0 +1,295 @@
+"""The host program: readable Python that allocates, calls kernels and aten ops, and frees early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import attrs
+import torch
+from torchjit_core.expr import Expr, Operation, Symbol
+
+from torchjit_inductor.codegen_protocol import CompiledKernel
+from torchjit_inductor.ir.kernel import Buffer
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
+
+__all__ = ["HostProgram", "write_host_program"]
+
+_STRIDES_KNOWN = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+"""Ops that always return row-major tensors."""
+
+
+@final
+@attrs.frozen
+class HostProgram:
+    """The program's text and the function that it defines."""
+
+    source: str
+    call: Callable[..., list[Any]]
+
+
+def write_host_program(
+    program: Program, kernels: Mapping[str, CompiledKernel], *, passes_tensors: Callable[[torch.device], bool],
+    check_strides: bool,
+) -> HostProgram:  # fmt: skip
+    """Generate and compile the host program.
+
+    Args:
+        kernels: what each kernel's name calls.
+        passes_tensors: do the launchers of a device take tensors (True) or addresses?
+        check_strides: test the strides of what aten ops return.
+    """
+    writer = _Writer(program, kernels, passes_tensors, check_strides)
+    source = writer.text()
+    namespace: dict[str, Any] = dict(writer.names)
+    exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
+    return HostProgram(source, namespace["call"])
+
+
+def conformed(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
+    """The tensor with exactly these strides: itself, or a copy. Dimensions of size 1 do not matter."""
+    if tensor.numel() == 0 or all(
+        n == 1 or a == b for n, a, b in zip(sizes, tensor.stride(), strides, strict=True)
+    ):
+        return tensor
+    made = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
+    made.copy_(tensor)
+    return made
+
+
+def py_index(e: Expr) -> str:
+    """An expression as Python text."""
+    return _python(e)
+
+
+def _python(e: Expr) -> str:
+    if e.value is not None:
+        return str(e.value)
+    parts = []
+    for monomial, coefficient in sorted(e.terms, key=lambda t: not t[0]):
+        factors = [] if coefficient == 1 and monomial else [str(coefficient)]
+        for atom, power in monomial:
+            if isinstance(atom, Symbol):
+                text = atom.name
+            elif isinstance(atom, Operation):
+                sign = {"floordiv": "//", "mod": "%"}.get(atom.kind)
+                left, right = _python(atom.left), _python(atom.right)
+                text = f"(({left}) {sign} ({right}))" if sign else f"{atom.kind}({left}, {right})"
+            else:
+                raise TypeError(f"unknown atom {atom!r}")
+            factors.extend([text] * power)
+        parts.append("*".join(factors))
+    return " + ".join(parts).replace("+ -", "- ")
+
+
+def _tuple(items: Sequence[Expr]) -> str:
+    return f"({', '.join(_python(i) for i in items)}{',' if len(items) == 1 else ''})"
+
+
+@final
+class _Writer:
+    def __init__(
+        self,
+        program: Program,
+        kernels: Mapping[str, CompiledKernel],
+        passes_tensors: Callable[[torch.device], bool],
+        check_strides: bool,
+    ) -> None:
+        self.program, self.kernels = program, kernels
+        self.passes_tensors, self.check_strides = passes_tensors, check_strides
+        self.names: dict[str, Any] = {
+            "torch": torch,
+            "empty_strided": torch.empty_strided,
+            "as_strided": torch.as_strided,
+            "conformed": conformed,
+            "no_grad": torch._C._set_grad_enabled,
+            "is_grad": torch.is_grad_enabled,
+            "inf": math.inf,
+            "nan": math.nan,
+        }
+        self.lines: list[str] = []
+        self.inputs = {n for n in program.inputs if isinstance(n, str)}
+        self.foreign = self.inputs | set(program.constants)
+        self.allocated: set[str] = set()
+        self.addresses: set[str] = set()
+        self.views: dict[TensorRef, str] = {}
+        self.last_use = self._last_uses()
+        self.pool: dict[tuple[Any, ...], list[str]] = {}
+        # Names whose memory may be seen through another name: never reused.
+        self.shared: set[str] = set(self.foreign)
+
+    # ------------------------------------------------------------------ lifetimes
+    def _last_uses(self) -> dict[str, int]:
+        last: dict[str, int] = {}
+        for position, step in enumerate(self.program.steps):
+            for name in (*step.reads, *step.writes):
+                last[name] = position
+        for output in self.program.outputs:
+            if isinstance(output, TensorRef):
+                last[output.buffer] = len(self.program.steps)
+        return last
+
+    # ------------------------------------------------------------------ text
+    def put(self, line: str) -> None:
+        self.lines.append(f"        {line}")
+
+    def text(self) -> str:
+        """The whole program."""
+        program = self.program
+        parameters = [n if isinstance(n, str) else f"arg{k}" for k, n in enumerate(program.inputs)]
+        for k, held in program.constants.items():
+            self.names[k] = held
+        for symbol, (position, dim) in program.symbol_sources.items():
+            source = parameters[position]
+            self.put(f"{symbol.name} = {source}" if dim is None else f"{symbol.name} = {source}.size({dim})")
+        for position, step in enumerate(program.steps):
+            if isinstance(step, KernelStep):
+                self._kernel(step)
+            else:
+                self._extern(step)
+            self._free(step, position)
+        self._outputs()
+        head = [
+            f"# {program.name}: {sum(isinstance(s, KernelStep) for s in program.steps)} kernels, "
+            f"{sum(isinstance(s, ExternStep) for s in program.steps)} aten calls",
+            f"def call({', '.join(parameters)}):",
+            "    grad = is_grad()",
+            "    no_grad(False)",
+            "    try:",
+        ]
+        return "\n".join([*head, *self.lines, "    finally:", "        no_grad(grad)", ""])
+
+    def _kernel(self, step: KernelStep) -> None:
+        kernel = step.kernel
+        for name in kernel.writes:
+            if name not in self.foreign and name not in self.allocated:
+                self._allocate(name)
+        self.names[kernel.name] = self.kernels[kernel.name].launch
+        if self.passes_tensors(kernel.device):
+            args = list(kernel.buffers)
+        else:
+            args = [self._address(n) for n in kernel.buffers]
+        args += [s.name for s in kernel.symbols]
+        self.put(f"{kernel.name}({', '.join(args)})")
+
+    def _address(self, name: str) -> str:
+        if name not in self.addresses:
+            self.addresses.add(name)
+            self.put(f"{name}_p = {name}.data_ptr()")
+        return f"{name}_p"
+
+    def _allocate(self, name: str) -> None:
+        buffer = self.program.buffers[name]
+        self.allocated.add(name)
+        found = self.pool.get(self._kind(buffer))
+        if found:
+            old = found.pop()
+            other = self.program.buffers[old]
+            if (other.sizes, other.strides) == (buffer.sizes, buffer.strides):
+                self.put(f"{name} = {old}  # reuse")
+            else:
+                self.put(f"{name} = as_strided({old}, {_tuple(buffer.sizes)}, {_tuple(buffer.strides)})  # reuse")
+            if old in self.addresses:
+                self.put(f"{name}_p = {old}_p")
+                self.addresses.add(name)
+            self.put(f"del {old}")
+            return
+        device = "" if buffer.device.type == "cpu" else f", device={self._constant(buffer.device)}"
+        dtype = self._constant(buffer.dtype)
+        self.put(f"{name} = empty_strided({_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, dtype={dtype}{device})")
+
+    def _kind(self, buffer: Buffer) -> tuple[Any, ...]:
+        """Buffers of one kind can stand for one another."""
+        return (buffer.dtype, buffer.device, buffer.span)
+
+    def _free(self, step: KernelStep | ExternStep, position: int) -> None:
+        for name in dict.fromkeys((*step.reads, *step.writes)):
+            if self.last_use.get(name, -1) != position or name in self.foreign:
+                continue
+            stale = [ref for ref in self.views if ref.buffer == name]
+            if stale:
+                self.put(f"del {', '.join(self.views.pop(ref) for ref in stale)}")
+            if name not in self.allocated:
+                continue
+            if name in self.shared:
+                self.put(f"del {name}")
+            else:
+                self.pool.setdefault(self._kind(self.program.buffers[name]), []).append(name)
+
+    # ------------------------------------------------------------------ aten
+    def _extern(self, step: ExternStep) -> None:
+        self.shared.update(step.aliases)
+        if step.aliases:
+            self.shared.update(o for o in step.outputs if o is not None)
+        args = [self._tree(a) for a in step.args]
+        args += [f"{k}={self._tree(v)}" for k, v in step.kwargs.items()]
+        call = f"{self._function(step.op)}({', '.join(args)})"
+        comment = f"  # {step.origin.node}"
+        if step.single:
+            target = step.outputs[0] if step.outputs else None
+            self.put(f"{target} = {call}{comment}" if target else call + comment)
+        else:
+            targets = [o or "_" for o in step.outputs]
+            self.put(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {call}{comment}")
+        base = getattr(step.op, "_opname", getattr(step.op, "__name__", ""))
+        for name in step.outputs:
+            if name is None:
+                continue
+            self.allocated.add(name)
+            buffer = self.program.buffers[name]
+            if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
+                strides = _tuple(buffer.strides)
+                self.put(f"if {name}.stride() != {strides}: {name} = conformed({name}, {_tuple(buffer.sizes)}, {strides})")
+
+    def _function(self, op: Any) -> str:
+        if isinstance(op, torch._ops.OpOverload):
+            name = "_".join(op.name().replace("::", ".").split("."))
+            # Calling the C++ entry itself skips a Python frame.
+            self.names[name] = op._op if hasattr(op, "_op") else op
+            return name
+        return self._constant(op)
+
+    def _tree(self, leaf: Any) -> str:
+        if isinstance(leaf, TensorRef):
+            return self._ref(leaf)
+        if isinstance(leaf, Expr):
+            return _python(leaf)
+        if isinstance(leaf, tuple):
+            return f"({', '.join(self._tree(x) for x in leaf)}{',' if len(leaf) == 1 else ''})"
+        if isinstance(leaf, list):
+            return f"[{', '.join(self._tree(x) for x in leaf)}]"
+        if leaf is None or isinstance(leaf, (bool, int, float, str)):
+            return repr(leaf)
+        return self._constant(leaf)
+
+    def _ref(self, ref: TensorRef) -> str:
+        """A view of a buffer; made once and kept while the buffer lives."""
+        buffer = self.program.buffers[ref.buffer]
+        if (ref.sizes, ref.strides) == (buffer.sizes, buffer.strides) and ref.offset.value == 0:
+            return ref.buffer
+        if ref not in self.views:
+            name = f"{ref.buffer}_v{len(self.lines)}"
+            offset = _python(ref.offset)
+            if ref.buffer in self.foreign or ref.buffer in self.shared:
+                offset = f"{ref.buffer}.storage_offset() + {offset}"
+            self.put(f"{name} = as_strided({ref.buffer}, {_tuple(ref.sizes)}, {_tuple(ref.strides)}, {offset})")
+            self.views[ref] = name
+        return self.views[ref]
+
+    def _constant(self, value: Any) -> str:
+        """A name for an object that has no literal."""
+        text = str(value)
+        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+            return text
+        if isinstance(value, torch.device):
+            return f"torch.device({text!r})"
+        for name, held in self.names.items():
+            if held is value:
+                return name
+        name = f"constant{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _outputs(self) -> None:
+        self.put(f"return [{', '.join(self._tree(o) for o in self.program.outputs)}]")

@@ -1,0 +1,33 @@
+"""Settings of the compiler, passed in by whoever wires it."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+__all__ = ["InductorSettings"]
+
+
+@final
+@attrs.frozen
+class InductorSettings:
+    """How to compile.
+
+    Attributes:
+        cache_dir: where compiled kernels are kept; None is the user's cache folder.
+        compiler: the C++ compiler's command; None finds g++, then clang++.
+        fallback_only: run every op by aten (for finding out whether a generated kernel is at fault).
+        fusion: fuse kernels.
+        compile_jobs: C files that are compiled at once; None is the number of processors that may be used, at most 8.
+        vector_bytes: width of vectors in C kernels; None asks torch which instructions this machine has.
+        check_strides: test that aten ops return the strides that the graph promises, and copy if they do not.
+    """
+
+    cache_dir: str | None = None
+    compiler: str | None = None
+    fallback_only: bool = False
+    fusion: bool = True
+    compile_jobs: int | None = None
+    vector_bytes: int | None = None
+    check_strides: bool = True
