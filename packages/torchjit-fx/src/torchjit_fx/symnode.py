@@ -14,7 +14,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-import sympy
 import torch
 from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, gt, le, lt, maximum, minimum, ne, negate
 
@@ -413,7 +412,7 @@ class FloatNode(_Node):
     @property
     def expr(self) -> Any:
         """A sympy view: fixes the value."""
-        return sympy.Float(self.fix())
+        return _sympy().Float(self.fix())
 
     _expr = expr
 
@@ -498,14 +497,22 @@ def _truth(value: bool) -> Condition:
     return eq(0, 0) if value else eq(0, 1)
 
 
+def _sympy() -> Any:
+    import sympy  # noqa: PLC0415  # half a second, and few programs need it
+
+    return sympy
+
+
 @functools.lru_cache(maxsize=4096)
 def _sympy_int(expression: Expr) -> Any:
+    sympy = _sympy()
     names = {s.name: sympy.Symbol(s.name, integer=True, positive=True) for s in expression.symbols}
     # The text is our own rendering of an expression: names, integers and operators.
     return eval(str(expression), {"__builtins__": {}, "max": sympy.Max, "min": sympy.Min}, names) + sympy.Integer(0)
 
 
 def _sympy_bool(condition: Condition) -> Any:
+    sympy = _sympy()
     if condition.kind in ("true", "false"):
         return sympy.true if condition.kind == "true" else sympy.false
     if condition.kind in ("and", "or"):

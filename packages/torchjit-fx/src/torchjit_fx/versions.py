@@ -17,6 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeT
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchjit_fx.deferred import defer_dynamo
+
 __all__ = ["CaptureFakeMode", "FakeTensor", "Watch", "lazy_graph_module"]
 
 
@@ -64,6 +66,7 @@ class CaptureFakeMode(FakeTensorMode):
 
     def __init__(self) -> None:
         TorchDispatchMode.__init__(self)
+        defer_dynamo()
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
         self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
