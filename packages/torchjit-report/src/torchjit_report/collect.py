@@ -25,6 +25,7 @@ from torchjit_report.trace import Event, Trace
 __all__ = ["collect"]
 
 Fields = Mapping[str, Any]
+_LARGEST = 1e15
 _NAMELESS = "(start not recorded)"
 
 
@@ -51,8 +52,9 @@ def _texts(fields: Fields, name: str) -> tuple[str, ...]:
 
 
 def _number(fields: Fields, name: str) -> float:
+    """A finite number that is not negative, else 0."""
     value = fields.get(name)
-    return float(value) if isinstance(value, (int, float)) and value - value == 0 else 0.0
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < _LARGEST else 0.0
 
 
 def _rows(fields: Fields, name: str) -> list[Fields]:
@@ -168,7 +170,8 @@ class _Collector:
             compilation = self._compilation(fields)
             _OF_A_COMPILATION[event.kind](compilation, fields)
             if event.kind == "compile_end":
-                self.open[fields.get("pid")] = [c for c in self.open.get(fields.get("pid"), []) if c is not compilation]
+                pid = _key(fields, "pid")
+                self.open[pid] = [c for c in self.open.get(pid, []) if c is not compilation]
         else:
             report.unknown[event.kind] = report.unknown.get(event.kind, 0) + 1
 
@@ -178,17 +181,17 @@ class _Collector:
         if function is None:
             function = self.functions[name, place] = Function(name, place, _text(fields, "source"))
             self.report.functions.append(function)
-        identity = fields.get("compile_id")
+        pid = _key(fields, "pid")
         made = Compilation(_text(fields, "compile_id"), _text(fields, "cause"), _number(fields, "time"))
         function.compilations.append(made)
         self.owners[id(made)] = function
-        self.compilations[fields.get("pid"), _hashable(identity)] = made
-        self.open.setdefault(fields.get("pid"), []).append(made)
+        self.compilations[pid, _key(fields, "compile_id")] = made
+        self.open.setdefault(pid, []).append(made)
         return made
 
     def _compilation(self, fields: Fields) -> Compilation:
         """The one that the event names, else the innermost that is under way, else one without a start."""
-        identity, pid = _hashable(fields.get("compile_id")), fields.get("pid")
+        identity, pid = _key(fields, "compile_id"), _key(fields, "pid")
         found = self.compilations.get((pid, identity))
         if found is not None and identity is not None:
             return found
@@ -199,8 +202,8 @@ class _Collector:
     def _recompile(self, fields: Fields) -> None:
         missed = Recompile(_text(fields, "guard"), _text(fields, "expected"), _text(fields, "actual"), _place(fields))
         name = _text(fields, "function")
-        identity = _hashable(fields.get("compile_id"))
-        known = self.compilations.get((fields.get("pid"), identity)) if identity is not None else None
+        identity = _key(fields, "compile_id")
+        known = self.compilations.get((_key(fields, "pid"), identity)) if identity is not None else None
         owner = self.owners[id(known)] if known is not None else None
         if owner is None or (name and owner.name != name):
             owner = next((f for f in reversed(self.report.functions) if f.name == name), None)
@@ -219,5 +222,6 @@ class _Collector:
             function.recompiles[:0] = missed
 
 
-def _hashable(identity: Any) -> Any:
-    return identity if isinstance(identity, (str, int, type(None))) else str(identity)
+def _key(fields: Fields, name: str) -> str | int | None:
+    value = fields.get(name)
+    return value if isinstance(value, (str, int, type(None))) else str(value)

@@ -12,7 +12,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import CLexer, PythonLexer
 from pygments.token import Token
 
-__all__ = ["code", "inline", "lines", "printable"]
+__all__ = ["code", "inline", "lines", "printable", "prose"]
 
 _TOO_LONG: Final = 300_000  # characters; longer text is shown plain, so that the page stays quick to make and to open
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -65,3 +65,13 @@ def code(text: str, language: str = "python") -> Markup:
 def inline(text: str, language: str = "python") -> Markup:
     """A short text, its lines joined by line breaks."""
     return Markup("\n").join(lines(text, language))
+
+
+def prose(text: str) -> Markup:
+    """A sentence; what stands in backticks is code."""
+    parts = printable(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(printable(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if k % 2 else escape(part) for k, part in enumerate(parts)
+    )

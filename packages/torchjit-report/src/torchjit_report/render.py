@@ -32,7 +32,13 @@ def _template() -> Any:
         undefined=jinja2.StrictUndefined,
         finalize=_printable,
     )
-    environment.filters.update(code=highlight.code, inline=highlight.inline, duration=view.duration, size=view.size)
+    environment.filters.update(
+        code=highlight.code,
+        inline=highlight.inline,
+        prose=highlight.prose,
+        duration=view.duration,
+        size=view.size,
+    )
     # Ours, and free of `</style` and `</script`; they stand inside those elements as they are.
     environment.globals.update(
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, TypeAlias, final
 
 import attrs
+
 from torchjit_core import events
 
 __all__ = ["FORMAT", "Event", "PathLike", "Recorder", "Trace", "jsonable", "read_trace", "recording"]

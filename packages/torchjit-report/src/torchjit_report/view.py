@@ -120,7 +120,7 @@ def size(nbytes: int) -> str:
     value = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.3g} {unit}"
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 999.5 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} TiB"
 
@@ -141,7 +141,7 @@ def _facts(report: Report) -> tuple[str, ...]:
         facts.append(f"Python {session['python']}")
     if session.get("platform"):
         facts.append(str(session["platform"]))
-    if report.first:
+    if 0 < report.first < 1e11:  # what gmtime surely takes
         facts.insert(0, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.first)))
     return tuple(facts)
 
