@@ -10,7 +10,7 @@ from typing import Any, final
 import attrs
 import torch
 
-from torchjit_core.events import emit_lazy, phase
+from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -80,10 +80,7 @@ class TritonBackend:
         """Compile all the kernels of one graph, several at a time."""
         with phase("triton_compile"), ThreadPoolExecutor(self._settings.compile_threads) as pool:
             pending = [self._start(k, buffers, hints, pool) for k in kernels]
-            compiled = [finish() for finish in pending]
-        for kernel, made in zip(kernels, compiled, strict=True):
-            emit_lazy("kernel", lambda kernel=kernel, made=made: _event(kernel, made, graph))  # type: ignore[misc]
-        return compiled
+            return [finish() for finish in pending]
 
     def _start(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
@@ -144,13 +141,3 @@ def _staged(
             run(*(have[name] for name in stage))
 
     return launch
-
-
-def _event(kernel: LoopKernel, made: CompiledKernel, graph: str) -> dict[str, Any]:
-    return {
-        "name": kernel.name,
-        "language": "triton",
-        "source": made.source,
-        "origins": [f"{o.node}: {o.op}" for o in kernel.origins],
-        "graph": graph,
-    }

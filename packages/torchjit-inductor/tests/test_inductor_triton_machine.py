@@ -1,0 +1,286 @@
+"""Machine code and launching of Triton kernels, without a GPU: cubins for sm_80 and sm_90, and a driver that records."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import torch
+import torch.nn.functional as F
+import triton
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchjit_core.expr import Symbol, as_expr, constant
+from torchjit_inductor.ir import values as ir
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
+from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.steps import KernelStep
+from torchjit_inductor.triton import TritonBackend, TritonSettings
+from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.cuda import LoadedKernel
+
+BF, F32, I32, I64 = torch.bfloat16, torch.float32, torch.int32, torch.int64
+DEVICE = torch.device("cuda", 0)
+
+
+@attrs.define
+class Launch:
+    """One call of the fake `cuLaunchKernel`."""
+
+    code: MachineCode
+    programs: int
+    threads: int
+    shared: int
+    stream: int
+    values: list[int]
+
+
+class RecordingDriver:
+    """Loads anything, launches nothing, remembers everything."""
+
+    def __init__(self) -> None:
+        self.codes: list[MachineCode] = []
+        self.launches: list[Launch] = []
+        self.fail_next = 0
+
+    def load(self, code: MachineCode, device: int) -> LoadedKernel:
+        self.codes.append(code)
+
+        def launch(function: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, *rest: Any) -> int:
+            shared, stream, pointers, extra = rest
+            assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, None)
+            values = [ctypes.c_uint64.from_address(p).value for p in pointers]
+            if self.fail_next:
+                self.fail_next -= 1
+                return 201
+            self.launches.append(Launch(code, gx, bx, shared, stream.value or 0, values))
+            return 0
+
+        def recover(error: int, again: Callable[[], int]) -> None:
+            if again():
+                raise RuntimeError(f"error {error}")
+
+        return LoadedKernel(launch, 1234, code, recover)
+
+    def stream(self, device: int) -> int:
+        return 77 + device
+
+
+def compile_function(
+    function: Callable[..., Any], *inputs: tuple[tuple[int, ...], torch.dtype], arch: int = 90
+) -> tuple[list[Any], RecordingDriver]:
+    """Compiled kernels of a function, and the driver that they launch on."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        gm = make_fx(function)(*[torch.empty(s, dtype=d, device="cuda:0") for s, d in inputs])
+    program = rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
+    driver = RecordingDriver()
+    kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    backend = TritonBackend(TritonSettings(arch=arch), driver)
+    assert [backend.unsupported(k, program.buffers) for k in kernels] == [None] * len(kernels)
+    return list(backend.compile(kernels, program.buffers, graph="graph", hints={})), driver
+
+
+def code_of(function: Callable[..., Any], *inputs: tuple[tuple[int, ...], torch.dtype], arch: int = 90) -> MachineCode:
+    """Machine code of a function that becomes one kernel, as it is launched for aligned addresses."""
+    (kernel,), driver = compile_function(function, *inputs, arch=arch)
+    kernel.launch(*([4096] * _pointer_count(kernel.source)))
+    return driver.codes[0]
+
+
+def _pointer_count(source: str) -> int:
+    return len(re.findall(r"^# (?:in|out)\d+ =", source, re.MULTILINE))
+
+
+def resources(code: MachineCode, tmp_path: Path) -> dict[str, int]:
+    """REG, STACK, LOCAL ... of a cubin, from the cuobjdump that comes with Triton."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    if not tool.exists():
+        pytest.skip("this Triton has no cuobjdump")
+    file = tmp_path / "kernel.cubin"
+    file.write_bytes(code.cubin)
+    text = subprocess.run([str(tool), "--dump-resource-usage", str(file)], capture_output=True, text=True, check=True)
+    return {k: int(v) for k, v in re.findall(r"(\w+):(\d+)", text.stdout)}
+
+
+ROWS = ((16384, 4096), BF)
+VECTOR = ((4096,), BF)
+HALF_F32 = ((8192, 4096), F32)
+LARGE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "copy_scale": (lambda x: x * 2.0, (ROWS,)),
+    "add_relu_mul_f32": (lambda x, y, z: F.relu(x + y) * z, (HALF_F32, HALF_F32, HALF_F32)),
+    "softmax_4k": (lambda x: F.softmax(x, -1), (ROWS,)),
+    "softmax_64k": (lambda x: F.softmax(x, -1), (((1024, 65536), BF),)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (4096,), w, b), (ROWS, VECTOR, VECTOR)),
+    "add_layer_norm": (lambda x, r, w, b: F.layer_norm(x + r, (4096,), w, b), (ROWS, ROWS, VECTOR, VECTOR)),
+    "sum_inner": (lambda x: x.float().sum(-1), (ROWS,)),
+    "batch_norm": (lambda x: F.relu(F.batch_norm(x, None, None, training=True)), (((32, 256, 64, 128), BF),)),
+    "transpose_add": (lambda x, y: x.t() + y, (((4096, 16384), BF), ROWS)),
+}
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_kernels_load_wide_and_do_not_spill(name: str, arch: int, tmp_path: Path) -> None:
+    function, inputs = LARGE[name]
+    code = code_of(function, *inputs, arch=arch)
+    assert f".target sm_{arch}" in code.ptx
+    loads = re.findall(r"ld\.global[\w.:]*", code.ptx)
+    assert loads and all(".v4.b32" in x or ".v8.b32" in x for x in loads), sorted(set(loads))
+    used = resources(code, tmp_path)
+    assert used["STACK"] == 0 and used["LOCAL"] == 0, used
+    assert used["REG"] * code.threads <= 65536 // 2, f"two programs do not fit on a multiprocessor: {used}"
+
+
+@pytest.mark.parametrize("name", ["softmax_4k", "layer_norm", "add_layer_norm"])
+def test_rows_are_read_once(name: str) -> None:
+    function, inputs = LARGE[name]
+    (kernel,), _ = compile_function(function, *inputs)
+    assert "for " not in kernel.source
+    assert kernel.source.count("tl.load") == len(inputs)
+
+
+def test_a_narrow_store_needs_no_mask_where_the_sizes_divide() -> None:
+    (kernel,), _ = compile_function(lambda x: x * 2.0, ROWS)
+    assert "mask" not in kernel.source
+    (kernel,), _ = compile_function(lambda x: x * 2.0, ((513, 1001), BF))
+    assert "x_mask" in kernel.source
+
+
+def test_launch_passes_addresses_grid_and_stream() -> None:
+    (kernel,), driver = compile_function(lambda x, y: x + y, ((1000, 1000), F32), ((1000, 1000), F32))
+    kernel.launch(16, 32, 2**40)
+    (launch,) = driver.launches
+    assert launch.values[:3] == [16, 32, 2**40]
+    assert launch.values[3:] == [0] * (len(launch.values) - 3)
+    assert launch.programs * 1024 >= 1000 * 1000
+    assert (launch.threads, launch.stream) == (launch.code.threads, 77)
+
+
+def test_unaligned_addresses_get_code_that_does_not_suppose_alignment() -> None:
+    (kernel,), driver = compile_function(lambda x: x * 2.0, ROWS)
+    kernel.launch(16, 32)
+    kernel.launch(16, 34)
+    kernel.launch(18, 32)
+    kernel.launch(48, 64)
+    assert len(driver.codes) == 2
+    assert [launch.code is driver.codes[0] for launch in driver.launches] == [True, False, False, True]
+    assert ".v4.b32" in driver.codes[0].ptx
+    assert not re.search(r"ld\.global[\w.:]*v\d", driver.codes[1].ptx)
+
+
+def test_a_failed_launch_is_tried_again_then_raised() -> None:
+    (kernel,), driver = compile_function(lambda x: x * 2.0, ROWS)
+    driver.fail_next = 1
+    kernel.launch(16, 32)
+    assert len(driver.launches) == 1
+    driver.fail_next = 2
+    with pytest.raises(RuntimeError, match="error 201"):
+        kernel.launch(16, 32)
+
+
+def test_nothing_is_launched_for_nothing() -> None:
+    (kernel,), driver = compile_function(lambda x: x * 2.0, ((0, 5), F32))
+    kernel.launch(16, 32)
+    assert driver.launches == []
+
+
+def test_repeated_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.mm(F.relu(x) + 1, w)
+        return x
+
+    calls: list[str] = []
+    compile_text = triton.compile
+    monkeypatch.setattr(triton, "compile", lambda *a, **k: calls.append("") or compile_text(*a, **k))
+    kernels, _ = compile_function(function, ((64, 64), F32), ((64, 64), F32))
+    assert len(kernels) == 4
+    assert len(calls) <= 2  # two threads may start on one text
+
+
+def test_scratch_of_a_split_reduction_lives_between_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    (kernel,), driver = compile_function(lambda x: x.float().sum(), ROWS)
+    made: list[torch.Tensor] = []
+    empty = torch.empty
+
+    def on_cpu(sizes: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        made.append(empty(sizes, dtype=dtype))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "empty", on_cpu)
+    kernel.launch(16, 32)
+    first, second = driver.launches
+    assert first.programs > 100 and second.programs == 1
+    assert first.values[:2] == [16, made[0].data_ptr()]
+    assert second.values[:2] == [made[0].data_ptr(), 32]
+
+
+# ------------------------------------------------------------------------------------------------ symbolic sizes
+
+
+def symbolic_scale() -> tuple[LoopKernel, dict[str, Buffer], Symbol]:
+    """out[x0, x1] = in[x0, x1] * 2 over n rows of 64."""
+    n = Symbol("s0")
+    rows, columns = Symbol("x0", 0), Symbol("x1", 0, 63)
+    index = as_expr(rows) * 64 + as_expr(columns)
+    sizes, strides = (as_expr(n), constant(64)), (constant(64), constant(1))
+    buffers = {name: Buffer(name, F32, DEVICE, sizes, strides) for name in ("a", "b")}
+    value = ir.apply("mul", ir.load("a", index, F32), ir.constant(2.0, F32))
+    loops = (LoopVar(rows, as_expr(n)), LoopVar(columns, constant(64)))
+    return LoopKernel("fused_mul_0", DEVICE, loops, (), (Store("b", index, value),)), buffers, n
+
+
+def symbolic_softmax() -> tuple[LoopKernel, dict[str, Buffer], Symbol]:
+    """A softmax of 8 rows of n."""
+    n = Symbol("s0")
+    rows, columns = Symbol("x0", 0, 7), Symbol("r0", 0)
+    index = as_expr(rows) * as_expr(n) + as_expr(columns)
+    sizes, strides = (constant(8), as_expr(n)), (as_expr(n), constant(1))
+    buffers = {name: Buffer(name, F32, DEVICE, sizes, strides) for name in ("a", "b")}
+    value = ir.load("a", index, F32)
+    shifted = ir.apply("exp", ir.apply("sub", value, ir.reduce("max", value)))
+    result = ir.apply("div", shifted, ir.reduce("sum", shifted))
+    outer, inner = (LoopVar(rows, constant(8)),), (LoopVar(columns, as_expr(n)),)
+    return LoopKernel("fused_softmax_0", DEVICE, outer, inner, (Store("b", index, result),)), buffers, n
+
+
+def test_symbolic_sizes_choose_grid_and_width_at_launch() -> None:
+    kernel, buffers, symbol = symbolic_scale()
+    driver = RecordingDriver()
+    (made,) = TritonBackend(TritonSettings(arch=90), driver).compile([kernel], buffers, graph="g", hints={symbol: 4096})
+    for size in (4096, 33, 2**26, 0):
+        made.launch(16, 32, size)
+    grids = [launch.programs for launch in driver.launches]
+    assert len(grids) == 3 and grids[0] * 1024 >= 4096 * 64 > (grids[0] - 1) * 4096
+    assert driver.launches[1].values[2] == 33
+    wide = [launch.code.ptx.count(".param .u64") for launch in driver.launches]
+    assert wide[0] == wide[1] < wide[2], "2**32 elements need 64-bit sizes"
+
+
+def test_symbolic_rows_compile_and_specialise_on_divisibility() -> None:
+    kernel, buffers, symbol = symbolic_softmax()
+    driver = RecordingDriver()
+    (made,) = TritonBackend(TritonSettings(arch=90), driver).compile([kernel], buffers, graph="g", hints={symbol: 512})
+    made.launch(16, 32, 512)
+    made.launch(16, 32, 513)
+    first, second = driver.codes
+    assert ".v4.b32" in first.ptx or ".v2.b32" in first.ptx
+    assert not re.search(r"ld\.global[\w.:]*v\d", second.ptx)
+
+
+def test_unsupported_kernels_are_named() -> None:
+    x0 = Symbol("x0", 0, 7)
+    buffers = {n: Buffer(n, I64, DEVICE, (constant(8),), (constant(1),)) for n in ("a", "b")}
+    a = ir.load("a", as_expr(x0), I64)
+    store = Store("b", as_expr(x0), ir.apply("pow", a, a))
+    kernel = LoopKernel("k", DEVICE, (LoopVar(x0, constant(8)),), (), (store,))
+    assert TritonBackend(TritonSettings(arch=90)).unsupported(kernel, buffers) == "pow of torch.int64"
