@@ -259,6 +259,13 @@ def output_detached(x):
 
 
 @case(leaf(3, 4))
+def output_views_of_written_base(x):
+    y = torch.zeros(5, 4)
+    y[1:-1] = x
+    return y.view(-1), y, y.detach()[1], y.detach()
+
+
+@case(leaf(3, 4))
 def output_expanded(x):
     return (x.sum(0) * 2).expand(5, 4)
 

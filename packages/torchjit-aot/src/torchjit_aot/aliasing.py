@@ -118,6 +118,7 @@ class _Planner:
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 self.sharing.setdefault(storage_key(leaf), set()).add(id(leaf))
+        self.roots: dict[int, torch.Tensor] = {}
         self.replayed: dict[tuple[int, bool], Ref] = {}
 
     def refer(self, leaf: Any) -> Ref:
@@ -151,7 +152,9 @@ class _Planner:
                 raise GraphBreak(OUTPUT_KIND, "a view of an input that no view operator made")
             if id(tensor) in self.recorder.snapshots:
                 raise GraphBreak(METADATA_MUTATION, "of a tensor with several views among the outputs")
-            made: Ref = FromSlot(self.plan.slot_of(tensor))
+            made: Ref = self._root(tensor)
+        elif drop_detach and step.func in _DETACH and not step.parent.requires_grad:
+            made = self._root(tensor)  # autograd itself wrapped an operator's bare result: this is the one with history
         else:
             source = self._replay(step.parent, drop_detach=drop_detach)
             if drop_detach and step.func in _DETACH:
@@ -161,6 +164,10 @@ class _Planner:
                 made = Replay(len(self.plan.steps) - 1)
         self.replayed[key] = made
         return made
+
+    def _root(self, tensor: torch.Tensor) -> Ref:
+        """The slot of the storage's first tensor. Differentiable outputs are planned first, so it is one of them."""
+        return FromSlot(self.plan.slot_of(self.roots.setdefault(storage_key(tensor), tensor)))
 
     def _step(self, source: Ref, step: ViewStep) -> ReplayStep:
         args = tuple(self._argument(a) for a in step.args)
@@ -193,5 +200,7 @@ def plan_outputs(
     for index in under_grad:
         plan.slot_of(sources[index].value)
     planner = _Planner(leaves, sources, recorder, plan)
-    plan.outputs = [planner.refer(leaf) for leaf in leaves]
+    order = sorted(range(len(leaves)), key=lambda i: not (isinstance(leaves[i], torch.Tensor) and leaves[i].requires_grad))
+    found = {i: planner.refer(leaves[i]) for i in order}
+    plan.outputs = [found[i] for i in range(len(leaves))]
     return plan

@@ -66,6 +66,10 @@ class Recorder(TorchDispatchMode):
         written: did an operator with a mutable argument run?
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap each dispatch in a call that only matters to its own compiler
+
     def __init__(self, fake_mode: FakeTensorMode) -> None:
         super().__init__()
         self.fake_mode = fake_mode

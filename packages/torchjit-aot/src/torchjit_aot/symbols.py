@@ -36,12 +36,8 @@ def _ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def _truncate_to_int(a: Any) -> int:
-    return int(a)
-
-
-def _to_float(a: Any) -> float:
-    return float(a)
+def _sqrt(a: Any) -> Any:
+    return torch.sym_float(a) ** 0.5
 
 
 def _int_true_div(a: Any, b: Any) -> Any:
@@ -74,21 +70,21 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "CleanDiv": operator.floordiv,
     "PythonMod": operator.mod,
     "Mod": operator.mod,
-    "Max": max,
-    "Min": min,
-    "max": max,
-    "min": min,
+    "Max": torch.sym_max,
+    "Min": torch.sym_min,
+    "max": torch.sym_max,
+    "min": torch.sym_min,
     "CeilToInt": math.ceil,
     "CeilDiv": _ceil_div,
     "FloorToInt": math.floor,
-    "TruncToInt": _truncate_to_int,
-    "ToFloat": _to_float,
+    "TruncToInt": torch.sym_int,
+    "ToFloat": torch.sym_float,
     "IntTrueDiv": _int_true_div,
     "FloatTrueDiv": _int_true_div,
     "FloatPow": operator.pow,
     "PowByNatural": operator.pow,
-    "OpaqueUnaryFn_sqrt": math.sqrt,
-    "sqrt": math.sqrt,
+    "OpaqueUnaryFn_sqrt": _sqrt,
+    "sqrt": _sqrt,
     "Abs": abs,
     "Eq": operator.eq,
     "Ne": operator.ne,
