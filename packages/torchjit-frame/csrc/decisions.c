@@ -23,6 +23,9 @@ static Py_ssize_t extra_index = -1;
 static Decision *graveyard = NULL;
 static int sweep_requested = 0;
 
+/* forget_all cannot reach the code objects; what was decided before it is dropped when it is met. */
+static unsigned epoch = 0;
+
 void
 decision_hold(Decision *decision)
 {
@@ -156,7 +159,7 @@ decision_find(PyCodeObject *code, PyObject *callback, PyFunctionObject *function
     }
     int variants = 0;
     for (Decision *decision = record->decisions; decision != NULL; decision = decision->next) {
-        if (!same_callback(decision->callback, callback)) {
+        if (decision->epoch != epoch || !same_callback(decision->callback, callback)) {
             continue;
         }
         if (decision->function == NULL || same_function(decision->function, function)) {
@@ -168,6 +171,22 @@ decision_find(PyCodeObject *code, PyObject *callback, PyFunctionObject *function
     return NULL;
 }
 
+static void
+bury_old(Record *record)
+{
+    Decision **link = &record->decisions;
+    while (*link != NULL) {
+        Decision *decision = *link;
+        if (decision->epoch == epoch) {
+            link = &decision->next;
+            continue;
+        }
+        *link = decision->next;
+        decision->next = graveyard;
+        graveyard = decision;
+    }
+}
+
 Decision *
 decision_add(PyCodeObject *code, PyObject *callback)
 {
@@ -176,6 +195,8 @@ decision_add(PyCodeObject *code, PyObject *callback)
     if (decision == NULL) {
         return record == NULL ? NULL : (Decision *)PyErr_NoMemory();
     }
+    bury_old(record);
+    decision->epoch = epoch;
     decision->references = 2; /* the list's and the caller's */
     decision->state = DECISION_PENDING;
     decision->callback = Py_NewRef(callback);
@@ -231,6 +252,13 @@ frame_forget(PyObject *Py_UNUSED(module), PyObject *code)
         first->next = NULL;
         decision_release(first);
     }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+frame_forget_all(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    epoch++;
     Py_RETURN_NONE;
 }
 

@@ -13,6 +13,7 @@ typedef enum {
 typedef struct Decision {
     struct Decision *next;
     Py_ssize_t references;
+    unsigned epoch; /* of forget_all; an older one does not count */
     DecisionState state;
     PyObject *callback; /* whose decision it is */
     PyObject *function; /* the function that the replacement is for; NULL: any function of the code object */
@@ -37,6 +38,7 @@ void decision_release(Decision *decision);
 
 /* Module functions. */
 PyObject *frame_forget(PyObject *module, PyObject *code);
+PyObject *frame_forget_all(PyObject *module, PyObject *unused);
 PyObject *frame_bind_code(PyObject *module, PyObject *args);
 
 /* The function that a trampoline's code object was made for, borrowed, or NULL. */

@@ -27,7 +27,7 @@ door_run_original(FrontDoor *door, Invocation *call)
         result = signature_call(&door->signature, door->function, call->args);
     }
     else {
-        result = PyObject_Vectorcall(door->function, call->args, call->nargsf, call->kwnames);
+        result = call_vector(door->function, call->args, call->nargsf, call->kwnames);
     }
     thread->bypass = NULL;
     frame_stack_leave(credit);

@@ -218,7 +218,7 @@ entry_call(Entry *entry, Gathered *gathered)
     if (gathered->tuple == NULL) {
         nargsf |= PY_VECTORCALL_ARGUMENTS_OFFSET; /* a tuple has no writable place before its items */
     }
-    PyObject *result = PyObject_Vectorcall(entry->target, gathered->items, nargsf, NULL);
+    PyObject *result = call_vector(entry->target, gathered->items, nargsf, NULL);
     gathered_release(gathered);
     if (result != NULL && entry->unwrap >= 0) {
         return take_item(result, entry->unwrap);

@@ -15,6 +15,8 @@ static PyMethodDef module_methods[] = {
      "is_eager()\n--\n\nWhether every front door calls its original function in this thread."},
     {"forget", frame_forget, METH_O,
      "forget(code)\n--\n\nDrop what every hook_scope callback decided for a code object."},
+    {"forget_all", frame_forget_all, METH_NOARGS,
+     "forget_all()\n--\n\nDrop every decision; what it held is let go of when the code is next offered, or dies."},
     {"bind_code", frame_bind_code, METH_VARARGS,
      "bind_code(code, function)\n--\n\nSay that a replacement is for one function only; it must be among the code's constants."},
     {"hook_counters", hook_counters, METH_NOARGS,

@@ -2,7 +2,17 @@
 
 import atexit
 
-from torchjit_frame._c import Entry, FrontDoor, _shutdown, forget, hook_counters, hook_scope, is_eager, set_eager
+from torchjit_frame._c import (
+    Entry,
+    FrontDoor,
+    _shutdown,
+    forget,
+    forget_all,
+    hook_counters,
+    hook_scope,
+    is_eager,
+    set_eager,
+)
 from torchjit_frame.eager import eager
 from torchjit_frame.trampolines import trampoline
 
@@ -11,6 +21,7 @@ __all__ = [
     "FrontDoor",
     "eager",
     "forget",
+    "forget_all",
     "hook_counters",
     "hook_scope",
     "is_eager",
@@ -18,4 +29,5 @@ __all__ = [
     "trampoline",
 ]
 
+# Frames that run while the interpreter is taken apart are no business of ours.
 atexit.register(_shutdown)
