@@ -80,6 +80,11 @@ CASES: dict[str, Case] = {
     "log_softmax": _case(lambda x: F.log_softmax(x, -1), (300, 12)),
     "softmax_long": _case(lambda x: F.softmax(x, -1), (2, 20001)),
     "log_softmax_long": _case(lambda x: F.log_softmax(x, -1), (1, 40000)),
+    "softmax_long_masked": _case(
+        lambda x: F.softmax(x.masked_fill(torch.arange(20001, device=x.device) < 19000, float("-inf")), -1), (2, 20001)
+    ),
+    "softmax_of_nothing": _case(lambda x: F.softmax(x.clamp(max=0) / 0.0, -1), (1, 17000)),
+    "logsumexp_long": _case(lambda x: (x - x.amax(-1, keepdim=True)).exp().sum(-1), (2, 20001)),
     "layer_norm": _case(lambda x, w, b: F.layer_norm(x, (64,), w, b), (5, 64), (64,), (64,)),
     "layer_norm_long": _case(lambda x, w: F.layer_norm(x, (20000,), w), (2, 20000), (20000,)),
     "rms_norm": _case(lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, (7, 48), (48,)),

@@ -75,7 +75,7 @@ class LoadedKernel:
             RuntimeError: the driver refused.
         """
         with self._lock:
-            self._values[: len(arguments)] = arguments
+            self._values[: len(arguments)] = [*arguments]
             error = self._enqueue(programs, stream)
             if error:
                 self._recover(error, lambda: self._enqueue(programs, stream))
@@ -92,7 +92,7 @@ class CudaDriver:
     """The NVIDIA driver, in the primary contexts that torch uses."""
 
     def load(self, code: MachineCode, device: int) -> LoadedKernel:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         cuda = _library()
         context = _primary_context(device)
         module, function, before = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()

@@ -87,6 +87,26 @@ def welford(a_mean, a_m2, a_count, b_mean, b_m2, b_count):
 
 
 @triton.jit
+def _joined(largest, total, x, e):
+    """One step of the online softmax (Milakov and Gimelshein 2018), `e` being exp(-|x - largest|)."""
+    new = maximum(largest, x)
+    e = tl.where(new == float("-inf"), 0.0, e)  # minus infinity less itself is NaN; it adds nothing
+    return new, tl.where(x > largest, total * e + 1.0, total + e)
+
+
+@triton.jit
+def online_softmax(largest, total, x):
+    """Take `x` into the running maximum and the running sum of exp(x - maximum), with one exponential."""
+    return _joined(largest, total, x, libdevice.exp(-tl.abs(x - largest)))
+
+
+@triton.jit
+def online_softmax_fast(largest, total, x):
+    """`online_softmax` with the GPU's fast exponential."""
+    return _joined(largest, total, x, tl.exp(-tl.abs(x - largest)))
+
+
+@triton.jit
 def floor_div(a, b):
     """Integer division towards minus infinity."""
     q = a // b

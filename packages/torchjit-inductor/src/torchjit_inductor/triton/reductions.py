@@ -10,7 +10,7 @@ import torch
 from torchjit_inductor.ir.dtypes import is_float
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.emit import Emitter, literal
-from torchjit_inductor.triton.operations import type_name
+from torchjit_inductor.triton.operations import operation_text, type_name
 
 __all__ = ["Reducer"]
 
@@ -56,6 +56,7 @@ class Reducer:
             raise ValueError("the plan has no reduced axis")
         self._axis = axis
         self._dim = len(emitter.plan.axes) - 1
+        self._online: dict[Value, Value] = {}  # a maximum, and the sum that is done with it
 
     # ------------------------------------------------------------------------------------------------ whole tiles
 
@@ -116,7 +117,9 @@ class Reducer:
             if welford and value.args[0] in seen:
                 continue
             dtype = _working_dtype(value)
-            if welford:
+            if value in self._online:
+                starts = [literal_full(self._shape, n, dtype) for n in (float("-inf"), 0.0)]
+            elif welford:
                 seen.add(value.args[0])
                 # One count for all lanes when they see equally many elements.
                 count = literal_full(self._shape, 0.0, dtype) if self._axis.masked else literal(0.0, dtype)
@@ -144,6 +147,10 @@ class Reducer:
         # The operand's statements go to the body first.
         if kind in ("welford_mean", "welford_m2"):
             self._welford_step(value, names)
+            return
+        if value in self._online:
+            x, both = self._operand(value), ", ".join(names)
+            body.append(f"{both} = {self._online_function}({both}, {x})")
             return
         operand = self._operand(value)
         if kind in ("argmax", "argmin"):
@@ -173,7 +180,10 @@ class Reducer:
     def close(self, value: Value, names: tuple[str, ...]) -> None:
         """Join the accumulators' lanes after the loop."""
         kind = value.data
-        if kind in ("argmax", "argmin"):
+        if value in self._online:
+            self._finish(value, names[0])
+            self._close_online(value, *names)
+        elif kind in ("argmax", "argmin"):
             self._finish_position(value, *names)
         elif kind in ("welford_mean", "welford_m2"):
             made = [self._emitter.fresh() for _ in names]
@@ -184,6 +194,37 @@ class Reducer:
                 self._emitter.define(key, self._assign(f"{name}{self._keep()}") if self._keep() else name)
         else:
             self._finish(value, names[0])
+
+    # ------------------------------------------------------------------------------------------- online softmax
+
+    def merge_softmax(self, reductions: Sequence[Value]) -> set[Value]:
+        """Find sums of exp(x - max(x)), which can be done in the run that finds the maximum.
+
+        Returns:
+            The sums: they need no run of their own.
+        """
+        sums: set[Value] = set()
+        for value in reductions:
+            largest = _softmax_maximum(value)
+            if largest is not None and largest in reductions and largest not in self._online:
+                self._online[largest] = value
+                sums.add(value)
+        return sums
+
+    @property
+    def _online_function(self) -> str:
+        dialect = self._emitter.dialect
+        return f"tj.online_softmax{'' if dialect.accurate and not dialect.portable else '_fast'}"
+
+    def _close_online(self, value: Value, largest: str, total: str) -> None:
+        """The whole sum from the lanes' sums, each of which is relative to its lane's maximum."""
+        emitter, top = self._emitter, self._emitter.value(value)
+        exp = operation_text("exp", torch.float32, [f"({largest} - {top})"], emitter.dialect)
+        # A lane that saw nothing has maximum minus infinity and total 0.
+        lanes = f"tl.where({total} == 0.0, 0.0, {total} * {exp})"
+        joined = self._assign(f"tl.sum({lanes}, {self._dim}){self._keep()}")
+        text = f'tl.where({top} == float("-inf"), float("nan"), {joined})'
+        emitter.define(self._online[value], self._assign(text))
 
     # ----------------------------------------------------------------------------------------------------- shared
 
@@ -225,6 +266,18 @@ class Reducer:
         if size.value is not None:
             return literal(float(size.value), dtype)
         return f"({self._tile.size(size)}).to({type_name(dtype)})"
+
+
+def _softmax_maximum(value: Value) -> Value | None:
+    """m if the value is sum(exp(x - m)) with m = max(x), in float32."""
+    if value.data != "sum" or value.dtype != torch.float32:
+        return None
+    operand = value.args[0]
+    if operand.op != "exp" or operand.args[0].op != "sub":
+        return None
+    x, largest = operand.args[0].args
+    matches = largest.op == "reduce" and largest.data == "max" and largest.args[0] is x
+    return largest if matches else None
 
 
 def literal_full(shape: list[int], value: float | int | bool, dtype: torch.dtype) -> str:

@@ -98,6 +98,8 @@ def _looped(emitter: Emitter) -> list[str]:
         raise ValueError("the plan has no reduced axis")
     reducer = Reducer(emitter)
     reductions = [v for v in kernel.values if v.op == "reduce"]
+    merged_sums = reducer.merge_softmax(reductions)
+    reductions = [v for v in reductions if v not in merged_sums]
     passes = _passes(kernel, reductions)
     for number, (reduced, stores) in enumerate(passes):
         if not reduced and not stores:
