@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -58,6 +58,10 @@ class Recorder(TorchDispatchMode):
     A tensor that is written in place keeps its first node: reads after the write refer to it too, and it is the
     functionalization pass that gives them the new value.
 
+    Args:
+        fake_mode: the mode below.
+        decompositions: operators to take apart as they come.
+
     Attributes:
         graph: the graph so far.
         constants: the real tensors that the trace met, with their placeholders.
@@ -70,8 +74,11 @@ class Recorder(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # torch would wrap each dispatch in a call that only matters to its own compiler
 
-    def __init__(self, fake_mode: FakeTensorMode) -> None:
+    def __init__(
+        self, fake_mode: FakeTensorMode, decompositions: Mapping[OpOverload, Callable[..., Any]] | None = None
+    ) -> None:
         super().__init__()
+        self.decompositions = decompositions or {}
         self.fake_mode = fake_mode
         self.graph = fx.Graph()
         self.symbols = SymbolNodes(self.graph)
@@ -141,6 +148,11 @@ class Recorder(TorchDispatchMode):
             tensor = args[0]
             return tensor.fake_device if type(tensor) is FakeTensor else tensor.device
         kwargs = kwargs or {}
+        if func in self.decompositions:
+            with self:
+                out = self.decompositions[func](*args, **kwargs)
+            if out is not NotImplemented:
+                return out
         if func in _LIFTS and type(args[0]) is not FakeTensor:
             return self._lift(func, args[0])
         if not self._all_fake(args):

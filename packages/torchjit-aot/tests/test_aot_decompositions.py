@@ -1,0 +1,111 @@
+"""Decomposed graphs against eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchjit_aot
+from aot_harness import graph_of, run_both
+from torchjit_aot import AotSettings, default_decompositions, run_eagerly
+
+SETTINGS = AotSettings(fallback=False, decompositions=default_decompositions())
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3)).requires_grad_()
+
+
+CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    ("layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b), (leaf(2, 5, 6), leaf(6), leaf(6))),
+    ("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b), (leaf(2, 4, 3, 3), leaf(4), leaf(4))),
+    ("softmax", lambda x: x.softmax(-1) + x.log_softmax(0), (leaf(4, 5),)),
+    ("gelu", lambda x: F.gelu(x) + F.gelu(x, approximate="tanh"), (leaf(4, 5),)),
+    ("activations", lambda x: F.silu(x) + F.hardswish(x) + F.elu(x) + F.softplus(x) + F.mish(x), (leaf(4, 5),)),
+    ("cross_entropy", lambda x, y: F.cross_entropy(x, y), (leaf(4, 5), torch.tensor([0, 4, 2, -100]))),
+    ("smooth_l1", lambda x, y: F.smooth_l1_loss(x, y) + F.mse_loss(x, y), (leaf(4, 5), leaf(4, 5))),
+    ("variance", lambda x: (x.var(0), x.std(), *torch.var_mean(x, 1)), (leaf(4, 5),)),
+    ("norms", lambda x: (x.norm(), torch.linalg.vector_norm(x, dim=1)), (leaf(4, 5),)),
+    ("indexing", lambda x: (x[1], x[:, 2:4], x.roll(1, 0), torch.stack([x, x * 2])), (leaf(4, 5),)),
+    ("embedding", lambda w, i: F.embedding(i, w), (leaf(5, 4), torch.tensor([1, 1, 3]))),
+    ("upsample", lambda x: F.interpolate(x, scale_factor=2), (leaf(1, 2, 3, 3),)),
+    ("attention", lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (leaf(1, 2, 5, 4),)),
+    ("dropout", lambda x: F.dropout(x, 0.4), (leaf(8, 8),)),
+    (
+        "batch_norm",
+        lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, training=True),
+        (leaf(4, 3, 2, 2), torch.zeros(3), torch.ones(3), leaf(3), leaf(3)),
+    ),
+    (
+        "batch_norm_evaluation",
+        lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b),
+        (leaf(4, 3, 2, 2), torch.zeros(3), torch.ones(3), leaf(3), leaf(3)),
+    ),
+    ("convolution", lambda x, w: F.avg_pool2d(F.conv2d(x, w).relu(), 2), (leaf(2, 3, 7, 7), leaf(4, 3, 3, 3))),
+]
+
+
+def close(*args: Any, **kwargs: Any) -> None:
+    run_both(*args, **kwargs, settings=SETTINGS, exact=False, relate=False)
+
+
+@pytest.mark.parametrize(("f", "args"), [(f, a) for _, f, a in CASES], ids=[n for n, _, _ in CASES])
+def test_equals_eager(f: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    close(f, args)
+
+
+def operators(f: Callable[..., Any], args: Any, settings: AotSettings) -> dict[str, list[Any]]:
+    graphs: dict[str, list[Any]] = {}
+
+    def compiler(gm: Any, inputs: Any, **options: Any) -> Any:
+        graphs[options["kind"]] = [n.target for n in gm.graph.nodes if n.op == "call_function"]
+        for node in gm.graph.nodes:
+            assert node.op == "output" or "val" in node.meta
+        return run_eagerly(gm, inputs, **options)
+
+    torchjit_aot.compile(
+        graph_of(f, len(args)), args, compiler=compiler, settings=settings
+    )
+    return graphs
+
+
+def test_keep_ops_stay() -> None:
+    aten = torch.ops.aten
+    args = (leaf(2, 6), leaf(6), leaf(6))
+
+    def f(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, (6,), w, b).softmax(-1)
+
+    taken = AotSettings(fallback=False, decompositions=default_decompositions())
+    kept = AotSettings(
+        fallback=False,
+        decompositions=default_decompositions(),
+        keep_ops=frozenset({aten.native_layer_norm.default, aten._softmax.default}),
+    )
+    assert aten._softmax.default not in operators(f, args, taken)["forward"]
+    assert aten.native_layer_norm.default not in operators(f, args, taken)["forward"]
+    assert {aten._softmax.default, aten.native_layer_norm.default} <= set(operators(f, args, kept)["forward"])
+
+
+def test_random_operators_are_not_in_the_table() -> None:
+    from torchjit_aot.schemas import is_random, writes_to
+
+    table = default_decompositions()
+    assert len(table) > 100
+    assert not [op for op in table if is_random(op) or writes_to(op)]
+
+
+def test_a_template_does_not_confuse_equal_and_distinct_arguments() -> None:
+    aten = torch.ops.aten
+    settings = AotSettings(
+        fallback=False, decompositions={aten.mul.Tensor: lambda a, b: (a.log() + b.log()).exp()}
+    )
+    run_both(
+        lambda x, y: (x.exp() * x.exp(), (z := x.exp()) * z, x.exp() * y.exp()),
+        (leaf(3), leaf(3)),
+        settings=settings,
+        exact=False,
+    )
