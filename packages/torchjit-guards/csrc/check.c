@@ -38,12 +38,18 @@ int check_with_python(Run *run, Op *op) {
     }
     if (op->code == OP_CHECK_AMBIENT) {
         run_protect(run);
-        PyObject *got = PyObject_CallNoArgs(op->obj);
+        PyObject *read = op->obj, *got;
+        if (PyCFunction_CheckExact(read) && PyCFunction_GET_FLAGS(read) == METH_NOARGS) {
+            got = PyCFunction_GET_FUNCTION(read)(PyCFunction_GET_SELF(read), NULL);
+        }
+        else {
+            got = PyObject_CallNoArgs(read);
+        }
         if (got == NULL) {
             return -1;
         }
         /* no identity shortcut: `check` says `==`, and that is false for a NaN */
-        int same = got == op->aux && (PyBool_Check(got) || got == Py_None)
+        int same = got == op->aux && (PyBool_Check(got) || got == Py_None || PyLong_CheckExact(got))
                        ? 1 : truth_of(PyObject_RichCompare(got, op->aux, Py_EQ));
         Py_DECREF(got);
         return same;

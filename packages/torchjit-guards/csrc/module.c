@@ -30,7 +30,28 @@ static int add_names(PyObject *module, const char *attribute, const char *const 
     return 0;
 }
 
+static PyObject *dict_tag(PyObject *Py_UNUSED(module), PyObject *d) {
+    if (!PyDict_Check(d)) {
+        PyErr_SetString(PyExc_TypeError, "dict_tag(d) takes a dict");
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(walk_dict_tag((PyDictObject *)d));
+}
+
+static PyObject *trust_tags(PyObject *Py_UNUSED(module), PyObject *args) {
+    int dicts, instances;
+    if (!PyArg_ParseTuple(args, "pp", &dicts, &instances)) {
+        return NULL;
+    }
+    walk_tags_work = dicts;
+    walk_instance_tags_work = dicts && instances;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"dict_tag", dict_tag, METH_O, "dict_tag(d) -> the tag that CPython changes with every change of the dict."},
+    {"trust_tags", trust_tags, METH_VARARGS,
+     "trust_tags(dicts, instances): may tags vouch for dicts, and for those that share an object's inline values?"},
     {"set_tensor_layout", tensor_set_layout, METH_VARARGS,
      "set_tensor_layout(offsets, plain_meta, plain_keys, exact_types, requires_grad, is_leaf), or () to forget it."},
     {NULL, NULL, 0, NULL},

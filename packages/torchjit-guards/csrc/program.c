@@ -126,6 +126,13 @@ static inline int load_fast(Run *run, Op *op, PyObject *base) {
     return 1;
 }
 
+/* A function of libtorch that takes at most one integer and returns one, of `dst` bytes: enough to read flags. */
+static inline int check_native(const Op *op) {
+    uint64_t got = ((uint64_t (*)(int64_t))op->payload)(op->src2);
+    uint64_t mask = op->dst == 1 ? 0xFF : UINT64_MAX;
+    return (got & mask) == ((uint64_t)op->imm & mask);
+}
+
 /* 1: holds. 0: does not. -1: an error is set (run_program decides whether it is a miss). */
 static inline int check_one(Run *run, Op *op) {
     PyObject *value = run->regs[op->src];   /* of no meaning to the ops that read other registers */
@@ -149,8 +156,8 @@ static inline int check_one(Run *run, Op *op) {
         return check_different(run, op);
     case OP_CHECK_CONDITION:
         return check_condition(run, op);
-    case OP_CHECK_GRAD_MODE:
-        return ((bool (*)(void))op->payload)() == (op->imm != 0);
+    case OP_CHECK_NATIVE:
+        return check_native(op);
     case OP_CHECK_AMBIENT:
     case OP_CHECK_PREDICATE:
     case OP_CHECK_CALL:
@@ -177,10 +184,66 @@ static inline int check_one(Run *run, Op *op) {
     return -1;
 }
 
+static inline PyDictObject *group_dict(Run *run, Op *op) {
+    PyObject *base = run->regs[op->src];
+    if (raw(base)) {
+        return NULL;
+    }
+    if (op->src2 == GROUP_OF_INSTANCE) {
+        return walk_tagged_instance(base, &op->hint);
+    }
+    return PyDict_CheckExact(base) ? walk_tagged((PyDictObject *)base) : NULL;
+}
+
+/* Is the group's dict as it was? Then its registers are filled and the group is over. */
+static inline bool group_skip(Run *run, Op *op) {
+    Group *g = op->payload;
+    PyDictObject *d = group_dict(run, op);
+    run->group_dict = d;
+    if (d == NULL) {
+        return false;
+    }
+    run->group_tag = d->ma_version_tag;
+    if (d != g->dict || run->group_tag != g->tag) {
+        return false;
+    }
+    for (int i = 0; i < g->n; i++) {
+        run->regs[g->first + i] = g->values[i];
+    }
+    if (run->owned) {
+        for (int i = 0; i < g->n; i++) {
+            Py_INCREF(g->values[i]);
+        }
+    }
+    run->nloaded += g->n;
+    return true;
+}
+
+/* The group held. Remember it if the dict is still the one, and in the state, that it started with. */
+static inline void group_remember(Run *run, Op *header) {
+    Group *g = header->payload;
+    PyDictObject *d = run->group_dict;
+    if (d != NULL && d == group_dict(run, header) && d->ma_version_tag == run->group_tag) {
+        memcpy(g->values, run->regs + g->first, (size_t)g->n * sizeof(PyObject *));
+        g->dict = d;
+        g->tag = run->group_tag;
+    }
+}
+
 int run_checks(Run *run) {
     Program *p = run->program;
     for (Op *op = p->ops, *end = p->ops + p->nops; op < end; op++) {
         int ok;
+        if (op->code == OP_GROUP) {
+            if (group_skip(run, op)) {
+                op += op->imm;
+            }
+            continue;
+        }
+        if (op->code == OP_GROUP_END) {
+            group_remember(run, op - op->imm);
+            continue;
+        }
         if (op->code < OP_CHECK_TYPE) {
             PyObject *base = run->regs[op->src];
             ok = load_fast(run, op, base) || load_value(run, op, base);
@@ -224,7 +287,7 @@ static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, 
     }
     PyObject *small[STACK_REGS];
     int64_t small_ints[STACK_REGS];
-    Run run = {p, slots, small, small_ints, (int)(nslots + p->npinned), (int)(nslots + p->npinned), false};
+    Run run = {p, slots, small, small_ints, (int)(nslots + p->npinned), (int)(nslots + p->npinned), false, NULL, 0};
     void *big = NULL;
     if (p->nregs > STACK_REGS) {
         big = PyMem_Malloc((size_t)p->nregs * (sizeof(PyObject *) + sizeof(int64_t)));
@@ -317,7 +380,7 @@ static void ops_free(Op *ops, Py_ssize_t n) {
     for (Py_ssize_t i = 0; i < n; i++) {
         Py_XDECREF(ops[i].obj);
         Py_XDECREF(ops[i].aux);
-        if (ops[i].code != OP_CHECK_GRAD_MODE) {
+        if (ops[i].code != OP_CHECK_NATIVE) {
             PyMem_Free(ops[i].payload);
         }
     }
@@ -341,14 +404,56 @@ static bool registers_ok(PyObject *registers, Py_ssize_t limit) {
     return true;
 }
 
+static int group_new(Op *op, PyObject *aux) {
+    int n = (int)PyLong_AsLong(PyTuple_GET_ITEM(aux, 1));
+    Group *g = PyMem_Calloc(1, sizeof(Group) + (size_t)n * sizeof(PyObject *));
+    if (g == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    g->first = (int)PyLong_AsLong(PyTuple_GET_ITEM(aux, 0));
+    g->n = n;
+    op->payload = g;
+    return 0;
+}
+
+/* Each GROUP ends at its GROUP_END, groups do not nest, and a group fills just the registers that it says. */
+static int groups_ok(Program *p) {
+    Op *open = NULL;
+    for (Op *op = p->ops; op < p->ops + p->nops; op++) {
+        if (op->code == OP_GROUP) {
+            if (open != NULL) {
+                return 0;
+            }
+            open = op;
+        }
+        else if (op->code == OP_GROUP_END) {
+            if (open == NULL || op->imm != op - open || open->imm != op->imm) {
+                return 0;
+            }
+            Group *g = open->payload;
+            int loads = 0;
+            for (Op *inside = open + 1; inside < op; inside++) {
+                loads += inside->code < OP_GROUP;
+            }
+            if (loads != g->n) {
+                return 0;
+            }
+            open = NULL;
+        }
+    }
+    return open == NULL;
+}
+
 static bool reads_src(int code) {
     switch (code) {
+    case OP_GROUP_END:
     case OP_CHECK_CLASS:
     case OP_CHECK_DIFFERENT:
     case OP_CHECK_STORAGES:
     case OP_CHECK_CONDITION:
     case OP_CHECK_AMBIENT:
-    case OP_CHECK_GRAD_MODE:
+    case OP_CHECK_NATIVE:
     case OP_CHECK_CALL:
         return false;
     default:
@@ -364,7 +469,7 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
     if (!PyArg_ParseTuple(item, "iiiiOOL", &code, &dst, &src, &src2, &obj, &aux, &imm)) {
         return -1;
     }
-    bool load = code < OP_CHECK_TYPE;
+    bool load = code < OP_GROUP;
     if (code < 0 || code >= OP_COUNT || (reads_src(code) && (src < 0 || src >= *loaded)) || (load && dst != *loaded) ||
         (code == OP_CHECK_SAME && (src2 < 0 || src2 >= *loaded))) {
         PyErr_Format(PyExc_ValueError, "malformed guard op %R", item);
@@ -408,6 +513,12 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
         }
         op->payload = condition_new(item_of(aux, 1), PyTuple_GET_SIZE(item_of(aux, 0)));
         return op->payload == NULL ? -1 : 0;
+    case OP_GROUP:
+        /* aux: (first register, count); imm: the ops from here to the GROUP_END (checked by program_fill) */
+        if (!registers_ok(aux, INT_MAX) || PyTuple_GET_SIZE(aux) != 2 || PyLong_AsLong(PyTuple_GET_ITEM(aux, 0)) != *loaded) {
+            break;
+        }
+        return group_new(op, aux);
     case OP_CHECK_DIFFERENT:
     case OP_CHECK_STORAGES:
         if (!registers_ok(aux, *loaded)) {
@@ -427,7 +538,7 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
             break;
         }
         return 0;
-    case OP_CHECK_GRAD_MODE:
+    case OP_CHECK_NATIVE:
         op->payload = PyLong_AsVoidPtr(aux);
         return op->payload == NULL && PyErr_Occurred() ? -1 : 0;
     default:
@@ -451,6 +562,10 @@ static int program_fill(Program *p, PyObject *ops, PyObject *gather_regs) {
         if (op_parse(&p->ops[i], PyTuple_GET_ITEM(ops, i), &loaded) < 0) {
             return -1;
         }
+    }
+    if (!groups_ok(p)) {
+        PyErr_SetString(PyExc_ValueError, "malformed groups");
+        return -1;
     }
     p->nregs = loaded;
     if (!registers_ok(gather_regs, loaded)) {

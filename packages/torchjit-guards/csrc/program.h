@@ -10,9 +10,11 @@
 #define GUARD_OPS(X)                                                                                              \
     X(LOAD_INSTANCE) X(LOAD_CLASS) X(LOAD_ITEM) X(LOAD_ATTR) X(LOAD_CELL) X(LOAD_TYPE)                            \
     X(LOAD_SIZE) X(LOAD_STRIDE) X(LOAD_OFFSET)                                                                    \
+    X(GROUP) X(GROUP_END)                                                                                         \
     X(CHECK_TYPE) X(CHECK_IS) X(CHECK_INT) X(CHECK_STR) X(CHECK_ATOM) X(CHECK_EQUAL) X(CHECK_LENGTH)              \
     X(CHECK_KEYS) X(CHECK_CONTAINS) X(CHECK_LACKS) X(CHECK_CLASS) X(CHECK_TENSOR) X(CHECK_SAME)                   \
-    X(CHECK_DIFFERENT) X(CHECK_STORAGES) X(CHECK_CONDITION) X(CHECK_AMBIENT) X(CHECK_GRAD_MODE) X(CHECK_PREDICATE) X(CHECK_CALL)
+    X(CHECK_DIFFERENT) X(CHECK_STORAGES) X(CHECK_CONDITION) X(CHECK_AMBIENT) X(CHECK_NATIVE)                      \
+    X(CHECK_PREDICATE) X(CHECK_CALL)
 
 enum {
 #define X(name) OP_##name,
@@ -31,6 +33,18 @@ typedef struct {
     void *payload;      /* TensorSpec, Condition: freed with the op */
     Hint hint;
 } Op;
+
+/* Ops that read one dict only, from a GROUP to its GROUP_END. When the dict is the one seen last, unchanged since
+ * (CPython gives a dict a new tag with each change, and never gives a tag twice), they would do the same again:
+ * the registers that they fill are copied and they are skipped. */
+typedef struct {
+    PyDictObject *dict;     /* not owned: an address, of use only together with the tag */
+    uint64_t tag;           /* 0: nothing remembered */
+    int first, n;           /* the registers */
+    PyObject *values[];     /* borrowed from the dict */
+} Group;
+
+enum { GROUP_OF_INSTANCE = 0, GROUP_OF_DICT = 1 };
 
 typedef struct {
     unsigned abi;
@@ -61,6 +75,8 @@ typedef struct {
     int64_t *ints;
     int nfixed, nloaded;
     bool owned;
+    PyDictObject *group_dict;   /* of the group being run, when it may be remembered */
+    uint64_t group_tag;
 } Run;
 
 static inline void run_own(Run *run) {

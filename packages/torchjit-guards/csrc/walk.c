@@ -5,6 +5,13 @@ PyObject *walk_dunder_dict;
 PyObject *walk_dunder_getattribute;
 PyObject *walk_object_getattribute;
 
+bool walk_tags_work, walk_instance_tags_work;
+
+/* The tag of the dict's state, never 0. The lowest bits belong to watchers: adding one looks like a change. */
+uint64_t walk_dict_tag(PyDictObject *d) {
+    return d->ma_version_tag;
+}
+
 /* Learn the interpreter's own getter of `__dict__` from a fresh class: it has no exported name. */
 int walk_init(void) {
     walk_dunder_dict = PyUnicode_InternFromString("__dict__");

@@ -17,6 +17,8 @@
 enum { WALK_FOUND = 1, WALK_ABSENT = 0, WALK_NO_DICT = 2, WALK_ODD = -1 };
 
 /* What an op remembers about the last object it saw: always verified before use, so it is only a hint. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  /* ma_version_tag: there up to 3.13 */
+
 typedef struct {
     Py_ssize_t index;       /* entry of the key in the dict's entry array */
     PyTypeObject *type;     /* with `tag`: the answer below holds for this state of this type */
@@ -31,7 +33,12 @@ extern PyObject *walk_dunder_dict;          /* interned "__dict__" */
 extern PyObject *walk_dunder_getattribute;  /* interned "__getattribute__" */
 extern PyObject *walk_object_getattribute;  /* object.__getattribute__, the slot wrapper */
 
+/* Do tags tell every change of a dict, and of one that shares its values with an object? Tested at import, from Python
+ * (tags.py): on 3.13.0 writing an attribute leaves the tag of the object's dict alone. */
+extern bool walk_tags_work, walk_instance_tags_work;
+
 int walk_init(void);
+uint64_t walk_dict_tag(PyDictObject *d);
 int walk_dict_kind(PyTypeObject *tp);
 int walk_keys_scan(PyDictKeysObject *keys, Py_ssize_t n, PyObject *name, Py_hash_t hash, Py_ssize_t *index);
 int walk_dict_slow(PyDictObject *d, PyObject *key, Py_hash_t hash, Hint *hint, PyObject **value);
@@ -105,6 +112,31 @@ static inline PyDictObject *walk_instance_storage(PyObject *o, PyTypeObject *tp,
         return p ? (PyDictObject *)*p : NULL;
     }
     return NULL;
+}
+
+/* The dict whose tag says whether anything changed in it, or NULL when there is none to rely on.
+ *
+ * Keys other than str may be compared by Python code, which can change its mind without a change of the dict. */
+static inline PyDictObject *walk_tagged(PyDictObject *d) {
+    if (d == NULL || !PyDict_CheckExact(d) || !walk_tags_work || !DK_IS_UNICODE(d->ma_keys) ||
+        (d->ma_values != NULL && !walk_instance_tags_work)) {
+        return NULL;
+    }
+    return d;
+}
+
+static inline PyDictObject *walk_tagged_instance(PyObject *o, Hint *hint) {
+    PyTypeObject *tp = Py_TYPE(o);
+    if (!walk_tag_matches(hint, tp)) {
+        hint->mode = walk_dict_kind(tp);
+        hint->type = tp;
+        hint->tag = tp->tp_version_tag;
+    }
+    if (hint->mode != WALK_FOUND) {
+        return NULL;
+    }
+    PyDictValues *values;
+    return walk_tagged(walk_instance_storage(o, tp, &values));
 }
 
 /* `o.__dict__[name]` for an ordinary instance. */

@@ -47,7 +47,8 @@ from torchjit_core.paths import (
 )
 from torchjit_guards import _c
 from torchjit_guards.condition_code import Unsupported, compile_condition
-from torchjit_guards.tensors import ambient_address, tensor_test
+from torchjit_guards.dict_groups import WALK, Node, build, is_atom
+from torchjit_guards.tensors import native_read, tensor_test
 
 __all__ = ["Lowered", "lower"]
 
@@ -82,13 +83,19 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) ->
     for guard in ordered:
         if isinstance(guard, ClassAttrIs):
             classes.setdefault(id(guard.cls), []).append(guard)
+    walk = [guard for guard in ordered if _stage(guard) == WALK]
     for guard in ordered:
         if isinstance(guard, ClassAttrIs):
             # one op per class: a version tag vouches for all of its attributes
             if group := classes.pop(id(guard.cls), None):
                 program.add_class(group)
-        else:
+        elif _stage(guard) < WALK:
             program.add(guard)
+    late = [guard for guard in ordered if _stage(guard) > WALK]
+    tree = build(walk, [*gather, *(path for guard in late for path in _paths(guard))])
+    program.walk(tree)
+    for guard in late:
+        program.add(guard)
     registers = tuple(program.register(path) for path in gather)
     return Lowered(tuple(p.key for p in program.pinned), tuple(program.ops), registers, tuple(ordered))
 
@@ -110,21 +117,21 @@ def _paths(guard: Guard) -> tuple[AccessPath, ...]:
 
 def _stage(guard: Guard) -> int:
     """0: reads slots only. 1: ambient state (Python code may run: nothing is borrowed yet). 2: facts about classes.
-    3: the walk, in the order of recording. 4: what compares several paths. 5: user code."""
+    3: the walk, object by object. 4: what compares several paths. 5: user code."""
     match guard:
         case Ambient():
             return 1
         case ClassAttrIs():
             return 2
-        case Different() | SymbolicCondition():
+        case Different() | SymbolicCondition() | SameObject():
             return 4
         case Predicate():
             return 5
-        case ValueEquals() if not _is_atom(guard.value):
+        case ValueEquals() if not is_atom(guard.value):
             return 5
     if type(guard).__module__ != Guard.__module__:
         return 5
-    return 0 if all(path.base is None for path in _paths(guard)) else 3
+    return 0 if all(path.base is None for path in _paths(guard)) else WALK
 
 
 def _pinned(guards: Sequence[Guard], gather: Sequence[AccessPath]) -> list[Pinned]:
@@ -134,12 +141,6 @@ def _pinned(guards: Sequence[Guard], gather: Sequence[AccessPath]) -> list[Pinne
         if isinstance(root, Pinned):
             found[id(root)] = root
     return list(found.values())
-
-
-def _is_atom(value: object) -> bool:
-    if type(value) is tuple:
-        return all(map(_is_atom, value))
-    return value is None or value is Ellipsis or type(value) in (int, bool, float, complex, str, bytes)
 
 
 class _Builder:
@@ -177,6 +178,39 @@ class _Builder:
         self.registers[id(path)] = self.next
         self.ops.append((_c.OPS[name], self.next, base, indexed, path.key, None, imm))
         self.next += 1
+
+    def walk(self, roots: Sequence[Node]) -> None:
+        """Test and load a forest, object by object; what may run Python code comes when the rest has held."""
+        postponed: list[Node] = []
+        for node in roots:
+            self._visit(node, postponed)
+        for node in postponed:
+            self._visit(node, [], python=True)
+
+    def _visit(self, node: Node, postponed: list[Node], python: bool = False) -> None:
+        if node.runs_python and not python:
+            postponed.append(node)
+            return
+        self.register(node.path)
+        for guard in node.checks:
+            self.add(guard)
+        for kind, loads, checks in node.groups():
+            self._group(node.path, kind, loads, checks)
+        for child in node.children:
+            self._visit(child, postponed, python)
+
+    def _group(self, path: AccessPath, kind: int, loads: Sequence[Node], checks: Sequence[Guard]) -> None:
+        """Loads from, and checks of, one dict, to be skipped while its tag vouches for them."""
+        base = self.register(path)
+        header = len(self.ops)
+        self.check("GROUP", base, src2=kind, aux=(self.next, len(loads)))
+        for node in loads:
+            self._load(node.path)
+        for guard in checks:
+            self.add(guard)
+        length = len(self.ops) - header
+        self.ops[header] = (*self.ops[header][:6], length)
+        self.check("GROUP_END", imm=length)
 
     def check(
         self, name: str, src: int = 0, obj: object = None, aux: object = None, imm: int = 0, src2: int = 0
@@ -231,7 +265,7 @@ class _Builder:
         elif type(value) is str:
             self.check("CHECK_STR", src, value)
         else:
-            self.check("CHECK_ATOM" if _is_atom(value) else "CHECK_EQUAL", src, value)
+            self.check("CHECK_ATOM" if is_atom(value) else "CHECK_EQUAL", src, value)
 
     def _add_condition(self, guard: SymbolicCondition) -> None:
         registers = tuple(self.register(path) for _, path in guard.names)
@@ -243,11 +277,12 @@ class _Builder:
             self.check("CHECK_CONDITION", obj=guard.check, aux=(registers, code))
 
     def _add_ambient(self, guard: Ambient) -> None:
-        address = ambient_address(guard.read)
-        if address is not None and type(guard.value) is bool:
-            self.check("CHECK_GRAD_MODE", obj=guard.read, aux=address, imm=guard.value)
-        else:
+        native = native_read(guard.read, guard.value)
+        if native is None:
             self.check("CHECK_AMBIENT", obj=guard.read, aux=guard.value)
+        else:
+            op = _c.OPS["CHECK_NATIVE"]
+            self.ops.append((op, native.width, 0, native.argument, guard.read, native.address, native.expected))
 
 
 def describe(lowered: Lowered) -> list[str]:

@@ -7,11 +7,15 @@ from typing import Any, final
 
 from torchjit_core.guards import Guard
 from torchjit_core.paths import AccessPath
-from torchjit_guards import _c
+from torchjit_guards import _c, tags
 from torchjit_guards.explain import Miss, explain
 from torchjit_guards.lowering import Lowered, describe, lower
 
-__all__ = ["GuardProgram"]
+__all__ = ["TRUSTED_TAGS", "GuardProgram"]
+
+TRUSTED_TAGS = (tags.dicts_work(), tags.instances_work())
+"""Do dict tags tell every change, in plain dicts and in those of instances? What programs do depends on it, see tags.py."""
+_c.trust_tags(*TRUSTED_TAGS)
 
 
 @final

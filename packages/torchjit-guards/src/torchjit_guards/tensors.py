@@ -16,7 +16,18 @@ import attrs
 from torchjit_core.guards import TensorMatches
 from torchjit_core.paths import Arg
 
-__all__ = ["ambient_address", "tensor_test"]
+__all__ = ["NativeRead", "key_set_holds", "native_read", "tensor_test"]
+
+
+@attrs.frozen
+class NativeRead:
+    """A C function that takes at most one integer and returns `width` (1 or 8) bytes, which must be `expected`."""
+
+    address: int
+    argument: int
+    width: int
+    expected: int
+
 
 _TENSOR = Arg.of(0, "tensor")
 
@@ -52,7 +63,8 @@ def key_set_holds(guard: TensorMatches, tensor: Any) -> bool:
     return bool(guard.key_set == (keys.raw_repr() if isinstance(guard.key_set, int) else str(keys)))
 
 
-def ambient_address(read: Callable[[], Any]) -> int | None:
-    """The address of a C function `bool f(void)` that answers the same as `read`, if there is one."""
+def native_read(read: Callable[[], Any], value: object) -> NativeRead | None:
+    """The function of libtorch behind `read`, and what it returns for `value`, if there is one."""
     support = _torch_support()
-    return None if support is None else support.ambient_address(read)
+    found: NativeRead | None = None if support is None else support.native_read(read, value)
+    return found

@@ -7,9 +7,7 @@ attributes; when anything is not as expected, tensors are tested by their attrib
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +17,13 @@ from torchjit_core import events
 from torchjit_core.guards import Ambient, TensorMatches
 from torchjit_core.reasons import reason
 from torchjit_guards import _c, layout
+from torchjit_guards.native_reads import autocast_cpu, autocast_cuda, native_read
 
 __all__ = [
     "NO_RAW_READS",
-    "ambient_address",
     "ambient_guards",
     "dispatch_keys",
+    "native_read",
     "raw_reads",
     "tensor_spec",
 ]
@@ -73,27 +72,6 @@ def tensor_spec(guard: TensorMatches) -> tuple[Any, ...] | None:
     return dtype, device, int(guard.requires_grad), leaf, guard.sizes, guard.strides, guard.offset, guard.key_set
 
 
-@functools.cache
-def _grad_mode_address() -> int | None:
-    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
-    try:
-        function = ctypes.CDLL(path).aoti_torch_grad_mode_is_enabled
-    except (OSError, AttributeError):
-        return None
-    function.restype = ctypes.c_bool
-    before = torch.is_grad_enabled()
-    for enabled in (True, False):
-        with torch.set_grad_enabled(enabled):
-            if function() is not enabled:
-                return None
-    return ctypes.cast(function, ctypes.c_void_p).value if function() is before else None
-
-
-def ambient_address(read: Callable[[], Any]) -> int | None:
-    """The address of libtorch's own `bool f(void)` behind `read`, for the reads that have one."""
-    return _grad_mode_address() if read is torch.is_grad_enabled else None
-
-
 def _autocast() -> tuple[Any, ...]:
     devices = ("cpu", "cuda")
     return (
@@ -112,28 +90,29 @@ def _dispatch_modes() -> tuple[Any, ...]:
     return tuple(type(torch._C._get_dispatch_stack_at(i)) for i in range(torch._C._len_torch_dispatch_stack()))
 
 
-_READS: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("grad_mode", torch.is_grad_enabled),
-    ("inference_mode", torch.is_inference_mode_enabled),
-    ("default_dtype", torch.get_default_dtype),
-    ("deterministic", torch._C._get_deterministic_algorithms),
-    ("deterministic_warn_only", torch._C._get_deterministic_algorithms_warn_only),
-    ("torch_function_enabled", torch._C._is_torch_function_enabled),
-)
-# Rarely on: a count or a flag is read while off, the whole state once on.
-_COUNTS: tuple[tuple[str, Callable[[], Any], str, Callable[[], Any]], ...] = (
-    ("autocast", torch._C._is_any_autocast_enabled, "autocast_state", _autocast),
-    ("function_mode_count", torch._C._len_torch_function_stack, "function_modes", _function_modes),
-    ("dispatch_mode_count", torch._C._len_torch_dispatch_stack, "dispatch_modes", _dispatch_modes),
+_Read = Callable[[], Any]
+# What is read each time, and for states that are rarely on, what is read besides once they are.
+_READS: tuple[tuple[str, _Read, tuple[str, _Read] | None], ...] = (
+    ("grad_mode", torch.is_grad_enabled, None),
+    ("inference_mode", torch.is_inference_mode_enabled, None),
+    ("torch_function_enabled", torch._C._is_torch_function_enabled, None),
+    ("torch_function_disabled", torch._C._is_torch_function_all_disabled, None),
+    ("function_mode_count", torch._C._len_torch_function_stack, ("function_modes", _function_modes)),
+    ("dispatch_mode_count", torch._C._len_torch_dispatch_stack, ("dispatch_modes", _dispatch_modes)),
+    ("autocast_cpu", autocast_cpu, ("autocast_state", _autocast)),
+    ("autocast_cuda", autocast_cuda, ("autocast_state", _autocast)),
+    ("default_dtype", torch.get_default_dtype, None),
+    ("deterministic", torch._C._get_deterministic_algorithms, None),
+    ("deterministic_warn_only", torch._C._get_deterministic_algorithms_warn_only, None),
 )
 
 
 def ambient_guards() -> tuple[Ambient, ...]:
     """Guards on the process and thread state that torch's results depend on, as it is now."""
-    guards = [Ambient(name, read, read()) for name, read in _READS]
-    for name, count, detail_name, detail in _COUNTS:
-        value = count()
-        guards.append(Ambient(name, count, value))
-        if value:
-            guards.append(Ambient(detail_name, detail, detail()))
-    return tuple(guards)
+    guards: dict[str, Ambient] = {}
+    for name, read, detail in _READS:
+        value = read()
+        guards[name] = Ambient(name, read, value)
+        if detail is not None and value:
+            guards[detail[0]] = Ambient(detail[0], detail[1], detail[1]())
+    return tuple(guards.values())
