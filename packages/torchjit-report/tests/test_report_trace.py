@@ -188,6 +188,20 @@ def test_a_file_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> Non
         Recorder(tmp_path / "missing" / "trace.jsonl")
 
 
+def test_a_folder_gets_a_file_of_its_own_per_recording(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "traces"
+    for name in ("a", "b"):
+        with Recorder(folder=folder) as recorder:
+            recorder("phase", {"name": name})
+    (folder / "notes.txt").write_text("not a trace")
+    (folder / "zz.jsonl").write_text("cut {")
+    trace = read_trace(folder)
+    assert [e.fields["name"] for e in trace if e.kind == "phase"] == ["a", "b"]
+    assert trace.skipped == 1
+    with pytest.raises(ValueError, match="not both"):
+        Recorder("x", folder="y")
+
+
 def test_closing_twice_is_fine_and_later_events_stay_in_memory(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "t")
     recorder.close()

@@ -27,6 +27,7 @@ __all__ = ["collect"]
 Fields = Mapping[str, Any]
 _LARGEST = 1e15
 _NAMELESS = "(start not recorded)"
+_OUTSIDE = "(outside of any compilation)"
 
 
 def collect(events: Iterable[Event]) -> Report:
@@ -137,7 +138,7 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "guards": _add_guards,
     "host_program": lambda c, f: c.programs.append(Program(_text(f, "name"), _text(f, "source"))),
     "kernel": _add_kernel,
-    "phase": lambda c, f: c.phases.append(Phase(_text(f, "name"), _number(f, "seconds"))),
+    "phase": lambda c, f: c.phases.append(Phase(_text(f, "name"), _number(f, "seconds"), _number(f, "time"))),
     "saved_tensors": _add_saved,
 }
 
@@ -197,7 +198,13 @@ class _Collector:
             return found
         if identity is None and self.open.get(pid):
             return self.open[pid][-1]
-        return found or self._start({"compile_id": fields.get("compile_id"), "pid": pid, "time": fields.get("time")})
+        if found is None:
+            name = _OUTSIDE if identity is None else _NAMELESS
+            found = self._start({"compile_id": identity, "pid": pid, "time": fields.get("time"), "function": name})
+            if identity is None:
+                found.ok = True
+                self.open[pid].remove(found)
+        return found
 
     def _recompile(self, fields: Fields) -> None:
         missed = Recompile(_text(fields, "guard"), _text(fields, "expected"), _text(fields, "actual"), _place(fields))

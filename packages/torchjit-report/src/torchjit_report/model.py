@@ -134,10 +134,11 @@ class Program:
 @final
 @attrs.frozen
 class Phase:
-    """A named stretch of compile time."""
+    """A named stretch of compile time. `end` is when it ended, in seconds since the epoch; 0 if unknown."""
 
     name: str
     seconds: float
+    end: float = 0.0
 
 
 @final
@@ -163,15 +164,6 @@ class Compilation:
     @property
     def status(self) -> str:
         return {True: "ok", False: "failed", None: "unfinished"}[self.ok]
-
-    def phase_totals(self) -> list[Phase]:
-        """Phases in the order of their first end, equal names added up, and what they leave of the total."""
-        totals: dict[str, float] = {}
-        for phase in self.phases:
-            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
-        rest = self.seconds - sum(totals.values())
-        found = [Phase(name, seconds) for name, seconds in totals.items()]
-        return [*found, Phase("other", rest)] if found and rest > 0.01 * self.seconds else found
 
 
 @final

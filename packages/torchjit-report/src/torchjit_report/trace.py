@@ -24,12 +24,14 @@ import attrs
 
 from torchjit_core import events
 
-__all__ = ["FORMAT", "Event", "PathLike", "Recorder", "Trace", "jsonable", "read_trace", "recording"]
+__all__ = ["FORMAT", "SUFFIX", "Event", "PathLike", "Recorder", "Trace", "jsonable", "read_trace", "recording"]
 
 FORMAT = 1
 """Version of the line format, in the `session` event that starts each recording."""
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
+SUFFIX = ".jsonl"
+"""How the names of trace files in a folder end."""
 _DEEPEST = 40
 
 
@@ -119,14 +121,21 @@ class Recorder:
         write_report(recorder.events, "report.html")
 
     Args:
-        path: the file to append to; its folder must exist. None records in memory only.
+        path: the file to append to; its folder must exist. None records in memory only, unless there is a `folder`.
+        folder: make a new file in this folder, which is created if it does not exist; `read_trace` takes the folder.
         keep: keep events in memory too. Long runs that only want the file say False.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened, or the folder cannot be made.
+        ValueError: both `path` and `folder` are given.
     """
 
-    def __init__(self, path: PathLike | None = None, *, keep: bool = True) -> None:
+    def __init__(self, path: PathLike | None = None, *, folder: PathLike | None = None, keep: bool = True) -> None:
+        if folder is not None:
+            if path is not None:
+                raise ValueError("give Recorder a path or a folder, not both")
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            path = Path(folder) / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{SUFFIX}"
         self._keep = keep
         self._events: list[Event] = []
         self._lock = threading.Lock()
@@ -185,22 +194,23 @@ def recording(path: PathLike | None = None, *, keep: bool = True) -> Iterator[Re
 
 
 def read_trace(path: PathLike) -> Trace:
-    """Read a file that a `Recorder` wrote. Lines that are no events are counted and left out.
+    """Read what a `Recorder` wrote. Lines that are no events are counted and left out.
+
+    Args:
+        path: a trace file, or a folder of them; those are read in the order of their names, that is, of their starts.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: a file cannot be read.
     """
+    place = Path(path)
     found: list[Event] = []
     skipped = 0
-    with Path(path).open("rb") as file:
-        for line in file:
-            if line.isspace():
-                continue
-            event = _parse(line)
-            if event is None:
-                skipped += 1
-            else:
-                found.append(event)
+    for name in sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else [place]:
+        with name.open("rb") as file:
+            events_of_file = [_parse(line) for line in file if not line.isspace()]
+        good = [event for event in events_of_file if event is not None]
+        found += good
+        skipped += len(events_of_file) - len(good)
     return Trace(tuple(found), skipped)
 
 

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Mapping
 from typing import final
 
 import attrs
 from markupsafe import Markup
 
 from torchjit_report import highlight
-from torchjit_report.model import Break, Compilation, Function, Phase, Place, Report
+from torchjit_report.model import Break, Compilation, Function, Place, Report
+from torchjit_report.phases import OTHER, Node, Row, Segment, flat, rows, segments, tree
 
 __all__ = [
     "CompilationView",
     "FunctionView",
     "Note",
     "PageView",
-    "Segment",
     "SourceLine",
     "duration",
     "page",
     "size",
 ]
 
-_COLORS = 8  # in the style sheet, classes p0..p7
+_COLORS = 12  # in the style sheet, classes p0 to p11
 
 
 @final
@@ -52,17 +53,6 @@ class SourceLine:
 
 @final
 @attrs.frozen
-class Segment:
-    """A phase in a bar. `width` in percent of the whole bar; `color` is a number of the palette, or `rest`."""
-
-    name: str
-    seconds: float
-    width: float
-    color: str
-
-
-@final
-@attrs.frozen
 class CompilationView:
     """A compilation and where it is on the page."""
 
@@ -70,6 +60,7 @@ class CompilationView:
     anchor: str
     title: str
     segments: tuple[Segment, ...]
+    rows: tuple[Row, ...]
     saved_bytes: int
     graph_anchors: dict[str, str]
 
@@ -102,6 +93,7 @@ class PageView:
     functions: tuple[FunctionView, ...]
     title: str
     facts: tuple[str, ...]
+    colors: Mapping[str, str]
 
 
 def duration(seconds: float) -> str:
@@ -127,10 +119,15 @@ def size(nbytes: int) -> str:
 
 def page(report: Report, title: str) -> PageView:
     """Lay out the page."""
-    colors: dict[str, str] = {}
     slowest = max((f.seconds for f in report.functions), default=0.0)
-    views = tuple(_function(f, f"f{n}", slowest, colors) for n, f in enumerate(report.functions, 1))
-    return PageView(report, views, title, _facts(report))
+    views = tuple(_function(f, f"f{n}", slowest) for n, f in enumerate(report.functions, 1))
+    return PageView(report, views, title, _facts(report), _colors(report))
+
+
+def _colors(report: Report) -> dict[str, str]:
+    """A color class for each phase, the same all over the page."""
+    names = dict.fromkeys(p.name for c in report.compilations for p in c.phases)
+    return {name: f"p{n % _COLORS}" for n, name in enumerate(names)} | {OTHER: "prest"}
 
 
 def _facts(report: Report) -> tuple[str, ...]:
@@ -146,33 +143,23 @@ def _facts(report: Report) -> tuple[str, ...]:
     return tuple(facts)
 
 
-def _function(function: Function, anchor: str, slowest: float, colors: dict[str, str]) -> FunctionView:
-    views = tuple(_compilation(c, f"{anchor}c{n}", n, colors) for n, c in enumerate(function.compilations, 1))
-    totals: dict[str, float] = {}
-    for compilation in function.compilations:
-        for phase in compilation.phase_totals() or [Phase("other", compilation.seconds)]:
-            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
-    bar = _segments([Phase(name, seconds) for name, seconds in totals.items()], slowest, colors)
+def _function(function: Function, anchor: str, slowest: float) -> FunctionView:
+    views = tuple(_compilation(c, f"{anchor}c{n}", n) for n, c in enumerate(function.compilations, 1))
+    times = [node for c in function.compilations for node in tree(c.phases, c.seconds) or [Node(OTHER, c.seconds)]]
+    bar = tuple(segments(flat(times), slowest))
     return FunctionView(function, anchor, _source(function, anchor), views, bar)
 
 
-def _segments(phases: list[Phase], whole: float, colors: dict[str, str]) -> tuple[Segment, ...]:
-    """Bars of phases; phases can overlap or exceed the total, then the bar is scaled down to fit."""
-    whole = max(whole, sum(p.seconds for p in phases)) or 1.0
-    found = []
-    for phase in phases:
-        color = "rest" if phase.name == "other" else colors.setdefault(phase.name, str(len(colors) % _COLORS))
-        found.append(Segment(phase.name, phase.seconds, 100 * phase.seconds / whole, color))
-    return tuple(found)
-
-
-def _compilation(compilation: Compilation, anchor: str, number: int, colors: dict[str, str]) -> CompilationView:
+def _compilation(compilation: Compilation, anchor: str, number: int) -> CompilationView:
     graphs = {g.name: f"{anchor}g{n}" for n, g in enumerate(compilation.graphs, 1) if g.name}
+    times = tree(compilation.phases, compilation.seconds)
+    whole = max(compilation.seconds, sum(n.seconds for n in times))
     return CompilationView(
         compilation,
         anchor,
         f"Compilation {compilation.id}" if compilation.id else f"Compilation {number}",
-        _segments(compilation.phase_totals(), compilation.seconds, colors),
+        tuple(segments(times, whole)),
+        tuple(rows(times, whole)),
         sum(t.bytes for t in compilation.saved),
         graphs,
     )

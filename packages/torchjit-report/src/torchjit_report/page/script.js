@@ -42,7 +42,8 @@
     const button = head.querySelector("button");
     if (!button) return;
     button.addEventListener("click", () => {
-      const falling = head.getAttribute("aria-sort") !== "descending";
+      const sorted = head.getAttribute("aria-sort");
+      const falling = sorted ? sorted === "ascending" : head.classList.contains("num");
       all("th", head.parentElement).forEach((h) => h.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", falling ? "descending" : "ascending");
       const body = head.closest("table").tBodies[0];
