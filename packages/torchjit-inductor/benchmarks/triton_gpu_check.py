@@ -15,6 +15,8 @@ Speed: medians over CUDA events of 8 queued calls (launches overlap), inputs rot
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import math
 import statistics
@@ -37,7 +39,9 @@ from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
 from torchjit_inductor.triton import TritonBackend, TritonSettings
 from torchjit_inductor.triton import backend as backend_module
+from torchjit_inductor.triton import launch as launch_module
 from torchjit_inductor.triton.plan import TilePlan, make_plan
+from torchjit_inductor.triton.source import kernel_source
 
 BF, F16, F32, I8, I32, I64 = torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.int32, torch.int64
 QUEUED = 8
@@ -400,44 +404,45 @@ def speed(name: str, case: Speed, peak: float, options: argparse.Namespace) -> f
 def sweep(name: str, case: Speed, sets: list[tuple[torch.Tensor, ...]], moved: int, peak: float) -> None:
     """Other tiles for the same kernel, so that one visit to a GPU can correct the heuristics."""
     candidates: dict[str, Callable[..., Any]] = {}
-    for warps in (2, 4, 8, 16):
-        for block in (0, 512, 1024, 2048, 4096):
-            with planned(warps, block) as changed:
-                try:
-                    made = Compiled(case.function, sets[0])
-                except Exception as error:
-                    say(f"  sweep {name}: {warps} warps, block {block}: {type(error).__name__}")
-                    continue
-            if changed:
-                candidates[f"{changed[0]}"] = made
+    for warps, block, streaming in itertools.product((2, 4, 8, 16), (0, 512, 1024, 2048, 4096), (False, True)):
+        with planned(warps, block, streaming) as changed:
+            try:
+                made = Compiled(case.function, sets[0])
+            except Exception as error:
+                say(f"  sweep {name}: {warps} warps, block {block}: {type(error).__name__}")
+                continue
+        if changed:
+            candidates[changed[0]] = made
     times = timed(candidates, sets, 6)
     for label, seconds in sorted(times.items(), key=lambda item: item[1]):
         say(f"  sweep {name}: {label}: {seconds * 1e6:.1f} us ({moved / seconds / peak:.2f})")
 
 
 @contextmanager
-def planned(warps: int, block: int) -> Iterator[list[str]]:
-    """Inside, kernels with one axis get this many warps, and pointwise ones this block (0: leave it)."""
+def planned(warps: int, block: int, streaming: bool) -> Iterator[list[str]]:
+    """Inside, kernels with one axis get this many warps, pointwise ones this block (0: leave it); or are not made."""
     changed: list[str] = []
 
     def altered(*arguments: Any) -> TilePlan:
         plan = make_plan(*arguments)
         axis = plan.axes[-1]
-        if axis.name == "r" and block:
-            return plan
-        if axis.name == "x" and not block:
-            return plan
-        if axis.name == "x" and (len(plan.axes) == 1):
-            axis = attrs.evolve(axis, block=block)
-        made = attrs.evolve(plan, num_warps=warps, axes=(*plan.axes[:-1], axis))
-        changed.append(f"{warps} warps, {axis.name} {axis.block}" + (" (chosen)" if made == plan else ""))
-        return made
+        if len(plan.axes) == 1 and (axis.name == "x") == bool(block):
+            made = attrs.evolve(plan, num_warps=warps, axes=(attrs.evolve(axis, block=block) if block else axis,))
+            hint = ", streaming" if streaming else ""
+            changed.append(
+                f"{warps} warps, {axis.name} {made.axes[0].block}{hint}"
+                + (" (chosen)" if made == plan and not hint else "")
+            )
+            return made
+        return plan
 
     backend_module.make_plan = altered
+    launch_module.kernel_source = functools.partial(kernel_source, streaming=streaming)
     try:
         yield changed
     finally:
         backend_module.make_plan = make_plan
+        launch_module.kernel_source = kernel_source
 
 
 # ---------------------------------------------------------------------------------------------------------- main

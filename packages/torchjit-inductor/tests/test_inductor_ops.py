@@ -31,7 +31,7 @@ def test_unary_floats(dtype: torch.dtype) -> None:
         check(fn, (x,), tol=tol)
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "log", "sigmoid", "gelu", "expm1"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "log", "sigmoid", "expm1"])
 def test_accuracy_in_ulps(name: str) -> None:
     """Vector polynomials against float64, within 4 units in the last place of the exact result."""
     op = getattr(aten, name)
@@ -40,8 +40,7 @@ def test_accuracy_in_ulps(name: str) -> None:
     graph = check(op, (x,))
     got, exact = graph(x)[0].double(), op(x.double())
     spacing = torch.maximum(exact.abs() * 2.0**-23, torch.tensor(1.5e-45, dtype=torch.float64))
-    limit = 60 if name == "gelu" else 4  # gelu cancels near -5, in eager too
-    assert ((got - exact).abs() / spacing).max() < limit
+    assert ((got - exact).abs() / spacing).max() < 4
 
 
 INTS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
@@ -68,10 +67,17 @@ def test_binary_floats(dtype: torch.dtype) -> None:
     y = torch.cat([sample(300, seed=3).to(dtype), SPECIAL.flip(0).to(dtype)])
 
     def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-        return [x + y, x - y, x * y, x / y, torch.maximum(x, y), torch.minimum(x, y), torch.fmax(x, y), torch.fmin(x, y), torch.atan2(x, y), torch.copysign(x, y), torch.hypot(x, y), torch.remainder(x, y), torch.fmod(x, y), x == y, x < y, x >= y, torch.add(x, y, alpha=2.5), torch.sub(x, y, alpha=3), torch.rsub(x, 2.0), torch.pow(x, y), x**2, x**3, x**0.5, x**-1, x**-0.5, 2.0**x, torch.where(x > y, x, 0.5), torch.lerp(x, y, 0.3), torch.addcmul(x, y, y, value=0.5), torch.addcdiv(x, y, x, value=2), torch.logical_and(x, y), torch.logical_or(x, y), torch.div(x, y, rounding_mode="floor"), torch.div(x, y, rounding_mode="trunc"), x.clamp(-1, 1), x.clamp(min=y), x.masked_fill(y > 0, -1.0)]
+        return [x + y, x - y, x * y, x / y, torch.maximum(x, y), torch.minimum(x, y), torch.fmax(x, y), torch.fmin(x, y), torch.atan2(x, y), torch.copysign(x, y), torch.hypot(x, y), x == y, x < y, x >= y, torch.add(x, y, alpha=2.5), torch.sub(x, y, alpha=3), torch.rsub(x, 2.0), torch.pow(x, y), x**2, x**3, x**0.5, x**-1, x**-0.5, 2.0**x, torch.where(x > y, x, 0.5), torch.lerp(x, y, 0.3), torch.addcmul(x, y, y, value=0.5), torch.addcdiv(x, y, x, value=2), torch.logical_and(x, y), torch.logical_or(x, y), torch.div(x, y, rounding_mode="trunc"), x.clamp(-1, 1), x.clamp(min=y), x.masked_fill(y > 0, -1.0)]
 
     tol = {"rtol": 1.6e-2, "atol": 1e-2} if dtype == torch.bfloat16 else None
     check(fn, (x, y), tol=tol)
+
+
+def test_remainders() -> None:
+    """Denormal divisors are left out: there eager's vector code gives NaN where the exact answer is a number."""
+    x, y = sample(400, low=-50, high=50), sample(400, seed=3, low=-5, high=5)
+    x[:4], y[:4] = torch.tensor([float("inf"), 1.0, -0.0, 7.0]), torch.tensor([1.0, float("inf"), 3.0, 0.0])
+    check(lambda x, y: [torch.remainder(x, y), torch.fmod(x, y), torch.remainder(x, 3.0), torch.div(x, y, rounding_mode="floor")], (x, y))
 
 
 def test_mixed_dtypes_promote() -> None:
@@ -88,7 +94,7 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "leaky": lambda x, g: [F.leaky_relu(x, 0.1), aten.leaky_relu_backward(g, x, 0.1, False)],
     "elu": lambda x, g: [F.elu(x), F.elu(x, 0.7), F.selu(x)],
     "hard": lambda x, g: [F.hardtanh(x), aten.hardtanh_backward(g, x, -1.0, 1.0), F.relu6(x), F.hardswish(x), F.hardsigmoid(x)],
-    "saved": lambda x, g: [aten.tanh_backward(g, x.tanh()), aten.sigmoid_backward(g, x.sigmoid())],
+    "saved": lambda x, g: [aten.tanh_backward(g, x), aten.sigmoid_backward(g, x)],
     "softplus": lambda x, g: [F.softplus(x), F.softplus(x, 2, 5)],
     "mse": lambda x, g: [aten.mse_loss(x, g, 0), aten.mse_loss_backward(g, x, g, 0), aten.mse_loss_backward(g[0, 0], x, g, 1)],
     "dropout": lambda x, g: [aten.native_dropout_backward(g, x > 0, 1.25)],
@@ -104,9 +110,9 @@ def test_activations(name: str, dtype: torch.dtype) -> None:
 
 
 VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "reshape": lambda x: [x.exp().reshape(6, 20), x.reshape(-1), (x + 1).reshape(2, 3, 2, 10), x.view(2, 60) * 2],
+    "reshape": lambda x: [x.exp().reshape(6, 10), x.reshape(-1), (x + 1).reshape(2, 3, 2, 5), x.view(2, 30) * 2],
     "permute": lambda x: [x.permute(2, 0, 1) + 1, x.exp().permute(1, 2, 0), x.transpose(0, 1).contiguous(), (x * 2).transpose(1, 2)],
-    "permute_reshape": lambda x: [x.permute(2, 0, 1).reshape(5, 24) + 1, (x + 1).permute(1, 0, 2).reshape(4, 30), x.transpose(0, 2).reshape(-1)],
+    "permute_reshape": lambda x: [x.permute(2, 0, 1).reshape(5, 12) + 1, (x + 1).permute(1, 0, 2).reshape(4, 15), x.transpose(0, 2).reshape(-1)],
     "expand": lambda x: [x[:, :1].expand(-1, 7, -1) * 2, x.exp().unsqueeze(0).expand(3, -1, -1, -1) + 0, x.sum(-1, keepdim=True).expand_as(x)],
     "squeeze": lambda x: [x[:, :1].squeeze(1) + 1, x.unsqueeze(-1).squeeze() + 1, x.unsqueeze(1) + 1, x.exp().unsqueeze(-2)],
     "slice": lambda x: [x[1:], x[:, 1:3] + 1, x[..., ::2] * 2, x[:, -2:], x.exp()[1:, :, 3:], x[:, 5:], x[0], x[:, -1] + x[:, 0], x.exp()[..., 2]],

@@ -794,6 +794,11 @@ def _operation(value: Value, args: Sequence[str], mask: object, vector: bool = F
     op, dtype = value.op, value.args[0].dtype
     if op in _INFIX:
         return f"{args[0]} {_INFIX[op]} {args[1]}"
+    if op in _COMPARE and dtype == torch.bool and vector:
+        # True is -1 in a mask: the order is turned round.
+        a, b = args
+        return {"lt": f"~{a} & {b}", "le": f"~{a} | {b}", "gt": f"{a} & ~{b}", "ge": f"{a} | ~{b}",
+                "eq": f"~({a} ^ {b})", "ne": f"{a} ^ {b}"}[op]  # fmt: skip
     if op in _COMPARE:
         return str(as_mask(f"{args[0]} {_COMPARE[op]} {args[1]}"))
     if op == "neg":

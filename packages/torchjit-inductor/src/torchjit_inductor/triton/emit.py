@@ -81,6 +81,8 @@ class Emitter:
         self.head: list[str] = []
         self.body: list[str] = []
         self.last_pass = True
+        self.passes = 1
+        self.streaming = False  # mark what is read once, too: for experiments
         self._names: dict[object, str] = {}
         self._body_names: dict[object, str] = {}
         self._axes: dict[Value, Axes] = {}
@@ -222,13 +224,17 @@ class Emitter:
         return f"tl.load({', '.join(arguments)}){widen}"
 
     def _policy(self, value: Value, want: Axes) -> str:
-        """What the cache should do: keep what other programs or a later pass read again, drop what they do not."""
+        """What the cache should do: keep what other programs or a later pass read again.
+
+        A tensor that the kernel reads once gets no hint: whether a later kernel reads it again is not known here.
+        """
         if not want:
             return ""
-        shared = any(v.symbol not in value.symbols for v in self.kernel.outer)
-        if shared or want != self.tile.all_axes or (self.in_body(want) and not self.last_pass):
+        if any(v.symbol not in value.symbols for v in self.kernel.outer) or want != self.tile.all_axes:
             return "evict_last"
-        return "evict_first"
+        if self.in_body(want) and self.passes > 1:
+            return "evict_first" if self.last_pass else "evict_last"
+        return "evict_first" if self.streaming else ""
 
     def store(self, store: Store) -> str:
         """The statement of a store, after its value's statements have been written."""

@@ -30,6 +30,7 @@ def kernel_source(
     *,
     wide: bool = False,
     portable: bool = False,
+    streaming: bool = False,
 ) -> str:
     """The text of the kernel's function, decorated with `triton.jit`; it needs `HEADER` before it.
 
@@ -39,9 +40,11 @@ def kernel_source(
         plan: how to tile it.
         wide: positions need 64 bits.
         portable: text for Triton's interpreter.
+        streaming: tell the cache to drop what the kernel reads once.
     """
     dialect = Dialect(any(buffers[s.buffer].dtype not in HALF for s in kernel.stores), portable)
     emitter = Emitter(kernel, buffers, plan, wide, dialect)
+    emitter.streaming = streaming
     emitter.head += emitter.tile.program()
     reduced = plan.reduced
     if reduced is not None and reduced.looped:
@@ -101,6 +104,7 @@ def _looped(emitter: Emitter) -> list[str]:
     merged_sums = reducer.merge_softmax(reductions)
     reductions = [v for v in reductions if v not in merged_sums]
     passes = _passes(kernel, reductions)
+    emitter.passes = sum(1 for reduced, stores in passes if reduced or stores)
     for number, (reduced, stores) in enumerate(passes):
         if not reduced and not stores:
             continue
