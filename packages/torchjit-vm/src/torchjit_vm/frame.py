@@ -59,11 +59,13 @@ class Frame(Generic[V]):
         result: set when the frame returns or yields.
         suspended: it has yielded, and not returned.
         generator: the generator whose body this is.
+        born: the step in which the frame was made.
+        handled: the exception that was being handled when the frame was entered.
     """
 
     __slots__ = (
-        "code", "completion", "consts", "fast", "function", "generator", "globals",
-        "instead", "namespace", "pc", "result", "stack", "suspended",
+        "born", "code", "completion", "consts", "fast", "function", "generator", "globals",
+        "handled", "instead", "namespace", "pc", "result", "stack", "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -87,3 +89,5 @@ class Frame(Generic[V]):
         self.result: V | None = None
         self.generator: V | None = None
         self.suspended = False
+        self.born = 0
+        self.handled: V | None = None

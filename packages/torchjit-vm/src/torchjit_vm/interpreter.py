@@ -60,13 +60,15 @@ class Interpreter(Generic[V]):
         fast: list[V | None] = arguments
         fast.extend([None] * (len(decoded.locals) - len(fast) - len(closure)))
         fast.extend(closure)
-        return Frame(decoded, fast, self.domain.constants(decoded), globals, function)
+        frame = Frame(decoded, fast, self.domain.constants(decoded), globals, function)
+        frame.born = self.step
+        return frame
 
     def run(self, frame: Frame[V], thrown: V | None = None) -> V:
         """Run a frame, and those that it calls, until it returns or yields.
 
         Args:
-            frame: the frame; `frame.result` is not None... until it has returned.
+            frame: the frame.
             thrown: an exception to raise at the instruction at `frame.pc` instead of running it.
 
         Raises:
@@ -110,6 +112,7 @@ class Interpreter(Generic[V]):
             if type(signal) is Frame:
                 frames.append(signal)
                 frame = signal
+                frame.handled = self.handled
                 instrs = frame.code.instrs
                 continue
             result = cast(V, frame.result)

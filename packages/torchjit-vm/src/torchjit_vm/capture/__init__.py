@@ -1,0 +1,1 @@
+"""The capture domain: symbolic execution with guards, effects, breaks and emission."""

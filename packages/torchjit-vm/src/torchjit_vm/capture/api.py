@@ -1,0 +1,263 @@
+"""`capture`: from a region and its slots to guards and a callable."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import attrs
+
+from torchjit_core.events import emit_lazy, phase
+from torchjit_core.guards import Guard
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_core.reasons import GraphBreak, Reason
+from torchjit_core.region import RegionCode
+from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
+from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, RegionCompiler
+from torchjit_vm.capture.reading import wrap
+from torchjit_vm.capture.reasons import BOUNDARY, NO_RESTART, OPAQUE_ITERATOR, TOO_DEEP, UNKNOWN_OPERATION
+from torchjit_vm.capture.rebuild import Rebuilder, StartedGenerator
+from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
+from torchjit_vm.decode import decode
+from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.interpreter import Interpreter
+from torchjit_vm.region import Region
+
+__all__ = ["Captured", "GraphBreakRecord", "capture"]
+
+_MAX_ATTEMPTS = 50
+_GENERATOR_FLAGS = 0x20 | 0x80 | 0x100 | 0x200
+
+
+@final
+@attrs.frozen
+class GraphBreakRecord:
+    """Why and where a region ended early.
+
+    Attributes:
+        reason, detail: as raised.
+        location: the user's line.
+        stack: every active frame, outermost first.
+    """
+
+    reason: Reason
+    detail: str
+    location: CodeLocation | None
+    stack: tuple[CodeLocation, ...]
+
+
+@final
+@attrs.frozen
+class Captured:
+    """A captured region.
+
+    Attributes:
+        target: called with the gathered objects.
+        gather: their access paths.
+        unwrap: take this item of the target's result; -1: the result itself.
+        guards: what the region relies on.
+        source: the emitted code, "" if the target is the graph itself.
+        breaks: the graph break that ended the region, if one did.
+        continuations: the regions that it goes on with.
+    """
+
+    target: Callable[..., Any]
+    gather: tuple[AccessPath, ...]
+    unwrap: int
+    guards: tuple[Guard, ...]
+    source: str
+    breaks: tuple[GraphBreakRecord, ...]
+    continuations: tuple[Region, ...]
+
+
+@final
+class _Restart(Exception):
+    """The break must happen earlier, at `step`."""
+
+    def __init__(self, step: int, why: GraphBreak) -> None:
+        super().__init__()
+        self.step, self.why = step, why
+
+
+def capture(
+    region: Region,
+    slots: Sequence[Any],
+    *,
+    leaves: LeafHandler,
+    compiler: RegionCompiler,
+    continuations: Callable[[Region], Callable[..., Any]],
+    policy: CapturePolicy | None = None,
+    restart: Callable[[], tuple[LeafHandler, RegionCompiler]] | None = None,
+) -> Captured:
+    """Interpret a region symbolically.
+
+    Args:
+        region: where to start.
+        slots: the objects of this call, in the region's layout.
+        leaves: the leaf handler.
+        compiler: compiles what the leaf handler recorded.
+        continuations: the front door of a continuation; called while emitting.
+        policy: how to capture.
+        restart: a fresh leaf handler and compiler. A break inside a callback or generator can only happen at the
+            instruction that called it, which a second capture then does; without `restart` that is an error.
+
+    Raises:
+        GraphBreak: `fullgraph` and a break; or a break that nothing can be emitted for. Nothing has been executed.
+    """
+    policy = policy or CapturePolicy()
+    break_at: tuple[int, GraphBreak] | None = None
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            with phase("capture"):
+                return _Capture(region, slots, leaves, compiler, continuations, policy, break_at).run()
+        except _Restart as again:
+            if policy.fullgraph:
+                raise again.why from None
+            if restart is None:
+                raise GraphBreak(NO_RESTART, str(again.why.reason.headline), again.why.location) from again.why
+            leaves, compiler = restart()
+            break_at = again.step, again.why
+    raise GraphBreak(NO_RESTART, "too many attempts", None)
+
+
+@final
+class _Capture:
+    """One attempt."""
+
+    def __init__(
+        self,
+        region: Region,
+        slots: Sequence[Any],
+        leaves: LeafHandler,
+        compiler: RegionCompiler,
+        doors: Callable[[Region], Callable[..., Any]],
+        policy: CapturePolicy,
+        break_at: tuple[int, GraphBreak] | None,
+    ) -> None:
+        self.region, self.slots = region, slots
+        self.compiler, self.doors, self.policy = compiler, doors, policy
+        self.domain = CaptureDomain(leaves, policy, break_at)
+        limit = policy.step_limit if break_at is None else min(break_at[0], policy.step_limit)
+        self.vm: Interpreter[Value] = Interpreter(self.domain, limit=limit)
+        code = region.code
+        self.domain.root_location = CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
+
+    def run(self) -> Captured:
+        domain, vm = self.domain, self.vm
+        if self.region.offset is None and self.region.code.co_flags & _GENERATOR_FLAGS:
+            raise GraphBreak(UNKNOWN_OPERATION, "a generator or coroutine function", domain.root_location)
+        frame, thrown = self._frame()
+        try:
+            result = vm.run(frame, thrown)
+        except Raised as raised:
+            exception = raised.value
+            return self._finish(lambda out: write_raise(domain, out, exception))
+        except GraphBreak as why:
+            return self._broken(why)
+        except RecursionError:
+            raise _Restart(vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())) from None
+        if type(result) is Leaf and not domain.touched:
+            pure = self._pure_graph(result)
+            if pure is not None:
+                return pure
+        return self._finish(lambda out: write_return(domain, out, result))
+
+    def _frame(self) -> tuple[Frame[Value], Value | None]:
+        """The first frame, from the slots."""
+        region, domain = self.region, self.domain
+        names = region.slot_names
+        values = [
+            wrap(domain, obj, Arg.of(i, name)) for i, (obj, name) in enumerate(zip(self.slots, names, strict=True))
+        ]
+        if region.offset is None:
+            function = region.function
+            cells: list[Value] = []
+            for name, cell in zip(region.code.co_freevars, (function.__closure__ if function else None) or (), strict=True):
+                found = domain.interned.get(id(cell))
+                if found is None:
+                    found = CellValue(None, cell, Pinned.of(cell, f"<cell {name}>"))
+                    domain.interned[id(cell)] = found
+                cells.append(found)
+            known = None if function is None else Known(function)
+            return self.vm.new_frame(region.code, list(values), cells, region.globals, known), None
+        decoded = decode(region.code)
+        frame = self.vm.new_frame(decoded, [None] * len(decoded.locals), [], region.globals)
+        rest = iter(values)
+        frame.stack = [next(rest) if filled else None for filled in region.stack]
+        for i in (*region.locals, *region.cells):
+            frame.fast[i] = next(rest)
+        self.vm.handled = next(rest) if region.handled else None
+        frame.pc = decoded.index_of[region.offset]
+        return frame, next(rest) if region.throwing else None
+
+    def _compile_leaves(self, leaves: Sequence[Leaf]) -> RegionCode:
+        return self.compiler.compile_region([leaf.payload for leaf in leaves], self.domain)
+
+    def _pure_graph(self, result: Leaf) -> Captured | None:
+        code = self._compile_leaves([result])
+        where = code.outputs[0]
+        if code.target is not None and isinstance(where, int) and not code.epilogue:
+            return Captured(code.target, code.inputs, where, self._guards(), "", (), ())
+        domain = self.domain
+        emitted = emit(
+            domain, self.region.code, self._location(), lambda out: write_return(domain, out, result), lambda _: code
+        )
+        return self._captured(emitted, ())
+
+    def _location(self) -> CodeLocation:
+        if self.vm.frames:
+            return self.domain.location()
+        return self.domain.root_location or CodeLocation("<unknown>", "<unknown>", 1)
+
+    def _finish(
+        self, body: Callable[[Rebuilder], list[Region]], breaks: tuple[GraphBreakRecord, ...] = ()
+    ) -> Captured:
+        try:
+            emitted = emit(self.domain, self.region.code, self._location(), body, self._compile_leaves)
+        except StartedGenerator as started:
+            why = breaks[0] if breaks else None
+            if why is None:
+                cause = GraphBreak(UNKNOWN_OPERATION, "a started generator leaves the region", self._location())
+            else:
+                cause = GraphBreak(why.reason, why.detail, why.location)
+            raise _Restart(started.generator.born, cause) from None
+        return self._captured(emitted, breaks)
+
+    def _captured(self, emitted: Emitted, breaks: tuple[GraphBreakRecord, ...]) -> Captured:
+        emit_lazy("emitted", lambda: {"source": emitted.source})
+        guards = self._guards()
+        return Captured(emitted.target, emitted.gather, -1, guards, emitted.source, breaks, emitted.continuations)
+
+    def _broken(self, why: GraphBreak) -> Captured:
+        domain, vm = self.domain, self.vm
+        stack = domain.nested_stack if domain.nested_stack is not None else domain.stack()
+        if domain.nested_stack is not None or domain.mutated_at == vm.step:
+            raise _Restart(vm.step, why)
+        if self.policy.fullgraph:
+            raise why
+        record = GraphBreakRecord(why.reason, why.detail, why.location, stack)
+        boundary = why.reason is BOUNDARY or why.reason is OPAQUE_ITERATOR
+        frames = list(vm.frames)
+        return self._finish(
+            lambda out: write_break(domain, out, frames, self.doors), () if boundary else (record,)
+        )
+
+    def _guards(self) -> tuple[Guard, ...]:
+        _guard_against_aliases(self.domain)
+        return self.domain.guards()
+
+
+def _guard_against_aliases(domain: CaptureDomain) -> None:
+    """What was changed under one path must not be reached under another one that was read as another object."""
+    changed = {type(v.real) for v in domain.touched if getattr(v, "real", NEW) is not NEW}
+    for cls in changed:
+        paths = [
+            v.path
+            for v in domain.interned.values()
+            if isinstance(v, (Obj, CellValue)) and v.path is not None and type(v.real) is cls
+        ]
+        if len(paths) > 1 and any(type(p) is not Pinned for p in paths):
+            domain.guard_different(*paths)

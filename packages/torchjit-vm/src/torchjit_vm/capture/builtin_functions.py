@@ -1,0 +1,441 @@
+"""Built-in functions: introspection, arithmetic over iterables, sorting."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import sys
+import types
+import typing
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import attributes, containers, iteration, operators
+from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.names import namespace
+from torchjit_vm.capture.raw import constant_of, is_constant
+from torchjit_vm.capture.reasons import UNKNOWN_CALL
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import (
+    BoundMethod,
+    CellValue,
+    Const,
+    DictValue,
+    FunctionValue,
+    InstanceDict,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@builtin(isinstance)
+def _isinstance(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return domain.constant(_subclass(domain, type_of(domain, args[0]), args[1], args[0]))
+
+
+@builtin(issubclass)
+def _issubclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not (isinstance(args[0], Known) and isinstance(args[0].obj, type)):
+        raise domain.error(TypeError, "issubclass() arg 1 must be a class")
+    return domain.constant(_subclass(domain, args[0].obj, args[1], None))
+
+
+def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | None) -> bool:
+    if isinstance(of, TupleValue):
+        return any(_subclass(domain, cls, v, instance) for v in containers.items(domain, of))
+    if type(of) is Const and type(of.value) is tuple:
+        return any(_subclass(domain, cls, Const(v), instance) for v in of.value)
+    if not isinstance(of, Known):
+        raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+    target = of.obj
+    if isinstance(target, types.UnionType):
+        return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
+    if not isinstance(target, type):
+        origin = typing.get_origin(target)
+        if isinstance(origin, type) and not isinstance(target, types.GenericAlias):
+            return issubclass(cls, origin)
+        raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+    if type(target) is not type and instance is not None:
+        hook = attributes.find_member(domain, type(target), "__instancecheck__")
+        special = _special_instance_check(domain, target, hook, instance)
+        if special is not None:
+            return special
+    try:
+        return issubclass(cls, target)
+    except TypeError as error:
+        raise domain.error(TypeError, str(error)) from None
+
+
+def _special_instance_check(
+    domain: CaptureDomain, target: type, hook: attributes.Member, instance: Value
+) -> bool | None:
+    """A metaclass with its own `__instancecheck__` in Python, ABCMeta aside."""
+    if type(hook.raw) is not types.FunctionType or hook.raw.__module__ in ("abc", "_py_abc", "typing"):
+        return None
+    if isinstance(instance, Leaf) and instance.real is not attributes.NEW:
+        return isinstance(instance.real, target)
+    result = domain.vm.call(Known(hook.raw), [Known(target), instance])
+    return operators.truth(domain, result)
+
+
+@builtin(type)
+def _type(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) != 1 or kwargs:
+        return None
+    return Known(type_of(domain, args[0]))
+
+
+@builtin(callable)
+def _callable(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = args[0]
+    if isinstance(value, Known):
+        return domain.constant(callable(value.obj))
+    if isinstance(value, (BoundMethod, FunctionValue)):
+        return domain.constant(True)
+    member = attributes.find_member(domain, type_of(domain, value), "__call__")
+    return domain.constant(member.kind != attributes.ABSENT)
+
+
+@builtin(getattr)
+def _getattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    name = _name(domain, args[1])
+    if len(args) == 2:
+        return attributes.load_attr(domain, args[0], name)
+    found = attributes.lookup(domain, args[0], name)
+    return args[2] if found is None else found
+
+
+@builtin(hasattr)
+def _hasattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return domain.constant(attributes.lookup(domain, args[0], _name(domain, args[1])) is not None)
+
+
+@builtin(setattr)
+def _setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    frame = attributes.store_attr(domain, args[0], _name(domain, args[1]), args[2])
+    return Const(None) if frame is None else frame
+
+
+@builtin(delattr)
+def _delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    frame = attributes.delete_attr(domain, args[0], _name(domain, args[1]))
+    return Const(None) if frame is None else frame
+
+
+def _name(domain: CaptureDomain, value: Value) -> str:
+    if type(value) is Const and isinstance(value.value, str):
+        return str(domain.use(value))
+    raise domain.error(TypeError, f"attribute name must be string, not '{type_of(domain, value).__name__}'")
+
+
+@builtin(vars)
+def _vars(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) == 1 and isinstance(args[0], Obj):
+        return InstanceDict(args[0])
+    if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.ModuleType):
+        return namespace(domain, vars(args[0].obj))
+    return None
+
+
+@builtin(globals)
+def _globals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return namespace(domain, domain.vm.frames[-1].globals)
+
+
+@builtin(locals)
+def _locals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    frame = domain.vm.frames[-1]
+    made = DictValue()
+    for name, value in zip(frame.code.locals, frame.fast, strict=True):
+        content = domain.cell_get(value) if type(value) is CellValue else value
+        if content is not None:
+            made.entries[name] = (Const(name), content)
+    return made
+
+
+@builtin(super)
+def _super(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) == 2 and isinstance(args[0], Known):
+        return attributes.make_super(domain, args[0].obj, args[1])
+    if args:
+        return None
+    frame = domain.vm.frames[-1]
+    try:
+        cell = frame.fast[frame.code.locals.index("__class__")]
+    except ValueError:
+        raise domain.error(RuntimeError, "super(): __class__ cell not found") from None
+    owner = None if cell is None else domain.cell_get(cell)
+    first = frame.fast[0]
+    if type(first) is CellValue:
+        first = domain.cell_get(first)
+    if not isinstance(owner, Known) or first is None:
+        raise domain.error(RuntimeError, "super(): no arguments")
+    return attributes.make_super(domain, owner.obj, first)
+
+
+@builtin(id)
+def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = args[0]
+    if isinstance(value, Known):
+        return Const(id(value.obj))
+    raise domain.graph_break(UNKNOWN_CALL, "id() of an object that may be another one next time")
+
+
+@builtin(hash)
+def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = args[0]
+    if isinstance(value, Obj):
+        member = attributes.find_member(domain, value.cls, "__hash__")
+        if type(member.raw) is types.FunctionType:
+            return operators.special_call(domain, value, "__hash__", [])
+    if is_constant(domain, value):
+        return operators.compute(domain, hash, constant_of(domain, value))
+    raise domain.graph_break(UNKNOWN_CALL, "hash() of an object")
+
+
+@builtin(len)
+def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return operators.length(domain, args[0])
+
+
+@builtin(repr)
+def _repr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return operators.to_text(domain, args[0], repr)
+
+
+@builtin(format)
+def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return operators.format_value(domain, args[0], 0, args[1] if len(args) > 1 else None)
+
+
+@builtin(abs)
+def _abs(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], Obj):
+        return operators.special_call(domain, args[0], "__abs__", [])
+    return _direct(domain, abs, args)
+
+
+def _direct(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs | None = None) -> Value | None:
+    """Constants at capture, leaves to their handler; None for anything else."""
+    kwargs = kwargs or {}
+    everything = [*args, *kwargs.values()]
+    if any(isinstance(a, Leaf) for a in everything):
+        return operators.leaf_call(domain, function, args, kwargs)
+    if all(is_constant(domain, a) for a in everything):
+        real = {k: constant_of(domain, v) for k, v in kwargs.items()}
+        return operators.compute(domain, functools.partial(function, **real), *(constant_of(domain, a) for a in args))
+    return None
+
+
+for _function in (round, divmod, pow):
+
+    def _numeric_function(
+        domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Any = _function
+    ) -> Value | None:
+        return _direct(domain, function, args, kwargs)
+
+    builtin(_function)(_numeric_function)
+
+
+@builtin(sum)
+def _sum(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
+    if type(args[0]) is Leaf and domain.leaves.handles(sum):
+        return operators.leaf_call(domain, sum, args, kwargs)
+    for item in iteration.items_of(domain, args[0]):
+        total = operators.binary(domain, operator.add, total, item)
+    return total
+
+
+@builtin(any)
+def _any(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    iterator = iteration.get_iter(domain, args[0])
+    while (item := iteration.advance(domain, iterator)) is not None:
+        if operators.truth(domain, item):
+            return domain.constant(True)
+    return domain.constant(False)
+
+
+@builtin(all)
+def _all(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    iterator = iteration.get_iter(domain, args[0])
+    while (item := iteration.advance(domain, iterator)) is not None:
+        if not operators.truth(domain, item):
+            return domain.constant(False)
+    return domain.constant(True)
+
+
+def _extreme(domain: CaptureDomain, function: Any, compare: Any, args: _Args, kwargs: _Kwargs) -> Value | None:
+    key = kwargs.get("key")
+    if key is not None and type(key) is Const and key.value is None:
+        key = None
+    items = iteration.items_of(domain, args[0]) if len(args) == 1 else list(args)
+    if not items:
+        if "default" in kwargs:
+            return kwargs["default"]
+        raise domain.error(ValueError, f"{function.__name__}() iterable argument is empty")
+    if key is None and any(isinstance(v, Leaf) for v in items):
+        result = items[0]
+        for item in items[1:]:
+            if isinstance(result, Leaf) or isinstance(item, Leaf):
+                result = operators.leaf_call(domain, function, [result, item])
+            elif operators.truth(domain, operators.compare(domain, compare, item, result)):
+                result = item
+        return result
+    keys = items if key is None else [domain.vm.call(key, [item]) for item in items]
+    best = 0
+    for i in range(1, len(items)):
+        if operators.truth(domain, operators.compare(domain, compare, keys[i], keys[best])):
+            best = i
+    return items[best]
+
+
+@builtin(max)
+def _max(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _extreme(domain, max, operator.gt, args, kwargs)
+
+
+@builtin(min)
+def _min(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _extreme(domain, min, operator.lt, args, kwargs)
+
+
+@builtin(sorted)
+def _sorted(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return ListValue(sort(domain, iteration.items_of(domain, args[0]), kwargs))
+
+
+def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Value]:
+    """A stable sort with `key` and `reverse`, by CPython's own sort over symbolic comparisons."""
+    key = kwargs.get("key")
+    if key is None or (type(key) is Const and key.value is None):
+        keys = items
+    else:
+        keys = [domain.vm.call(key, [item]) for item in items]
+    reverse = "reverse" in kwargs and operators.truth(domain, kwargs["reverse"])
+
+    @functools.total_ordering
+    class _Order:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+        def __lt__(self, other: _Order) -> bool:
+            result = operators.compare(domain, operator.lt, keys[self.index], keys[other.index])
+            return operators.truth(domain, result)
+
+    order = sorted((_Order(i) for i in range(len(items))), reverse=reverse)
+    return [items[o.index] for o in order]
+
+
+@builtin(print)
+def _print(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    raise domain.graph_break(UNKNOWN_CALL, "print")
+
+
+for _function in (math.sqrt, math.floor, math.ceil, math.trunc, math.pow, math.log, math.exp, math.prod, math.isnan):
+    builtin(_function)(
+        lambda domain, args, kwargs, function=_function: _direct(domain, function, args, kwargs)  # type: ignore[misc]
+    )
+
+
+@builtin(functools.reduce)
+def _reduce(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    items = iteration.items_of(domain, args[1])
+    if len(args) > 2:
+        items.insert(0, args[2])
+    if not items:
+        raise domain.error(TypeError, "reduce() of empty iterable with no initial value")
+    result = items[0]
+    for item in items[1:]:
+        result = domain.vm.call(args[0], [result, item])
+    return result
+
+
+@builtin(functools.partial)
+def _partial(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    made = Obj(functools.partial)
+    function, *rest = args
+    keywords = DictValue()
+    if isinstance(function, Obj) and function.cls is functools.partial:
+        rest = [*iteration.items_of(domain, cast(Value, function.attrs["args"])), *rest]
+        for key, value in containers.mapping_pairs(domain, cast(Value, function.attrs["keywords"])) or ():
+            containers.map_add(domain, keywords, key, value)
+        function = cast(Value, function.attrs["func"])
+    for name, value in kwargs.items():
+        containers.dict_store(domain, keywords, name, Const(name), value)
+    made.attrs.update(func=function, args=TupleValue(rest), keywords=keywords)
+    return made
+
+
+@builtin(sys.exc_info)
+def _exc_info(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    handled = domain.vm.handled
+    if handled is None:
+        return TupleValue([Const(None), Const(None), Const(None)])
+    return TupleValue(domain.exception_triple(handled))
+
+
+@builtin(sys.getrecursionlimit)
+def _recursion_limit(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return Const(sys.getrecursionlimit())
+
+
+@builtin(typing.cast)
+def _cast(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return args[1] if len(args) == 2 else kwargs.get("val")
+
+
+def _operator(function: Any, implementation: Any) -> None:
+    builtin(function)(implementation)
+
+
+for _name_ in ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv",
+               "xor", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow", "irshift",
+               "isub", "itruediv", "ixor", "getitem"):  # fmt: skip
+    _operator(
+        getattr(operator, _name_),
+        lambda domain, args, kwargs, f=getattr(operator, _name_): operators.binary(domain, f, *args),
+    )
+for _name_ in ("lt", "le", "eq", "ne", "gt", "ge"):
+    _operator(
+        getattr(operator, _name_),
+        lambda domain, args, kwargs, f=getattr(operator, _name_): operators.compare(domain, f, *args),
+    )
+for _name_ in ("neg", "pos", "invert"):
+    _operator(
+        getattr(operator, _name_),
+        lambda domain, args, kwargs, f=getattr(operator, _name_): operators.unary(domain, f, *args),
+    )
+_operator(operator.not_, lambda domain, args, kwargs: domain.not_(args[0]))
+_operator(operator.truth, lambda domain, args, kwargs: domain.constant(operators.truth(domain, args[0])))
+_operator(operator.is_, lambda domain, args, kwargs: domain.constant(operators.is_(domain, *args)))
+_operator(operator.is_not, lambda domain, args, kwargs: domain.constant(not operators.is_(domain, *args)))
+_operator(operator.contains, lambda domain, args, kwargs: operators.contains(domain, *args))
+_operator(operator.index, lambda domain, args, kwargs: Const(domain.index(args[0])))
+
+
+@builtin(operator.setitem)
+def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    operators.setitem(domain, args[0], args[1], args[2])
+    return Const(None)
+
+
+@builtin(operator.delitem)
+def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    operators.delitem(domain, args[0], args[1])
+    return Const(None)
+

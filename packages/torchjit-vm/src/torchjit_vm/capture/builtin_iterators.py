@@ -1,0 +1,248 @@
+"""Iterator functions of builtins and itertools, and the methods of generators."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from typing import TYPE_CHECKING, cast
+
+from torchjit_vm.capture import attributes, iteration, operators
+from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.exceptions import new_exception
+from torchjit_vm.capture.iteration import (
+    ChainIterator,
+    EnumerateIterator,
+    FilterIterator,
+    ListIterator,
+    MapIterator,
+    RangeIterator,
+    SequenceIterator,
+    ZipIterator,
+)
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import Const, DictValue, GeneratorValue, Known, ListValue, Obj, TupleValue, Value
+from torchjit_vm.frame import Raised
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@builtin(iter)
+def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return iteration.get_iter(domain, args[0]) if len(args) == 1 else None
+
+
+@builtin(next)
+def _next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if type(args[0]) is GeneratorValue:
+        done, value = iteration.resume(domain, args[0], Const(None))
+        if not done:
+            return value
+        if len(args) > 1:
+            return args[1]
+        raise stop(domain, value)
+    item = iteration.advance(domain, args[0])
+    if item is not None:
+        return item
+    if len(args) > 1:
+        return args[1]
+    raise stop(domain, Const(None))
+
+
+def stop(domain: CaptureDomain, value: Value) -> Raised:
+    """StopIteration that carries a value."""
+    nothing = type(value) is Const and value.value is None
+    return Raised(new_exception(domain, StopIteration, [] if nothing else [value]))
+
+
+@builtin(enumerate)
+def _enumerate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    start = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
+    iterable = args[0] if args else kwargs["iterable"]
+    return EnumerateIterator(iteration.get_iter(domain, iterable), domain.index(start))
+
+
+@builtin(zip)
+def _zip(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    strict = "strict" in kwargs and operators.truth(domain, kwargs["strict"])
+    return ZipIterator([iteration.get_iter(domain, a) for a in args], strict)
+
+
+@builtin(map)
+def _map(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return MapIterator(args[0], [iteration.get_iter(domain, a) for a in args[1:]])
+
+
+@builtin(filter)
+def _filter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    nothing = type(args[0]) is Const and args[0].value is None
+    return FilterIterator(None if nothing else args[0], iteration.get_iter(domain, args[1]))
+
+
+@builtin(reversed)
+def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = args[0]
+    cls = type_of(domain, value)
+    member = attributes.find_member(domain, cls, "__reversed__")
+    if member.kind == attributes.FUNCTION:
+        return operators.special_call(domain, value, "__reversed__", [])
+    if type(value) is Const and isinstance(value.value, range):
+        return RangeIterator(domain.use(value)[::-1])
+    if isinstance(value, (ListValue, TupleValue, DictValue)) or type(value) is Const:
+        return ListIterator(iteration.items_of(domain, value)[::-1])
+    if isinstance(value, Obj):
+        size = domain.index(operators.length(domain, value))
+        return ListIterator([operators.getitem(domain, value, Const(i)) for i in range(size - 1, -1, -1)])
+    return ListIterator(iteration.items_of(domain, value)[::-1])
+
+
+@builtin(itertools.chain)
+def _chain(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return ChainIterator(SequenceIterator(TupleValue(args)))
+
+
+@builtin(itertools.chain.from_iterable)
+def _chain_from(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return ChainIterator(iteration.get_iter(domain, args[0]))
+
+
+@builtin(itertools.islice)
+def _islice(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    bounds = [None if type(a) is Const and a.value is None else domain.index(a) for a in args[1:]]
+    part = slice(*bounds)
+    if part.stop is None:
+        return ListIterator(iteration.items_of(domain, args[0])[part])
+    iterator = iteration.get_iter(domain, args[0])
+    taken: list[Value] = []
+    while len(taken) < part.stop and (item := iteration.advance(domain, iterator)) is not None:
+        taken.append(item)
+    return ListIterator(taken[part])
+
+
+@builtin(itertools.repeat)
+def _repeat(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    times = args[1] if len(args) > 1 else kwargs.get("times")
+    if times is None:
+        return iteration.RealIterator(itertools.repeat(args[0]))
+    return ListIterator([args[0]] * max(0, domain.index(times)))
+
+
+@builtin(itertools.count)
+def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if kwargs or not all(isinstance(a, Const) for a in args):
+        return None
+    return iteration.RealIterator(itertools.count(*(domain.use(cast(Const, a)) for a in args)))
+
+
+@builtin(itertools.product)
+def _product(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    repeat = domain.index(kwargs["repeat"]) if "repeat" in kwargs else 1
+    pools = [iteration.items_of(domain, a) for a in args]
+    return ListIterator([TupleValue(list(p)) for p in itertools.product(*pools, repeat=repeat)])
+
+
+@builtin(itertools.permutations)
+def _permutations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    size = domain.index(args[1]) if len(args) > 1 else None
+    return ListIterator([TupleValue(list(p)) for p in itertools.permutations(iteration.items_of(domain, args[0]), size)])
+
+
+@builtin(itertools.combinations)
+def _combinations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    pool = iteration.items_of(domain, args[0])
+    return ListIterator([TupleValue(list(p)) for p in itertools.combinations(pool, domain.index(args[1]))])
+
+
+@builtin(itertools.pairwise)
+def _pairwise(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    items = iteration.items_of(domain, args[0])
+    return ListIterator([TupleValue([a, b]) for a, b in itertools.pairwise(items)])
+
+
+@builtin(itertools.zip_longest)
+def _zip_longest(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    fill = kwargs.get("fillvalue", Const(None))
+    pools = [iteration.items_of(domain, a) for a in args]
+    return ListIterator([TupleValue(list(p)) for p in itertools.zip_longest(*pools, fillvalue=fill)])
+
+
+@builtin(itertools.accumulate)
+def _accumulate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    function = args[1] if len(args) > 1 else kwargs.get("func")
+    items = iteration.items_of(domain, args[0])
+    if "initial" in kwargs:
+        items.insert(0, kwargs["initial"])
+    result: list[Value] = []
+    for item in items:
+        if not result:
+            result.append(item)
+        elif function is None or (type(function) is Const and function.value is None):
+            result.append(operators.binary(domain, operators.operator.add, result[-1], item))
+        else:
+            result.append(domain.vm.call(function, [result[-1], item]))
+    return ListIterator(result)
+
+
+@builtin(itertools.starmap)
+def _starmap(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    rows = iteration.items_of(domain, args[1])
+    return ListIterator([domain.vm.call(args[0], iteration.items_of(domain, row)) for row in rows])
+
+
+# Generators.
+
+
+@method("__next__", types.GeneratorType)
+def _generator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _next(domain, args[:1], {})
+
+
+@method("__iter__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])))
+def _iterator_iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return args[0]
+
+
+@method("__next__", zip, map, enumerate, filter, type(iter([])), type(iter({})), type(iter(range(0))))
+def _iterator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _next(domain, args[:1], {})
+
+
+@method("send", types.GeneratorType)
+def _generator_send(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    generator = cast(GeneratorValue, args[0])
+    done, value = iteration.resume(domain, generator, args[1])
+    if done:
+        raise stop(domain, value)
+    return value
+
+
+@method("throw", types.GeneratorType)
+def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    generator = cast(GeneratorValue, args[0])
+    exception = args[1]
+    if len(args) > 2 and isinstance(args[2], Obj):
+        exception = args[2]
+    done, value = iteration.resume(domain, generator, Const(None), domain.make_raise(exception, None))
+    if done:
+        raise stop(domain, value)
+    return value
+
+
+@method("close", types.GeneratorType)
+def _generator_close(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    generator = cast(GeneratorValue, args[0])
+    if not generator.started or generator.finished:
+        generator.finished = True
+        return Const(None)
+    try:
+        done, _ = iteration.resume(domain, generator, Const(None), domain.vm.call(Known(GeneratorExit), []))
+    except Raised as raised:
+        if issubclass(type_of(domain, raised.value), (GeneratorExit, StopIteration)):
+            return Const(None)
+        raise
+    if not done:
+        raise domain.error(RuntimeError, "generator ignored GeneratorExit")
+    return Const(None)

@@ -1,0 +1,262 @@
+"""Methods of object, type, function, exception, property and tuple."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import attributes, construct, containers, iteration, operators
+from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.values import (
+    BoundMethod,
+    Const,
+    DictValue,
+    Known,
+    ListValue,
+    Obj,
+    SetValue,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@method("__setattr__", object)
+def _object_setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    if not isinstance(args[0], Obj):
+        return None
+    frame = attributes.generic_store(domain, args[0], domain.use(cast(Const, args[1])), args[2])
+    return Const(None) if frame is None else frame
+
+
+@method("__delattr__", object)
+def _object_delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    if not isinstance(args[0], Obj):
+        return None
+    frame = attributes.generic_delete(domain, args[0], domain.use(cast(Const, args[1])))
+    return Const(None) if frame is None else frame
+
+
+@method("__getattribute__", object)
+def _object_getattribute(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    if not isinstance(args[0], Obj):
+        return None
+    name = domain.use(cast(Const, args[1]))
+    found = attributes.generic_attr(domain, args[0], name)
+    if found is None:
+        raise domain.error(AttributeError, f"'{args[0].cls.__name__}' object has no attribute '{name}'")
+    return found
+
+
+@method("__init__", object)
+def _object_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], Obj) and len(args) == 1 and not kwargs:
+        return Const(None)
+    return None
+
+
+@method("__init_subclass__", object)
+def _init_subclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return None
+
+
+@builtin(object.__new__)
+def _object_new(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _new(domain, args, kwargs)
+
+
+@builtin(dict.__new__, list.__new__, set.__new__, BaseException.__new__, Exception.__new__, tuple.__new__)
+def _new(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not (args and isinstance(args[0], Known) and isinstance(args[0].obj, type)):
+        return None
+    return construct.allocate(domain, args[0].obj, args[1:])
+
+
+@method("__init__", BaseException)
+def _exception_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not isinstance(args[0], Obj) or kwargs:
+        return None
+    domain.touch(args[0])
+    args[0].attrs["args"] = TupleValue(args[1:])
+    return Const(None)
+
+
+for _cls in (Exception, StopIteration, KeyError, ValueError, TypeError, RuntimeError):
+    if "__init__" in vars(_cls) and _cls is not StopIteration:
+        method("__init__", _cls)(_exception_init)
+
+
+@method("with_traceback", BaseException)
+def _with_traceback(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return args[0]
+
+
+@method("__init__", dict)
+def _dict_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not isinstance(args[0], DictValue):
+        return None
+    construct.fill_dict(domain, args[0], args[1:], kwargs)
+    return Const(None)
+
+
+@method("__init__", list)
+def _list_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not isinstance(args[0], ListValue):
+        return None
+    containers.change(domain, args[0])[:] = iteration.items_of(domain, args[1]) if len(args) > 1 else []
+    return Const(None)
+
+
+@method("__init__", set)
+def _set_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not isinstance(args[0], SetValue):
+        return None
+    containers.set_change(domain, args[0]).clear()
+    if len(args) > 1:
+        containers.set_update(domain, args[0], args[1])
+    return Const(None)
+
+
+@method("__call__", type)
+def _type_call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    if not isinstance(args[0], Known):
+        return None
+    return construct.default_call(domain, args[0], args[1:], kwargs)
+
+
+@method("mro", type)
+def _mro(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], Known):
+        return ListValue([Known(c) for c in args[0].obj.__mro__])
+    return None
+
+
+@method("__get__", types.FunctionType)
+def _function_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if type(args[1]) is Const and args[1].value is None:
+        return args[0]
+    return BoundMethod(args[0], args[1])
+
+
+@method("__call__", types.FunctionType)
+def _function_call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    return domain.call(args[0], args[1:], kwargs)
+
+
+@method("__get__", property)
+def _property_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    if isinstance(args[0], Known) and not (type(args[1]) is Const and args[1].value is None):
+        return domain.call(Known(args[0].obj.fget), [args[1]], {})
+    return None
+
+
+def _comparison(name: str, function: Any) -> None:
+    def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        same = operators.is_(domain, args[0], args[1])
+        if function is operators.operator.eq:
+            return domain.constant(True) if same else Const(NotImplemented)
+        return domain.constant(False) if same else Const(NotImplemented)
+
+    method(name, object)(compare)
+
+
+_comparison("__eq__", operators.operator.eq)
+_comparison("__ne__", operators.operator.ne)
+
+
+def _sequence_compare(cls: type, name: str, function: Any) -> None:
+    def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        left, right = args
+        kinds = {list: ListValue, tuple: TupleValue}
+        kind = kinds[cls]
+        if isinstance(left, kind) and isinstance(right, kind):
+            return operators._compare_sequences(domain, function, left, right)
+        return Const(NotImplemented)
+
+    method(name, cls)(compare)
+
+
+for _kind in (list, tuple):
+    for _dunder in ("eq", "ne", "lt", "le", "gt", "ge"):
+        _sequence_compare(_kind, f"__{_dunder}__", getattr(operators.operator, _dunder))
+
+
+@method("__len__", list, tuple, dict, set)
+def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], (ListValue, TupleValue, DictValue, SetValue)):
+        return Const(operators.size(domain, args[0]))
+    return operators.length(domain, args[0])
+
+
+@method("__iter__", list, tuple, dict, set)
+def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = args[0]
+    if isinstance(value, (ListValue, TupleValue)):
+        return iteration.SequenceIterator(value)
+    if isinstance(value, DictValue):
+        return iteration.ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
+    if isinstance(value, SetValue):
+        return iteration.ListIterator(list(containers.set_entries(domain, value).values()))
+    return None
+
+
+@method("__getitem__", list, tuple)
+def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], (ListValue, TupleValue)):
+        return operators._sequence_item(domain, args[0], args[1])
+    return None
+
+
+@method("index", tuple, list)
+def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    items = iteration.items_of(domain, args[0])
+    bounds = [domain.index(a) for a in args[2:]]
+    for i in range(len(items))[slice(*bounds) if len(bounds) == 2 else slice(*bounds, None)]:
+        if operators.same_or_equal(domain, items[i], args[1]):
+            return Const(i)
+    if isinstance(args[0], ListValue):
+        text = domain.use(cast(Const, operators.to_text(domain, args[1], repr)))
+        raise domain.error(ValueError, f"{text} is not in list")
+    raise domain.error(ValueError, "tuple.index(x): x not in tuple")
+
+
+@method("count", tuple, list)
+def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    items = iteration.items_of(domain, args[0])
+    return Const(sum(operators.same_or_equal(domain, v, args[1]) for v in items))
+
+
+@method("indices", slice)
+def _indices(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    found = domain.slice(cast(Any, args[0])).indices(domain.index(args[1]))
+    return TupleValue([Const(v) for v in found])
+
+
+@method("join", str)
+def _join(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    parts = iteration.items_of(domain, args[1])
+    if not all(type(p) is Const for p in parts):
+        return None
+    texts = [domain.use(cast(Const, p)) for p in parts]
+    return operators.compute(domain, domain.use(cast(Const, args[0])).join, texts)
+
+
+@method("format", str)
+def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    from torchjit_vm.capture.raw import constant_of, is_constant  # the table is imported while raw is half made
+
+    values = [*args, *kwargs.values()]
+    if not all(is_constant(domain, v) for v in values):
+        return None
+    real = {k: constant_of(domain, v) for k, v in kwargs.items()}
+    function = functools.partial(domain.use(cast(Const, args[0])).format, **real)
+    return operators.compute(domain, function, *(constant_of(domain, a) for a in args[1:]))
+
+

@@ -1,0 +1,154 @@
+"""Calls of built-in types."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any
+
+from torchjit_vm.capture import attributes, containers, iteration, operators
+from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.construct import fill_dict
+from torchjit_vm.capture.raw import constant_of, is_constant
+from torchjit_vm.capture.values import (
+    BoundMethod,
+    Const,
+    DictValue,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.capture.values import CellValue as _Cell
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@builtin(list)
+def _list(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return ListValue(iteration.items_of(domain, args[0]) if args else [])
+
+
+@builtin(tuple)
+def _tuple(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
+        return args[0]
+    return TupleValue(iteration.items_of(domain, args[0]) if args else [])
+
+
+for _cls in (dict, OrderedDict, defaultdict):
+
+    def _make_dict(
+        domain: CaptureDomain, args: _Args, kwargs: _Kwargs, cls: type = _cls
+    ) -> Value | Frame[Value] | None:
+        made = DictValue(cls)
+        fill_dict(domain, made, args, kwargs)
+        return made
+
+    builtin(_cls)(_make_dict)
+
+
+@builtin(set)
+def _set(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    items = iteration.items_of(domain, args[0]) if args else []
+    return SetValue({containers.key_of(domain, v): v for v in items})
+
+
+@builtin(frozenset)
+def _frozenset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    items = iteration.items_of(domain, args[0]) if args else []
+    return SetValue({containers.key_of(domain, v): v for v in items}, frozenset)
+
+
+@builtin(deque)
+def _deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) > 1 or kwargs:
+        return None  # bounded
+    return ListValue(iteration.items_of(domain, args[0]) if args else [], deque)
+
+
+@builtin(bool)
+def _bool(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if args and type(args[0]) is Leaf:
+        return operators.leaf_call(domain, bool, args)
+    return domain.constant(operators.truth(domain, args[0]) if args else False)
+
+
+@builtin(str)
+def _str(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not args:
+        return Const("")
+    return operators.to_text(domain, args[0], str) if len(args) == 1 and not kwargs else None
+
+
+def _number(cls: Any, dunders: tuple[str, ...]) -> None:
+    def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+        values = [*args, *kwargs.values()]
+        if any(type(a) is Leaf for a in values):
+            return operators.leaf_call(domain, cls, args, kwargs)
+        if all(is_constant(domain, a) for a in values):
+            real = {k: constant_of(domain, v) for k, v in kwargs.items()}
+            function = functools.partial(cls, **real)
+            return operators.compute(domain, function, *(constant_of(domain, a) for a in args))
+        for dunder in dunders:
+            if len(args) == 1 and isinstance(args[0], Obj):
+                member = attributes.find_member(domain, args[0].cls, dunder)
+                if member.kind == attributes.FUNCTION:
+                    return operators.special_call(domain, args[0], dunder, [])
+        return None
+
+    builtin(cls)(make)
+
+
+_number(int, ("__int__", "__index__", "__trunc__"))
+_number(float, ("__float__", "__index__"))
+_number(complex, ("__complex__",))
+_number(bytes, ("__bytes__",))
+
+
+@builtin(slice)
+def _slice(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    none = Const(None)
+    if len(args) == 1:
+        return SliceValue(none, args[0], none)
+    return SliceValue(args[0], args[1], args[2] if len(args) > 2 else none)
+
+
+@builtin(range)
+def _range(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return operators.compute(domain, range, *(domain.index(a) for a in args))
+
+
+@builtin(object)
+def _object(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return Obj(object) if not args else None
+
+
+@builtin(types.MethodType)
+def _method(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return BoundMethod(args[0], args[1])
+
+
+@builtin(types.CellType)
+def _cell(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _Cell(args[0] if args else None)
+
+
+@builtin(types.SimpleNamespace)
+def _namespace(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if args:
+        return None
+    made = Obj(types.SimpleNamespace)
+    made.attrs.update(kwargs)
+    return made
+
+

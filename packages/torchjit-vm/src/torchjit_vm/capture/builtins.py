@@ -1,0 +1,14 @@
+"""The built-in functions and methods that the VM interprets, as two tables. Importing this module fills them."""
+
+from torchjit_vm.capture import builtin_functions as _functions
+from torchjit_vm.capture import builtin_iterators as _iterators
+from torchjit_vm.capture import builtin_objects as _objects
+from torchjit_vm.capture import builtin_types as _types
+from torchjit_vm.capture import dict_methods as _dicts
+from torchjit_vm.capture import list_methods as _lists
+from torchjit_vm.capture import set_methods as _sets
+from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
+
+__all__ = ["BUILTINS", "METHODS"]
+
+FAMILIES = (_functions, _iterators, _objects, _types, _dicts, _lists, _sets)

@@ -1,0 +1,259 @@
+"""Calls: finding out once per callable what a call of it means."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture import attributes, containers, functions, iteration
+from torchjit_vm.capture.builtins import BUILTINS, METHODS
+from torchjit_vm.capture.construct import instantiate
+from torchjit_vm.capture.operators import compute, leaf_call
+from torchjit_vm.capture.policy import DictChainGetattr, ReturnConstant
+from torchjit_vm.capture.pure import is_pure
+from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
+from torchjit_vm.capture.reading import constant_object
+from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, UNKNOWN_CALL
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import (
+    DELETED,
+    BoundMethod,
+    Const,
+    DictValue,
+    FunctionValue,
+    Known,
+    Leaf,
+    Obj,
+    Value,
+)
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["Callee", "call", "call_ex", "keywords"]
+
+Callee: TypeAlias = "Callable[[CaptureDomain, Known, list[Value], dict[str, Value]], Value | Frame[Value]]"
+
+
+def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
+    """Call a value.
+
+    Returns:
+        The result, or the frame of interpreted code to enter.
+
+    Raises:
+        Raised: the call raises.
+        GraphBreak: the call must run for real.
+    """
+    while type(function) is BoundMethod:
+        args = [function.self_, *args]
+        function = function.function
+    if type(function) is Known:
+        callee = domain.callees.get(id(function.obj))
+        if callee is None:
+            callee = domain.callees[id(function.obj)] = _callee(domain, function.obj)
+        return callee(domain, function, args, kwargs)
+    if isinstance(function, FunctionValue):
+        return functions.enter_value(domain, function, args, kwargs)
+    if isinstance(function, Obj) and function.cls is functools.partial:
+        return _call_partial(domain, function, args, kwargs)
+    return _call_object(domain, function, args, kwargs)
+
+
+def _call_partial(
+    domain: CaptureDomain, function: Obj, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    inner, first, fixed = (cast(Value, function.attrs[n]) for n in ("func", "args", "keywords"))
+    merged = {cast(str, containers.key_of(domain, k)): v for k, v in containers.mapping_pairs(domain, fixed) or ()}
+    return call(domain, inner, [*iteration.items_of(domain, first), *args], {**merged, **kwargs})
+
+
+def _call_object(
+    domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    if type(function) is Leaf:
+        return leaf_call(domain, operator_call, [function, *args], kwargs)
+    cls = type_of(domain, function)
+    member = attributes.find_member(domain, cls, "__call__")
+    if member.kind == attributes.FUNCTION:
+        return call(domain, attributes.member_value(domain, member), [function, *args], kwargs)
+    if member.kind == attributes.ABSENT:
+        raise domain.error(TypeError, f"'{cls.__name__}' object is not callable")
+    if member.kind == attributes.CMETHOD:
+        if isinstance(function, Obj) and domain.claimed(function.real):
+            return leaf_call(domain, function.real, args, kwargs)
+        raise _unknown(domain, function, args)
+    bound = domain.vm.finish(attributes.bind(domain, member, function))
+    return call(domain, bound, args, kwargs)
+
+
+def operator_call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What the leaf handler is asked to do when a leaf is called."""
+    return function(*args, **kwargs)
+
+
+def _callee(domain: CaptureDomain, obj: Any) -> Callee:
+    """Decide what calls of a real callable mean."""
+    policy = domain.policy
+    try:
+        substitute = policy.substitutes.get(obj, DELETED)
+        if substitute is not DELETED:
+            return _substituted(domain, substitute)
+        if obj in policy.assume_constant:
+            return _assume_constant
+        allowed = obj in policy.allow_in_graph
+    except TypeError:  # unhashable
+        allowed = False
+    why = policy.disabled(obj)
+    if why is not None:
+        return _breaking(why, getattr(obj, "__qualname__", repr(obj)))
+    if allowed or domain.leaves.handles(obj):
+        return _to_leaves
+    builtin = _builtin(obj)
+    if builtin is not None:
+        return builtin
+    if isinstance(obj, types.FunctionType):
+        if policy.inline(obj):
+            return _inlined
+        return _breaking(NOT_INLINED, obj.__qualname__)
+    if isinstance(obj, type):
+        return _class
+    if obj in policy.pure or is_pure(obj):
+        return _pure
+    if isinstance(obj, (types.ClassMethodDescriptorType, types.MethodWrapperType)):
+        return _unknown_call
+    return _instance
+
+
+def _builtin(obj: Any) -> Callee | None:
+    try:
+        found = BUILTINS.get(obj)
+    except TypeError:
+        found = None
+    if found is None:
+        method = METHODS.get(id(obj))
+        if method is None:
+            return None
+        found = method
+    implementation = found
+
+    def run(
+        domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value | Frame[Value]:
+        result = implementation(domain, args, kwargs)
+        return _unknown_call(domain, function, args, kwargs) if result is None else result
+
+    return run
+
+
+def _breaking(why: Any, detail: str) -> Callee:
+    def run(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise domain.graph_break(why, detail)
+
+    return run
+
+
+def _substituted(domain: CaptureDomain, substitute: Any) -> Callee:
+    if isinstance(substitute, ReturnConstant):
+        constant = substitute.value
+        return lambda domain, function, args, kwargs: constant_object(domain, constant)
+    if isinstance(substitute, DictChainGetattr):
+        names = substitute.dicts
+        return lambda domain, function, args, kwargs: _dict_chain(domain, names, args)
+    replacement = Known(substitute)
+    return lambda domain, function, args, kwargs: call(domain, replacement, args, kwargs)
+
+
+def _dict_chain(domain: CaptureDomain, names: tuple[str, ...], args: list[Value]) -> Value:
+    self_ = cast(Obj, args[0])
+    name = domain.use(cast(Const, args[1]))
+    for where in names:
+        found = attributes.instance_attr(domain, self_, where)
+        if isinstance(found, DictValue):
+            item = containers.dict_lookup(domain, found, name)
+            if item is not None:
+                return item
+    raise domain.error(AttributeError, f"'{self_.cls.__name__}' object has no attribute '{name}'")
+
+
+def _to_leaves(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    return leaf_call(domain, function.obj, args, kwargs)
+
+
+def _inlined(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    return functions.enter_known(domain, function, function.obj, args, kwargs)
+
+
+def _class(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
+    result = instantiate(domain, function, args, kwargs)
+    return _unknown_call(domain, function, args, kwargs) if result is None else result
+
+
+def _assume_constant(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    real = [to_raw(domain, a) for a in args]
+    return constant_object(domain, function.obj(*real, **{k: to_raw(domain, v) for k, v in kwargs.items()}))
+
+
+def _pure(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if all(is_constant(domain, a) for a in args) and all(is_constant(domain, v) for v in kwargs.values()):
+        real = [constant_of(domain, a) for a in args]
+        if not kwargs:
+            return compute(domain, function.obj, *real)
+        keywords = {k: constant_of(domain, v) for k, v in kwargs.items()}
+        return compute(domain, functools.partial(function.obj, **keywords), *real)
+    return _unknown_call(domain, function, args, kwargs)
+
+
+def _instance(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    """An identified object that is neither function nor class: an enum member, a static method object ..."""
+    obj = function.obj
+    if isinstance(obj, staticmethod):
+        return call(domain, Known(obj.__func__), args, kwargs)
+    member = attributes.find_member(domain, type(obj), "__call__")
+    if member.kind == attributes.FUNCTION:
+        return call(domain, attributes.member_value(domain, member), [function, *args], kwargs)
+    return _unknown_call(domain, function, args, kwargs)
+
+
+def _unknown_call(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A C function: the leaf handler may know it if a leaf is among the arguments."""
+    if function.obj is __build_class__:
+        raise domain.graph_break(CLASS_BODY)
+    if any(map(has_leaf, args)) or any(map(has_leaf, kwargs.values())):
+        return leaf_call(domain, function.obj, args, kwargs)
+    raise _unknown(domain, function, args)
+
+
+def _unknown(domain: CaptureDomain, function: Value, args: list[Value]) -> GraphBreak:
+    obj = getattr(function, "obj", None)
+    name = getattr(obj, "__qualname__", None) or type_of(domain, function).__name__
+    module = getattr(obj, "__module__", None)
+    return domain.graph_break(UNKNOWN_CALL, f"{module}.{name}" if module else name)
+
+
+def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value | None) -> Value | Frame[Value]:
+    """`function(*args, **kwargs)`."""
+    positional = iteration.items_of(domain, args)
+    named: dict[str, Value] = {}
+    if kwargs is not None:
+        for key, value in containers.mapping_pairs(domain, kwargs) or ():
+            named[cast(str, containers.key_of(domain, key))] = value
+    return domain.call(function, positional, named)
+
+
+def keywords(domain: CaptureDomain, names: Value) -> tuple[str, ...]:
+    """The keyword names of a call, a constant tuple."""
+    found: tuple[str, ...] = domain.use(cast(Const, names))
+    return found
+
+

@@ -1,0 +1,190 @@
+"""Calling classes."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import attributes, containers, iteration
+from torchjit_vm.capture.exceptions import new_exception
+from torchjit_vm.capture.operators import compute
+from torchjit_vm.capture.raw import constant_of, is_constant
+from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.reasons import UNKNOWN_CALL
+from torchjit_vm.capture.values import (
+    Const,
+    DictValue,
+    Known,
+    ListValue,
+    Obj,
+    SetValue,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.frame import Completion, Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["allocate", "instantiate"]
+
+_HEAP = 1 << 9
+
+
+def instantiate(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value] | None:
+    """`cls(*args, **kwargs)`; None if the VM does not know the class."""
+    cls: type = function.obj
+    meta = type(cls)
+    if isinstance(cls, enum.EnumType):
+        return _enum(domain, cls, args, kwargs)
+    if meta is not type:
+        hook = attributes.find_member(domain, meta, "__call__")
+        if hook.kind == attributes.FUNCTION:
+            return domain.call(attributes.member_value(domain, hook), [function, *args], kwargs)
+        if hook.raw is not type.__dict__["__call__"]:
+            return None
+    return default_call(domain, function, args, kwargs)
+
+
+def default_call(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value] | None:
+    """`type.__call__`: `__new__`, then `__init__`."""
+    cls: type = function.obj
+    new = attributes.find_member(domain, cls, "__new__")
+    if new.kind in (attributes.STATIC, attributes.FUNCTION):
+        target = attributes.member_value(domain, new)
+        made = domain.vm.call(target, [function, *args], dict(kwargs))
+        if not (isinstance(made, Obj) and issubclass(made.cls, cls)):
+            return made
+    elif cls in domain.policy.value_types and _all_constant(domain, args, kwargs):
+        keywords = {k: constant_of(domain, v) for k, v in kwargs.items()}
+        return compute(domain, functools.partial(cls, **keywords), *(constant_of(domain, a) for a in args))
+    else:
+        allocated = allocate(domain, cls, args)
+        if allocated is None:
+            return None
+        made = allocated
+    return _initialise(domain, made, args, kwargs)
+
+
+def _initialise(
+    domain: CaptureDomain, made: Obj, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value] | None:
+    init = attributes.find_member(domain, made.cls, "__init__")
+    if init.kind != attributes.FUNCTION:
+        return made if _builtin_init(domain, made, init.raw, args, kwargs) else None
+    result = domain.call(attributes.member_value(domain, init), [made, *args], kwargs)
+    if type(result) is Frame:
+        result.completion, result.instead = Completion.PUSH_INSTEAD, made
+        return result
+    domain.check_init(cast(Value, result))
+    return made
+
+
+def _all_constant(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    return all(is_constant(domain, a) for a in [*args, *kwargs.values()])
+
+
+def _enum(domain: CaptureDomain, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if len(args) == 1 and not kwargs and is_constant(domain, args[0]):
+        value = constant_of(domain, args[0])
+        for member in cls:
+            if member is value or member.value == value:
+                return pinned(domain, member, str(member))
+        return compute(domain, cls, value)
+    return None
+
+
+def allocate(domain: CaptureDomain, cls: type, args: list[Value]) -> Obj | None:
+    """`cls.__new__(cls)` for classes whose `__new__` is one of the known C functions."""
+    new = _raw_new(cls)
+    if new is object.__new__:
+        if getattr(cls, "__abstractmethods__", None):
+            names = sorted(cls.__abstractmethods__)  # type: ignore[attr-defined]
+            raise domain.error(TypeError, f"Can't instantiate abstract class {cls.__name__} ({', '.join(names)})")
+        return Obj(cls) if cls.__flags__ & _HEAP or cls is object else None
+    if issubclass(cls, BaseException):
+        # OSError picks a subclass, and groups check their members.
+        return None if issubclass(cls, (OSError, BaseExceptionGroup)) else new_exception(domain, cls, args)
+    if new is dict.__new__ or new is OrderedDict.__new__ or new is defaultdict.__new__:
+        return DictValue(cls)
+    if new is list.__new__ or (new is deque.__new__ and cls is deque):
+        return ListValue([], cls)
+    if new is set.__new__:
+        return SetValue({}, cls)
+    if new is tuple.__new__ and cls.__flags__ & _HEAP:
+        return TupleValue(iteration.items_of(domain, args[0]) if args else [], cls)
+    return None
+
+
+def _raw_new(cls: type) -> Any:
+    for owner in cls.__mro__:
+        if "__new__" in owner.__dict__:
+            raw = owner.__dict__["__new__"]
+            return raw if isinstance(raw, types.BuiltinFunctionType) else None
+    return None
+
+
+def _builtin_init(
+    domain: CaptureDomain, made: Obj, init: Any, args: list[Value], kwargs: dict[str, Value]
+) -> bool:
+    """The `__init__` of a built-in class; False if the VM does not know it."""
+    if isinstance(made, DictValue):
+        return fill_dict(domain, made, args, kwargs)
+    if kwargs:
+        if init is object.__init__ and _raw_new(made.cls) is object.__new__:
+            raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
+        return False
+    if isinstance(made, ListValue):
+        if len(args) > 1:
+            return False
+        if args:
+            containers.change(domain, made)[:] = iteration.items_of(domain, args[0])
+        return True
+    if isinstance(made, SetValue):
+        if args:
+            containers.set_update(domain, made, args[0])
+        return True
+    if isinstance(made, TupleValue) or issubclass(made.cls, BaseException):
+        return True
+    if init is object.__init__:
+        has_new = type(attributes.find_member(domain, made.cls, "__new__").raw) is staticmethod
+        if args and not has_new:
+            raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
+        return True
+    return False
+
+
+def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """`dict.__init__` and that of its C subclasses."""
+    rest = list(args)
+    if issubclass(made.cls, defaultdict):
+        made.factory = rest.pop(0) if rest else Const(None)
+    if len(rest) > 1:
+        raise domain.graph_break(UNKNOWN_CALL, made.cls.__name__)
+    if rest:
+        update_from(domain, made, rest[0])
+    for key, value in kwargs.items():
+        containers.dict_store(domain, made, key, Const(key), value)
+    return True
+
+
+def update_from(domain: CaptureDomain, target: DictValue, other: Value) -> None:
+    """`dict.update(other)` with a mapping or an iterable of pairs."""
+    pairs = containers.mapping_pairs(domain, other)
+    if pairs is None:
+        pairs = []
+        for number, pair in enumerate(iteration.items_of(domain, other)):
+            both = iteration.items_of(domain, pair)
+            if len(both) != 2:
+                text = f"dictionary update sequence element #{number} has length {len(both)}; 2 is required"
+                raise domain.error(ValueError, text)
+            pairs.append((both[0], both[1]))
+    for key, value in pairs:
+        containers.dict_store(domain, target, containers.key_of(domain, key), key, value)

@@ -1,0 +1,196 @@
+"""Methods of dict, OrderedDict and of `obj.__dict__`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, cast
+
+from torchjit_vm.capture import attributes, construct, containers, iteration, operators
+from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
+from torchjit_vm.frame import Raised
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@method("get", dict)
+def _get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    default = args[2] if len(args) > 2 else Const(None)
+    if isinstance(args[0], InstanceDict):
+        found = attributes.instance_attr(domain, args[0].owner, domain.use(cast(Const, args[1])))
+        return default if found is None else found
+    target = cast(DictValue, args[0])
+    found = containers.dict_lookup(domain, target, containers.key_of(domain, args[1]))
+    return default if found is None else found
+
+
+@method("__getitem__", dict)
+def _getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], DictValue):
+        return operators._dict_item(domain, args[0], args[1])
+    return operators.getitem(domain, args[0], args[1])
+
+
+@method("__contains__", dict)
+def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], DictValue):
+        found = containers.dict_lookup(domain, args[0], containers.key_of(domain, args[1]))
+        return domain.constant(found is not None)
+    return operators.contains(domain, args[0], args[1])
+
+
+@method("__setitem__", dict, OrderedDict)
+def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], DictValue):
+        containers.dict_store(domain, args[0], containers.key_of(domain, args[1]), args[1], args[2])
+    else:
+        operators.setitem(domain, args[0], args[1], args[2])
+    return Const(None)
+
+
+@method("__delitem__", dict, OrderedDict)
+def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not isinstance(args[0], DictValue):
+        operators.delitem(domain, args[0], args[1])
+        return Const(None)
+    key = containers.key_of(domain, args[1])
+    if containers.dict_lookup(domain, args[0], key) is None:
+        raise Raised(operators.key_error(domain, args[1]))
+    containers.dict_remove(domain, args[0], key)
+    return Const(None)
+
+
+@method("keys", dict, OrderedDict)
+def _keys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _view(domain, args[0], "keys")
+
+
+@method("values", dict, OrderedDict)
+def _values(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _view(domain, args[0], "values")
+
+
+@method("items", dict, OrderedDict)
+def _items(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return _view(domain, args[0], "items")
+
+
+def _view(domain: CaptureDomain, value: Value, kind: str) -> Value:
+    if isinstance(value, InstanceDict):
+        return DictView(_snapshot(domain, value), kind)
+    return DictView(cast(DictValue, value), kind)
+
+
+def _snapshot(domain: CaptureDomain, value: InstanceDict) -> DictValue:
+    made = DictValue()
+    made.entries = {cast(Const, k).value: (k, v) for k, v in containers.instance_pairs(domain, value)}
+    return made
+
+
+@method("pop", dict, OrderedDict)
+def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    default = args[2] if len(args) > 2 else kwargs.get("default")
+    if isinstance(args[0], InstanceDict):
+        name = domain.use(cast(Const, args[1]))
+        found = attributes.instance_attr(domain, args[0].owner, name)
+        if found is not None:
+            attributes._write(domain, args[0].owner, name, DELETED)
+    else:
+        target = cast(DictValue, args[0])
+        key = containers.key_of(domain, args[1])
+        found = containers.dict_lookup(domain, target, key)
+        if found is not None:
+            containers.dict_remove(domain, target, key)
+    if found is not None:
+        return found
+    if default is not None:
+        return default
+    raise Raised(operators.key_error(domain, args[1]))
+
+
+@method("popitem", dict, OrderedDict)
+def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(DictValue, args[0])
+    pairs = containers.dict_pairs(domain, target)
+    if not pairs:
+        raise Raised(operators.key_error(domain, Const("popitem(): dictionary is empty")))
+    last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
+    key, value = pairs[-1 if operators.truth(domain, last) else 0]
+    containers.dict_remove(domain, target, containers.key_of(domain, key))
+    return TupleValue([key, value])
+
+
+@method("setdefault", dict, OrderedDict)
+def _setdefault(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    default = args[2] if len(args) > 2 else kwargs.get("default", Const(None))
+    if isinstance(args[0], InstanceDict):
+        name = domain.use(cast(Const, args[1]))
+        found = attributes.instance_attr(domain, args[0].owner, name)
+        if found is None:
+            attributes._write(domain, args[0].owner, name, default)
+        return default if found is None else found
+    target = cast(DictValue, args[0])
+    key = containers.key_of(domain, args[1])
+    found = containers.dict_lookup(domain, target, key)
+    if found is None:
+        containers.dict_store(domain, target, key, args[1], default)
+        return default
+    return found
+
+
+@method("update", dict, OrderedDict)
+def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], InstanceDict):
+        pairs = containers.mapping_pairs(domain, args[1]) or [] if len(args) > 1 else []
+        for key, value in [*pairs, *((Const(k), v) for k, v in kwargs.items())]:
+            attributes._write(domain, args[0].owner, domain.use(cast(Const, key)), value)
+        return Const(None)
+    target = cast(DictValue, args[0])
+    if len(args) > 1:
+        construct.update_from(domain, target, args[1])
+    for name, value in kwargs.items():
+        containers.dict_store(domain, target, name, Const(name), value)
+    return Const(None)
+
+
+@method("clear", dict, OrderedDict)
+def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(DictValue, args[0])
+    for key, _ in containers.dict_pairs(domain, target):
+        containers.dict_remove(domain, target, containers.key_of(domain, key))
+    return Const(None)
+
+
+@method("copy", dict, OrderedDict)
+def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if isinstance(args[0], InstanceDict):
+        return _snapshot(domain, args[0])
+    return containers.copy_dict(domain, cast(DictValue, args[0]))
+
+
+@method("move_to_end", OrderedDict)
+def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(DictValue, args[0])
+    last = args[2] if len(args) > 2 else kwargs.get("last", Const(True))
+    if not operators.truth(domain, last):
+        return None
+    key = containers.key_of(domain, args[1])
+    value = containers.dict_lookup(domain, target, key)
+    if value is None:
+        raise Raised(operators.key_error(domain, args[1]))
+    containers.dict_remove(domain, target, key)
+    containers.dict_store(domain, target, key, args[1], value)
+    return Const(None)
+
+
+@builtin(dict.fromkeys)
+def _fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    made = DictValue()
+    value = args[1] if len(args) > 1 else Const(None)
+    for key in iteration.items_of(domain, args[0]):
+        containers.dict_store(domain, made, containers.key_of(domain, key), key, value)
+    return made

@@ -1,0 +1,350 @@
+"""The state of one capture, and the domain that the interpreter runs over."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Sequence
+from typing import Any, final
+
+from torchjit_core.guards import (
+    ClassAttrIs,
+    DictContains,
+    DictKeys,
+    Different,
+    Guard,
+    IdIs,
+    InstanceLacks,
+    LengthIs,
+    Predicate,
+    SameObject,
+    TypeIs,
+    ValueEquals,
+)
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import GraphBreak, Reason
+from torchjit_vm.capture import attributes, calls, containers, exceptions, functions, iteration, names, operators
+from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
+from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, Known, Leaf, SliceValue, Value
+from torchjit_vm.decode import Decoded
+from torchjit_vm.frame import Raised
+from torchjit_vm.interpreter import Interpreter
+
+__all__ = ["CaptureDomain"]
+
+_TRUE, _FALSE, _NONE = Const(True), Const(False), Const(None)
+
+
+@final
+class CaptureDomain:
+    """`Domain[Value]`, and the `CaptureContext` of the leaf handler.
+
+    Args:
+        leaves: the leaf handler.
+        policy: how to capture.
+        break_at: a step at which to break, for this reason (found by an earlier attempt).
+    """
+
+    vm: Interpreter[Value]
+
+    def __init__(
+        self, leaves: LeafHandler, policy: CapturePolicy, break_at: tuple[int, GraphBreak] | None = None
+    ) -> None:
+        self.leaves = leaves
+        self.policy = policy
+        self.break_at = break_at
+        self.pending: dict[tuple[Any, ...], tuple[type[Guard], tuple[Any, ...], Decoded | None, int]] = {}
+        self.extra_guards: list[Guard] = []
+        self.interned: dict[int, Value] = {}
+        self.payloads: dict[int, Leaf] = {}
+        self.members: dict[tuple[type, str], attributes.Member] = {}
+        self.namespaces: dict[int, DictValue] = {}
+        self.callees: dict[int, calls.Callee] = {}
+        self.functions: dict[types.FunctionType, functions.Facts] = {}
+        self.touched: dict[Any, None] = {}
+        self.mutated_at = -1
+        self.nested_stack: tuple[CodeLocation, ...] | None = None
+        self.root_location: CodeLocation | None = None
+        self.kept: list[Any] = []
+        self._state: dict[str, object] = {}
+
+    # What the interpreter needs.
+
+    def attach(self, vm: Interpreter[Value]) -> None:
+        self.vm = vm
+
+    def constants(self, code: Decoded) -> list[Value]:
+        found: list[Value] | None = code.boxed.get(CaptureDomain)
+        if found is None:
+            found = code.boxed[CaptureDomain] = [Const(c) for c in code.code.co_consts]
+        return found
+
+    def constant(self, value: object) -> Value:
+        if value is True:
+            return _TRUE
+        if value is False:
+            return _FALSE
+        return _NONE if value is None else Const(value)
+
+    def step_limit(self, vm: Interpreter[Value]) -> int:
+        if self.break_at is not None and vm.step == self.break_at[0]:
+            raise self.break_at[1]
+        if vm.step >= self.policy.step_limit:
+            raise self.graph_break(STEP_LIMIT, str(vm.step))
+        return self.policy.step_limit
+
+    def nested_error(self, error: Exception, vm: Interpreter[Value]) -> None:
+        if isinstance(error, GraphBreak) and self.nested_stack is None:
+            self.nested_stack = self.stack()
+
+    def check_init(self, result: Value) -> None:
+        if not (type(result) is Const and result.value is None):
+            raise self.error(TypeError, "__init__() should return None")
+
+    def error(self, type: type[BaseException], message: str) -> Raised:
+        return Raised(exceptions.new_exception(self, type, [Const(message)]))
+
+    def graph_break(self, why: Reason, detail: str = "") -> GraphBreak:
+        return GraphBreak(why, detail, self.location())
+
+    def claimed(self, obj: Any) -> bool:
+        """Do calls of this function go somewhere else than into its code?"""
+        try:
+            known = obj in self.policy.substitutes or obj in self.policy.allow_in_graph
+        except TypeError:
+            return False
+        return known or self.leaves.handles(obj)
+
+    def touch(self, value: Any) -> None:
+        """Note that a value is about to change; real ones are written back at the end."""
+        self.mutated_at = self.vm.step
+        if value.real is not NEW:
+            self.touched[value] = None
+
+    # Guards.
+
+    def _record(self, key: tuple[Any, ...], kind: type[Guard], *args: Any) -> None:
+        if key not in self.pending:
+            frames = self.vm.frames
+            if frames:
+                frame = frames[-1]
+                self.pending[key] = (kind, args, frame.code, frame.pc - 1)
+            else:
+                self.pending[key] = (kind, args, None, 0)
+
+    def guard_type(self, path: AccessPath, cls: type) -> None:
+        self._record(("type", path), TypeIs, path, cls)
+
+    def guard_id(self, path: AccessPath, obj: Any) -> None:
+        self._record(("id", path), IdIs, path, obj)
+
+    def guard_value(self, path: AccessPath, value: Any) -> None:
+        self._record(("value", path), ValueEquals, path, value)
+
+    def guard_length(self, path: AccessPath, length: int) -> None:
+        self._record(("length", path), LengthIs, path, length)
+
+    def guard_keys(self, path: AccessPath, keys: tuple[Any, ...]) -> None:
+        self._record(("keys", path), DictKeys, path, keys)
+
+    def guard_contains(self, path: AccessPath, key: Any, present: bool) -> None:
+        self._record(("contains", path, type(key), key), DictContains, path, key, present)
+
+    def guard_lacks(self, path: AccessPath, name: str) -> None:
+        self._record(("lacks", path, name), InstanceLacks, path, name)
+
+    def guard_class(self, cls: type, name: str, obj: Any) -> None:
+        self._record(("class", cls, name), ClassAttrIs, cls, name, obj)
+
+    def guard_same(self, first: AccessPath, second: AccessPath) -> None:
+        self._record(("same", first, second), SameObject, first, second)
+
+    def guard_different(self, *paths: AccessPath) -> None:
+        self._record(("different", *paths), Different, paths)
+
+    def guard_set(self, path: AccessPath, real: set[Any] | frozenset[Any]) -> None:
+        copy = frozenset(real)
+        self._record(("set", path), Predicate, path, copy.__eq__, f"{path} == {real!r}")
+
+    def guards(self) -> tuple[Guard, ...]:
+        """Everything recorded, with source locations."""
+        made: list[Guard] = []
+        for kind, args, code, index in self.pending.values():
+            location = self.root_location if code is None else code.location(index)
+            made.append(kind(*args, location=location))  # type: ignore[call-arg]
+        seen: set[Any] = set()
+        for guard in self.extra_guards:
+            key = guard.key()
+            if key not in seen:
+                seen.add(key)
+                made.append(guard)
+        return tuple(made)
+
+    def use(self, const: Const) -> Any:
+        """The value of a constant, from now on relied on."""
+        if not const.used:
+            const.used = True
+            if const.path is not None:
+                self.guard_value(const.path, const.value)
+        return const.value
+
+    # Constants that operations need.
+
+    def leaf_constant(self, leaf: Leaf) -> Any:
+        """The value of a numeric leaf, if its handler can settle it.
+
+        Raises:
+            GraphBreak: it cannot.
+        """
+        cls = self.leaves.type_of(leaf.payload)
+        convert = cls if cls in (float, bool, complex) else operator.index
+        result = self.leaves.call(convert, (leaf.payload,), {}, self)
+        if type(result) in self.leaves.leaf_types:
+            raise self.graph_break(UNKNOWN_OPERATION, f"the value of a symbolic {cls.__name__} is needed")
+        return result
+
+    def index(self, value: Value) -> int:
+        """`operator.index(value)` as a constant."""
+        if type(value) is Const:
+            real = self.use(value)
+            if hasattr(type(real), "__index__"):
+                return operator.index(real)
+            raise self.error(TypeError, f"'{type(real).__name__}' object cannot be interpreted as an integer")
+        if type(value) is Leaf:
+            return int(self.leaf_constant(value))
+        found = operators.special_call(self, value, "__index__", [])
+        if type(found) is not Const:
+            name = type_of(self, value).__name__
+            raise self.error(TypeError, f"'{name}' object cannot be interpreted as an integer")
+        return int(self.use(found))
+
+    def slice(self, value: SliceValue) -> slice:
+        """A slice of constant bounds."""
+        parts = [
+            None if type(v) is Const and v.value is None and self.use(v) is None else self.index(v)
+            for v in (value.start, value.stop, value.step)
+        ]
+        return slice(*parts)
+
+    def unpack_all(self, value: Value) -> list[Value]:
+        """All items of an iterable."""
+        return iteration.items_of(self, value)
+
+    # The capture context of the leaf handler.
+
+    def guard(self, guard: Guard) -> None:
+        self.extra_guards.append(guard)
+
+    def location(self) -> CodeLocation:
+        frames = self.vm.frames
+        is_user_code = self.policy.is_user_code
+        for frame in reversed(frames):
+            if is_user_code(frame.code.code):
+                return frame.code.location(max(frame.pc - 1, 0))
+        if frames:
+            return frames[-1].code.location(max(frames[-1].pc - 1, 0))
+        return self.root_location or CodeLocation("<unknown>", "<unknown>", 1)
+
+    def stack(self) -> tuple[CodeLocation, ...]:
+        return tuple(f.code.location(max(f.pc - 1, 0)) for f in self.vm.frames)
+
+    def new_object(self, type: type, items: Sequence[object]) -> object:
+        return NewObject(type, tuple(items))
+
+    def state(self, key: str) -> object:
+        return self._state.get(key)
+
+    def set_state(self, key: str, value: object) -> None:
+        self._state[key] = value
+
+    # Names and cells.
+
+    load_global = names.load_global
+    store_global = names.store_global
+    delete_global = names.delete_global
+    load_name = names.load_name
+    store_name = names.store_name
+    delete_name = names.delete_name
+    import_name = names.import_name
+    import_from = names.import_from
+
+    def make_cell(self, content: Value | None) -> Value:
+        return CellValue(content)
+
+    def cell_get(self, cell: Value) -> Value | None:
+        return names.cell_get(self, cell)
+
+    def cell_set(self, cell: Value, content: Value | None) -> None:
+        names.cell_set(self, cell, content)
+
+    # Operators and attributes.
+
+    unary = operators.unary
+    binary = operators.binary
+    compare = operators.compare
+    is_ = operators.is_
+    contains = operators.contains
+    truth = operators.truth
+    setitem = operators.setitem
+    delitem = operators.delitem
+    format = operators.format_value
+    length = operators.length
+    load_attr = attributes.load_attr
+    store_attr = attributes.store_attr
+    delete_attr = attributes.delete_attr
+    load_special = attributes.load_special
+    load_super_attr = attributes.load_super_attr
+
+    def not_(self, value: Value) -> Value:
+        return _FALSE if operators.truth(self, value) else _TRUE
+
+    # Containers.
+
+    build_list = containers.build_list
+    build_tuple = containers.build_tuple
+    build_set = containers.build_set
+    build_map = containers.build_map
+    build_slice = containers.build_slice
+    build_string = containers.build_string
+    list_append = containers.list_append
+    list_extend = containers.list_extend
+    list_to_tuple = containers.list_to_tuple
+    set_add = containers.set_add
+    set_update = containers.set_update
+    map_add = containers.map_add
+    dict_update = containers.dict_update
+    dict_merge = containers.dict_merge
+    unpack = containers.unpack
+    unpack_ex = containers.unpack_ex
+    match_sequence = containers.match_sequence
+    match_mapping = containers.match_mapping
+    match_keys = containers.match_keys
+    match_class = containers.match_class
+
+    # Iteration, calls, functions, exceptions.
+
+    iter = iteration.get_iter
+    next = iteration.advance
+    send = iteration.send
+    make_generator = iteration.make_generator
+    call = calls.call
+    call_ex = calls.call_ex
+    keywords = calls.keywords
+    make_function = functions.make_function
+    set_function_attribute = functions.set_function_attribute
+    make_raise = exceptions.make_raise
+    chain = exceptions.chain
+    exception_matches = exceptions.exception_matches
+    exception_triple = exceptions.exception_triple
+    stop_iteration_error = exceptions.stop_iteration_error
+
+    def build_class(self) -> Value:
+        return Known(__build_class__)
+
+    def assertion_error(self) -> Value:
+        return Known(AssertionError)
+
+

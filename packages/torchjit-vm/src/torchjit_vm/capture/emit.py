@@ -1,0 +1,354 @@
+"""The end of a region as Python code: graph call, rebuilt values, effects, then the return, the raise or the break."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, final
+
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+from torchjit_core.region import RegionCode
+from torchjit_vm.assembly import resume_function
+from torchjit_vm.capture.effects import write_back
+from torchjit_vm.capture.forms import FORMS, Form, Outcome
+from torchjit_vm.capture.rebuild import Cycle, Rebuilder
+from torchjit_vm.capture.values import CellValue, Leaf, Value
+from torchjit_vm.frame import Completion, Frame
+from torchjit_vm.liveness import live_locals
+from torchjit_vm.region import Region
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["Emitted", "emit", "write_break", "write_raise", "write_return"]
+
+Body = "Callable[[Rebuilder], list[Region]]"
+
+
+@final
+class Emitted:
+    """An emitted function.
+
+    Attributes:
+        target: the function of the gathered objects.
+        gather: the access paths of its parameters.
+        source: its text.
+        continuations: the regions that it continues with.
+    """
+
+    __slots__ = ("continuations", "gather", "source", "target")
+
+    def __init__(
+        self, target: Callable[..., Any], gather: tuple[AccessPath, ...], source: str, continuations: tuple[Region, ...]
+    ) -> None:
+        self.target, self.gather, self.source, self.continuations = target, gather, source, continuations
+
+
+def emit(
+    domain: CaptureDomain,
+    code: CodeType,
+    location: CodeLocation,
+    body: Callable[[Rebuilder], list[Region]],
+    compile_leaves: Callable[[Sequence[Leaf]], RegionCode],
+) -> Emitted:
+    """Write and compile the code of a region's end.
+
+    Args:
+        domain: the capture.
+        code: the code object whose region this is, for names and lines.
+        location: of the last instruction, for lines without another.
+        body: writes the statements after the graph call, and returns the continuations that they call.
+        compile_leaves: compiles the graph for the leaves that the statements need.
+    """
+    early: set[Value] = set()
+    while True:
+        out = Rebuilder(domain, early)
+        out.location = location
+        try:
+            regions = body(out)
+        except Cycle as cycle:
+            early.add(cycle.value)
+            continue
+        break
+    region_code = compile_leaves([leaf for _, leaf in out.leaves.values()])
+    prelude = _prelude(out, region_code)
+    name = code.co_name if code.co_name.isidentifier() else "region"
+    lines = [(0, f"def {name}({', '.join(out.gathered.values())}):", location)]
+    lines += [(1, text, location) for text in prelude]
+    lines += out.lines
+    function, source = _compile(lines, code, name, out.constants)
+    return Emitted(function, tuple(out.gathered), source, tuple(regions))
+
+
+def _prelude(out: Rebuilder, code: RegionCode) -> list[str]:
+    """The graph call, and its outputs under the names that the body uses."""
+    names = [name for name, _ in out.leaves.values()]
+    lines: list[str] = []
+    if code.target is not None:
+        arguments = ", ".join(out.gather(path) for path in code.inputs)
+        graph = out.constant(code.target, "graph_")
+        used = any(isinstance(o, int) for o in code.outputs)
+        lines.append(f"{'out = ' if used else ''}{graph}({arguments})")
+    for function, arguments_ in code.epilogue:
+        texts = ", ".join(out.literal(a) for a in arguments_)
+        lines.append(f"{out.constant(function, getattr(function, '__name__', 'state'))}({texts})")
+    for name, where in zip(names, code.outputs, strict=True):
+        lines.append(f"{name} = out[{where}]" if isinstance(where, int) else f"{name} = {out.gather(where)}")
+    if code.target is not None and any(isinstance(o, int) for o in code.outputs):
+        lines.append("del out")
+    return lines
+
+
+def _compile(
+    lines: list[tuple[int, str, CodeLocation | None]], code: CodeType, name: str, constants: dict[str, Any]
+) -> tuple[FunctionType, str]:
+    source = "\n".join("    " * indent + text for indent, text, _ in lines) + "\n"
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        number = getattr(node, "lineno", None)
+        if number is not None:
+            _locate(node, lines[number - 1][2])
+    namespace: dict[str, Any] = dict(constants)
+    exec(compile(tree, code.co_filename, "exec"), namespace)
+    function = namespace.pop(name)
+    # A constant may have the function's own name.
+    if name in constants:
+        namespace[name] = constants[name]
+    function.__qualname__ = code.co_qualname
+    function.__code__ = function.__code__.replace(co_qualname=code.co_qualname)
+    return function, source
+
+
+def _locate(node: Any, location: CodeLocation | None) -> None:
+    line = location.lineno if location is not None else 1
+    node.lineno, node.end_lineno = line, line
+    node.col_offset, node.end_col_offset = 0, 0
+    if location is not None and location.col is not None and location.end_col is not None:
+        node.end_lineno = location.end_lineno or line
+        node.col_offset, node.end_col_offset = location.col, location.end_col
+
+
+# Ends of a region. Each returns the continuations it calls.
+
+
+def write_return(domain: CaptureDomain, out: Rebuilder, value: Value) -> list[Region]:
+    """Effects, then `return value`."""
+    text = out.expr(value)
+    out.flush()
+    write_back(domain, out)
+    out.write(f"return {text}")
+    return []
+
+
+def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list[Region]:
+    """Effects, then `raise exception`."""
+    text = out.expr(exception)
+    out.flush()
+    write_back(domain, out)
+    if getattr(exception, "real", None) is not None and not hasattr(exception, "attrs"):
+        out.write(f"raise {text}")
+    else:
+        out.write(f"raise {text}")
+    return []
+
+
+def write_break(
+    domain: CaptureDomain, out: Rebuilder, frames: list[Frame[Value]], doors: Callable[[Region], Callable[..., Any]]
+) -> list[Region]:
+    """Effects, the breaking instruction for real, then the continuation of each frame, innermost first."""
+    writer = _BreakWriter(domain, out, frames, doors)
+    writer.write()
+    return writer.regions
+
+
+@final
+class _State:
+    """A frame at the break, its live values as expressions."""
+
+    __slots__ = ("cells", "frame", "handled", "instead", "locals", "pc", "row", "stack")
+
+    def __init__(self, out: Rebuilder, frame: Frame[Value], handled: Value | None, innermost: bool) -> None:
+        code = frame.code
+        self.frame = frame
+        self.pc = frame.pc
+        self.row = code.handler_of(frame.pc - 1)
+        live = live_locals(code, frame.pc - 1) if innermost else frozenset[int]()
+        if not innermost and frame.pc < len(code.instrs):
+            live = live_locals(code, frame.pc)
+            if self.row is not None:
+                live |= live_locals(code, self.row.target)
+        shared = {*code.code.co_cellvars, *code.code.co_freevars}
+        self.stack = [None if v is None else out.expr(v) for v in frame.stack]
+        self.cells: dict[int, str] = {}
+        self.locals: dict[int, str] = {}
+        for i, value in enumerate(frame.fast):
+            if value is None:
+                continue
+            if type(value) is CellValue and code.locals[i] in shared:
+                self.cells[i] = out.expr(value)
+            elif i in live or innermost and i in _live_after(frame):
+                self.locals[i] = out.expr(value)
+        self.handled = None if handled is None else out.expr(handled)
+        self.instead = None if frame.instead is None else out.expr(frame.instead)
+
+
+def _live_after(frame: Frame[Value]) -> frozenset[int]:
+    """Locals that any outcome of the current instruction may read."""
+    code, index = frame.code, frame.pc - 1
+    return live_locals(code, index)
+
+
+@final
+class _BreakWriter:
+    def __init__(
+        self,
+        domain: CaptureDomain,
+        out: Rebuilder,
+        frames: list[Frame[Value]],
+        doors: Callable[[Region], Callable[..., Any]],
+    ) -> None:
+        self.domain, self.out, self.doors = domain, out, doors
+        self.regions: list[Region] = []
+        handled = [f.handled for f in frames[1:]] + [domain.vm.handled]
+        last = len(frames) - 1
+        self.states = [_State(out, f, handled[i], i == last) for i, f in enumerate(frames)]
+
+    def write(self) -> None:
+        self.out.flush()
+        write_back(self.domain, self.out)
+        self.out.write(f"return {self._level(0)}")
+
+    def _level(self, i: int) -> str:
+        """Write what gives the return value of frame `i`; the name of that value."""
+        out, state = self.out, self.states[i]
+        out.location = state.frame.code.location(state.pc - 1)
+        innermost = i == len(self.states) - 1
+        if innermost:
+            form = self._form(state)
+            if form is None:
+                return self._eager(state)
+        if state.row is None:
+            outcomes = self._body(i, None if not innermost else form)
+            return self._go_on(state, outcomes)
+        out.write("try:")
+        out.indent += 1
+        outcomes = self._body(i, None if not innermost else form)
+        out.indent -= 1
+        error, result = out.fresh("x"), out.fresh("r")
+        out.location = state.frame.code.location(state.pc - 1)
+        out.write("except BaseException as error:")
+        out.lines.append((out.indent + 1, f"{error} = error", out.location))
+        out.write("else:")
+        out.lines.append((out.indent + 1, f"{error} = None", out.location))
+        out.write(f"if {error} is None:")
+        out.indent += 1
+        out.write(f"{result} = {self._go_on(state, outcomes)}")
+        out.indent -= 1
+        out.write("else:")
+        out.indent += 1
+        out.write(f"{result} = {self._throw(state, error)}")
+        out.indent -= 1
+        return result
+
+    def _form(self, state: _State) -> Form | None:
+        code, index = state.frame.code, state.pc - 1
+        maker = FORMS.get(code.names[index])
+        return None if maker is None else maker(self.out, state.frame, code.instrs[index][1], state.stack)
+
+    def _body(self, i: int, form: Form | None) -> tuple[Outcome, ...]:
+        """Write the instruction of frame `i`: for real, or the rest of the frame that it called."""
+        state, out = self.states[i], self.out
+        if form is None:
+            result = out.fresh("r")
+            out.write(f"{result} = {self._level(i + 1)}")
+            callee = self.states[i + 1]
+            pushes: dict[Completion, tuple[str | None, ...]] = {
+                Completion.PUSH: (result,),
+                Completion.PUSH_THEN_NULL: (result, None),
+                Completion.PUSH_INSTEAD: (callee.instead,),
+                Completion.DISCARD: (),
+            }
+            return (Outcome(None, 0, pushes[callee.frame.completion]),)
+        if state.handled is not None:
+            out.write("try:")
+            out.lines.append((out.indent + 1, f"raise {state.handled}", out.location))
+            out.write("except BaseException:")
+            out.indent += 1
+        for line in form.lines:
+            out.write(line)
+        if state.handled is not None:
+            out.indent -= 1
+        return form.outcomes
+
+    def _go_on(self, state: _State, outcomes: tuple[Outcome, ...]) -> str:
+        """An expression for the return value of a frame that goes on after its instruction."""
+        *conditional, otherwise = outcomes
+        text = self._continue(state, otherwise)
+        for outcome in conditional:
+            text = f"{self._continue(state, outcome)} if {outcome.condition} else {text}"
+        return text
+
+    def _continue(self, state: _State, outcome: Outcome) -> str:
+        code = state.frame.code
+        pc = state.pc if outcome.target is None else outcome.target
+        stack = [*state.stack[: len(state.stack) - outcome.pops], *outcome.pushes]
+        while code.offsets[pc] == code.offsets[pc - 1] and outcome.target is None:
+            # The instruction has a second canonical half, which a continuation cannot start with.
+            if code.names[pc] == "PUSH_NULL":
+                stack.append(None)
+            elif code.names[pc] != "FORMAT_SIMPLE":
+                break
+            pc += 1
+        if code.names[pc] == "RETURN_VALUE" and stack and stack[-1] is not None:
+            return stack[-1]
+        live = live_locals(code, pc)
+        return self._door(state, code.offsets[pc], stack, live, None)
+
+    def _throw(self, state: _State, error: str) -> str:
+        code, row = state.frame.code, state.row
+        if row is None:
+            raise AssertionError("no handler")
+        stack = state.stack[: row.depth]
+        return self._door(state, code.offsets[state.pc - 1], stack, live_locals(code, row.target), error)
+
+    def _layout(
+        self, state: _State, offset: int, stack: list[str | None], live: frozenset[int], error: str | None
+    ) -> tuple[Region, list[str]]:
+        chosen = [i for i in sorted(state.locals) if i in live]
+        cells = sorted(state.cells)
+        region = Region(
+            code=state.frame.code.code,
+            globals=state.frame.globals,
+            offset=offset,
+            stack=tuple(t is not None for t in stack),
+            locals=tuple(chosen),
+            cells=tuple(cells),
+            handled=state.handled is not None,
+            throwing=error is not None,
+        )
+        arguments = [t for t in stack if t is not None]
+        arguments += [state.locals[i] for i in chosen]
+        arguments += [state.cells[i] for i in cells]
+        arguments += [t for t in (state.handled, error) if t is not None]
+        return region, arguments
+
+    def _door(
+        self, state: _State, offset: int, stack: list[str | None], live: frozenset[int], error: str | None
+    ) -> str:
+        region, arguments = self._layout(state, offset, stack, live, error)
+        self.regions.append(region)
+        kind = "throw" if error is not None else "resume"
+        name = self.out.constant(self.doors(region), f"{kind}_{state.frame.code.code.co_name}_{offset}")
+        return f"{name}({', '.join(arguments)})"
+
+    def _eager(self, state: _State) -> str:
+        """The rest of the frame in CPython, from the breaking instruction on."""
+        code, index = state.frame.code, state.pc - 1
+        region, arguments = self._layout(state, code.offsets[index], state.stack, live_locals(code, index), None)
+        function = resume_function(region)
+        name = self.out.constant(function, f"eager_{code.code.co_name}_{region.offset}")
+        result = self.out.fresh("r")
+        self.out.write(f"{result} = {name}({', '.join(arguments)})")
+        return result

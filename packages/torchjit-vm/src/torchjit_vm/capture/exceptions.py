@@ -1,0 +1,101 @@
+"""Exceptions as values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import NEW, Const, Known, Obj, TupleValue, Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = [
+    "chain",
+    "exception_matches",
+    "exception_triple",
+    "from_real",
+    "make_raise",
+    "new_exception",
+    "stop_iteration_error",
+]
+
+
+def new_exception(domain: CaptureDomain, cls: type[BaseException], args: list[Value]) -> Obj:
+    """`cls(*args)` for an exception class without an `__init__` of its own."""
+    made = Obj(cls)
+    made.attrs["args"] = TupleValue(list(args))
+    if issubclass(cls, StopIteration):
+        made.attrs["value"] = args[0] if args else Const(None)
+    return made
+
+
+def from_real(domain: CaptureDomain, error: BaseException) -> Obj:
+    """An exception that a pure computation at capture raised."""
+    made = Obj(type(error))
+    made.attrs["args"] = TupleValue([Const(a) for a in error.args])
+    # KeyError, IndexError ... hold atoms; anything else would not have come from a pure operation on constants.
+    return made
+
+
+def make_raise(domain: CaptureDomain, exception: Value, cause: Value | None) -> Value:
+    """The exception that `raise exception from cause` raises."""
+    value = _instance(domain, exception)
+    if cause is not None and isinstance(value, Obj):
+        because = cause if type(cause) is Const and cause.value is None else _instance(domain, cause)
+        if value.real is not NEW:
+            domain.touch(value)
+            value.written = {**(value.written or {}), "__cause__": None}
+        value.attrs["__cause__"] = because
+        value.attrs["__suppress_context__"] = Const(True)
+    return value
+
+
+def _instance(domain: CaptureDomain, exception: Value) -> Value:
+    if type(exception) is Known and isinstance(exception.obj, type) and issubclass(exception.obj, BaseException):
+        exception = domain.vm.call(exception, [])
+    if not (isinstance(exception, Obj) and issubclass(exception.cls, BaseException)):
+        raise domain.error(TypeError, "exceptions must derive from BaseException")
+    return exception
+
+
+def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> None:
+    """Set `__context__` of an exception that is raised while another is handled."""
+    if handled is None or handled is exception or not isinstance(exception, Obj):
+        return
+    if exception.real is NEW:
+        exception.attrs["__context__"] = handled
+
+
+def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> bool:
+    """Does `except type` catch it?"""
+    types = type.items if isinstance(type, TupleValue) and type.items is not None else [type]
+    classes = []
+    for t in types:
+        if isinstance(t, TupleValue):
+            if exception_matches(domain, exception, t):
+                return True
+        elif isinstance(t, Known) and isinstance(t.obj, _TYPE) and issubclass(t.obj, BaseException):
+            classes.append(t.obj)
+        else:
+            raise domain.error(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    return issubclass(type_of(domain, exception), tuple(classes))
+
+
+_TYPE = type
+
+
+def exception_triple(domain: CaptureDomain, exception: Value) -> list[Value]:
+    """What `__exit__` is given. The traceback does not exist yet: None stands for it."""
+    traceback = cast(Value, Const(None))
+    return [Known(type_of(domain, exception)), exception, traceback]
+
+
+def stop_iteration_error(domain: CaptureDomain, exception: Value) -> Value:
+    """StopIteration that leaves a generator becomes RuntimeError."""
+    if not issubclass(type_of(domain, exception), StopIteration):
+        return exception
+    made = new_exception(domain, RuntimeError, [Const("generator raised StopIteration")])
+    made.attrs["__cause__"] = made.attrs["__context__"] = exception
+    made.attrs["__suppress_context__"] = Const(True)
+    return made

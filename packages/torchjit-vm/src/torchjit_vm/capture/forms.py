@@ -1,0 +1,358 @@
+"""Breaking instructions as Python statements: what each does when it is executed for real between two regions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from torchjit_vm.capture import runtime
+from torchjit_vm.capture.rebuild import Rebuilder
+from torchjit_vm.capture.values import Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.frame import Frame
+
+__all__ = ["FORMS", "Form", "Outcome"]
+
+Texts = list["str | None"]
+
+
+@final
+@attrs.frozen
+class Outcome:
+    """How execution goes on after the instruction.
+
+    Attributes:
+        condition: an expression; None for "otherwise".
+        pops: entries that the instruction takes off the stack.
+        pushes: expressions that it puts there; None is NULL.
+        target: index of the next instruction; None for the following one.
+    """
+
+    condition: str | None
+    pops: int
+    pushes: tuple[str | None, ...]
+    target: int | None = None
+
+
+@final
+@attrs.frozen
+class Form:
+    """Statements that do what the instruction does, and its outcomes (the last one is "otherwise")."""
+
+    lines: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+Maker = Callable[[Rebuilder, "Frame[Value]", Any, Texts], Form]
+FORMS: dict[str, Maker] = {}
+"""Canonical name to a maker: emitter, frame, canonical argument, expressions of the stack entries."""
+
+
+def _form(*names: str) -> Callable[[Maker], Maker]:
+    def register(maker: Maker) -> Maker:
+        for name in names:
+            FORMS[name] = maker
+        return maker
+
+    return register
+
+
+def _value(out: Rebuilder, expression: str, pops: int) -> Form:
+    name = out.fresh("r")
+    return Form((f"{name} = {expression}",), (Outcome(None, pops, (name,)),))
+
+
+def _nothing(statement: str, pops: int) -> Form:
+    return Form((statement,), (Outcome(None, pops, ()),))
+
+
+_BINARY = {
+    operator.add: "+", operator.and_: "&", operator.floordiv: "//", operator.lshift: "<<", operator.matmul: "@",
+    operator.mul: "*", operator.mod: "%", operator.or_: "|", operator.pow: "**", operator.rshift: ">>",
+    operator.sub: "-", operator.truediv: "/", operator.xor: "^",
+}  # fmt: skip
+_INPLACE = {
+    operator.iadd: "+=", operator.iand: "&=", operator.ifloordiv: "//=", operator.ilshift: "<<=",
+    operator.imatmul: "@=", operator.imul: "*=", operator.imod: "%=", operator.ior: "|=", operator.ipow: "**=",
+    operator.irshift: ">>=", operator.isub: "-=", operator.itruediv: "/=", operator.ixor: "^=",
+}  # fmt: skip
+_COMPARE = {
+    operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">=",
+}  # fmt: skip
+_UNARY = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
+
+
+@_form("UNARY_OP")
+def _unary(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"{_UNARY[arg]}{stack[-1]}", 1)
+
+
+@_form("UNARY_NOT")
+def _not(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"not {stack[-1]}", 1)
+
+
+@_form("TO_BOOL")
+def _to_bool(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"bool({stack[-1]})", 1)
+
+
+@_form("BINARY_OP")
+def _binary(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    if arg in _BINARY:
+        return _value(out, f"{stack[-2]} {_BINARY[arg]} {stack[-1]}", 2)
+    name = out.fresh("r")
+    lines = (f"{name} = {stack[-2]}", f"{name} {_INPLACE[arg]} {stack[-1]}")
+    return Form(lines, (Outcome(None, 2, (name,)),))
+
+
+@_form("COMPARE_OP")
+def _compare(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"{stack[-2]} {_COMPARE[arg]} {stack[-1]}", 2)
+
+
+@_form("COMPARE_OP_BOOL")
+def _compare_bool(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"bool({stack[-2]} {_COMPARE[arg]} {stack[-1]})", 2)
+
+
+@_form("IS_OP")
+def _is(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"{stack[-2]} {'is not' if arg else 'is'} {stack[-1]}", 2)
+
+
+@_form("CONTAINS_OP")
+def _contains(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"{stack[-2]} {'not in' if arg else 'in'} {stack[-1]}", 2)
+
+
+@_form("BINARY_SUBSCR")
+def _subscript(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"{stack[-2]}[{stack[-1]}]", 2)
+
+
+@_form("BINARY_SLICE")
+def _slice(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"{stack[-3]}[{stack[-2]}:{stack[-1]}]", 3)
+
+
+@_form("STORE_SUBSCR")
+def _store_subscript(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _nothing(f"{stack[-2]}[{stack[-1]}] = {stack[-3]}", 3)
+
+
+@_form("STORE_SLICE")
+def _store_slice(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _nothing(f"{stack[-3]}[{stack[-2]}:{stack[-1]}] = {stack[-4]}", 4)
+
+
+@_form("DELETE_SUBSCR")
+def _delete_subscript(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _nothing(f"del {stack[-2]}[{stack[-1]}]", 2)
+
+
+@_form("LOAD_ATTR")
+def _attribute(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"{_dotted(stack[-1])}.{arg}", 1)
+
+
+@_form("LOAD_METHOD", "LOAD_METHOD_NULL_LAST")
+def _method(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    name = out.fresh("r")
+    last = frame.code.names[frame.pc - 1].endswith("NULL_LAST")
+    pushes: tuple[str | None, ...] = (name, None) if last else (None, name)
+    return Form((f"{name} = {_dotted(stack[-1])}.{arg}",), (Outcome(None, 1, pushes),))
+
+
+@_form("LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "LOAD_SUPER_METHOD_NULL_LAST")
+def _super(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    name = out.fresh("r")
+    pushes: tuple[str | None, ...] = {
+        "LOAD_SUPER_ATTR": (name,),
+        "LOAD_SUPER_METHOD": (None, name),
+        "LOAD_SUPER_METHOD_NULL_LAST": (name, None),
+    }[frame.code.names[frame.pc - 1]]
+    line = f"{name} = {stack[-3]}({stack[-2]}, {stack[-1]}).{arg}"
+    return Form((line,), (Outcome(None, 3, pushes),))
+
+
+def _dotted(text: str | None) -> str:
+    """An attribute of a number literal needs parentheses."""
+    return f"({text})" if text is not None and (text[0].isdigit() or text[0] == "-") else str(text)
+
+
+@_form("STORE_ATTR")
+def _store_attribute(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _nothing(f"{_dotted(stack[-1])}.{arg} = {stack[-2]}", 2)
+
+
+@_form("DELETE_ATTR")
+def _delete_attribute(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _nothing(f"del {_dotted(stack[-1])}.{arg}", 1)
+
+
+@_form("CALL")
+def _call(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    count, keywords = arg
+    return _call_text(out, stack, len(stack) - count, len(stack), keywords, count + 2)
+
+
+@_form("CALL_KW")
+def _call_kw(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    names = frame.stack[-1]
+    keywords: tuple[str, ...] = getattr(names, "value", ())
+    return _call_text(out, stack, len(stack) - 1 - arg, len(stack) - 1, keywords, arg + 3)
+
+
+def _call_text(out: Rebuilder, stack: Texts, base: int, end: int, keywords: tuple[str, ...], pops: int) -> Form:
+    function, arguments = _callee(stack, base)
+    arguments += [str(t) for t in stack[base : end - len(keywords)]]
+    named = list(zip(keywords, stack[end - len(keywords) : end], strict=True))
+    if all(k.isidentifier() for k in keywords):
+        arguments += [f"{k}={v}" for k, v in named]
+    else:
+        arguments.append("**{" + ", ".join(f"{k!r}: {v}" for k, v in named) + "}")
+    return _value(out, f"{function}({', '.join(arguments)})", pops)
+
+
+def _callee(stack: Texts, base: int) -> tuple[str, list[str]]:
+    first, second = stack[base - 2], stack[base - 1]
+    if first is None:
+        return f"{second}", []
+    return first, [] if second is None else [second]
+
+
+@_form("CALL_FUNCTION_EX")
+def _call_ex(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    base = len(stack) - 1 - (arg & 1)
+    function, _ = _callee(stack, base)
+    keywords = f", **{stack[-1]}" if arg & 1 else ""
+    return _value(out, f"{function}(*{stack[base]}{keywords})", 3 + (arg & 1))
+
+
+@_form("GET_ITER")
+def _get_iter(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _value(out, f"iter({stack[-1]})", 1)
+
+
+@_form("FOR_ITER")
+def _for_iter(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    name = out.fresh("r")
+    end = out.runtime(runtime.END)  # type: ignore[arg-type]  # a constant, not a function
+    return Form(
+        (f"{name} = next({stack[-1]}, {end})",),
+        (Outcome(f"{name} is {end}", 1, (), arg), Outcome(None, 0, (name,))),
+    )
+
+
+@_form("POP_JUMP_IF_TRUE")
+def _jump_if_true(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _jump(out, f"bool({stack[-1]})", arg)
+
+
+@_form("POP_JUMP_IF_FALSE")
+def _jump_if_false(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    return _jump(out, f"not {stack[-1]}", arg)
+
+
+def _jump(out: Rebuilder, condition: str, target: int) -> Form:
+    name = out.fresh("c")
+    return Form((f"{name} = {condition}",), (Outcome(name, 1, (), target), Outcome(None, 1, ())))
+
+
+@_form("JUMP_IF_TRUE_OR_POP")
+def _jump_if_true_or_pop(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    name = out.fresh("c")
+    return Form((f"{name} = bool({stack[-1]})",), (Outcome(name, 0, (), arg), Outcome(None, 1, ())))
+
+
+@_form("JUMP_IF_FALSE_OR_POP")
+def _jump_if_false_or_pop(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
+    name = out.fresh("c")
+    return Form((f"{name} = not {stack[-1]}",), (Outcome(name, 0, (), arg), Outcome(None, 1, ())))
+
+
+@_form("UNPACK_SEQUENCE")
+def _unpack(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    names = tuple(out.fresh("r") for _ in range(arg))
+    targets = ", ".join(names)
+    line = f"[{targets}] = {stack[-1]}"
+    return Form((line,), (Outcome(None, 1, names[::-1]),))
+
+
+@_form("UNPACK_EX")
+def _unpack_ex(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    before, after = arg & 255, arg >> 8
+    names = tuple(out.fresh("r") for _ in range(before + 1 + after))
+    starred = ", ".join("*" + n if i == before else n for i, n in enumerate(names))
+    return Form((f"[{starred}] = {stack[-1]}",), (Outcome(None, 1, names[::-1]),))
+
+
+@_form("CONVERT_VALUE")
+def _convert(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _value(out, f"{('', 'str', 'repr', 'ascii')[arg]}({stack[-1]})", 1)
+
+
+@_form("FORMAT_SIMPLE")
+def _format(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _value(out, f"format({stack[-1]})", 1)
+
+
+@_form("FORMAT_WITH_SPEC")
+def _format_spec(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    convert = ("", "str", "repr", "ascii")[arg]
+    return _value(out, f"format({convert}({stack[-2]}), {stack[-1]})", 2)
+
+
+@_form("LIST_EXTEND")
+def _list_extend(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _nothing(f"{stack[-1 - arg]}.extend({stack[-1]})", 1)
+
+
+@_form("SET_UPDATE", "DICT_UPDATE")
+def _update(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _nothing(f"{stack[-1 - arg]}.update({stack[-1]})", 1)
+
+
+@_form("SET_ADD")
+def _set_add(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _nothing(f"{stack[-1 - arg]}.add({stack[-1]})", 1)
+
+
+@_form("MAP_ADD")
+def _map_add(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _nothing(f"{stack[-2 - arg]}[{stack[-2]}] = {stack[-1]}", 2)
+
+
+@_form("BUILD_MAP")
+def _build_map(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    flat = stack[len(stack) - 2 * arg :]
+    pairs = ", ".join(f"{k}: {v}" for k, v in zip(flat[::2], flat[1::2], strict=True))
+    return _value(out, "{" + pairs + "}", 2 * arg)
+
+
+@_form("BEFORE_WITH")
+def _before_with(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    leave, entered = out.fresh("r"), out.fresh("r")
+    line = f"{leave}, {entered} = {out.runtime(runtime.resume_enter)}({stack[-1]})"
+    return Form((line,), (Outcome(None, 1, (leave, entered)),))
+
+
+@_form("WITH_EXCEPT_START")
+def _with_except(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    error = stack[-1]
+    return _value(out, f"{stack[-4]}({error}.__class__, {error}, {error}.__traceback__)", 0)
+
+
+@_form("CHECK_EXC_MATCH")
+def _check_match(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _value(out, f"isinstance({stack[-2]}, {stack[-1]})", 1)
+
+
+@_form("GET_LEN")
+def _get_len(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
+    return _value(out, f"{out.constant(len, '_len')}({stack[-1]})", 0)

@@ -1,0 +1,168 @@
+"""Functions: making them, and binding arguments to their slots."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture.reading import pinned, wrap
+from torchjit_vm.capture.reasons import ASYNC
+from torchjit_vm.capture.values import CellValue, Const, DictValue, FunctionValue, TupleValue, Value
+from torchjit_vm.concrete import bind as bind_for_real
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["Facts", "enter_known", "enter_value", "make_function", "set_function_attribute"]
+
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+def make_function(domain: CaptureDomain, frame: Frame[Value], code: Value) -> Value:
+    return FunctionValue(types.FunctionType, cast(CodeType, cast(Const, code).value), frame.globals)
+
+
+def set_function_attribute(domain: CaptureDomain, function: Value, flag: int, value: Value) -> None:
+    made = cast(FunctionValue, function)
+    if flag == 1:
+        made.defaults = domain.unpack_all(value)
+    elif flag == 2:
+        pairs = cast(DictValue, value).entries
+        made.kwdefaults = {k: e[1] for k, e in pairs.items() if e is not None}
+    elif flag == 4:
+        made.annotations = value
+    else:
+        made.closure = domain.unpack_all(value)
+
+
+def enter_value(
+    domain: CaptureDomain, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> Frame[Value]:
+    """A frame for a call of a function that the region made, or that is known by its code."""
+    code = function.code
+    if code.co_flags & _ASYNC:
+        raise domain.graph_break(ASYNC, function.qualname)
+    slots = bind(domain, code, function.qualname, args, kwargs, function.defaults, function.kwdefaults)
+    return domain.vm.new_frame(code, slots, list(function.closure), function.globals, function)
+
+
+def enter_known(
+    domain: CaptureDomain, value: Value, function: FunctionType, args: list[Value], kwargs: dict[str, Value]
+) -> Frame[Value]:
+    """A frame for a call of a real function whose identity is settled; its code and defaults are guarded."""
+    code = function.__code__
+    if code.co_flags & _ASYNC:
+        raise domain.graph_break(ASYNC, function.__qualname__)
+    facts = domain.functions.get(function)
+    if facts is None:
+        facts = domain.functions[function] = _facts(domain, function)
+    defaults, kwdefaults, closure = facts
+    slots = bind(domain, code, function.__qualname__, args, kwargs, defaults, kwdefaults)
+    return domain.vm.new_frame(code, slots, list(closure), function.__globals__, value)
+
+
+Facts = tuple[list[Value], dict[str, Value], list[Value]]
+
+
+def _facts(domain: CaptureDomain, function: FunctionType) -> Facts:
+    path = Pinned.of(function, function.__qualname__)
+    domain.guard_id(path.attr("__code__"), function.__code__)
+    domain.guard_id(path.attr("__defaults__"), function.__defaults__)
+    label = f"{function.__qualname__}.__defaults__"
+    defaults = [pinned(domain, v, f"{label}[{i}]") for i, v in enumerate(function.__defaults__ or ())]
+    kwdefaults: dict[str, Value] = {}
+    if function.__kwdefaults__ is not None or function.__code__.co_kwonlyargcount:
+        where = path.attr("__kwdefaults__")
+        if function.__kwdefaults__ is None:
+            domain.guard_value(where, None)
+        else:
+            domain.guard_type(where, dict)
+            domain.guard_keys(where, tuple(function.__kwdefaults__))
+            kwdefaults = {k: wrap(domain, v, where.item(k)) for k, v in function.__kwdefaults__.items()}
+    closure: list[Value] = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        found = domain.interned.get(id(cell))
+        if found is None:
+            found = CellValue(None, cell, Pinned.of(cell, f"{function.__qualname__}.<cell {name}>"))
+            domain.interned[id(cell)] = found
+        closure.append(found)
+    return defaults, kwdefaults, closure
+
+
+def bind(
+    domain: CaptureDomain,
+    code: CodeType,
+    name: str,
+    args: Sequence[Value],
+    kwargs: Mapping[str, Value],
+    defaults: Sequence[Value],
+    kwdefaults: Mapping[str, Value],
+) -> list[Value | None]:
+    """Values for the argument slots, in the order of `co_varnames`.
+
+    Raises:
+        Raised: TypeError, with CPython's text.
+    """
+    count = code.co_argcount
+    flags = code.co_flags
+    if not kwargs and len(args) == count and not code.co_kwonlyargcount and not flags & 12:
+        return list(args)
+    slots: list[Value | None] = [None] * (count + code.co_kwonlyargcount)
+    positional = min(len(args), count)
+    slots[:positional] = args[:positional]
+    names = code.co_varnames
+    rest: dict[str, Value] = {}
+    ok = len(args) <= count or bool(flags & inspect.CO_VARARGS)
+    if kwargs:
+        first = code.co_posonlyargcount
+        index = {n: i for i, n in enumerate(names[first : len(slots)], first)}
+        for key, value in kwargs.items():
+            at = index.get(key)
+            if at is None:
+                ok = ok and bool(flags & inspect.CO_VARKEYWORDS)
+                rest[key] = value
+            else:
+                ok = ok and slots[at] is None
+                slots[at] = value
+    first = count - len(defaults)
+    for i in range(count):
+        if slots[i] is None and i >= first:
+            slots[i] = defaults[i - first]
+    for i in range(count, len(slots)):
+        if slots[i] is None:
+            slots[i] = kwdefaults.get(names[i])
+    if not ok or None in slots:
+        raise _binding_error(domain, code, name, args, kwargs, defaults, kwdefaults)
+    if flags & inspect.CO_VARARGS:
+        slots.append(TupleValue(list(args[count:])))
+    if flags & inspect.CO_VARKEYWORDS:
+        extra = DictValue()
+        extra.entries = {k: (Const(k), v) for k, v in rest.items()}
+        slots.append(extra)
+    return slots
+
+
+def _binding_error(
+    domain: CaptureDomain,
+    code: CodeType,
+    name: str,
+    args: Sequence[Value],
+    kwargs: Mapping[str, Value],
+    defaults: Sequence[Value],
+    kwdefaults: Mapping[str, Value],
+) -> Exception:
+    closure = tuple(types.CellType() for _ in code.co_freevars)
+    twin = FunctionType(code, {}, code.co_name, tuple(None for _ in defaults), closure)
+    twin.__qualname__ = name
+    twin.__kwdefaults__ = dict.fromkeys(kwdefaults)
+    placeholders: list[Any] = [None] * len(args)
+    try:
+        bind_for_real(twin, placeholders, dict.fromkeys(kwargs))
+    except TypeError as error:
+        return domain.error(TypeError, str(error))
+    raise AssertionError(f"arguments of {name} bind after all")

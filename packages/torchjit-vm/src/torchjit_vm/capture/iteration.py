@@ -1,0 +1,426 @@
+"""Iterators and generators as values."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+from torchjit_vm.capture import containers
+from torchjit_vm.capture.attributes import ABSENT, bind, find_member
+from torchjit_vm.capture.raw import from_raw
+from torchjit_vm.capture.reasons import OPAQUE_ITERATOR, REBUILD
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import (
+    NEW,
+    Const,
+    DictValue,
+    DictView,
+    GeneratorValue,
+    InstanceDict,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.frame import Frame, Raised
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = [
+    "ChainIterator",
+    "EnumerateIterator",
+    "FilterIterator",
+    "IteratorValue",
+    "ListIterator",
+    "MapIterator",
+    "RangeIterator",
+    "SequenceIterator",
+    "ZipIterator",
+    "advance",
+    "get_iter",
+    "items_of",
+    "make_generator",
+    "send",
+]
+
+
+class IteratorValue(Value):
+    """Base of the iterators that the VM advances itself."""
+
+    __slots__ = ()
+    python_type: ClassVar[type]
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        """The next item, or None at the end."""
+        raise NotImplementedError
+
+
+@final
+class SequenceIterator(IteratorValue):
+    """Over a list, tuple or user-defined sequence, which may change meanwhile."""
+
+    __slots__ = ("index", "sequence")
+    python_type = type(iter([]))
+
+    def __init__(self, sequence: ListValue | TupleValue, index: int = 0) -> None:
+        self.sequence = sequence
+        self.index = index
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        items = containers.items(domain, self.sequence)
+        if 0 <= self.index < len(items):
+            domain.mutated_at = domain.vm.step
+            item = items[self.index]
+            self.index += 1
+            return item
+        self.index = 1 << 62
+        return None
+
+
+@final
+class ListIterator(IteratorValue):
+    """Over a list of values that nobody else sees: dict keys, set elements, characters."""
+
+    __slots__ = ("index", "items", "owner", "size")
+    python_type = type(iter({}))
+
+    def __init__(self, items: list[Value], owner: DictValue | None = None) -> None:
+        self.items = items
+        self.index = 0
+        self.owner = owner
+        self.size = len(items)
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        if self.index >= len(self.items):
+            return None
+        if self.owner is not None and containers.dict_length(domain, self.owner) != self.size:
+            raise domain.error(RuntimeError, "dictionary changed size during iteration")
+        domain.mutated_at = domain.vm.step
+        self.index += 1
+        return self.items[self.index - 1]
+
+
+@final
+class RangeIterator(IteratorValue):
+    """Over a range."""
+
+    __slots__ = ("index", "range")
+    python_type = type(iter(range(0)))
+
+    def __init__(self, range: range) -> None:
+        self.range = range
+        self.index = 0
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        if self.index >= len(self.range):
+            return None
+        domain.mutated_at = domain.vm.step
+        self.index += 1
+        return Const(self.range[self.index - 1])
+
+
+@final
+class EnumerateIterator(IteratorValue):
+    __slots__ = ("count", "inner")
+    python_type = enumerate
+
+    def __init__(self, inner: Value, count: int) -> None:
+        self.inner, self.count = inner, count
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        item = advance(domain, self.inner)
+        if item is None:
+            return None
+        self.count += 1
+        return TupleValue([Const(self.count - 1), item])
+
+
+@final
+class ZipIterator(IteratorValue):
+    __slots__ = ("inner", "strict")
+    python_type = zip
+
+    def __init__(self, inner: list[Value], strict: bool) -> None:
+        self.inner, self.strict = inner, strict
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        items: list[Value] = []
+        if not self.inner:
+            return None
+        for number, iterator in enumerate(self.inner):
+            item = advance(domain, iterator)
+            if item is None:
+                if self.strict:
+                    self._check(domain, number)
+                return None
+            items.append(item)
+        return TupleValue(items)
+
+    def _check(self, domain: CaptureDomain, number: int) -> None:
+        if number > 0:
+            raise domain.error(ValueError, f"zip() argument {number + 1} is shorter than argument{_upto(number)}")
+        for later, iterator in enumerate(self.inner[1:], 1):
+            if advance(domain, iterator) is not None:
+                raise domain.error(ValueError, f"zip() argument {later + 1} is longer than argument{_upto(later)}")
+
+
+def _upto(number: int) -> str:
+    return " 1" if number == 1 else f"s 1-{number}"
+
+
+@final
+class MapIterator(IteratorValue):
+    __slots__ = ("function", "inner")
+    python_type = map
+
+    def __init__(self, function: Value, inner: list[Value]) -> None:
+        self.function, self.inner = function, inner
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        items: list[Value] = []
+        for iterator in self.inner:
+            item = advance(domain, iterator)
+            if item is None:
+                return None
+            items.append(item)
+        return domain.vm.call(self.function, items)
+
+
+@final
+class FilterIterator(IteratorValue):
+    __slots__ = ("function", "inner")
+    python_type = filter
+
+    def __init__(self, function: Value | None, inner: Value) -> None:
+        self.function, self.inner = function, inner
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        while (item := advance(domain, self.inner)) is not None:
+            kept = item if self.function is None else domain.vm.call(self.function, [item])
+            if domain.truth(kept):
+                return item
+        return None
+
+
+@final
+class ChainIterator(IteratorValue):
+    """`itertools.chain`: iterables still to come, and the iterator in use."""
+
+    __slots__ = ("current", "pending")
+    python_type = itertools.chain
+
+    def __init__(self, pending: Value) -> None:
+        self.pending = pending
+        self.current: Value | None = None
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        while True:
+            if self.current is None:
+                iterable = advance(domain, self.pending)
+                if iterable is None:
+                    return None
+                self.current = get_iter(domain, iterable)
+            item = advance(domain, self.current)
+            if item is not None:
+                return item
+            self.current = None
+
+
+@final
+class RealIterator(IteratorValue):
+    """A pure iterator of constants, advanced at capture: itertools.count, repeat and the like."""
+
+    __slots__ = ("index", "make", "real")
+    python_type = itertools.count
+
+    def __init__(self, real: Iterator[Any], items: list[Value] | None = None) -> None:
+        self.real = real
+        self.index = 0
+        self.make = items
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        domain.mutated_at = domain.vm.step
+        item = builtins.next(self.real, None)
+        self.index += 1
+        if item is None:
+            return None
+        return item if isinstance(item, Value) else Const(item)
+
+
+def get_iter(domain: CaptureDomain, value: Value) -> Value:
+    """`iter(value)`."""
+    if isinstance(value, (IteratorValue, GeneratorValue)):
+        return value
+    if isinstance(value, (ListValue, TupleValue)):
+        member = find_member(domain, value.cls, "__iter__")
+        if type(member.raw) is not types.FunctionType:
+            return SequenceIterator(value)
+    if type(value) is Const:
+        return _const_iter(domain, value)
+    if type(value) is Leaf:
+        items = domain.leaves.iterate(value.payload, domain)
+        return SequenceIterator(TupleValue([from_raw(domain, r) for r in items]))
+    if isinstance(value, DictValue):
+        member = find_member(domain, value.cls, "__iter__")
+        if type(member.raw) is not types.FunctionType:
+            return ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
+    if isinstance(value, SetValue):
+        return ListIterator(list(containers.set_entries(domain, value).values()))
+    if isinstance(value, DictView):
+        return ListIterator(containers.view_items(domain, value), value.target)
+    if isinstance(value, InstanceDict):
+        return ListIterator([k for k, _ in containers.instance_pairs(domain, value)])
+    if isinstance(value, Known) and isinstance(value.obj, type) and hasattr(value.obj, "__members__"):
+        members = value.obj.__members__
+        return ListIterator([Known(m) for n, m in members.items() if m.name == n])
+    return _user_iter(domain, value)
+
+
+def _const_iter(domain: CaptureDomain, value: Const) -> Value:
+    real = value.value
+    if isinstance(real, range):
+        return RangeIterator(domain.use(value))
+    if isinstance(real, (str, bytes, frozenset)):
+        return ListIterator([Const(c) for c in domain.use(value)])
+    if isinstance(real, tuple):
+        return SequenceIterator(TupleValue([Const(c) for c in domain.use(value)]))
+    raise domain.error(TypeError, f"'{type(real).__name__}' object is not iterable")
+
+
+def _user_iter(domain: CaptureDomain, value: Value) -> Value:
+    cls = type_of(domain, value)
+    member = find_member(domain, cls, "__iter__")
+    if type(member.raw) is types.FunctionType:
+        return domain.vm.call(domain.vm.finish(bind(domain, member, value)), [])
+    if isinstance(value, Obj) and value.real is not NEW and isinstance(value.real, Iterator):
+        return value
+    if member.kind == ABSENT:
+        getter = find_member(domain, cls, "__getitem__")
+        if type(getter.raw) is types.FunctionType:
+            return _Indexing(domain.vm.finish(bind(domain, getter, value)))
+        if getter.kind == ABSENT:
+            raise domain.error(TypeError, f"'{cls.__name__}' object is not iterable")
+    raise domain.graph_break(OPAQUE_ITERATOR, cls.__name__)
+
+
+@final
+class _Indexing(IteratorValue):
+    """The old protocol: `__getitem__` with 0, 1, 2 ... until IndexError."""
+
+    __slots__ = ("getter", "index")
+    python_type = type(iter([]))
+
+    def __init__(self, getter: Value) -> None:
+        self.getter = getter
+        self.index = 0
+
+    def advance(self, domain: CaptureDomain) -> Value | None:
+        try:
+            item = domain.vm.call(self.getter, [Const(self.index)])
+        except Raised as raised:
+            if issubclass(type_of(domain, raised.value), (IndexError, StopIteration)):
+                return None
+            raise
+        self.index += 1
+        return item
+
+
+def advance(domain: CaptureDomain, iterator: Value) -> Value | None:
+    """The next item of an iterator, or None at its end."""
+    if isinstance(iterator, IteratorValue):
+        return iterator.advance(domain)
+    if type(iterator) is GeneratorValue:
+        done, value = resume(domain, iterator, Const(None))
+        return None if done else value
+    cls = type_of(domain, iterator)
+    member = find_member(domain, cls, "__next__")
+    if type(member.raw) is types.FunctionType:
+        try:
+            return domain.vm.call(domain.vm.finish(bind(domain, member, iterator)), [])
+        except Raised as raised:
+            if issubclass(type_of(domain, raised.value), StopIteration):
+                return None
+            raise
+    if member.kind == ABSENT:
+        raise domain.error(TypeError, f"'{cls.__name__}' object is not an iterator")
+    raise domain.graph_break(OPAQUE_ITERATOR, cls.__name__)
+
+
+def items_of(domain: CaptureDomain, value: Value) -> list[Value]:
+    """All items of an iterable, consumed."""
+    if isinstance(value, (ListValue, TupleValue)):
+        member = find_member(domain, value.cls, "__iter__")
+        if type(member.raw) is not types.FunctionType:
+            return list(containers.items(domain, value))
+    iterator = get_iter(domain, value)
+    result: list[Value] = []
+    while (item := advance(domain, iterator)) is not None:
+        result.append(item)
+        if len(result) > domain.policy.step_limit:
+            raise domain.graph_break(OPAQUE_ITERATOR, "endless iterator")
+    return result
+
+
+# Generators.
+
+
+def make_generator(domain: CaptureDomain, frame: Frame[Value]) -> Value:
+    made = GeneratorValue(frame, frame.born)
+    frame.generator = made
+    return made
+
+
+def resume(
+    domain: CaptureDomain, generator: GeneratorValue, sent: Value, thrown: Value | None = None
+) -> tuple[bool, Value]:
+    """Run a generator to its next yield.
+
+    Returns:
+        (False, the yielded value) or (True, the returned value).
+    """
+    if generator.finished:
+        if thrown is not None:
+            raise Raised(thrown)
+        return True, Const(None)
+    if generator.running:
+        raise domain.error(ValueError, "generator already executing")
+    frame = generator.frame
+    vm = domain.vm
+    domain.mutated_at = vm.step
+    if thrown is not None and not generator.started:
+        generator.finished = True
+        raise Raised(thrown)
+    frame.stack.append(Const(None) if thrown is not None else sent)
+    if thrown is not None:
+        frame.pc -= 1
+    generator.started = generator.running = True
+    handled, vm.handled = vm.handled, None
+    try:
+        value = vm.run(frame, thrown)
+    except Raised as raised:
+        generator.finished = True
+        raise Raised(domain.stop_iteration_error(raised.value)) from None
+    finally:
+        generator.running = False
+        vm.handled = handled
+    if frame.suspended:
+        return False, value
+    generator.finished = True
+    return True, value
+
+
+def send(domain: CaptureDomain, receiver: Value, value: Value) -> tuple[bool, Value]:
+    """One step of `yield from`."""
+    if type(receiver) is GeneratorValue:
+        return resume(domain, receiver, value)
+    if not (type(value) is Const and value.value is None):
+        raise domain.graph_break(REBUILD, "send() through yield from")
+    item = advance(domain, receiver)
+    return (True, Const(None)) if item is None else (False, item)

@@ -1,0 +1,121 @@
+"""Methods of list and deque."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from torchjit_vm.capture import containers, iteration, operators
+from torchjit_vm.capture.builtin_functions import sort
+from torchjit_vm.capture.builtin_table import method
+from torchjit_vm.capture.values import Const, ListValue, Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@method("append", list, deque)
+def _append(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    if getattr(target.real, "maxlen", None) is not None:
+        return None
+    containers.change(domain, target).append(args[1])
+    return Const(None)
+
+
+@method("appendleft", deque)
+def _appendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    if getattr(target.real, "maxlen", None) is not None:
+        return None
+    containers.change(domain, target).insert(0, args[1])
+    return Const(None)
+
+
+@method("extend", list, deque)
+def _extend(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    if getattr(target.real, "maxlen", None) is not None:
+        return None
+    new = iteration.items_of(domain, args[1])
+    containers.change(domain, target).extend(new)
+    return Const(None)
+
+
+@method("insert", list)
+def _insert(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    index = domain.index(args[1])
+    containers.change(domain, cast(ListValue, args[0])).insert(index, args[2])
+    return Const(None)
+
+
+@method("pop", list, deque)
+def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    index = domain.index(args[1]) if len(args) > 1 else -1
+    items = containers.items(domain, target)
+    if not items:
+        text = "pop from empty list" if target.cls is not deque else "pop from an empty deque"
+        raise domain.error(IndexError, text)
+    if not -len(items) <= index < len(items):
+        raise domain.error(IndexError, "pop index out of range")
+    return containers.change(domain, target).pop(index)
+
+
+@method("popleft", deque)
+def _popleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    if not containers.items(domain, target):
+        raise domain.error(IndexError, "pop from an empty deque")
+    return containers.change(domain, target).pop(0)
+
+
+@method("remove", list)
+def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    for i, item in enumerate(containers.items(domain, target)):
+        if operators.same_or_equal(domain, item, args[1]):
+            del containers.change(domain, target)[i]
+            return Const(None)
+    raise domain.error(ValueError, "list.remove(x): x not in list")
+
+
+@method("clear", list, deque)
+def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    containers.change(domain, cast(ListValue, args[0])).clear()
+    return Const(None)
+
+
+@method("copy", list)
+def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return ListValue(list(containers.items(domain, cast(ListValue, args[0]))))
+
+
+@method("reverse", list)
+def _reverse(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    containers.change(domain, cast(ListValue, args[0])).reverse()
+    return Const(None)
+
+
+@method("sort", list)
+def _sort(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    ordered = sort(domain, list(containers.items(domain, target)), kwargs)
+    containers.change(domain, target)[:] = ordered
+    return Const(None)
+
+
+@method("__setitem__", list)
+def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    operators._list_store(domain, cast(ListValue, args[0]), args[1], args[2])
+    return Const(None)
+
+
+@method("__iadd__", list)
+def _iadd(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    new = iteration.items_of(domain, args[1])
+    containers.change(domain, cast(ListValue, args[0])).extend(new)
+    return args[0]

@@ -1,0 +1,138 @@
+"""Global names, cells and imports in the capture domain."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture import containers
+from torchjit_vm.capture.reading import pinned, wrap
+from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
+from torchjit_vm.capture.values import DELETED, CellValue, Const, DictValue, Known, Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.frame import Frame
+
+
+def namespace(domain: CaptureDomain, globals: dict[str, Any]) -> DictValue:
+    """The value of a module's dict, read name by name."""
+    found = domain.namespaces.get(id(globals))
+    if found is None:
+        label = f"{globals.get('__name__', '?')}.__dict__"
+        known = domain.interned.get(id(globals))
+        if type(known) is DictValue:
+            found = known
+        else:
+            found = DictValue(dict, globals, Pinned.of(globals, label))
+            domain.interned[id(globals)] = found
+        domain.namespaces[id(globals)] = found
+    return found
+
+
+def load_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:
+    found = domain.namespaces.get(id(frame.globals))
+    if found is None:
+        found = namespace(domain, frame.globals)
+    if name in found.entries:
+        entry = found.entries[name]
+        if entry is not None:
+            return entry[1]
+    elif name in frame.globals and found.path is not None:
+        value = wrap(domain, frame.globals[name], found.path.item(name))
+        found.entries[name] = (Const(name), value)
+        return value
+    else:
+        found.entries[name] = None
+        if found.path is not None:
+            domain.guard_contains(found.path, name, False)
+    return _builtin_name(domain, frame, name)
+
+
+def _builtin_name(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:
+    scope = frame.globals.get("__builtins__", builtins)
+    if type(scope) is not dict:
+        scope = vars(scope)
+    space = namespace(domain, scope)
+    entry = space.entries.get(name)
+    if entry is not None:
+        return entry[1]
+    if name in scope and space.path is not None:
+        value = wrap(domain, scope[name], space.path.item(name))
+        space.entries[name] = (Const(name), value)
+        return value
+    raise domain.error(NameError, f"name '{name}' is not defined")
+
+
+def store_global(domain: CaptureDomain, frame: Frame[Value], name: str, value: Value) -> None:
+    containers.dict_store(domain, namespace(domain, frame.globals), name, Const(name), value)
+
+
+def delete_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> None:
+    space = namespace(domain, frame.globals)
+    if containers.dict_lookup(domain, space, name) is None:
+        raise domain.error(NameError, f"name '{name}' is not defined")
+    containers.dict_remove(domain, space, name)
+
+
+def load_name(domain: CaptureDomain, frame: Frame[Value], name: str, namespace: Value) -> Value:
+    raise domain.graph_break(CLASS_BODY, name)
+
+
+def store_name(domain: CaptureDomain, frame: Frame[Value], name: str, value: Value) -> None:
+    raise domain.graph_break(CLASS_BODY, name)
+
+
+def delete_name(domain: CaptureDomain, frame: Frame[Value], name: str) -> None:
+    raise domain.graph_break(CLASS_BODY, name)
+
+
+def cell_get(domain: CaptureDomain, cell: Value) -> Value | None:
+    found = cast(CellValue, cell)
+    if not found.loaded:
+        found.loaded = True
+        try:
+            content = found.real.cell_contents
+        except ValueError:
+            # No guard says that a cell is empty, so nothing may rely on it.
+            found.loaded = False
+            raise domain.graph_break(UNKNOWN_OPERATION, "read of an empty cell") from None
+        if found.path is not None:
+            found.content = wrap(domain, content, found.path.cell())
+    return found.content
+
+
+def cell_set(domain: CaptureDomain, cell: Value, content: Value | None) -> None:
+    found = cast(CellValue, cell)
+    domain.touch(found)
+    found.content = content
+    found.loaded = found.changed = True
+
+
+def import_name(domain: CaptureDomain, frame: Frame[Value], name: str, fromlist: Value, level: Value) -> Value:
+    """An import of a module that is loaded already; the module table is trusted, as an import statement does."""
+    names = cast(Const, fromlist).value
+    depth = cast(Const, level).value
+    full = name
+    if depth:
+        package = frame.globals.get("__package__") or frame.globals.get("__name__", "").rpartition(".")[0]
+        parts = package.split(".")
+        full = ".".join(parts[: len(parts) - depth + 1] + ([name] if name else []))
+    if full not in sys.modules:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {full}")
+    wanted = full if names or depth else name.partition(".")[0]
+    module = sys.modules.get(wanted)
+    if module is None:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {wanted}")
+    return pinned(domain, module, wanted)
+
+
+def import_from(domain: CaptureDomain, module: Value, name: str) -> Value:
+    if isinstance(module, Known):
+        found = vars(module.obj).get(name, DELETED)
+        if found is DELETED and module.obj.__name__ + "." + name in sys.modules:
+            submodule = module.obj.__name__ + "." + name
+            return pinned(domain, sys.modules[submodule], submodule)
+    return domain.vm.finish(domain.load_attr(module, name))

@@ -1,0 +1,697 @@
+"""Operators, comparisons, subscripts, truth, formatting."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import attributes, containers, iteration
+from torchjit_vm.capture.exceptions import from_real
+from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
+from torchjit_vm.capture.reading import constant_object
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import (
+    NEW,
+    BoundMethod,
+    Const,
+    DictValue,
+    DictView,
+    FunctionValue,
+    InstanceDict,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.frame import Raised
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["binary", "compare", "contains", "delitem", "format_value", "is_", "length", "setitem", "truth", "unary"]
+
+_NAMES = {
+    "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
+    "mod": "mod", "or_": "or", "pow": "pow", "rshift": "rshift", "sub": "sub", "truediv": "truediv", "xor": "xor",
+}  # fmt: skip
+_DUNDERS: dict[Any, tuple[str, str]] = {
+    getattr(operator, k): (f"__{v}__", f"__r{v}__") for k, v in _NAMES.items()
+}
+_INPLACE: dict[Any, tuple[str, Any]] = {
+    getattr(operator, f"i{v}"): (f"__i{v}__", getattr(operator, k)) for k, v in _NAMES.items()
+}
+_SYMBOLS = {
+    operator.add: "+", operator.and_: "&", operator.floordiv: "//", operator.lshift: "<<", operator.matmul: "@",
+    operator.mul: "*", operator.mod: "%", operator.or_: "|", operator.pow: "** or pow()", operator.rshift: ">>",
+    operator.sub: "-", operator.truediv: "/", operator.xor: "^",
+}  # fmt: skip
+_UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
+_RICH = {
+    operator.lt: ("__lt__", "__gt__", "<"), operator.le: ("__le__", "__ge__", "<="),
+    operator.eq: ("__eq__", "__eq__", "=="), operator.ne: ("__ne__", "__ne__", "!="),
+    operator.gt: ("__gt__", "__lt__", ">"), operator.ge: ("__ge__", "__le__", ">="),
+}  # fmt: skip
+_MAX_POWER_BITS = 1 << 16
+
+
+def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> Value:
+    """Run a pure function on real constants, at capture."""
+    try:
+        result = function(*args)
+    except Exception as error:
+        raise Raised(from_real(domain, error)) from None
+    return domain.constant(result) if type(result) is bool else constant_object(domain, result)
+
+
+def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
+    """Hand a call to the leaf handler."""
+    raw = tuple([to_raw(domain, a) for a in args])
+    keywords = {k: to_raw(domain, v) for k, v in kwargs.items()} if kwargs else {}
+    return from_raw(domain, domain.leaves.call(function, raw, keywords, domain))
+
+
+def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> Value:
+    if type(value) is Const:
+        return compute(domain, function, domain.use(value))
+    if type(value) is Leaf:
+        return leaf_call(domain, function, [value])
+    found = special_call(domain, value, _UNARY[function], [])
+    if found is None:
+        raise domain.error(TypeError, f"bad operand type for unary: '{type_of(domain, value).__name__}'")
+    return found
+
+
+def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Value]) -> Value | None:
+    """Call a dunder of a user-defined class, in a nested loop; None if the class has none."""
+    cls = type_of(domain, value)
+    member = attributes.find_member(domain, cls, name)
+    if member.kind == attributes.ABSENT or member.raw is None:
+        return None
+    if member.kind == attributes.CMETHOD and not isinstance(value, Known):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__}.{name}")
+    return domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), args)
+
+
+def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    tl, tr = type(left), type(right)
+    if function is operator.getitem:
+        return getitem(domain, left, right)
+    if tl is Const and tr is Const:
+        a, b = domain.use(cast(Const, left)), domain.use(cast(Const, right))
+        return compute(domain, function, a, b)
+    if tl is Leaf or tr is Leaf:
+        other = right if tl is Leaf else left
+        if not (isinstance(other, Obj) and _user_operator(domain, other, function)):
+            result = _container_repeat(domain, function, left, right)
+            return leaf_call(domain, function, [left, right]) if result is None else result
+    inplace = _INPLACE.get(function)
+    if inplace is not None:
+        found = _inplace(domain, function, left, right)
+        return binary(domain, inplace[1], left, right) if found is None else found
+    found = _builtin_binary(domain, function, left, right)
+    return _user_binary(domain, function, left, right) if found is None else found
+
+
+def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:
+    base = _INPLACE[function][1] if function in _INPLACE else function
+    names = _DUNDERS.get(base, ())
+    return any(
+        attributes.find_member(domain, value.cls, n).kind in (attributes.FUNCTION, attributes.PLAIN) for n in names
+    )
+
+
+def _container_repeat(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+    """`[x] * n` with a leaf n."""
+    if function not in (operator.mul, operator.imul):
+        return None
+    if isinstance(left, (ListValue, TupleValue)) and type(right) is Leaf:
+        return binary(domain, function, left, Const(domain.leaf_constant(right)))
+    if isinstance(right, (ListValue, TupleValue)) and type(left) is Leaf:
+        return binary(domain, function, Const(domain.leaf_constant(left)), right)
+    return None
+
+
+def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+    name = _INPLACE[function][0]
+    if isinstance(left, ListValue) and not _defines(domain, left, name):
+        if function is operator.iadd:
+            new = iteration.items_of(domain, right)
+            containers.change(domain, left).extend(new)
+            return left
+        if function is operator.imul and type(right) is Const:
+            target = containers.change(domain, left)
+            target[:] = target * domain.use(right)
+            return left
+        return None
+    if isinstance(left, DictValue) and function is operator.ior and not _defines(domain, left, name):
+        containers.dict_update(domain, left, right)
+        return left
+    if isinstance(left, SetValue) and not issubclass(left.cls, frozenset):
+        result = _builtin_binary(domain, _INPLACE[function][1], left, right)
+        if isinstance(result, SetValue) and result.entries is not None:
+            target_entries = containers.set_change(domain, left)
+            kept = dict(result.entries)
+            target_entries.clear()
+            target_entries.update(kept)
+            return left
+        return None
+    if isinstance(left, Obj) and _defines(domain, left, name):
+        result = special_call(domain, left, name, [right])
+        return None if _is_not_implemented(result) else result
+    return None
+
+
+def _defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
+    return attributes.find_member(domain, value.cls, name).kind == attributes.FUNCTION
+
+
+def _is_not_implemented(value: Value | None) -> bool:
+    return value is None or (type(value) is Const and value.value is NotImplemented)
+
+
+def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+    """Operators of built-in containers; None if they do not apply."""
+    if function is operator.mod and type(left) is Const and isinstance(left.value, (str, bytes)):
+        if is_constant(domain, right):
+            return compute(domain, function, domain.use(left), constant_of(domain, right))
+        raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
+    left, right = _as_tuple(left), _as_tuple(right)
+    if function is operator.add:
+        for kind in (ListValue, TupleValue):
+            if isinstance(left, kind) and isinstance(right, kind) and not _user_add(domain, left, right):
+                both = containers.items(domain, left) + containers.items(domain, right)
+                return ListValue(both) if kind is ListValue else TupleValue(both)
+    if function is operator.mul:
+        sequence, count = (left, right) if isinstance(left, (ListValue, TupleValue)) else (right, left)
+        if isinstance(sequence, (ListValue, TupleValue)) and type(count) is Const and isinstance(count.value, int):
+            many = containers.items(domain, sequence) * domain.use(count)
+            return ListValue(many) if isinstance(sequence, ListValue) else TupleValue(many)
+    if function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
+        made = containers.copy_dict(domain, left)
+        containers.dict_update(domain, made, right)
+        return made
+    return _set_binary(domain, function, left, right)
+
+
+def _as_tuple(value: Value) -> Value:
+    if type(value) is Const and type(value.value) is tuple:
+        return TupleValue([Const(v) for v in value.value])
+    return value
+
+
+def _user_add(domain: CaptureDomain, left: Obj, right: Obj) -> bool:
+    return _defines(domain, left, "__add__") or _defines(domain, right, "__radd__")
+
+
+def _set_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+    a, b = _set_keys(domain, left), _set_keys(domain, right)
+    if a is None or b is None or not (isinstance(left, (SetValue, DictView)) or isinstance(right, SetValue)):
+        return None
+    if function is operator.or_:
+        entries = {**a, **{k: v for k, v in b.items() if k not in a}}
+    elif function is operator.and_:
+        entries = {k: v for k, v in a.items() if k in b}
+    elif function is operator.sub:
+        entries = {k: v for k, v in a.items() if k not in b}
+    elif function is operator.xor:
+        entries = {k: v for k, v in a.items() if k not in b} | {k: v for k, v in b.items() if k not in a}
+    else:
+        return None
+    return SetValue(entries, frozenset if isinstance(left, SetValue) and left.cls is frozenset else set)
+
+
+def _set_keys(domain: CaptureDomain, value: Value) -> dict[Any, Value] | None:
+    if isinstance(value, SetValue):
+        return containers.set_entries(domain, value)
+    if isinstance(value, DictView) and value.kind != "values":
+        return {containers.key_of(domain, v): v for v in containers.view_items(domain, value)}
+    if type(value) is Const and type(value.value) is frozenset:
+        return {v: Const(v) for v in value.value}
+    return None
+
+
+def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+    names = _DUNDERS.get(function)
+    if names is None:
+        raise domain.graph_break(UNKNOWN_OPERATION, str(function))
+    tl, tr = type_of(domain, left), type_of(domain, right)
+    attempts = [(left, names[0], right), (right, names[1], left)]
+    if tl is tr:
+        attempts.pop()
+    elif issubclass(tr, tl) and attributes.find_member(domain, tr, names[1]).raw is not (
+        attributes.find_member(domain, tl, names[1]).raw
+    ):
+        attempts.reverse()
+    unknown = False
+    for self_, name, other in attempts:
+        member = attributes.find_member(domain, type_of(domain, self_), name)
+        if member.kind in (attributes.FUNCTION, attributes.PLAIN, attributes.STATIC) and member.raw is not None:
+            bound = domain.vm.finish(attributes.bind(domain, member, self_))
+            result = domain.vm.call(bound, [other])
+            if not _is_not_implemented(result):
+                return result
+        elif member.kind != attributes.ABSENT and isinstance(self_, (Obj, Known)):
+            unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
+    if isinstance(left, (Known, Const)) and isinstance(right, (Known, Const)):
+        return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
+    if unknown:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
+    symbol = _SYMBOLS[function]
+    raise domain.error(
+        TypeError, f"unsupported operand type(s) for {symbol}: '{tl.__name__}' and '{tr.__name__}'"
+    )
+
+
+# Comparisons.
+
+
+def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
+    if left is right:
+        return True
+    tl, tr = type(left), type(right)
+    if tl is Const or tr is Const:
+        if tl is Const and tr is Const:
+            return _same_constant(domain, cast(Const, left), cast(Const, right))
+        return False
+    if tl is Known and tr is Known:
+        return left.obj is right.obj  # type: ignore[attr-defined]
+    first, second = getattr(left, "path", None), getattr(right, "path", None)
+    if first is not None and second is not None and left.real is not NEW and right.real is not NEW:  # type: ignore[attr-defined]
+        if left.real is right.real:  # type: ignore[attr-defined]
+            domain.guard_same(first, second)
+            return True
+        domain.guard_different(first, second)
+    return False
+
+
+def _same_constant(domain: CaptureDomain, left: Const, right: Const) -> bool:
+    for one, other in ((left, right), (right, left)):
+        if other.path is None and other.value is None and one.value is not None:
+            type_of(domain, one)  # only the type is relied on, not the value
+            return False
+    return domain.use(left) is domain.use(right)
+
+
+def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    tl, tr = type(left), type(right)
+    if tl is Const and tr is Const:
+        return compute(domain, function, domain.use(cast(Const, left)), domain.use(cast(Const, right)))
+    if tl is Leaf or tr is Leaf:
+        other = right if tl is Leaf else left
+        if type(other) is Const and other.value is None and function in (operator.eq, operator.ne):
+            leaf = left if tl is Leaf else right
+            if domain.leaves.type_of(cast(Leaf, leaf).payload) in (int, float, bool):
+                return domain.constant(function is operator.ne)
+        return leaf_call(domain, function, [left, right])
+    if tl in (Known, Const) and tr in (Known, Const):
+        member = attributes.find_member(domain, type_of(domain, left), _RICH[function][0])
+        if type(member.raw) is not types.FunctionType:
+            return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
+    return _compare_objects(domain, function, _as_tuple(left), _as_tuple(right))
+
+
+def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+    for kind in (ListValue, TupleValue):
+        if isinstance(left, kind) and isinstance(right, kind) and not _user_compare(domain, function, left, right):
+            return _compare_sequences(domain, function, left, right)
+    if isinstance(left, DictValue) and isinstance(right, DictValue) and function in (operator.eq, operator.ne):
+        equal = _equal_dicts(domain, left, right)
+        return domain.constant(equal is (function is operator.eq))
+    a, b = _set_keys(domain, left), _set_keys(domain, right)
+    if a is not None and b is not None:
+        return domain.constant(bool(function(a.keys(), b.keys())))
+    name, swapped, symbol = _RICH[function]
+    tl, tr = type_of(domain, left), type_of(domain, right)
+    attempts = [(left, name, right), (right, swapped, left)]
+    if tl is not tr and issubclass(tr, tl):
+        attempts.reverse()
+    for self_, dunder, other in attempts:
+        member = attributes.find_member(domain, type_of(domain, self_), dunder)
+        if type(member.raw) is types.FunctionType:
+            result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self_)), [other])
+            if not _is_not_implemented(result):
+                return result
+        elif member.kind != attributes.ABSENT and not _default_compare(self_, member.raw):
+            raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {symbol} {tr.__name__}")
+    if function is operator.ne:
+        member = attributes.find_member(domain, tl, "__eq__")
+        if type(member.raw) is types.FunctionType:
+            result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, left)), [right])
+            if not _is_not_implemented(result):
+                return domain.not_(result)
+    if function in (operator.eq, operator.ne):
+        return domain.constant(is_(domain, left, right) is (function is operator.eq))
+    raise domain.error(
+        TypeError, f"'{symbol}' not supported between instances of '{tl.__name__}' and '{tr.__name__}'"
+    )
+
+
+_OBJECT_COMPARES = frozenset(
+    id(getattr(object, n)) for n in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+)
+_IDENTITY_TYPES = (FunctionValue, ListValue, TupleValue, DictValue, SetValue, Const, Known, InstanceDict, DictView)
+
+
+def _default_compare(value: Value, raw: Any) -> bool:
+    """Is this comparison the identity of `object`, or one that does not apply to operands of two kinds?"""
+    return id(raw) in _OBJECT_COMPARES or isinstance(value, _IDENTITY_TYPES) or type(value) is not Obj
+
+
+def _user_compare(domain: CaptureDomain, function: Any, left: Obj, right: Obj) -> bool:
+    name, swapped, _ = _RICH[function]
+    return _defines(domain, left, name) or _defines(domain, right, swapped)
+
+
+def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
+    """`left is right or left == right`, the test of containers."""
+    if left is right:
+        return True
+    if type(left) is Leaf and type(right) is Leaf and is_(domain, left, right):
+        return True
+    return truth(domain, compare(domain, operator.eq, left, right))
+
+
+def _compare_sequences(
+    domain: CaptureDomain, function: Any, left: ListValue | TupleValue, right: ListValue | TupleValue
+) -> Value:
+    a, b = containers.items(domain, left), containers.items(domain, right)
+    if function in (operator.eq, operator.ne) and len(a) != len(b):
+        return domain.constant(function is operator.ne)
+    for x, y in zip(a, b, strict=False):
+        if not same_or_equal(domain, x, y):
+            if function in (operator.eq, operator.ne):
+                return domain.constant(function is operator.ne)
+            return compare(domain, function, x, y)
+    return domain.constant(bool(function(len(a), len(b))))
+
+
+def _equal_dicts(domain: CaptureDomain, left: DictValue, right: DictValue) -> bool:
+    if containers.dict_length(domain, left) != containers.dict_length(domain, right):
+        return False
+    for key, value in containers.dict_pairs(domain, left):
+        other = containers.dict_lookup(domain, right, containers.key_of(domain, key))
+        if other is None or not same_or_equal(domain, value, other):
+            return False
+    return True
+
+
+def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
+    if type(container) is Const and isinstance(item, Const):
+        return compute(domain, operator.contains, domain.use(container), domain.use(item))
+    if type(container) is Leaf:
+        return leaf_call(domain, operator.contains, [container, item])
+    if isinstance(container, Obj) and _defines(domain, container, "__contains__"):
+        found = special_call(domain, container, "__contains__", [item])
+        return domain.constant(found is not None and truth(domain, found))
+    if isinstance(container, DictView) and container.kind == "keys":
+        container = container.target
+    if isinstance(container, DictValue):
+        return domain.constant(containers.dict_lookup(domain, container, containers.key_of(domain, item)) is not None)
+    if isinstance(container, InstanceDict) and type(item) is Const:
+        return domain.constant(attributes.instance_attr(domain, container.owner, domain.use(item)) is not None)
+    if isinstance(container, SetValue):
+        return domain.constant(containers.key_of(domain, item) in containers.set_entries(domain, container))
+    if type(container) is Known and isinstance(container.obj, type):
+        meta = attributes.find_member(domain, type(container.obj), "__contains__")
+        if meta.kind != attributes.ABSENT and isinstance(item, (Const, Known)):
+            return compute(domain, operator.contains, container.obj, to_raw(domain, item))
+    for candidate in iteration.items_of(domain, container):
+        if same_or_equal(domain, candidate, item):
+            return domain.constant(True)
+    return domain.constant(False)
+
+
+def truth(domain: CaptureDomain, value: Value) -> bool:
+    t = type(value)
+    if t is Const:
+        return bool(domain.use(value))  # type: ignore[arg-type]
+    if t is Leaf:
+        return domain.leaves.truth(value.payload, domain)  # type: ignore[attr-defined]
+    if t is Known:
+        return bool(value.obj)  # type: ignore[attr-defined]
+    if isinstance(value, Obj):
+        return _object_truth(domain, value)
+    if isinstance(value, DictView):
+        return containers.dict_length(domain, value.target) > 0
+    if isinstance(value, InstanceDict):
+        return bool(containers.instance_pairs(domain, value))
+    return True
+
+
+def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
+    if value.cls.__flags__ & (1 << 9):  # a heap type, which may define either
+        for name in ("__bool__", "__len__"):
+            if _defines(domain, value, name):
+                found = special_call(domain, value, name, [])
+                return found is not None and truth(domain, found)
+    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
+        return size(domain, value) > 0
+    for name in ("__bool__", "__len__"):
+        if attributes.find_member(domain, value.cls, name).kind != attributes.ABSENT:
+            raise domain.graph_break(UNKNOWN_OPERATION, f"truth of {value.cls.__name__}")
+    return True
+
+
+def size(domain: CaptureDomain, value: ListValue | TupleValue | DictValue | SetValue) -> int:
+    """The length of a built-in container; of an unread real one only the length is guarded."""
+    if isinstance(value, DictValue):
+        return containers.dict_length(domain, value)
+    if isinstance(value, SetValue):
+        return len(containers.set_entries(domain, value))
+    if value.items is None and value.path is not None:
+        domain.guard_length(value.path, len(value.real))
+        return len(value.real)
+    return len(containers.items(domain, value))
+
+
+def length(domain: CaptureDomain, value: Value) -> Value:
+    """`len(value)`."""
+    if type(value) is Const:
+        return compute(domain, len, domain.use(value))
+    if type(value) is Leaf:
+        return leaf_call(domain, len, [value])
+    if isinstance(value, Obj) and not _defines(domain, value, "__len__"):
+        if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
+            return Const(size(domain, value))
+    if isinstance(value, DictView):
+        return Const(containers.dict_length(domain, value.target))
+    if isinstance(value, InstanceDict):
+        return Const(len(containers.instance_pairs(domain, value)))
+    if type(value) is Known and isinstance(value.obj, type):
+        return compute(domain, len, value.obj)
+    found = special_call(domain, value, "__len__", [])
+    if found is None:
+        raise domain.error(TypeError, f"object of type '{type_of(domain, value).__name__}' has no len()")
+    return found
+
+
+# Subscripts.
+
+
+def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
+    """`container[key]`."""
+    if type(container) is Leaf:
+        return leaf_call(domain, operator.getitem, [container, key])
+    if isinstance(container, Obj) and _defines(domain, container, "__getitem__"):
+        found = special_call(domain, container, "__getitem__", [key])
+        if found is not None:
+            return found
+    if type(container) is Const:
+        if type(container.value) is tuple:
+            return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
+        index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
+        return compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
+    if isinstance(container, (ListValue, TupleValue)):
+        return _sequence_item(domain, container, key)
+    if isinstance(container, DictValue):
+        return _dict_item(domain, container, key)
+    if isinstance(container, InstanceDict) and type(key) is Const:
+        attribute = attributes.instance_attr(domain, container.owner, domain.use(key))
+        if attribute is None:
+            raise Raised(key_error(domain, key))
+        return attribute
+    if type(container) is Known:
+        return _known_item(domain, container, key)
+    found = special_call(domain, container, "__getitem__", [key])
+    if found is None:
+        raise domain.error(TypeError, f"'{type_of(domain, container).__name__}' object is not subscriptable")
+    return found
+
+
+def key_error(domain: CaptureDomain, key: Value) -> Value:
+    """A KeyError for a key."""
+    return domain.vm.call(Known(KeyError), [key])
+
+
+def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
+    if isinstance(container.obj, type) and is_constant(domain, key):
+        member = attributes.find_member(domain, container.obj, "__class_getitem__")
+        if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:
+            return domain.vm.call(BoundMethod(attributes.member_value(domain, member), container), [key])
+        return compute(domain, operator.getitem, container.obj, constant_of(domain, key))
+    raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {container.obj!r}")
+
+
+def _sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
+    if isinstance(key, SliceValue):
+        chosen = containers.items(domain, container)[domain.slice(key)]
+        if isinstance(container, ListValue):
+            return ListValue(chosen)
+        # torch.Size keeps its type when it is sliced, as the only tuple subclass that the VM meets with that habit.
+        keeps = container.cls is not tuple and getattr(container.cls, "__module__", "") == "torch"
+        return TupleValue(chosen, container.cls if keeps and not hasattr(container.cls, "_fields") else tuple)
+    if not _is_index(domain, key):
+        kind = "list" if isinstance(container, ListValue) else "tuple"
+        name = type_of(domain, key).__name__
+        raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
+    index = domain.index(key)
+    if container.items is None and container.path is not None and -len(container.real) <= index < len(container.real):
+        return containers.items(domain, container)[index]
+    try:
+        return containers.items(domain, container)[index]
+    except IndexError:
+        kind = "list" if isinstance(container, ListValue) else "tuple"
+        raise domain.error(IndexError, f"{kind} index out of range") from None
+
+
+def _is_index(domain: CaptureDomain, key: Value) -> bool:
+    if type(key) is Const:
+        return hasattr(type(key.value), "__index__")
+    return type(key) is Leaf or (isinstance(key, Obj) and _defines(domain, key, "__index__"))
+
+
+def _dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
+    found = containers.dict_lookup(domain, container, containers.key_of(domain, key))
+    if found is not None:
+        return found
+    missing = attributes.find_member(domain, container.cls, "__missing__")
+    if type(missing.raw) is types.FunctionType:
+        result = special_call(domain, container, "__missing__", [key])
+        if result is not None:
+            return result
+    if container.factory is not None and not (
+        type(container.factory) is Const and container.factory.value is None
+    ):
+        made = domain.vm.call(container.factory, [])
+        containers.dict_store(domain, container, containers.key_of(domain, key), key, made)
+        return made
+    raise Raised(key_error(domain, key))
+
+
+def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -> None:
+    if type(container) is Leaf:
+        leaf_call(domain, operator.setitem, [container, key, value])
+        domain.mutated_at = domain.vm.step
+        return
+    if isinstance(container, Obj) and _defines(domain, container, "__setitem__"):
+        special_call(domain, container, "__setitem__", [key, value])
+    elif isinstance(container, ListValue):
+        _list_store(domain, container, key, value)
+    elif isinstance(container, DictValue):
+        containers.dict_store(domain, container, containers.key_of(domain, key), key, value)
+    elif isinstance(container, InstanceDict) and type(key) is Const:
+        attributes._write(domain, container.owner, domain.use(key), value)
+    else:
+        name = type_of(domain, container).__name__
+        if isinstance(container, (TupleValue, Const)):
+            raise domain.error(TypeError, f"'{name}' object does not support item assignment")
+        raise domain.graph_break(UNKNOWN_OPERATION, f"store to an item of {name}")
+
+
+def _list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
+    if isinstance(key, SliceValue):
+        new = iteration.items_of(domain, value)
+        where = domain.slice(key)
+        try:
+            containers.change(domain, container)[where] = new
+        except ValueError as error:
+            raise Raised(from_real(domain, error)) from None
+        return
+    index = domain.index(key)
+    target = containers.items(domain, container)
+    if not -len(target) <= index < len(target):
+        raise domain.error(IndexError, "list assignment index out of range")
+    containers.change(domain, container)[index] = value
+
+
+def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
+    if isinstance(container, Obj) and _defines(domain, container, "__delitem__"):
+        special_call(domain, container, "__delitem__", [key])
+    elif isinstance(container, ListValue):
+        where = domain.slice(key) if isinstance(key, SliceValue) else domain.index(key)
+        target = containers.items(domain, container)
+        if not isinstance(where, slice) and not -len(target) <= where < len(target):
+            raise domain.error(IndexError, "list assignment index out of range")
+        del containers.change(domain, container)[where]
+    elif isinstance(container, DictValue):
+        found = containers.key_of(domain, key)
+        if containers.dict_lookup(domain, container, found) is None:
+            raise Raised(key_error(domain, key))
+        containers.dict_remove(domain, container, found)
+    elif isinstance(container, InstanceDict) and type(key) is Const:
+        name = domain.use(key)
+        if attributes.instance_attr(domain, container.owner, name) is None:
+            raise Raised(key_error(domain, key))
+        attributes._write(domain, container.owner, name, attributes.DELETED)
+    else:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")
+
+
+# Formatting.
+
+
+def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Value | None) -> Value:
+    """`f"{value!conversion:spec}"`."""
+    text = "" if spec is None else domain.use(cast(Const, spec))
+    if conversion:
+        value = to_text(domain, value, (str, str, repr, ascii)[conversion])
+        if spec is None:
+            return value
+    if type(value) is Leaf:
+        return leaf_call(domain, format, [value, Const(text)])
+    if isinstance(value, Obj) and _defines(domain, value, "__format__"):
+        found = special_call(domain, value, "__format__", [Const(text)])
+        if found is not None:
+            return found
+    if text == "" and not isinstance(value, Const):
+        return to_text(domain, value, str)
+    if is_constant(domain, value):
+        return compute(domain, format, constant_of(domain, value), text)
+    raise domain.graph_break(UNKNOWN_OPERATION, f"formatting of {type_of(domain, value).__name__}")
+
+
+def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str]) -> Value:
+    """`str(value)`, `repr(value)` or `ascii(value)`."""
+    if type(value) is Leaf:
+        return leaf_call(domain, function, [value])
+    names = ["__str__", "__repr__"] if function is str else ["__repr__"]
+    if type(value) is Obj and issubclass(value.cls, BaseException) and value.cls.__str__ is BaseException.__str__:
+        if function is str:
+            return _exception_text(domain, value)
+    if isinstance(value, (Obj, Known)) and not (isinstance(value, Known) and isinstance(value.obj, type)):
+        for name in names:
+            member = attributes.find_member(domain, type_of(domain, value), name)
+            if type(member.raw) is types.FunctionType:
+                bound = domain.vm.finish(attributes.bind(domain, member, value))
+                return domain.vm.call(bound, [])
+            if member.raw is not object.__str__:
+                break
+    if is_constant(domain, value):
+        return compute(domain, function, constant_of(domain, value))
+    raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")
+
+
+def _exception_text(domain: CaptureDomain, value: Obj) -> Value:
+    args = iteration.items_of(domain, domain.vm.finish(attributes.load_attr(domain, value, "args")))
+    if not args:
+        return Const("")
+    return to_text(domain, args[0] if len(args) == 1 else TupleValue(args), str)
+
+

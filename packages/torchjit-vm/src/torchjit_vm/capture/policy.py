@@ -1,0 +1,132 @@
+"""What the capture is told from outside: the policy, and the protocols of leaf handler and region compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import Any, Protocol, final
+
+import attrs
+
+from torchjit_core.guards import Guard
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import Reason
+from torchjit_core.region import RegionCode
+
+__all__ = [
+    "CaptureContext",
+    "CapturePolicy",
+    "DictChainGetattr",
+    "LeafHandler",
+    "NewObject",
+    "RegionCompiler",
+    "ReturnConstant",
+]
+
+
+@final
+@attrs.frozen
+class NewObject:
+    """Raw marker: an instance of `type`, a tuple or list subclass, over raw items."""
+
+    type: type
+    items: tuple[object, ...]
+
+
+@final
+@attrs.frozen
+class ReturnConstant:
+    """A substitute: calls give this constant, whatever the arguments."""
+
+    value: object
+
+
+@final
+@attrs.frozen
+class DictChainGetattr:
+    """A substitute for a `__getattr__` that looks the name up in dicts of the instance (as nn.Module's does).
+
+    Attributes:
+        dicts: names of instance attributes that hold dicts, in the order of the search.
+    """
+
+    dicts: tuple[str, ...]
+
+
+class CaptureContext(Protocol):
+    """What a leaf handler may ask of the capture."""
+
+    def guard(self, guard: Guard) -> None: ...
+    def location(self) -> CodeLocation: ...
+    def stack(self) -> tuple[CodeLocation, ...]: ...
+    def new_object(self, type: type, items: Sequence[object]) -> object: ...
+    def state(self, key: str) -> object: ...
+    def set_state(self, key: str, value: object) -> None: ...
+
+
+class LeafHandler(Protocol):
+    """Gives meaning to leaves. See docs/design/0001-interfaces.md for each method."""
+
+    leaf_types: tuple[type, ...]
+
+    def wants(self, obj: object, path: AccessPath | None) -> bool: ...
+    def input(self, obj: object, path: AccessPath | None, capture: CaptureContext) -> object: ...
+    def type_of(self, leaf: object) -> type: ...
+    def handles(self, fn: object) -> bool: ...
+    def call(
+        self, fn: object, args: tuple[object, ...], kwargs: dict[str, object], capture: CaptureContext
+    ) -> object: ...
+    def getattr(self, leaf: object, name: str, capture: CaptureContext) -> object: ...
+    def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> None: ...
+    def truth(self, leaf: object, capture: CaptureContext) -> bool: ...
+    def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]: ...
+
+
+class RegionCompiler(Protocol):
+    """Turns what the leaf handler recorded into a callable."""
+
+    def compile_region(self, leaves: Sequence[object], capture: CaptureContext) -> RegionCode: ...
+
+
+def _always(function: FunctionType) -> bool:
+    return True
+
+
+def _never(function: object) -> Reason | None:
+    return None
+
+
+def _any_code(code: CodeType) -> bool:
+    return True
+
+
+@final
+@attrs.frozen
+class CapturePolicy:
+    """How to capture.
+
+    Attributes:
+        fullgraph: a break is an error, raised from `capture`.
+        inline: may this Python function be interpreted? If not, its call is a break.
+        disabled: a reason if calls of this callable are breaks.
+        allow_in_graph: functions whose calls go to the leaf handler unseen.
+        substitutes: real function to what is called instead: a callable, `ReturnConstant` or `DictChainGetattr`.
+        assume_constant: functions called for real at capture; their result is a constant.
+        pure: more C functions that are called for real when all arguments are constants.
+        value_types: types whose instances are immutable values with a trustworthy `==` (torch.dtype, torch.device):
+            guarded by value, attributes and methods evaluated at capture.
+        is_user_code: does this code belong to the user (for source locations)?
+        step_limit: instructions per region.
+    """
+
+    fullgraph: bool = False
+    inline: Callable[[FunctionType], bool] = _always
+    disabled: Callable[[object], Reason | None] = _never
+    allow_in_graph: Collection[object] = ()
+    substitutes: Mapping[Any, object] = attrs.field(factory=dict)
+    assume_constant: Collection[object] = ()
+    pure: Collection[object] = ()
+    value_types: tuple[type, ...] = ()
+    is_user_code: Callable[[CodeType], bool] = _any_code
+    step_limit: int = 2_000_000

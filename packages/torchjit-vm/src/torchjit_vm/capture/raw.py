@@ -1,0 +1,151 @@
+"""The border to the leaf handler: values to raw objects and back."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture.policy import NewObject
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
+from torchjit_vm.capture.reasons import OPAQUE_OBJECT
+from torchjit_vm.capture.values import (
+    NEW,
+    Const,
+    DictValue,
+    DictView,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["constant_of", "from_raw", "has_leaf", "is_constant", "to_raw"]
+
+
+def to_raw(domain: CaptureDomain, value: Value) -> Any:
+    """Constants as themselves, leaves as payloads, containers rebuilt.
+
+    Raises:
+        GraphBreak: the value has no raw form.
+    """
+    t = type(value)
+    if t is Leaf:
+        return value.payload  # type: ignore[attr-defined]  # t is Leaf
+    if t is Const:
+        return domain.use(value)  # type: ignore[arg-type]
+    if t is Known:
+        return value.obj  # type: ignore[attr-defined]
+    if isinstance(value, TupleValue):
+        return _raw_tuple(domain, value)
+    if isinstance(value, ListValue) and value.cls is not None:
+        return [to_raw(domain, v) for v in _items(domain, value)]
+    if isinstance(value, DictValue):
+        pairs = _pairs(domain, value)
+        return {to_raw(domain, k): to_raw(domain, v) for k, v in pairs}
+    if isinstance(value, SetValue):
+        elements = [to_raw(domain, v) for v in _items(domain, value)]
+        return frozenset(elements) if issubclass(value.cls, frozenset) else set(elements)
+    if isinstance(value, SliceValue):
+        return slice(to_raw(domain, value.start), to_raw(domain, value.stop), to_raw(domain, value.step))
+    if isinstance(value, Obj) and value.real is not NEW and value.path is not None and not value.written:
+        if type(value.path) is not Pinned:
+            domain.guard_id(value.path, value.real)
+        return value.real
+    if isinstance(value, DictView) or hasattr(type(value), "advance"):
+        return [to_raw(domain, v) for v in _items(domain, value)]
+    raise domain.graph_break(OPAQUE_OBJECT, getattr(value, "cls", type(value)).__name__)
+
+
+def _items(domain: CaptureDomain, value: Value) -> list[Value]:
+    # The modules know one another: containers hold values that cross this border.
+    from torchjit_vm.capture.iteration import items_of
+
+    return items_of(domain, value)
+
+
+def _pairs(domain: CaptureDomain, value: DictValue) -> list[tuple[Value, Value]]:
+    from torchjit_vm.capture.containers import dict_pairs  # see _items
+
+    return dict_pairs(domain, value)
+
+
+def _raw_tuple(domain: CaptureDomain, value: TupleValue) -> Any:
+    items = tuple(to_raw(domain, v) for v in _items(domain, value))
+    if value.cls is tuple:
+        return items
+    try:
+        return tuple.__new__(value.cls, items)
+    except TypeError:
+        return items
+
+
+def from_raw(domain: CaptureDomain, raw: Any) -> Value:
+    """Wrap what the leaf handler gave back."""
+    t = type(raw)
+    if t in domain.leaves.leaf_types:
+        found = domain.payloads.get(id(raw))
+        if found is None:
+            found = domain.payloads[id(raw)] = Leaf(raw)
+        return found
+    if t in IMMUTABLE_ATOMS or t in domain.policy.value_types:
+        return Const(raw)
+    if t is NewObject:
+        items = [from_raw(domain, r) for r in raw.items]
+        if issubclass(raw.type, tuple):
+            return TupleValue(items, raw.type)
+        return ListValue(items, raw.type)
+    if isinstance(raw, tuple):
+        return TupleValue([from_raw(domain, r) for r in raw], t)
+    if isinstance(raw, list):
+        return ListValue([from_raw(domain, r) for r in raw], t)
+    if isinstance(raw, dict):
+        made = DictValue(t)
+        for key, item in raw.items():
+            made.entries[key] = (from_raw(domain, key), from_raw(domain, item))
+        return made
+    if isinstance(raw, (set, frozenset)):
+        return SetValue({r: from_raw(domain, r) for r in raw}, t)
+    if isinstance(raw, slice):
+        return SliceValue(*(from_raw(domain, r) for r in (raw.start, raw.stop, raw.step)))
+    return pinned(domain, raw, getattr(raw, "__name__", t.__name__))
+
+
+def has_leaf(value: Value) -> bool:
+    """Is the value a leaf, or a loaded container with one?"""
+    if type(value) is Leaf:
+        return True
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(has_leaf(v) for v in value.items or ())
+    if isinstance(value, DictValue):
+        return any(e is not None and has_leaf(e[1]) for e in value.entries.values())
+    return isinstance(value, SliceValue) and any(map(has_leaf, (value.start, value.stop, value.step)))
+
+
+
+
+def is_constant(domain: CaptureDomain, value: Value) -> bool:
+    """Can the value be computed with at capture (atoms, identified objects, new or real containers of them)?"""
+    if isinstance(value, (Const, Known)):
+        return True
+    if isinstance(value, (ListValue, TupleValue, SetValue)):
+        return all(is_constant(domain, v) for v in _items(domain, value))
+    if isinstance(value, DictValue):
+        return all(is_constant(domain, k) and is_constant(domain, v) for k, v in _pairs(domain, value))
+    if isinstance(value, SliceValue):
+        return all(is_constant(domain, v) for v in (value.start, value.stop, value.step))
+    return False
+
+
+def constant_of(domain: CaptureDomain, value: Value) -> Any:
+    """The real object of a constant (see `is_constant`), containers rebuilt."""
+    return to_raw(domain, value)
+
+

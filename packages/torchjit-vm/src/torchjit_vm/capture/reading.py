@@ -1,0 +1,258 @@
+"""Real objects become values: with a guard on what is relied on, one value per object."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_vm.capture.values import (
+    BoundMethod,
+    CellValue,
+    Const,
+    DictValue,
+    FunctionValue,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["IMMUTABLE_ATOMS", "constant_object", "pinned", "wrap"]
+
+_NUMBERS = frozenset({int, float, complex})
+_PLAIN = frozenset({str, bool, type(None), bytes, type(Ellipsis), type(NotImplemented), types.CodeType, range})
+IMMUTABLE_ATOMS = _NUMBERS | _PLAIN
+_IDENTIFIED = (
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    property,
+    staticmethod,
+    classmethod,
+    enum.Enum,
+    types.GenericAlias,
+    types.UnionType,
+)
+
+
+def wrap(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    """The value of a real object that is found at `path`."""
+    t = type(obj)
+    if t in _PLAIN:
+        return Const(obj, path)
+    if t in _NUMBERS:
+        if domain.leaves.wants(obj, path):
+            return Leaf(domain.leaves.input(obj, path, domain), path, obj)
+        return Const(obj, path)
+    found = domain.interned.get(id(obj))
+    if found is not None:
+        _alias(domain, found, obj, path)
+        return found
+    wrapper = _WRAPPERS.get(t, _wrap_other)
+    return wrapper(domain, obj, path)
+
+
+def pinned(domain: CaptureDomain, obj: Any, label: str) -> Value:
+    """The value of a real object whose identity is settled elsewhere (a class attribute, a global that is guarded)."""
+    t = type(obj)
+    if t in IMMUTABLE_ATOMS:
+        return Const(obj)
+    found = domain.interned.get(id(obj))
+    return found if found is not None else wrap(domain, obj, Pinned.of(obj, label))
+
+
+def constant_object(domain: CaptureDomain, obj: Any) -> Value:
+    """The value of an object that comes out of a pure computation at capture."""
+    t = type(obj)
+    if t in IMMUTABLE_ATOMS or t in domain.policy.value_types:
+        return Const(obj)
+    return pinned(domain, obj, getattr(obj, "__name__", t.__name__))
+
+
+def _alias(domain: CaptureDomain, found: Value, obj: Any, path: AccessPath) -> None:
+    if isinstance(found, (Known, BoundMethod)):
+        domain.guard_id(path, obj)
+        return
+    first: AccessPath | None = getattr(found, "path", None)
+    if first is None or first is path:
+        return
+    if type(first) is Pinned:
+        domain.guard_id(path, obj)
+    else:
+        domain.guard_same(first, path)
+
+
+def _known(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    if type(path) is not Pinned:
+        domain.guard_id(path, obj)
+    found = domain.interned[id(obj)] = Known(obj)
+    return found
+
+
+def _function(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    """A function below an argument is often made anew for each call: identify it by its code."""
+    identified = type(path.root()) is not Arg or domain.claimed(obj) or domain.policy.disabled(obj) is not None
+    if identified or not domain.policy.inline(obj):
+        return _known(domain, obj, path)
+    domain.guard_type(path, types.FunctionType)
+    domain.guard_id(path.attr("__code__"), obj.__code__)
+    domain.guard_id(path.attr("__globals__"), obj.__globals__)
+    made = FunctionValue(types.FunctionType, obj.__code__, obj.__globals__)
+    domain.interned[id(obj)] = made
+    made.real, made.path = obj, path
+    made.name, made.qualname = obj.__name__, obj.__qualname__
+    if obj.__defaults__ is None:
+        domain.guard_value(path.attr("__defaults__"), None)
+    else:
+        defaults = path.attr("__defaults__")
+        domain.guard_type(defaults, tuple)
+        domain.guard_length(defaults, len(obj.__defaults__))
+        made.defaults = [wrap(domain, v, defaults.item(i)) for i, v in enumerate(obj.__defaults__)]
+    if obj.__kwdefaults__ is None:
+        domain.guard_value(path.attr("__kwdefaults__"), None)
+    else:
+        kwdefaults = path.attr("__kwdefaults__")
+        domain.guard_type(kwdefaults, dict)
+        domain.guard_keys(kwdefaults, tuple(obj.__kwdefaults__))
+        made.kwdefaults = {k: wrap(domain, v, kwdefaults.item(k)) for k, v in obj.__kwdefaults__.items()}
+    closure = path.attr("__closure__")
+    made.closure = [wrap(domain, c, closure.item(i)) for i, c in enumerate(obj.__closure__ or ())]
+    return made
+
+
+def _list(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, type(obj))
+    found = domain.interned[id(obj)] = ListValue(None, type(obj), obj, path)
+    return found
+
+
+def _tuple(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    # Not interned: equal tuples are often one object by accident of the compiler.
+    domain.guard_type(path, type(obj))
+    return TupleValue(None, type(obj), obj, path)
+
+
+def _dict(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, type(obj))
+    found = domain.interned[id(obj)] = DictValue(type(obj), obj, path)
+    factory = getattr(obj, "default_factory", None)
+    if factory is not None:
+        found.factory = wrap(domain, factory, path.attr("default_factory"))
+    return found
+
+
+def _set(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, type(obj))
+    found = SetValue(None, type(obj), obj, path)
+    if not isinstance(obj, frozenset):
+        domain.interned[id(obj)] = found
+    return found
+
+
+def _cell(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, types.CellType)
+    found = domain.interned[id(obj)] = CellValue(None, obj, path)
+    return found
+
+
+def _method(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, types.MethodType)
+    function = wrap(domain, obj.__func__, path.attr("__func__"))
+    return BoundMethod(function, wrap(domain, obj.__self__, path.attr("__self__")))
+
+
+def _builtin(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    """A C function, or a C method bound to an object (a fresh object each time it is looked up)."""
+    owner = obj.__self__
+    if owner is None or isinstance(owner, (types.ModuleType, type)):
+        return _known(domain, obj, path)
+    descriptor = getattr(type(owner), obj.__name__, None)
+    if not isinstance(descriptor, types.MethodDescriptorType):
+        return _known(domain, obj, path)
+    domain.guard_type(path, type(obj))
+    domain.guard_value(path.attr("__name__"), obj.__name__)
+    return BoundMethod(pinned(domain, descriptor, obj.__name__), wrap(domain, owner, path.attr("__self__")))
+
+
+def _slice(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, slice)
+    start, stop, step = (wrap(domain, getattr(obj, n), path.attr(n)) for n in ("start", "stop", "step"))
+    return SliceValue(start, stop, step)
+
+
+def _partial(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, functools.partial)
+    found = domain.interned[id(obj)] = Obj(functools.partial, obj, path)
+    for name in ("func", "args", "keywords"):
+        found.attrs[name] = wrap(domain, getattr(obj, name), path.attr(name))
+    return found
+
+
+def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    if domain.leaves.wants(obj, path):
+        leaf = Leaf(domain.leaves.input(obj, path, domain), path, obj)
+        domain.interned[id(obj)] = leaf
+        return leaf
+    if isinstance(obj, (type, *_IDENTIFIED)):
+        return _known(domain, obj, path)
+    if type(obj) in domain.policy.value_types:
+        return Const(obj, path)
+    if isinstance(obj, tuple):
+        return _tuple(domain, obj, path)
+    if isinstance(obj, dict) and not _overrides(type(obj), dict):
+        return _dict(domain, obj, path)
+    if isinstance(obj, list) and not _overrides(type(obj), list):
+        return _list(domain, obj, path)
+    if isinstance(obj, (set, frozenset)) and not _overrides(type(obj), set):
+        return _set(domain, obj, path)
+    domain.guard_type(path, type(obj))
+    found = domain.interned[id(obj)] = Obj(type(obj), obj, path)
+    return found
+
+
+_READS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")
+
+
+def _overrides(cls: type, base: type) -> bool:
+    """Does a subclass of a container change how it is read? Then its storage alone does not say what it holds."""
+    for name in _READS:
+        for owner in cls.__mro__:
+            if name in owner.__dict__:
+                if isinstance(owner.__dict__[name], types.FunctionType):
+                    return True
+                break
+    return False
+
+
+_WRAPPERS: dict[type, Callable[[CaptureDomain, Any, AccessPath], Value]] = {
+    types.FunctionType: _function,
+    types.BuiltinFunctionType: _builtin,
+    types.ModuleType: _known,
+    type: _known,
+    list: _list,
+    deque: _list,
+    tuple: _tuple,
+    dict: _dict,
+    set: _set,
+    frozenset: _set,
+    types.CellType: _cell,
+    types.MethodType: _method,
+    slice: _slice,
+    functools.partial: _partial,
+}

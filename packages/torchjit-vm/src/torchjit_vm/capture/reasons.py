@@ -1,0 +1,81 @@
+"""Why the VM breaks a graph."""
+
+from torchjit_core.reasons import reason
+
+__all__ = [
+    "ASYNC",
+    "BOUNDARY",
+    "CLASS_BODY",
+    "DISABLED",
+    "NOT_INLINED",
+    "NO_RESTART",
+    "OPAQUE_ITERATOR",
+    "OPAQUE_OBJECT",
+    "REBUILD",
+    "STEP_LIMIT",
+    "TOO_DEEP",
+    "UNHASHABLE",
+    "UNKNOWN_ATTRIBUTE",
+    "UNKNOWN_CALL",
+    "UNKNOWN_OPERATION",
+]
+
+UNKNOWN_CALL = reason(
+    "TJ-VM-002",
+    "call of a C function that the VM does not know",
+    "The VM cannot see inside C functions and only runs those during capture that it knows to be pure. This call runs "
+    "for real between two graphs.",
+    "Mark the function with allow_in_graph if it only works on tensors.",
+    "Move the call out of the compiled region.",
+)
+NOT_INLINED = reason(
+    "TJ-VM-003",
+    "call of a function that the policy keeps out of the graph",
+    "The function is on a list of functions that are run for real, not interpreted.",
+)
+DISABLED = reason("TJ-VM-004", "call of a disabled function", "The function was marked with disable(); it runs for real.")
+UNKNOWN_ATTRIBUTE = reason(
+    "TJ-VM-005",
+    "attribute of a C object that the VM does not know",
+    "The attribute is computed by C code whose effects and result the VM cannot know in advance.",
+)
+UNKNOWN_OPERATION = reason(
+    "TJ-VM-006",
+    "operation that the VM has no symbolic form of",
+    "The operation, on operands of these types, runs for real between two graphs.",
+)
+OPAQUE_OBJECT = reason(
+    "TJ-VM-007",
+    "an object of a C type, or a value made in the region, that cannot be given to a captured operation",
+    "Only constants, containers of constants and leaves, and identified real objects can be.",
+)
+OPAQUE_ITERATOR = reason(
+    "TJ-VM-008",
+    "iteration over a real iterator",
+    "Iterators that exist outside the region are advanced for real, between two regions.",
+)
+STEP_LIMIT = reason(
+    "TJ-VM-009",
+    "too many instructions in one capture",
+    "A loop is unrolled as often as it runs; this region grew beyond the limit.",
+    "Move the long loop out of the compiled region, or raise the step limit.",
+)
+TOO_DEEP = reason("TJ-VM-010", "calls nested too deeply", "Callbacks inside callbacks exceeded Python's recursion limit.")
+CLASS_BODY = reason("TJ-VM-011", "a class statement in the region", "Class bodies run for real.")
+ASYNC = reason("TJ-VM-012", "an asynchronous function", "Coroutines run for real.")
+UNHASHABLE = reason(
+    "TJ-VM-013",
+    "a dict key or set element with its own hash or equality",
+    "Running user-defined __hash__ and __eq__ for lookups is not captured.",
+)
+REBUILD = reason(
+    "TJ-VM-014",
+    "a value that is alive at a break cannot be rebuilt",
+    "For example a generator that has started, or super().",
+)
+NO_RESTART = reason(
+    "TJ-VM-015",
+    "a break inside a callback or generator, and the capture cannot be restarted",
+    "The break lies where a frame cannot be resumed in its middle; the capture would have to start again.",
+)
+BOUNDARY = reason("TJ-VM-016", "end of a region", "Not an obstacle: the region ends here on purpose.")

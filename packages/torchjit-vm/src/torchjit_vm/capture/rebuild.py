@@ -1,0 +1,439 @@
+"""Values to Python expressions that rebuild them in emitted code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import keyword
+import math
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast, final
+
+from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath, Pinned
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture import iteration, runtime
+from torchjit_vm.capture.reasons import REBUILD
+from torchjit_vm.capture.values import (
+    DELETED,
+    NEW,
+    BoundMethod,
+    CellValue,
+    Const,
+    DictValue,
+    DictView,
+    FunctionValue,
+    GeneratorValue,
+    InstanceDict,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["Cycle", "Rebuilder", "StartedGenerator"]
+
+_LITERALS = (int, str, bytes, bool, type(None), type(Ellipsis))
+_BASES = (OrderedDict, defaultdict, dict, list, set, frozenset, tuple)
+
+
+@final
+class Cycle(Exception):
+    """A container holds itself: it must be made before its contents."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__()
+        self.value = value
+
+
+@final
+class StartedGenerator(Exception):
+    """A generator that has started is alive at the end of a region."""
+
+    def __init__(self, generator: GeneratorValue) -> None:
+        super().__init__()
+        self.generator = generator
+
+
+@final
+class Rebuilder:
+    """Writes the lines of one emitted function, and knows what it needs from outside.
+
+    Attributes:
+        lines: (indentation, text, source location).
+        gathered: access path to parameter name, in order.
+        constants: name to object, the function's globals.
+        leaves: the leaves that the lines mention, with the name of each.
+    """
+
+    def __init__(self, domain: CaptureDomain, early: set[Value]) -> None:
+        self.domain = domain
+        self.early = early
+        self.lines: list[tuple[int, str, CodeLocation | None]] = []
+        self.indent = 1
+        self.location: CodeLocation | None = None
+        self.gathered: dict[AccessPath, str] = {}
+        self.constants: dict[str, Any] = {}
+        self.leaves: dict[int, tuple[str, Leaf]] = {}
+        self._names: dict[int, str] = {}
+        self._memo: dict[Value, str] = {}
+        self._active: set[Value] = set()
+        self._later: list[Callable[[], None]] = []
+        self._count = 0
+
+    def write(self, text: str) -> None:
+        """Add a line at the current indentation."""
+        self.lines.append((self.indent, text, self.location))
+
+    def fresh(self, prefix: str = "v") -> str:
+        """A new variable name."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def gather(self, path: AccessPath) -> str:
+        """The name under which the object at a path is at hand."""
+        if type(path) is Pinned:
+            return self.constant(path.key, "pinned")
+        name = self.gathered.get(path)
+        if name is None:
+            name = self.gathered[path] = f"a{len(self.gathered)}"
+        return name
+
+    def constant(self, obj: Any, hint: str) -> str:
+        """The name of a real object in the emitted function's globals."""
+        name = self._names.get(id(obj))
+        if name is None:
+            base = "".join(c if c.isalnum() else "_" for c in hint).strip("_") or "constant"
+            if base[0].isdigit() or keyword.iskeyword(base):
+                base = "_" + base
+            name = base
+            while name in self.constants or _is_reserved(name):
+                self._count += 1
+                name = f"{base}_{self._count}"
+            self.constants[name] = obj
+            self._names[id(obj)] = name
+        return name
+
+    def runtime(self, function: Callable[..., Any]) -> str:
+        """The name of a function of this package's runtime, or of a builtin."""
+        return self.constant(function, "_" + function.__name__)
+
+    def expr(self, value: Value) -> str:
+        """An expression for the object that a value stands for; the same object each time.
+
+        Raises:
+            Cycle: the value must be made early.
+            GraphBreak: it cannot be rebuilt.
+        """
+        t = type(value)
+        if t is Const:
+            return self._const(value)  # type: ignore[arg-type]
+        found = self._memo.get(value)
+        if found is not None:
+            return found
+        if t is Leaf:
+            return self._leaf(value)  # type: ignore[arg-type]
+        if t is Known:
+            obj = value.obj  # type: ignore[attr-defined]
+            return self.constant(obj, getattr(obj, "__qualname__", None) or type(obj).__name__)
+        real = getattr(value, "real", NEW)
+        if real is not NEW:
+            path: AccessPath = value.path  # type: ignore[attr-defined]
+            return self.gather(path)
+        if value in self._active:
+            raise Cycle(value)
+        self._active.add(value)
+        try:
+            name = _REBUILD[t](self, value) if t in _REBUILD else self._other(value)
+        finally:
+            self._active.discard(value)
+        self._memo[value] = name
+        return name
+
+    def flush(self) -> None:
+        """Write what was put off: contents of objects that were made early."""
+        while self._later:
+            self._later.pop(0)()
+
+    def assign(self, text: str, prefix: str = "v") -> str:
+        """Write `name = text` and return the name."""
+        name = self.fresh(prefix)
+        self.write(f"{name} = {text}")
+        return name
+
+    def _const(self, value: Const) -> str:
+        if not value.used and value.path is not None:
+            return self.gather(value.path)
+        return self.literal(value.value)
+
+    def literal(self, real: Any) -> str:
+        """A literal, or the name of a constant."""
+        if type(real) in _LITERALS:
+            return repr(real)
+        if type(real) is float and math.isfinite(real):
+            return repr(real)
+        return self.constant(real, type(real).__name__.lower())
+
+    def _leaf(self, value: Leaf) -> str:
+        found = self.leaves.get(id(value.payload))
+        if found is None:
+            found = self.leaves[id(value.payload)] = (f"t{len(self.leaves)}", value)
+        return found[0]
+
+    def _early(self, value: Value, empty: str, fill: Callable[[str], None]) -> str | None:
+        """Make a value that contains itself before its contents."""
+        if value not in self.early:
+            return None
+        name = self._memo[value] = self.assign(empty)
+        self._later.append(lambda: fill(name))
+        return name
+
+    def _list(self, value: ListValue) -> str:
+        items = value.items or []
+        if value.cls is deque:
+            return self.assign(f"{self.runtime(deque)}([{self._join(items)}])")
+        if value.cls is not list:
+            name = self.assign(f"{self.runtime(runtime.new)}(list, {self.expr(Known(value.cls))})")
+            self._memo[value] = name
+            self.write(f"list.extend({name}, [{self._join(items)}])")
+            self._attributes(value, name)
+            return name
+        early = self._early(value, "[]", lambda name: self.write(f"{name}.extend([{self._join(items)}])"))
+        return early or self.assign(f"[{self._join(items)}]")
+
+    def _join(self, items: list[Value]) -> str:
+        return ", ".join([self.expr(v) for v in items])
+
+    def _tuple(self, value: TupleValue) -> str:
+        items = value.items or []
+        text = f"({self._join(items)}{',' if len(items) == 1 else ''})"
+        if value.cls is tuple:
+            return text if not items else self.assign(text)
+        cls = self.expr(Known(value.cls))
+        if isinstance(value.cls.__new__, types.BuiltinFunctionType) and value.cls.__new__ is not tuple.__new__:
+            return self.assign(f"{cls}({text})")
+        name = self.assign(f"tuple.__new__({cls}, {text})")
+        self._attributes(value, name)
+        return name
+
+    def _dict(self, value: DictValue) -> str:
+        pairs = [e for e in value.entries.values() if e is not None]
+        if value.cls is dict:
+            early = self._early(value, "{}", lambda name: self._fill_dict(name, value))
+            return early or self.assign("{" + ", ".join(f"{self.expr(k)}: {self.expr(v)}" for k, v in pairs) + "}")
+        if value.cls is defaultdict:
+            factory = "None" if value.factory is None else self.expr(value.factory)
+            name = self.assign(f"{self.runtime(defaultdict)}({factory})")
+        elif value.cls is OrderedDict:
+            name = self.assign(f"{self.runtime(OrderedDict)}()")
+        else:
+            base = _base(value.cls)
+            name = self.assign(f"{self.runtime(runtime.new)}({self.runtime(base)}, {self.expr(Known(value.cls))})")
+            if value.factory is not None:
+                self.write(f"{name}.default_factory = {self.expr(value.factory)}")
+        self._memo[value] = name
+        self._fill_dict(name, value)
+        self._attributes(value, name)
+        return name
+
+    def _fill_dict(self, name: str, value: DictValue) -> None:
+        pairs = [e for e in value.entries.values() if e is not None]
+        if pairs:
+            text = ", ".join(f"({self.expr(k)}, {self.expr(v)})" for k, v in pairs)
+            self.write(f"{self.runtime(runtime.fill_dict)}({self.runtime(_base(value.cls))}, {name}, [{text}])")
+
+    def _set(self, value: SetValue) -> str:
+        items = list((value.entries or {}).values())
+        if value.cls is set and items:
+            return self.assign("{" + self._join(items) + "}")
+        if value.cls in (set, frozenset):
+            return self.assign(f"{self.runtime(value.cls)}([{self._join(items)}])")
+        base = "frozenset" if issubclass(value.cls, frozenset) else "set"
+        arguments = f", [{self._join(items)}]" if base == "frozenset" else ""
+        name = self.assign(f"{self.runtime(runtime.new)}({base}, {self.expr(Known(value.cls))}{arguments})")
+        if base == "set":
+            self.write(f"set.update({name}, [{self._join(items)}])")
+        self._attributes(value, name)
+        return name
+
+    def _object(self, value: Obj) -> str:
+        cls = value.cls
+        if cls is functools.partial:
+            func, args, keywords = (self.expr(cast(Value, value.attrs[n])) for n in ("func", "args", "keywords"))
+            return self.assign(f"{self.runtime(functools.partial)}({func}, *{args}, **{keywords})")
+        if cls is types.SimpleNamespace:
+            name = self.assign(f"{self.runtime(types.SimpleNamespace)}()")
+        elif issubclass(cls, BaseException):
+            args = cast(TupleValue, value.attrs.get("args", TupleValue([])))
+            known = self.expr(Known(cls))
+            name = self.assign(f"{known}.__new__({known}{''.join(', ' + self.expr(a) for a in args.items or [])})")
+            self._memo[value] = name
+        else:
+            name = self.assign(f"{self.runtime(runtime.new)}(object, {self.expr(Known(cls))})")
+        self._memo[value] = name
+        self._attributes(value, name)
+        return name
+
+    def _attributes(self, value: Obj, name: str) -> None:
+        """Write the attributes of a new object."""
+        self._memo[value] = name
+        pairs: list[str] = []
+        for key, content in value.attrs.items():
+            if content is DELETED or (key == "value" and issubclass(value.cls, BaseException)):
+                continue
+            if key == "args" and issubclass(value.cls, BaseException):
+                continue
+            pairs.append(f"{key!r}: {self.expr(cast(Value, content))}")
+        if pairs:
+            self.write(f"{self.runtime(runtime.restore)}({name}, {{{', '.join(pairs)}}})")
+
+    def _cell(self, value: CellValue) -> str:
+        name = self._memo[value] = self.assign(f"{self.runtime(types.CellType)}()")
+        content = value.content
+        if content is not None:
+            self._later.append(lambda: self.write(f"{name}.cell_contents = {self.expr(content)}"))
+        return name
+
+    def _function(self, value: FunctionValue) -> str:
+        code = self.constant(value.code, f"code_{value.name}")
+        globals_ = self.constant(value.globals, "globals_")
+        defaults = f"({''.join(self.expr(v) + ', ' for v in value.defaults)})"
+        kwdefaults = "{" + ", ".join(f"{k!r}: {self.expr(v)}" for k, v in value.kwdefaults.items()) + "}"
+        closure = f"({''.join(self.expr(v) + ', ' for v in value.closure)})"
+        names = repr((value.name, value.qualname))
+        make = self.runtime(runtime.function)
+        name = self.assign(f"{make}({code}, {globals_}, {names}, {defaults}, {kwdefaults}, {closure})")
+        self._memo[value] = name
+        if value.annotations is not None:
+            items = self.domain.unpack_all(value.annotations) if not isinstance(value.annotations, DictValue) else None
+            if items is None:
+                self.write(f"{name}.__annotations__ = {self.expr(value.annotations)}")
+            else:
+                pairs = zip(items[::2], items[1::2], strict=True)
+                text = ", ".join(f"{self.expr(k)}: {self.expr(v)}" for k, v in pairs)
+                self.write(f"{name}.__annotations__ = {{{text}}}")
+        for key, content in value.attrs.items():
+            if content is not DELETED:
+                self.write(f"setattr({name}, {key!r}, {self.expr(cast(Value, content))})")
+        return name
+
+    def _method(self, value: BoundMethod) -> str:
+        function, self_ = self.expr(value.function), self.expr(value.self_)
+        if isinstance(value.function, FunctionValue) or hasattr(getattr(value.function, "obj", None), "__get__"):
+            return self.assign(f"{function}.__get__({self_})")
+        return self.assign(f"{self.runtime(types.MethodType)}({function}, {self_})")
+
+    def _slice(self, value: SliceValue) -> str:
+        return self.assign(f"slice({self.expr(value.start)}, {self.expr(value.stop)}, {self.expr(value.step)})")
+
+    def _view(self, value: DictView) -> str:
+        return self.assign(f"{self.expr(value.target)}.{value.kind}()")
+
+    def _instance_dict(self, value: InstanceDict) -> str:
+        return f"{self.expr(value.owner)}.__dict__"
+
+    def _generator(self, value: GeneratorValue) -> str:
+        if value.started or value.frame.function is None:
+            raise StartedGenerator(value)
+        frame = value.frame
+        code = frame.code.code
+        slots = [self.domain.cell_get(v) if type(v) is CellValue else v for v in frame.fast]
+        texts: list[str] = []
+        for i in range(code.co_argcount):
+            texts.append(self._argument(value, slots[i]))
+        at = code.co_argcount + code.co_kwonlyargcount
+        if code.co_flags & inspect.CO_VARARGS:
+            texts.append("*" + self._argument(value, slots[at]))
+            at += 1
+        for i in range(code.co_argcount, code.co_argcount + code.co_kwonlyargcount):
+            texts.append(f"{code.co_varnames[i]}={self._argument(value, slots[i])}")
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            texts.append("**" + self._argument(value, slots[at]))
+        if code.co_varnames[:1] == (".0",):
+            raise StartedGenerator(value)
+        return self.assign(f"{self.expr(frame.function)}({', '.join(texts)})")
+
+    def _argument(self, value: GeneratorValue, content: Value | None) -> str:
+        if content is None:
+            raise StartedGenerator(value)
+        return self.expr(content)
+
+    def _other(self, value: Value) -> str:
+        if isinstance(value, iteration.IteratorValue):
+            return self.assign(self._iterator(value))
+        if isinstance(value, Obj):
+            return self._object(value)
+        raise GraphBreak(REBUILD, type(value).__name__, self.domain.location())
+
+    def _iterator(self, value: iteration.IteratorValue) -> str:
+        if isinstance(value, iteration.SequenceIterator):
+            sequence = self.expr(value.sequence)
+            if value.index >= 1 << 62:
+                return "iter(())"
+            return f"{self.runtime(runtime.list_iterator)}({sequence}, {value.index})" if value.index else f"iter({sequence})"
+        if isinstance(value, iteration.RangeIterator):
+            return f"iter({value.range[value.index :]!r})"
+        if isinstance(value, iteration.ListIterator):
+            return f"iter([{self._join(value.items[value.index :])}])"
+        if isinstance(value, iteration.EnumerateIterator):
+            return f"enumerate({self.expr(value.inner)}, {value.count})"
+        if isinstance(value, iteration.ZipIterator):
+            strict = ", strict=True" if value.strict else ""
+            return f"zip({self._join(value.inner)}{strict})"
+        if isinstance(value, iteration.MapIterator):
+            return f"map({self.expr(value.function)}, {self._join(value.inner)})"
+        if isinstance(value, iteration.FilterIterator):
+            return f"filter({'None' if value.function is None else self.expr(value.function)}, {self.expr(value.inner)})"
+        if isinstance(value, iteration.ChainIterator):
+            chain = self.runtime(itertools.chain)
+            rest = f"{chain}.from_iterable({self.expr(value.pending)})"
+            return rest if value.current is None else f"{chain}({self.expr(value.current)}, {rest})"
+        raise GraphBreak(REBUILD, type(value).__name__, self.domain.location())
+
+
+def _is_reserved(name: str) -> bool:
+    """Names that the emitter uses for variables and parameters, or that are builtins."""
+    if name[0] in "avtrxc" and name[1:].isdigit():
+        return True
+    return name in _RESERVED
+
+
+_RESERVED = frozenset(
+    {"list", "dict", "set", "tuple", "frozenset", "slice", "iter", "next", "zip", "map", "filter", "enumerate"}
+    | {"setattr", "delattr", "object", "super", "bool", "format", "str", "repr", "ascii", "graph", "out", "BaseException"}
+    | {"reversed", "vars", "isinstance", "range"}
+)
+
+
+def _base(cls: type) -> type:
+    """The C class that stores the items of a container class."""
+    for owner in cls.__mro__:
+        if owner in _BASES:
+            return owner
+    return object
+
+
+_REBUILD: dict[type, Callable[[Rebuilder, Any], str]] = {
+    ListValue: Rebuilder._list,
+    TupleValue: Rebuilder._tuple,
+    DictValue: Rebuilder._dict,
+    SetValue: Rebuilder._set,
+    Obj: Rebuilder._object,
+    CellValue: Rebuilder._cell,
+    FunctionValue: Rebuilder._function,
+    BoundMethod: Rebuilder._method,
+    SliceValue: Rebuilder._slice,
+    DictView: Rebuilder._view,
+    InstanceDict: Rebuilder._instance_dict,
+    GeneratorValue: Rebuilder._generator,
+}

@@ -1,0 +1,77 @@
+"""What emitted code calls to rebuild objects that have no literal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+__all__ = ["END", "fill_dict", "function", "list_iterator", "new", "restore", "resume_enter"]
+
+
+class _End:
+    def __repr__(self) -> str:
+        return "END"
+
+
+END = _End()
+"""What `next` gives at the end of an iterator."""
+
+
+def restore(obj: Any, attributes: dict[str, Any]) -> None:
+    """Give a new object its attributes, past any `__setattr__` of its class."""
+    members = getattr(obj, "__dict__", None)
+    for name, value in attributes.items():
+        descriptor = getattr(type(obj), name, None)
+        if members is None or hasattr(type(descriptor), "__set__"):
+            object.__setattr__(obj, name, value)
+        else:
+            members[name] = value
+
+
+def new(base: type, cls: type, *args: Any) -> Any:
+    """An instance of `cls` made by the `__new__` of its C base."""
+    return base.__new__(cls, *args)
+
+
+def fill_dict(base: type, target: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Store pairs in a dict subclass, past any `__setitem__` of its class."""
+    store: Callable[[Any, Any, Any], None] = base.__setitem__  # type: ignore[attr-defined]
+    for key, value in pairs:
+        store(target, key, value)
+
+
+def function(
+    code: CodeType,
+    globals: dict[str, Any],
+    names: tuple[str, str],
+    defaults: tuple[Any, ...],
+    kwdefaults: dict[str, Any],
+    closure: tuple[CellType, ...],
+) -> FunctionType:
+    """A function as MAKE_FUNCTION makes it."""
+    made = FunctionType(code, globals, names[0], defaults or None, closure)
+    made.__qualname__ = names[1]
+    made.__kwdefaults__ = kwdefaults or None
+    return made
+
+
+def list_iterator(sequence: Any, index: int) -> Any:
+    """A real iterator over a list, tuple or range, at an index."""
+    iterator = iter(sequence)
+    iterator.__setstate__(index)
+    return iterator
+
+
+def resume_enter(manager: Any) -> tuple[Any, Any]:
+    """What a with statement does first: the bound `__exit__`, and the result of `__enter__`."""
+    cls = type(manager)
+    try:
+        enter = cls.__enter__
+        leave = cls.__exit__
+    except AttributeError as error:
+        missed = " (missed __exit__ method)" if error.name == "__exit__" else ""
+        text = f"'{cls.__name__}' object does not support the context manager protocol{missed}"
+        raise TypeError(text) from None
+    bound = leave.__get__(manager, cls)
+    return bound, enter(manager)

@@ -1,0 +1,99 @@
+"""Methods of set and frozenset."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import containers, iteration, operators
+from torchjit_vm.capture.builtin_table import method
+from torchjit_vm.capture.values import Const, SetValue, Value
+from torchjit_vm.frame import Raised
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@method("add", set)
+def _add(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    containers.set_add(domain, args[0], args[1])
+    return Const(None)
+
+
+@method("discard", set)
+def _discard(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    key = containers.key_of(domain, args[1])
+    containers.set_change(domain, cast(SetValue, args[0])).pop(key, None)
+    return Const(None)
+
+
+@method("remove", set)
+def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    key = containers.key_of(domain, args[1])
+    target = cast(SetValue, args[0])
+    if key not in containers.set_entries(domain, target):
+        raise Raised(operators.key_error(domain, args[1]))
+    del containers.set_change(domain, target)[key]
+    return Const(None)
+
+
+@method("update", set)
+def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    for other in args[1:]:
+        containers.set_update(domain, args[0], other)
+    return Const(None)
+
+
+@method("clear", set)
+def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    containers.set_change(domain, cast(SetValue, args[0])).clear()
+    return Const(None)
+
+
+@method("copy", set, frozenset)
+def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = cast(SetValue, args[0])
+    return SetValue(dict(containers.set_entries(domain, value)), frozenset if value.cls is frozenset else set)
+
+
+def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
+    if isinstance(value, SetValue):
+        return value
+    return SetValue({containers.key_of(domain, v): v for v in iteration.items_of(domain, value)})
+
+
+def _combination(name: str, function: Any) -> None:
+    @method(name, set, frozenset)
+    def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        result: Value = args[0]
+        if len(args) == 1:
+            return _copy(domain, args, {})
+        for other in args[1:]:
+            result = operators.binary(domain, function, result, _as_set(domain, other))
+        return result
+
+
+_combination("union", operator.or_)
+_combination("intersection", operator.and_)
+_combination("difference", operator.sub)
+_combination("symmetric_difference", operator.xor)
+
+
+def _relation(name: str, function: Any) -> None:
+    @method(name, set, frozenset)
+    def relate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        return operators.compare(domain, function, args[0], _as_set(domain, args[1]))
+
+
+_relation("issubset", operator.le)
+_relation("issuperset", operator.ge)
+
+
+@method("isdisjoint", set, frozenset)
+def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    mine = containers.set_entries(domain, cast(SetValue, args[0]))
+    other = containers.set_entries(domain, _as_set(domain, args[1]))
+    return domain.constant(not (mine.keys() & other.keys()))

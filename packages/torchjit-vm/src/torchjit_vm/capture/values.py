@@ -1,0 +1,310 @@
+"""The values of the capture domain: final, slotted, without behaviour of their own.
+
+`Const` and `Known` stand for objects whose identity or value is settled. `Obj` and its subclasses stand for objects with
+state: real ones, reached by an access path and read lazily, and new ones, made in the region. One `Obj` stands for one
+object, so a store is seen by every later read; what changed on real objects is written back at the end.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from torchjit_core.paths import AccessPath
+    from torchjit_vm.frame import Frame
+
+__all__ = [
+    "DELETED",
+    "NEW",
+    "BoundMethod",
+    "CellValue",
+    "Const",
+    "DictValue",
+    "DictView",
+    "FunctionValue",
+    "GeneratorValue",
+    "InstanceDict",
+    "Known",
+    "Leaf",
+    "ListValue",
+    "Obj",
+    "Ref",
+    "SetValue",
+    "SliceValue",
+    "SuperValue",
+    "TupleValue",
+    "Value",
+]
+
+
+class Value:
+    """Base of all values."""
+
+    __slots__ = ()
+
+
+@final
+class _Marker:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+NEW: Final[Any] = _Marker("NEW")
+"""`Obj.real` of an object that the region makes."""
+DELETED: Final[Any] = _Marker("DELETED")
+"""In an overlay: the attribute or key is not there."""
+
+
+@final
+class Const(Value):
+    """An immutable value. With a path it is guarded when it is first used (`used`)."""
+
+    __slots__ = ("path", "used", "value")
+
+    def __init__(self, value: Any, path: AccessPath | None = None) -> None:
+        self.value = value
+        self.path = path
+        self.used = path is None
+
+    def __repr__(self) -> str:
+        return f"Const({self.value!r})"
+
+
+@final
+class Known(Value):
+    """A function, class, module or another object whose identity is settled (guarded, or constant).
+
+    `attrs` caches its attributes and holds stores to them; `written` names those stored.
+    """
+
+    __slots__ = ("attrs", "obj", "written")
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+        self.attrs: dict[str, Value] = {}
+        self.written: dict[str, None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Known({self.obj!r})"
+
+
+@final
+class Leaf(Value):
+    """A value that only the leaf handler knows. `path` leads to the real object if it is an input."""
+
+    __slots__ = ("path", "payload", "real")
+
+    def __init__(self, payload: Any, path: AccessPath | None = None, real: Any = NEW) -> None:
+        self.payload = payload
+        self.path = path
+        self.real = real
+
+    def __repr__(self) -> str:
+        return f"Leaf({self.payload!r})"
+
+
+class Obj(Value):
+    """An object with identity and attributes.
+
+    Attributes:
+        cls: its class.
+        real: the real object, or NEW.
+        path: how a real object is reached.
+        attrs: attributes read or stored so far, in `__dict__` or slots; DELETED where there is none.
+        written: attributes stored or deleted, in order of their first store; None if there are none.
+    """
+
+    __slots__ = ("attrs", "cls", "path", "real", "written")
+
+    def __init__(self, cls: type, real: Any = NEW, path: AccessPath | None = None) -> None:
+        self.cls = cls
+        self.real = real
+        self.path = path
+        self.attrs: dict[str, Any] = {}
+        self.written: dict[str, None] | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.cls.__name__}{', new' if self.real is NEW else ''})"
+
+
+@final
+class ListValue(Obj):
+    """A list, or a deque, or an instance of a subclass. `items` is None until a real one is read."""
+
+    __slots__ = ("changed", "items")
+
+    def __init__(
+        self, items: list[Value] | None, cls: type = list, real: Any = NEW, path: AccessPath | None = None
+    ) -> None:
+        Obj.__init__(self, cls, real, path)
+        self.items = items
+        self.changed = False
+
+
+@final
+class TupleValue(Obj):
+    """A tuple or an instance of a subclass."""
+
+    __slots__ = ("items",)
+
+    def __init__(
+        self, items: list[Value] | None, cls: type = tuple, real: Any = NEW, path: AccessPath | None = None
+    ) -> None:
+        Obj.__init__(self, cls, real, path)
+        self.items = items
+
+
+@final
+class Ref:
+    """A dict key or set element that compares by the identity of its value (leaves, new objects)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Ref and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@final
+class DictValue(Obj):
+    """A dict or an instance of a subclass.
+
+    Attributes:
+        entries: key to (key value, value). Complete if `loaded`; else what was read or stored, None for absent.
+        loaded: all keys are known.
+        changed: keys stored or deleted, in order of the first store; None if there are none.
+        factory: `default_factory` of a defaultdict.
+        reordered: a key of the real dict was deleted or moved.
+    """
+
+    __slots__ = ("changed", "entries", "factory", "loaded", "reordered")
+
+    def __init__(self, cls: type = dict, real: Any = NEW, path: AccessPath | None = None) -> None:
+        Obj.__init__(self, cls, real, path)
+        self.entries: dict[Any, tuple[Value, Value] | None] = {}
+        self.loaded = real is NEW
+        self.changed: dict[Any, None] | None = None
+        self.factory: Value | None = None
+        self.reordered = False
+
+
+@final
+class SetValue(Obj):
+    """A set or frozenset: element key to element."""
+
+    __slots__ = ("changed", "entries")
+
+    def __init__(
+        self, entries: dict[Any, Value] | None, cls: type = set, real: Any = NEW, path: AccessPath | None = None
+    ) -> None:
+        Obj.__init__(self, cls, real, path)
+        self.entries = entries
+        self.changed = False
+
+
+@final
+class CellValue(Value):
+    """A closure cell. `content` is None while empty; a real one is read when `loaded` is False."""
+
+    __slots__ = ("changed", "content", "loaded", "path", "real")
+
+    def __init__(self, content: Value | None, real: Any = NEW, path: AccessPath | None = None) -> None:
+        self.content = content
+        self.real = real
+        self.path = path
+        self.loaded = real is NEW
+        self.changed = False
+
+
+@final
+class FunctionValue(Obj):
+    """A function made in the region, or a real one that is identified by its code rather than by identity."""
+
+    __slots__ = ("annotations", "closure", "code", "defaults", "globals", "kwdefaults", "name", "qualname")
+
+    def __init__(self, cls: type, code: CodeType, globals: dict[str, Any]) -> None:
+        Obj.__init__(self, cls)
+        self.code = code
+        self.globals = globals
+        self.name = code.co_name
+        self.qualname = code.co_qualname
+        self.defaults: list[Value] = []
+        self.kwdefaults: dict[str, Value] = {}
+        self.closure: list[Value] = []
+        self.annotations: Value | None = None
+
+
+@final
+class BoundMethod(Value):
+    """`function` bound to `self_`."""
+
+    __slots__ = ("function", "self_")
+
+    def __init__(self, function: Value, self_: Value) -> None:
+        self.function = function
+        self.self_ = self_
+
+
+@final
+class SliceValue(Value):
+    """`slice(start, stop, step)`."""
+
+    __slots__ = ("start", "step", "stop")
+
+    def __init__(self, start: Value, stop: Value, step: Value) -> None:
+        self.start, self.stop, self.step = start, stop, step
+
+
+@final
+class SuperValue(Value):
+    """`super(cls, self_)`; `owner` is the type whose mro is searched."""
+
+    __slots__ = ("cls", "owner", "self_")
+
+    def __init__(self, cls: type, owner: type, self_: Value) -> None:
+        self.cls, self.owner, self.self_ = cls, owner, self_
+
+
+@final
+class DictView(Value):
+    """`d.keys()`, `d.values()` or `d.items()`."""
+
+    __slots__ = ("kind", "target")
+
+    def __init__(self, target: DictValue, kind: str) -> None:
+        self.target, self.kind = target, kind
+
+
+@final
+class InstanceDict(Value):
+    """`obj.__dict__`: a window on the attributes of an object."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Obj) -> None:
+        self.owner = owner
+
+
+@final
+class GeneratorValue(Value):
+    """A generator whose body is interpreted."""
+
+    __slots__ = ("born", "finished", "frame", "running", "started")
+
+    def __init__(self, frame: Frame[Value], born: int) -> None:
+        self.frame = frame
+        self.born = born
+        self.started = False
+        self.running = False
+        self.finished = False

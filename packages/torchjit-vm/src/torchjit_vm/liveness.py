@@ -1,0 +1,51 @@
+"""Which local variables an instruction, or anything that can run after it, may still read."""
+
+from __future__ import annotations
+
+from torchjit_vm.decode import JUMPS, Decoded
+
+__all__ = ["live_locals"]
+
+_ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP"})
+_READS = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "MAKE_CELL"})
+_WRITES = frozenset({"STORE_FAST"})
+
+
+def live_locals(code: Decoded, index: int) -> frozenset[int]:
+    """The locals that are live before instruction `index`. All of them in code that calls `locals()`."""
+    if code.liveness is None:
+        code.liveness = _solve(code)
+    return code.liveness[index]
+
+
+def _solve(code: Decoded) -> list[frozenset[int]]:
+    count = len(code.instrs)
+    everything = frozenset(range(len(code.locals)))
+    if {"locals", "vars", "eval", "exec", "dir"} & set(code.code.co_names):
+        return [everything] * count
+    after: list[list[int]] = []
+    for i, name in enumerate(code.names):
+        following = [] if name in _ENDS or i + 1 >= count else [i + 1]
+        if name in JUMPS:
+            following.append(code.instrs[i][1])
+        row = code.handler_of(i)
+        if row is not None:
+            following.append(row.target)
+        after.append(following)
+    live: list[frozenset[int]] = [frozenset()] * count
+    changed = True
+    while changed:
+        changed = False
+        for i in range(count - 1, -1, -1):
+            new: frozenset[int] = frozenset().union(*(live[j] for j in after[i])) if after[i] else frozenset()
+            name = code.names[i]
+            if name in _WRITES:
+                row = code.handler_of(i)
+                kept = live[row.target] if row is not None else frozenset()
+                new = (new - {code.instrs[i][1]}) | kept
+            elif name in _READS:
+                new = new | {code.instrs[i][1]}
+            if new != live[i]:
+                live[i] = new
+                changed = True
+    return live
