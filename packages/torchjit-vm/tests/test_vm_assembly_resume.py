@@ -600,6 +600,19 @@ def test_functions_with_more_slots_than_places() -> None:
     assert resume_function(region)(*slots) == f(3, 4)
 
 
+def test_an_offset_behind_the_prefixes_will_do() -> None:
+    namespace: dict[str, Any] = {}
+    assignments = "".join(f"  v{i} = {i}.5\n" for i in range(300))
+    exec(f"def f():\n{assignments}  return v1 + v299", namespace)
+    f = namespace["f"]
+    prefixed = next(i for i in disassemble(f.__code__).instructions() if i.width == 2 and i.name == "LOAD_CONST")
+    assert prefixed.offset is not None
+    stored = tuple(range(f.__code__.co_varnames.index("v2") + 1))
+    for offset in (prefixed.offset, prefixed.offset + 2):
+        resume = resume_function(Region(f.__code__, globals(), offset=offset, locals=stored))
+        assert resume(*(k + 0.5 for k in stored)) == 301.0
+
+
 def _generator() -> Iterator[int]:
     yield 1
 

@@ -1,6 +1,10 @@
 """A symbolic interpreter for CPython bytecode."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from torchjit_core.region import RegionCode
+from torchjit_vm.assembly import resume_function
 from torchjit_vm.capture.api import Captured, GraphBreakRecord, capture
 from torchjit_vm.capture.policy import (
     CaptureContext,
@@ -28,4 +32,19 @@ __all__ = [
     "ReturnConstant",
     "capture",
     "interpret",
+    "resume",
+    "resume_function",
 ]
+
+
+def resume(region: Region, slots: Sequence[Any]) -> Any:
+    """Run a region in CPython, from its start to the return of its function.
+
+    Args:
+        region: an entry or a continuation.
+        slots: what the region's layout says.
+
+    Raises:
+        Whatever the code raises.
+    """
+    return resume_function(region)(*slots)

@@ -54,6 +54,11 @@ class Region:
     handled: bool = False
     throwing: bool = False
 
+    @staticmethod
+    def of_function(function: FunctionType) -> Region:
+        """The entry of a function."""
+        return Region(function.__code__, function.__globals__, function)
+
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells regions apart: the identity of code and globals, the place, the layout."""

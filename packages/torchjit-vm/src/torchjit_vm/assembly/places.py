@@ -67,7 +67,7 @@ def _mapped(listing: Listing, change: Callable[[str, int], tuple[str, int]]) -> 
             items.extend(_mapped_pair(item, change))
         else:
             name, index = change(item.name, item.arg)
-            items.append(attrs.evolve(item, name=name, arg=index, width=1))
+            items.append(attrs.evolve(item, name=name, arg=index))
     return attrs.evolve(listing, items=tuple(items))
 
 

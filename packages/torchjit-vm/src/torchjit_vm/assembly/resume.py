@@ -128,7 +128,7 @@ def _cell_places(code: CodeType) -> Iterator[int]:
 
 def _entry_index(listing: Listing, region: Region) -> int:
     """Index among the items of the instruction to enter at."""
-    k = next((k for k, i in enumerate(listing.items) if type(i) is Instruction and i.offset == region.offset), None)
+    k = next((k for k, i in enumerate(listing.items) if _is_at(i, region.offset)), None)
     if k is None:
         raise ValueError(f"{region.code.co_qualname}: no instruction starts at byte {region.offset}")
     # KW_NAMES (3.11, 3.12) hands the names to CALL outside of the stack, so a CALL must be entered before it.
@@ -136,6 +136,13 @@ def _entry_index(listing: Listing, region: Region) -> int:
     while back and _name(listing.items[back]) in ("CALL", "PRECALL"):
         back -= 1
     return back if _name(listing.items[back]) == "KW_NAMES" else k
+
+
+def _is_at(item: Item, offset: int | None) -> bool:
+    """Does the instruction start there? Any of its EXTENDED_ARG prefixes will do, and what they prefix."""
+    if type(item) is not Instruction or item.offset is None or offset is None:
+        return False
+    return offset in range(item.offset, item.offset + 2 * item.width, 2)
 
 
 def _name(item: Item) -> str:

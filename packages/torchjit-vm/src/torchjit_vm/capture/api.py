@@ -8,7 +8,7 @@ from typing import Any, final
 
 import attrs
 
-from torchjit_core.events import emit_lazy, phase
+from torchjit_core.events import emit_lazy
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
@@ -111,8 +111,7 @@ def capture(
     break_at: tuple[int, GraphBreak] | None = None
     for _ in range(_MAX_ATTEMPTS):
         try:
-            with phase("capture"):
-                return _Capture(region, slots, leaves, compiler, continuations, policy, break_at).run()
+            return _Capture(region, slots, leaves, compiler, continuations, policy, break_at).run()
         except _Restart as again:
             if policy.fullgraph:
                 raise again.why from None
