@@ -16,6 +16,10 @@
 #error "torchjit-frame knows the frames of CPython 3.11, 3.12 and 3.13"
 #endif
 
+#ifdef Py_GIL_DISABLED
+#error "torchjit-frame relies on the GIL"
+#endif
+
 PyCodeObject *
 frame_code(InterpreterFrame *frame)
 {

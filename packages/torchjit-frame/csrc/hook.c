@@ -307,10 +307,12 @@ PyObject *
 hook_evaluate(PyThreadState *tstate, InterpreterFrame *frame, int throwflag)
 {
     FrameThread *thread = frame_thread();
-    PyObject *bypass = thread->bypass;
-    thread->bypass = NULL;
+    if (thread->bypass != NULL && thread->bypass == (PyObject *)frame_function(frame)) {
+        thread->bypass = NULL;
+        return hook_pass_on(tstate, thread, frame, throwflag);
+    }
     if (thread->scope == NULL || throwflag || thread->hook_suspended || thread->eager || finalizing ||
-        thread->chaining == frame || bypass == (PyObject *)frame_function(frame)) {
+        thread->chaining == frame) {
         return hook_pass_on(tstate, thread, frame, throwflag);
     }
     PyCodeObject *code = frame_code(frame);

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
@@ -705,3 +707,106 @@ def test_threads_ask_once() -> None:
         sys.setswitchinterval(interval)
     assert errors == []
     assert callback.seen.count("twice") == callback.seen.count("calls_twice") == 1
+
+
+SHUTDOWN = """
+import sys, threading, time
+from torchjit_frame import FrontDoor, hook_scope
+
+def replace(function):
+    if function.__name__ == "busy":
+        return FrontDoor(function, lambda door, slots: None)
+    return function.__code__.replace()
+
+class Late:
+    def __del__(self):
+        print("late", end="")
+
+def busy(n):
+    return n + 1
+
+def forever():
+    with hook_scope(replace):
+        while True:
+            busy(1)
+
+late = Late()
+thread = threading.Thread(target=forever, daemon=True)
+hook_scope(replace).__enter__()
+thread.start()
+print([busy(i) for i in range(3)])
+time.sleep(0.05)
+"""
+
+
+def test_interpreter_exit_with_open_scopes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", SHUTDOWN], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.split("\n")[0], done.stderr) == (0, "[1, 2, 3]", "")
+
+
+def test_profile_functions_see_the_same_events() -> None:
+    def run(replace: Callable[[FunctionType], Replacement] | None) -> list[tuple[str, str]]:
+        events: list[tuple[str, str]] = []
+
+        def profile(frame: Any, event: str, argument: Any) -> None:
+            if frame.f_code.co_name in {"twice", "calls_twice"}:
+                events.append((event, frame.f_code.co_name))
+
+        with hook_scope(Recorder(**({"twice": replace, "calls_twice": replace} if replace else {}))):
+            calls_twice(0)
+            sys.setprofile(profile)
+            try:
+                calls_twice(1)
+            finally:
+                sys.setprofile(None)
+        return events
+
+    expected = [("call", "calls_twice"), ("call", "twice"), ("return", "twice"), ("return", "calls_twice")]
+    for replace in (None, identity, widen, through_a_door):
+        assert run(replace) == expected
+
+
+def test_forgetting_while_threads_call() -> None:
+    makers: list[Callable[[FunctionType], Replacement]] = [*REPLACEMENTS, lambda function: None]
+    turn = iter(range(10**9))
+
+    def callback(function: FunctionType) -> Replacement:
+        if function not in (twice, calls_twice):
+            return None
+        return makers[next(turn) % len(makers)](function)
+
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def call() -> None:
+        try:
+            with hook_scope(callback):
+                while not stop.is_set():
+                    for n in range(20):
+                        assert calls_twice(n) == 2 * n + 1
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for n in range(150):
+            forget(twice.__code__)
+            if n % 3 == 0:
+                forget(calls_twice.__code__)
+            if n % 10 == 0:
+                forget_all()
+                gc.collect()
+            time.sleep(5e-4)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        sys.setswitchinterval(interval)
+    assert errors == []
+    assert next(turn) > 50
