@@ -32,6 +32,12 @@ static int call_with_slots(Run *run, PyObject *function) {
     return truth_of(answer);
 }
 
+/* Does `==` of these two mean `is`? (True, None, a torch.dtype: whatever inherits object's comparison) */
+static bool identity_decides(PyObject *a, PyObject *b) {
+    return Py_TYPE(a) == Py_TYPE(b) &&
+           (PyBool_Check(a) || Py_TYPE(a)->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+}
+
 int check_with_python(Run *run, Op *op) {
     if (op->code == OP_CHECK_CALL) {
         return call_with_slots(run, op->obj);
@@ -48,9 +54,9 @@ int check_with_python(Run *run, Op *op) {
         if (got == NULL) {
             return -1;
         }
-        /* no identity shortcut: `check` says `==`, and that is false for a NaN */
-        int same = got == op->aux && (PyBool_Check(got) || got == Py_None || PyLong_CheckExact(got))
-                       ? 1 : truth_of(PyObject_RichCompare(got, op->aux, Py_EQ));
+        /* otherwise no identity shortcut: `check` says `==`, and that is false for a NaN */
+        int same = identity_decides(got, op->cold->aux) ? got == op->cold->aux
+                                                        : truth_of(PyObject_RichCompare(got, op->cold->aux, Py_EQ));
         Py_DECREF(got);
         return same;
     }
@@ -178,7 +184,7 @@ int check_contains(Run *run, Op *op, PyObject *value) {
         return 0;
     }
     PyObject *found;
-    int state = walk_dict((PyDictObject *)value, op->obj, op->hash, &op->hint, &found);
+    int state = walk_dict((PyDictObject *)value, op->obj, op->cold->hash, &op->cold->hint, &found);
     if (state == WALK_ODD) {
         run_protect(run);
         state = PyDict_Contains(value, op->obj);
@@ -196,7 +202,7 @@ static PyObject *dunder_dict(PyObject *o) {
 
 int check_lacks(Run *run, Op *op, PyObject *value) {
     PyObject *found;
-    switch (walk_instance(value, op->obj, op->hash, &op->hint, &found)) {
+    switch (walk_instance(value, op->obj, op->cold->hash, &op->cold->hint, &found)) {
     case WALK_FOUND:
         return 0;
     case WALK_ABSENT:
@@ -220,16 +226,16 @@ int check_lacks(Run *run, Op *op, PyObject *value) {
 /* The class changed since it was last looked at: look its attributes up again, and trust the new tag if they hold. */
 int check_class(Op *op) {
     PyTypeObject *tp = (PyTypeObject *)op->obj;
-    op->hint.tag = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(op->aux); i++) {
-        PyObject *entry = PyTuple_GET_ITEM(op->aux, i);
+    op->cold->hint.tag = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(op->cold->aux); i++) {
+        PyObject *entry = PyTuple_GET_ITEM(op->cold->aux, i);
         PyObject *found = _PyType_Lookup(tp, PyTuple_GET_ITEM(entry, 0));
         PyObject *want = PyTuple_GET_SIZE(entry) > 1 ? PyTuple_GET_ITEM(entry, 1) : NULL;
         if (found != want) {
             return 0;
         }
     }
-    op->hint.tag = tp->tp_version_tag;
+    op->cold->hint.tag = tp->tp_version_tag;
     return 1;
 }
 
@@ -256,7 +262,7 @@ static void *identity_of(Run *run, int reg, bool storages) {
 int check_different(Run *run, Op *op) {
     bool storages = op->code == OP_CHECK_STORAGES;
     const int *registers = op->payload;
-    Py_ssize_t n = PyTuple_GET_SIZE(op->aux);
+    Py_ssize_t n = PyTuple_GET_SIZE(op->cold->aux);
     void *small[TABLE_SIZE] = {0};
     size_t size = TABLE_SIZE;
     while (size < 2 * (size_t)n) {
@@ -289,7 +295,7 @@ int check_different(Run *run, Op *op) {
 
 int check_condition(Run *run, Op *op) {
     int64_t names[CONDITION_MAX_DEPTH];
-    PyObject *registers = PyTuple_GET_ITEM(op->aux, 0);
+    PyObject *registers = PyTuple_GET_ITEM(op->cold->aux, 0);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registers); i++) {
         Py_ssize_t reg = PyLong_AsSsize_t(PyTuple_GET_ITEM(registers, i));
         PyObject *value = run->regs[reg];
@@ -316,7 +322,7 @@ int check_tensor(Run *run, Op *op, PyObject *value) {
     const TensorSpec *spec = op->payload;
     if (spec == NULL || !tensor_layout.ready || !tensor_is_plain(value)) {
         run_protect(run);
-        return truth_of(PyObject_CallOneArg(PyTuple_GET_ITEM(op->aux, 0), value));
+        return truth_of(PyObject_CallOneArg(PyTuple_GET_ITEM(op->cold->aux, 0), value));
     }
     char *impl = tensor_impl(value);
     if (!tensor_matches(impl, spec)) {
@@ -340,14 +346,14 @@ static bool attr_is_in_instance(PyTypeObject *tp, PyObject *name) {
 /* `getattr(base, name)`; a new reference, or a borrowed one (`*borrowed`) when no Python code could run. */
 static PyObject *load_attr(Run *run, Op *op, PyObject *base, bool *borrowed) {
     PyTypeObject *tp = Py_TYPE(base);
-    if (!walk_tag_matches(&op->hint, tp)) {
-        op->hint.mode = attr_is_in_instance(tp, op->obj) ? WALK_FOUND : WALK_ODD;
-        op->hint.type = tp;
-        op->hint.tag = tp->tp_version_tag;
+    if (!walk_tag_matches(&op->cold->hint, tp)) {
+        op->cold->hint.mode = attr_is_in_instance(tp, op->obj) ? WALK_FOUND : WALK_ODD;
+        op->cold->hint.type = tp;
+        op->cold->hint.tag = tp->tp_version_tag;
     }
-    if (op->hint.mode == WALK_FOUND) {
+    if (op->cold->hint.mode == WALK_FOUND) {
         PyObject *value;
-        if (walk_instance(base, op->obj, op->hash, &op->hint, &value) == WALK_FOUND) {
+        if (walk_instance(base, op->obj, op->cold->hash, &op->cold->hint, &value) == WALK_FOUND) {
             *borrowed = true;
             return value;
         }
@@ -383,7 +389,7 @@ int load_value(Run *run, Op *op, PyObject *base) {
     }
     switch (op->code) {
     case OP_LOAD_INSTANCE:
-        if (walk_instance(base, op->obj, op->hash, &op->hint, &found) == WALK_ODD) {
+        if (walk_instance(base, op->obj, op->cold->hash, &op->cold->hint, &found) == WALK_ODD) {
             value = load_instance(run, op, base);
         }
         break;

@@ -81,19 +81,19 @@ static inline int load_fast(Run *run, Op *op, PyObject *base) {
     PyObject *value = NULL;
     switch (op->code) {
     case OP_LOAD_INSTANCE:
-        if (raw(base) || walk_instance(base, op->obj, op->hash, &op->hint, &value) != WALK_FOUND) {
+        if (raw(base) || walk_instance(base, op->obj, op->cold->hash, &op->cold->hint, &value) != WALK_FOUND) {
             return 0;
         }
         break;
     case OP_LOAD_CLASS:
-        value = raw(base) ? NULL : walk_class(Py_TYPE(base), op->obj, &op->hint);
+        value = raw(base) ? NULL : walk_class(Py_TYPE(base), op->obj, &op->cold->hint);
         break;
     case OP_LOAD_ITEM:
         if (raw(base)) {
             return 0;
         }
         if (PyDict_CheckExact(base)) {
-            if (walk_dict((PyDictObject *)base, op->obj, op->hash, &op->hint, &value) != WALK_FOUND) {
+            if (walk_dict((PyDictObject *)base, op->obj, op->cold->hash, &op->cold->hint, &value) != WALK_FOUND) {
                 return 0;
             }
         }
@@ -148,7 +148,7 @@ static inline int check_one(Run *run, Op *op) {
     case OP_CHECK_TENSOR:
         return check_tensor(run, op, value);
     case OP_CHECK_CLASS:
-        return op->hint.type->tp_version_tag == op->hint.tag && op->hint.tag != 0 ? 1 : check_class(op);
+        return op->cold->hint.type->tp_version_tag == op->cold->hint.tag && op->cold->hint.tag != 0 ? 1 : check_class(op);
     case OP_CHECK_SAME:
         return value == run->regs[op->src2] && !raw(value) ? 1 : run_object(run, op->src) == run_object(run, op->src2);
     case OP_CHECK_DIFFERENT:
@@ -190,21 +190,36 @@ static inline PyDictObject *group_dict(Run *run, Op *op) {
         return NULL;
     }
     if (op->src2 == GROUP_OF_INSTANCE) {
-        return walk_tagged_instance(base, &op->hint);
+        return walk_tagged_instance(base, &op->cold->hint);
     }
     return PyDict_CheckExact(base) ? walk_tagged((PyDictObject *)base) : NULL;
 }
 
-/* Is the group's dict as it was? Then its registers are filled and the group is over. */
-static inline bool group_skip(Run *run, Op *op) {
-    Group *g = op->payload;
-    PyDictObject *d = group_dict(run, op);
-    run->group_dict = d;
-    if (d == NULL) {
+/* Is this the remembered dict in the remembered state? What walk_tagged asks was asked when it was remembered, and
+ * cannot have changed: a dict keeps its type, and its kind of keys with its tag. */
+static inline bool group_is_unchanged(const Run *run, const Op *op, const Group *g) {
+    PyObject *base = run->regs[op->src];
+    if (g->dict == NULL || raw(base)) {
         return false;
     }
-    run->group_tag = d->ma_version_tag;
-    if (d != g->dict || run->group_tag != g->tag) {
+    if (op->src2 == GROUP_OF_DICT) {
+        return base == (PyObject *)g->dict && g->dict->ma_version_tag == g->tag;
+    }
+    PyTypeObject *tp = Py_TYPE(base);
+    if (tp != g->type || tp->tp_version_tag != g->type_tag) {
+        return false;
+    }
+    PyDictValues *values;
+    PyDictObject *d = walk_instance_storage(base, tp, &values);
+    return d != NULL && d == g->dict && d->ma_version_tag == g->tag;
+}
+
+/* If the group's dict is as it was, fill its registers: the group is over. */
+static inline bool group_skip(Run *run, Op *op) {
+    Group *g = op->payload;
+    if (!group_is_unchanged(run, op, g)) {
+        run->group_dict = group_dict(run, op);
+        run->group_tag = run->group_dict == NULL ? 0 : run->group_dict->ma_version_tag;
         return false;
     }
     for (int i = 0; i < g->n; i++) {
@@ -227,6 +242,8 @@ static inline void group_remember(Run *run, Op *header) {
         memcpy(g->values, run->regs + g->first, (size_t)g->n * sizeof(PyObject *));
         g->dict = d;
         g->tag = run->group_tag;
+        g->type = header->cold->hint.type;
+        g->type_tag = header->cold->hint.tag;
     }
 }
 
@@ -379,7 +396,7 @@ static PyObject *program_capsule(PyObject *self, void *Py_UNUSED(closure)) {
 static void ops_free(Op *ops, Py_ssize_t n) {
     for (Py_ssize_t i = 0; i < n; i++) {
         Py_XDECREF(ops[i].obj);
-        Py_XDECREF(ops[i].aux);
+        Py_XDECREF(ops[i].cold->aux);
         if (ops[i].code != OP_CHECK_NATIVE) {
             PyMem_Free(ops[i].payload);
         }
@@ -476,9 +493,10 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
         return -1;
     }
     *loaded += load;
-    *op = (Op){.code = (uint16_t)code, .dst = dst, .src = src, .src2 = src2, .imm = imm};
+    Cold *cold = op->cold;
+    *op = (Op){.code = (uint16_t)code, .dst = dst, .src = src, .src2 = src2, .imm = imm, .cold = cold};
     op->obj = Py_NewRef(obj);
-    op->aux = Py_NewRef(aux);
+    op->cold->aux = Py_NewRef(aux);
     switch (code) {
     case OP_LOAD_INSTANCE:
     case OP_LOAD_CLASS:
@@ -489,13 +507,13 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
         if (PyUnicode_CheckExact(obj)) {
             PyUnicode_InternInPlace(&op->obj);  /* keys of dicts mostly are: then pointers tell */
         }
-        op->hash = PyObject_Hash(op->obj);
-        return op->hash == -1 ? -1 : 0;
+        op->cold->hash = PyObject_Hash(op->obj);
+        return op->cold->hash == -1 ? -1 : 0;
     case OP_CHECK_CLASS:
         if (!PyType_Check(obj) || !PyTuple_Check(aux)) {
             break;
         }
-        op->hint.type = (PyTypeObject *)obj;
+        op->cold->hint.type = (PyTypeObject *)obj;
         return 0;
     case OP_CHECK_TENSOR:
         if (item_of(aux, 0) == NULL || item_of(aux, 1) == NULL) {
@@ -552,12 +570,14 @@ static int program_fill(Program *p, PyObject *ops, PyObject *gather_regs) {
     Py_ssize_t n = PyTuple_GET_SIZE(ops);
     int loaded = (int)(p->nslots + p->npinned);
     p->ops = PyMem_Calloc((size_t)n + 1, sizeof(Op));
+    p->cold = PyMem_Calloc((size_t)n + 1, sizeof(Cold));
     p->gather = PyMem_Calloc((size_t)PyTuple_GET_SIZE(gather_regs) + 1, sizeof(int));
-    if (p->ops == NULL || p->gather == NULL) {
+    if (p->ops == NULL || p->cold == NULL || p->gather == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
+        p->ops[i].cold = &p->cold[i];
         p->nops = i + 1;
         if (op_parse(&p->ops[i], PyTuple_GET_ITEM(ops, i), &loaded) < 0) {
             return -1;
@@ -616,7 +636,7 @@ static int program_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(p->pinned);
     for (Py_ssize_t i = 0; i < p->nops; i++) {
         Py_VISIT(p->ops[i].obj);
-        Py_VISIT(p->ops[i].aux);
+        Py_VISIT(p->ops[i].cold->aux);
     }
     return 0;
 }
@@ -641,6 +661,7 @@ static void program_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     program_clear(self);
     PyMem_Free(((Program *)self)->gather);
+    PyMem_Free(((Program *)self)->cold);
     Py_TYPE(self)->tp_free(self);
 }
 

@@ -23,15 +23,20 @@ enum {
     OP_COUNT
 };
 
+/* What an op rarely needs, apart, so that the ops of a large program stay in the cache. */
+typedef struct {
+    PyObject *aux;      /* tuple with what else the op needs (owned) */
+    Py_hash_t hash;     /* of obj, when it is a key */
+    Hint hint;
+} Cold;
+
 typedef struct {
     uint16_t code;
     int dst, src, src2;
-    PyObject *obj;      /* key, expected object, class, function ... (owned) */
-    PyObject *aux;      /* tuple with what else the op needs (owned) */
     int64_t imm;
-    Py_hash_t hash;     /* of obj, when it is a key */
-    void *payload;      /* TensorSpec, Condition: freed with the op */
-    Hint hint;
+    PyObject *obj;      /* key, expected object, class, function ... (owned) */
+    void *payload;      /* TensorSpec, Condition, Group ...: freed with the op */
+    Cold *cold;
 } Op;
 
 /* Ops that read one dict only, from a GROUP to its GROUP_END. When the dict is the one seen last, unchanged since
@@ -41,6 +46,8 @@ typedef struct {
     PyDictObject *dict;     /* not owned: an address, of use only together with the tag */
     uint64_t tag;           /* 0: nothing remembered */
     int first, n;           /* the registers */
+    unsigned int type_tag;  /* of `type`, the class of the object whose dict it is (kind GROUP_OF_INSTANCE) */
+    PyTypeObject *type;
     PyObject *values[];     /* borrowed from the dict */
 } Group;
 
@@ -59,6 +66,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     Py_ssize_t nslots, npinned, nregs, nops, ngather;
     Op *ops;
+    Cold *cold;
     int *gather;
     PyObject *pinned;   /* tuple */
 } Program;
