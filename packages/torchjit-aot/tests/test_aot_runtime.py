@@ -175,8 +175,7 @@ def test_tangents_of_other_layouts_and_missing_tangents() -> None:
     for pick in (lambda a, b: a.sum(), lambda a, b: b.sum(), lambda a, b: (a.t().exp() * torch.ones(5, 1)).sum()):
         grads = [torch.autograd.grad(pick(*g(x, w)), (x, w), allow_unused=True) for g in (f, run)]
         for want, have in zip(*grads, strict=True):
-            want = torch.zeros_like(have) if want is None else want
-            assert torch.allclose(want, have)
+            assert (want is None and have is None) or torch.allclose(want, have)
 
 
 def test_gradients_for_a_subset_of_inputs() -> None:
@@ -262,5 +261,13 @@ def test_ambient_autocast_is_in_the_graph() -> None:
         run_both(f, (x, w))
 
 
-def test_checkpoints_of_versions_and_threads() -> None:
-    run_both(lambda x: x.sin(), (torch.randn(3, requires_grad=True),), calls=4)
+def test_a_detached_input_with_a_history_of_its_own_runs_eagerly() -> None:
+    def f(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        d = a.detach()
+        d.mul_(w)
+        return d
+
+    args = (torch.randn(3), torch.randn(3, requires_grad=True))
+    with pytest.raises(GraphBreak, match="TJ-AOT-005"):
+        compiled(f, *args)
+    run_both(f, args, settings=AotSettings())

@@ -153,15 +153,16 @@ class _Planner:
             if id(tensor) in self.recorder.snapshots:
                 raise GraphBreak(METADATA_MUTATION, "of a tensor with several views among the outputs")
             made: Ref = self._root(tensor)
-        elif drop_detach and step.func in _DETACH and not step.parent.requires_grad:
+        elif drop_detach and step.func in _DETACH and (
+            step.parent.requires_grad or storage_key(tensor) in self.input_storages
+        ):
+            raise GraphBreak(OUTPUT_KIND, "a detached view that got a history of its own by a write")
+        elif drop_detach and step.func in _DETACH:
             made = self._root(tensor)  # autograd itself wrapped an operator's bare result: this is the one with history
         else:
             source = self._replay(step.parent, drop_detach=drop_detach)
-            if drop_detach and step.func in _DETACH:
-                made = source
-            else:
-                self.plan.steps.append(self._step(source, step))
-                made = Replay(len(self.plan.steps) - 1)
+            self.plan.steps.append(self._step(source, step))
+            made = Replay(len(self.plan.steps) - 1)
         self.replayed[key] = made
         return made
 

@@ -315,6 +315,10 @@ def _backward(
     has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
     if has_tensors:
         source.lines.append("t = ctx.saved_tensors")
+    several = len(joint.differentiable) > 1
+    if several:
+        given = ", ".join(f"g{i} is None" for i in joint.differentiable)
+        source.lines.append(f"missing = ({given})")
     symbolic = 0
     for i, tangent in zip(joint.differentiable, joint.tangents, strict=True):
         if _is_static(joint.plan.slots[i]):
@@ -346,12 +350,39 @@ def _backward(
         f"    with {guard}:",
         f"        d = compiled({', '.join(args)})",
     ]
+    if several:
+        reach = source.bind(_tangents_behind(joint), "reach")
+        source.lines += ["if True in missing:", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
     grad_of = {
         node: f"d[{i}]" for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True)) if grad is not None
     }
     results = [grad_of.get(node, "None") for node in passed]
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
     return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
+
+
+def _tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
+    """For each input's gradient: the positions of the tangents that it depends on."""
+    behind: dict[fx.Node, int] = {node: 1 << k for k, node in enumerate(joint.tangents)}
+    for node in joint.graph.nodes:
+        if node not in behind:
+            bits = 0
+            for source in node.all_input_nodes:
+                bits |= behind.get(source, 0)
+            if bits:
+                behind[node] = bits
+    masks = [behind.get(grad, 0) if grad is not None else 0 for grad in joint.grads]
+    return tuple(tuple(k for k in range(len(joint.tangents)) if mask >> k & 1) for mask in masks)
+
+
+def _without_zeros(
+    gradients: Sequence[Any], missing: tuple[bool, ...], reach: tuple[tuple[int, ...], ...]
+) -> tuple[Any, ...]:
+    """None, as eager PyTorch has it, for inputs that only unused results lead to."""
+    return tuple(
+        None if behind and all(missing[k] for k in behind) else gradient
+        for gradient, behind in zip(gradients, reach, strict=True)
+    )
 
 
 def _fix_tangent(source: Source, gradient: str, like: torch.Tensor) -> None:

@@ -1,0 +1,120 @@
+"""Generated programs of views, in-place operators, no_grad regions, detach and dropout, against eager PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import torchjit_aot
+from aot_harness import fresh, graph_of, run_both
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from torchjit_aot import AotSettings, run_eagerly
+from torchjit_core.events import listen
+from torchjit_core.reasons import GraphBreak
+
+Step = tuple[str, int, int, int]
+
+UNARY = [torch.sin, torch.exp, torch.tanh, torch.relu, lambda t: t * 2, lambda t: t.clone(), lambda t: t.sum(0)]
+BINARY = [torch.add, torch.mul, lambda a, b: a - b.sigmoid(), torch.maximum]
+VIEWS = [
+    lambda t: t.t() if t.dim() == 2 else t.unsqueeze(0),
+    lambda t: t[0] if t.dim() else t.view(1),
+    lambda t: t[1:] if t.dim() and t.shape[0] > 1 else t.unsqueeze(-1),
+    lambda t: t.reshape(-1),
+    lambda t: t[..., ::2] if t.dim() else t.expand(2),
+    lambda t: t.unsqueeze(1) if t.dim() else t.view(1),
+    lambda t: t.split(1, 0)[-1] if t.dim() else t.view(1),
+    lambda t: t.diagonal() if t.dim() == 2 else t.view(t.shape),
+    lambda t: t.detach(),
+    lambda t: t.unbind(0)[0] if t.dim() else t.view(1),
+    lambda t: t.movedim(0, -1) if t.dim() else t.view(1),
+]
+WRITES = [
+    lambda t, o: t.add_(1.5),
+    lambda t, o: t.mul_(o) if o.shape == t.shape else t.mul_(0.5),
+    lambda t, o: t.copy_(o) if o.shape == t.shape else t.copy_(o.mean()),
+    lambda t, o: t.zero_(),
+    lambda t, o: t.fill_(2.0),
+    lambda t, o: t.tanh_(),
+    lambda t, o: t.add_(o.sum()),
+    lambda t, o: t.masked_fill_(t > 0.5, 0.25),
+]
+
+
+def execute(steps: list[Step], picks: list[int], pool: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Run a program. Which tensors a step takes depends on the numbers alone."""
+    with contextlib.ExitStack() as stack:
+        for kind, a, b, c in steps:
+            x, y = pool[a % len(pool)], pool[b % len(pool)]
+            if kind == "unary":
+                pool.append(UNARY[c % len(UNARY)](x))
+            elif kind == "binary":
+                same = [t for t in pool if t.shape == x.shape]
+                pool.append(BINARY[c % len(BINARY)](x, same[b % len(same)]))
+            elif kind == "view":
+                pool.append(VIEWS[c % len(VIEWS)](x))
+            elif kind == "write":
+                WRITES[c % len(WRITES)](x, y)
+            elif kind == "dropout":
+                pool.append(F.dropout(x, 0.5))
+            elif kind == "no_grad":
+                stack.enter_context(torch.no_grad() if c % 2 else torch.enable_grad())
+            elif kind == "leave":
+                stack.close()
+    return tuple(pool[p % len(pool)] for p in picks)
+
+
+KINDS = ["unary", "binary", "binary", "view", "view", "view", "write", "write", "write", "dropout", "no_grad", "leave"]
+small = st.integers(0, 30)
+programs = st.tuples(
+    st.lists(st.tuples(st.sampled_from(KINDS), small, small, small), min_size=1, max_size=9),
+    st.lists(small, min_size=1, max_size=4),
+    st.integers(0, 7),
+)
+
+
+def arguments(kinds: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(kinds)
+    made = []
+    for i in range(3):
+        t = torch.randn(3, 4, generator=generator)
+        if (kinds + i) % 4 == 1:
+            t = t.requires_grad_()
+        elif (kinds + i) % 4 == 2:
+            t = t.requires_grad_() * 1.0
+        elif (kinds + i) % 4 == 3:
+            t = t.t().contiguous().t()
+        made.append(t)
+    return made
+
+
+def check(program: tuple[list[Step], list[int], int]) -> str:
+    """Compare; returns what became of the program."""
+    steps, picks, kinds = program
+    args = arguments(kinds)
+
+    def f(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return execute(steps, picks, list(inputs))
+
+    mine, _ = fresh(args)
+    try:
+        outputs = f(*mine)
+        loss = sum((o.sum() for o in outputs if o.requires_grad), torch.zeros(()))
+        if loss.requires_grad:
+            loss.backward()
+    except RuntimeError:
+        return "eager raises"
+    with contextlib.suppress(GraphBreak):
+        run_both(f, args, calls=1)
+        return "compiled"
+    run_both(f, args, calls=1, settings=AotSettings())
+    return "fallback"
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs)
+def test_programs_equal_eager(program: tuple[list[Step], list[int], int]) -> None:
+    assume(check(program) != "eager raises")
