@@ -97,7 +97,8 @@ class Compilation:
 
     def fx_settings(self) -> torchjit_fx.FxSettings:
         """What the tensor domain may do, from the settings now."""
-        return torchjit_fx.FxSettings()
+        # Our own backends derive the values that they need; a user's may read them on any node.
+        return torchjit_fx.FxSettings(node_values=self.backend_is_users)
 
     # ------------------------------------------------------------------ sites
     @property

@@ -60,7 +60,11 @@ def _plain_call(cls: type[torch.nn.Module]) -> types.FunctionType:
 
 def _reduce(self: Any, protocol: int) -> Any:
     # What was compiled belongs to this process: a pickle holds the plain module.
-    return self._torchjit_original.__reduce_ex__(protocol)
+    return (_plain, (self._torchjit_original,))
+
+
+def _plain(module: _M) -> _M:
+    return module
 
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal, final
 
 import attrs
@@ -50,7 +49,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         A function of a captured graph and its example inputs.
     """
     compiler = _Compiler(torchjit_inductor.Inductor(_inductor_settings(options, settings)), record=options.cudagraphs)
-    aot = torchjit_aot.AotSettings(activation_memory_budget=options.activation_memory_budget)
+    aot = torchjit_aot.AotSettings()
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return torchjit_aot.compile(gm, example_inputs, compiler=compiler, settings=aot)
@@ -60,14 +59,8 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
 
 def _inductor_settings(options: Options, settings: Settings) -> torchjit_inductor.InductorSettings:
     environment = read_environment()
-    cache: Path | None = environment.cache_dir
-    return torchjit_inductor.InductorSettings(
-        epilogue_fusion=options.epilogue_fusion,
-        max_autotune=options.max_autotune,
-        emulate_precision_casts=options.emulate_precision_casts,
-        cache_dir=cache,
-        use_cache=settings.caches and not environment.caches_off,
-    )
+    cache = str(environment.cache_dir) if environment.cache_dir else None
+    return torchjit_inductor.InductorSettings(cache_dir=cache)
 
 
 @register_backend(name="inductor")
