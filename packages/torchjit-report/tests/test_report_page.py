@@ -182,6 +182,19 @@ def test_methods_are_dedented() -> None:
     assert '<code><span class="k">def</span>' in text
 
 
+def test_a_continuation_keeps_its_copy_of_the_source_folded() -> None:
+    text = render_html([start("f", "0/0"), start("f (continuation)", "1/0"), start("g", "2/0", 50)])
+    assert re.findall(r'<details class="source"( open)?>', text) == [" open", "", " open"]
+    marked = Event("graph_break", {**BREAK.fields, "compile_id": "1/0"})
+    text = render_html([start("f", "0/0"), start("f (continuation)", "1/0"), marked])
+    assert re.findall(r'<details class="source"( open)?>', text) == [" open", " open"]
+
+
+def test_emitted_code_told_twice_stands_once() -> None:
+    report = collect([start(), *[event("emitted", source="x")] * 2, event("emitted", source="y")])
+    assert [p.source for p in report.compilations[0].emitted] == ["x", "y"]
+
+
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'><b>&amp;{{ 7*7 }}{% raw %}\x00\x1b[31m\ud800"
 
 

@@ -124,6 +124,12 @@ def _add_fallback(into: Compilation, fields: Fields) -> None:
     into.fallbacks.append(Fallback(_text(fields, "reason"), _text(fields, "headline"), _text(fields, "detail")))
 
 
+def _add_emitted(into: Compilation, fields: Fields) -> None:
+    made = Program(_text(fields, "name"), _text(fields, "source"))
+    if made not in into.emitted:  # two packages may tell of it
+        into.emitted.append(made)
+
+
 def _end(into: Compilation, fields: Fields) -> None:
     into.seconds = _number(fields, "seconds")
     into.ok = bool(fields.get("ok"))
@@ -131,7 +137,7 @@ def _end(into: Compilation, fields: Fields) -> None:
 
 _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "compile_end": _end,
-    "emitted": lambda c, f: c.emitted.append(Program(_text(f, "name"), _text(f, "source"))),
+    "emitted": _add_emitted,
     "fallback": _add_fallback,
     "graph": _add_graph,
     "graph_break": _add_break,

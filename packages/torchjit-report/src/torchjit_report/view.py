@@ -68,13 +68,19 @@ class CompilationView:
 @final
 @attrs.frozen
 class FunctionView:
-    """A function and where it is on the page. `bar` is scaled to the slowest function."""
+    """A function and where it is on the page.
+
+    Attributes:
+        bar: scaled to the slowest function.
+        shows_source: unfold the source: not where an earlier section shows the same lines and nothing is marked.
+    """
 
     function: Function
     anchor: str
     lines: tuple[SourceLine, ...]
     compilations: tuple[CompilationView, ...]
     bar: tuple[Segment, ...]
+    shows_source: bool
 
     def line_anchor(self, place: Place | None) -> str | None:
         """The anchor of a source line, if this function's source has it."""
@@ -120,7 +126,10 @@ def size(nbytes: int) -> str:
 def page(report: Report, title: str) -> PageView:
     """Lay out the page."""
     slowest = max((f.seconds for f in report.functions), default=0.0)
-    views = tuple(_function(f, f"f{n}", slowest) for n, f in enumerate(report.functions, 1))
+    first = {f.place: f for f in reversed(report.functions)}  # continuations share the place of their function
+    views = tuple(
+        _function(f, f"f{n}", slowest, repeats=first[f.place] is not f) for n, f in enumerate(report.functions, 1)
+    )
     return PageView(report, views, title, _facts(report), _colors(report))
 
 
@@ -143,11 +152,12 @@ def _facts(report: Report) -> tuple[str, ...]:
     return tuple(facts)
 
 
-def _function(function: Function, anchor: str, slowest: float) -> FunctionView:
+def _function(function: Function, anchor: str, slowest: float, *, repeats: bool) -> FunctionView:
     views = tuple(_compilation(c, f"{anchor}c{n}", n) for n, c in enumerate(function.compilations, 1))
     times = [node for c in function.compilations for node in tree(c.phases, c.seconds) or [Node(OTHER, c.seconds)]]
     bar = tuple(segments(flat(times), slowest))
-    return FunctionView(function, anchor, _source(function, anchor), views, bar)
+    lines = _source(function, anchor)
+    return FunctionView(function, anchor, lines, views, bar, not repeats or any(line.notes for line in lines))
 
 
 def _compilation(compilation: Compilation, anchor: str, number: int) -> CompilationView:
