@@ -12,6 +12,7 @@ from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak, reason
 from torchjit_core.region import RegionCode
 from torchjit_vm import CaptureContext, Captured, CapturePolicy, Region, capture
+from torchjit_vm.concrete import bind
 
 TRUTH = reason("TJ-TST-001", "truth of a lazy number", "Only the value decides.")
 
@@ -272,8 +273,8 @@ class Jit:
         return made
 
     def __call__(self, *slots: Any) -> Any:
-        """Call with one value per argument slot."""
-        return self.entry(*slots)
+        """Call as the function is called, without keywords."""
+        return self.entry(*bind(self.function, slots, {}))
 
     @property
     def breaks(self) -> list[str]:

@@ -28,6 +28,7 @@ class Interpreter(Generic[V]):
         nesting: how many loops are active.
         step: instructions run so far by the outermost loop.
         limit: the step at which `domain.step_limit` is called.
+        left: the frame that an exception left last.
     """
 
     def __init__(self, domain: Domain[V], *, limit: int = 1 << 62) -> None:
@@ -37,6 +38,7 @@ class Interpreter(Generic[V]):
         self.nesting = 0
         self.step = 0
         self.limit = limit
+        self.left: Frame[V] | None = None
         domain.attach(self)
 
     def new_frame(
@@ -150,7 +152,7 @@ class Interpreter(Generic[V]):
                 frame.stack.append(exception)
                 frame.pc = row.target
                 return
-            frames.pop()
+            self.left = frames.pop()
         raise Raised(exception)
 
     def call(self, function: V, args: list[V], kwargs: dict[str, V] | None = None) -> V:

@@ -32,17 +32,19 @@ def _solve(code: Decoded) -> list[frozenset[int]]:
         if row is not None:
             following.append(row.target)
         after.append(following)
-    live: list[frozenset[int]] = [frozenset()] * count
+    # super() without arguments reads the first argument behind the compiler's back.
+    always: frozenset[int] = frozenset({0}) if "__class__" in code.code.co_freevars else frozenset()
+    live: list[frozenset[int]] = [always] * count
     changed = True
     while changed:
         changed = False
         for i in range(count - 1, -1, -1):
-            new: frozenset[int] = frozenset().union(*(live[j] for j in after[i])) if after[i] else frozenset()
+            new: frozenset[int] = always.union(*(live[j] for j in after[i]))
             name = code.names[i]
             if name in _WRITES:
                 row = code.handler_of(i)
                 kept = live[row.target] if row is not None else frozenset()
-                new = (new - {code.instrs[i][1]}) | kept
+                new = (new - {code.instrs[i][1]}) | kept | always
             elif name in _READS:
                 new = new | {code.instrs[i][1]}
             if new != live[i]:

@@ -207,6 +207,9 @@ class _Capture:
         return self._captured(emitted, ())
 
     def _location(self) -> CodeLocation:
+        left = self.vm.left
+        if not self.vm.frames and left is not None and left.code.code is self.region.code:
+            return left.code.location(left.pc - 1)
         if self.vm.frames:
             return self.domain.location()
         return self.domain.root_location or CodeLocation("<unknown>", "<unknown>", 1)

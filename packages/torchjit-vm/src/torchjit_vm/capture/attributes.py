@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+from _collections import _tuplegetter  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, Any, cast, final
 
 from torchjit_core.guards import MISSING
@@ -210,6 +211,14 @@ def _function_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Va
     return None
 
 
+def items(domain: CaptureDomain, value: TupleValue) -> list[Value]:
+    """The items of a tuple."""
+    # The two modules know one another: attributes may hold items, and containers have attributes.
+    from torchjit_vm.capture import containers
+
+    return containers.items(domain, value)
+
+
 def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Frame[Value]:
     name = member.name
     if member.kind == PROPERTY:
@@ -225,6 +234,9 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return _code_attr(domain, value, name)
     if member.kind == SLOT or _is_exception_field(value, name):
         return _slot(domain, value, name)
+    if type(member.raw) is _tuplegetter and isinstance(value, TupleValue):
+        index = member.raw.__reduce__()[1][0]
+        return items(domain, value)[index]
     if member.kind == DESCRIPTOR:
         return _call_get(domain, member, value)
     if issubclass(value.cls, tuple) and value.real is not NEW:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import attributes, construct, containers, iteration, operators
@@ -67,16 +68,17 @@ def _init_subclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value
     return None
 
 
-@builtin(object.__new__)
-def _object_new(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _new(domain, args, kwargs)
+def _new(base: type) -> None:
+    def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        if not (args and isinstance(args[0], Known) and isinstance(args[0].obj, type)):
+            return None
+        return construct.allocate_by(domain, args[0].obj, base.__new__, args[1:])
+
+    builtin(base.__new__)(make)
 
 
-@builtin(dict.__new__, list.__new__, set.__new__, BaseException.__new__, Exception.__new__, tuple.__new__)
-def _new(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if not (args and isinstance(args[0], Known) and isinstance(args[0].obj, type)):
-        return None
-    return construct.allocate(domain, args[0].obj, args[1:])
+for _base in (object, dict, list, set, tuple, OrderedDict, defaultdict, BaseException, Exception):
+    _new(_base)
 
 
 @method("__init__", BaseException)

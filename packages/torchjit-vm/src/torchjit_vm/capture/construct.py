@@ -103,7 +103,11 @@ def _enum(domain: CaptureDomain, cls: Any, args: list[Value], kwargs: dict[str, 
 
 def allocate(domain: CaptureDomain, cls: type, args: list[Value]) -> Obj | None:
     """`cls.__new__(cls)` for classes whose `__new__` is one of the known C functions."""
-    new = _raw_new(cls)
+    return allocate_by(domain, cls, _raw_new(cls), args)
+
+
+def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -> Obj | None:
+    """`new(cls, *args)` for the `__new__` of a C class."""
     if new is object.__new__:
         if getattr(cls, "__abstractmethods__", None):
             names = sorted(cls.__abstractmethods__)  # type: ignore[attr-defined]

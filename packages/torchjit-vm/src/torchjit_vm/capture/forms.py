@@ -242,7 +242,7 @@ def _get_iter(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Fo
 @_form("FOR_ITER")
 def _for_iter(out: Rebuilder, frame: Frame[Value], arg: Any, stack: Texts) -> Form:
     name = out.fresh("r")
-    end = out.runtime(runtime.END)  # type: ignore[arg-type]  # a constant, not a function
+    end = out.constant(runtime.END, "END")
     return Form(
         (f"{name} = next({stack[-1]}, {end})",),
         (Outcome(f"{name} is {end}", 1, (), arg), Outcome(None, 0, (name,))),

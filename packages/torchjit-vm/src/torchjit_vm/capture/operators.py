@@ -672,9 +672,10 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
     if type(value) is Leaf:
         return leaf_call(domain, function, [value])
     names = ["__str__", "__repr__"] if function is str else ["__repr__"]
-    if type(value) is Obj and issubclass(value.cls, BaseException) and value.cls.__str__ is BaseException.__str__:
-        if function is str:
-            return _exception_text(domain, value)
+    if type(value) is Obj and issubclass(value.cls, BaseException):
+        own = attributes.find_member(domain, value.cls, names[0])
+        if own.kind == attributes.CMETHOD:
+            return _exception_text(domain, value, function)
     if isinstance(value, (Obj, Known)) and not (isinstance(value, Known) and isinstance(value.obj, type)):
         for name in names:
             member = attributes.find_member(domain, type_of(domain, value), name)
@@ -688,10 +689,15 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
     raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")
 
 
-def _exception_text(domain: CaptureDomain, value: Obj) -> Value:
+def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any], str]) -> Value:
+    """`str` or `repr` of an exception whose class leaves it to C."""
     args = iteration.items_of(domain, domain.vm.finish(attributes.load_attr(domain, value, "args")))
-    if not args:
-        return Const("")
-    return to_text(domain, args[0] if len(args) == 1 else TupleValue(args), str)
-
-
+    if function is str and value.cls.__str__ is BaseException.__str__ and len(args) == 1:
+        return to_text(domain, args[0], str)
+    if not all(is_constant(domain, a) for a in args):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {value.cls.__name__}")
+    real = [constant_of(domain, a) for a in args]
+    cls = cast(type[BaseException], value.cls)
+    stand_in = cls.__new__(cls, *real)
+    stand_in.args = tuple(real)
+    return compute(domain, function, stand_in)

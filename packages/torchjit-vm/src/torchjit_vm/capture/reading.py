@@ -58,7 +58,7 @@ def wrap(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
         return Const(obj, path)
     if t in _NUMBERS:
         if domain.leaves.wants(obj, path):
-            return Leaf(domain.leaves.input(obj, path, domain), path, obj)
+            return _leaf(domain, obj, path)
         return Const(obj, path)
     found = domain.interned.get(id(obj))
     if found is not None:
@@ -96,6 +96,15 @@ def _alias(domain: CaptureDomain, found: Value, obj: Any, path: AccessPath) -> N
         domain.guard_id(path, obj)
     else:
         domain.guard_same(first, path)
+
+
+def _leaf(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    """A leaf; a handler may say that the object is a constant after all, by giving back no payload."""
+    payload = domain.leaves.input(obj, path, domain)
+    if type(payload) not in domain.leaves.leaf_types:
+        return Const(payload, path)
+    leaf = Leaf(payload, path, obj)
+    return domain.payloads.setdefault(id(payload), leaf)
 
 
 def _known(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
@@ -206,9 +215,8 @@ def _partial(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
 
 def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if domain.leaves.wants(obj, path):
-        leaf = Leaf(domain.leaves.input(obj, path, domain), path, obj)
-        domain.interned[id(obj)] = leaf
-        return leaf
+        found = domain.interned[id(obj)] = _leaf(domain, obj, path)
+        return found
     if isinstance(obj, (type, *_IDENTIFIED)):
         return _known(domain, obj, path)
     if type(obj) in domain.policy.value_types:
@@ -222,8 +230,8 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if isinstance(obj, (set, frozenset)) and not _overrides(type(obj), set):
         return _set(domain, obj, path)
     domain.guard_type(path, type(obj))
-    found = domain.interned[id(obj)] = Obj(type(obj), obj, path)
-    return found
+    made = domain.interned[id(obj)] = Obj(type(obj), obj, path)
+    return made
 
 
 _READS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")

@@ -1,0 +1,91 @@
+"""Comparing plain execution with a captured one: results, identities, changes of the arguments, exceptions, output."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from vm_lazy import Jit, Num
+
+
+def shape(value: Any, seen: dict[int, int]) -> Any:
+    """A comparable description: structure, types, and which parts are one object."""
+    if isinstance(value, (int, float, str, bytes, bool, complex, type(None), type, types.ModuleType, range)):
+        return (type(value), value if value == value else "nan")
+    if id(value) in seen:
+        return ("seen", seen[id(value)])
+    if not isinstance(value, (tuple, frozenset)) and not callable(value):
+        seen[id(value)] = len(seen)
+    if isinstance(value, Num):
+        return ("Num", shape(value.value, seen))
+    if isinstance(value, (list, tuple, deque)):
+        return (type(value), [shape(v, seen) for v in value], _attributes(value, seen))
+    if isinstance(value, (dict, OrderedDict, defaultdict)):
+        return (type(value), [(shape(k, seen), shape(v, seen)) for k, v in value.items()], _attributes(value, seen))
+    if isinstance(value, (set, frozenset)):
+        return (type(value), sorted(repr(shape(v, seen)) for v in value))
+    if isinstance(value, slice):
+        return ("slice", [shape(v, seen) for v in (value.start, value.stop, value.step)])
+    if isinstance(value, BaseException):
+        chain = [None if e is None else shape(e, seen) for e in (value.__cause__, value.__context__)]
+        return (type(value), shape(value.args, seen), chain, value.__suppress_context__, _attributes(value, seen))
+    if isinstance(value, types.FunctionType):
+        cells = [shape(c.cell_contents, seen) if _full(c) else None for c in value.__closure__ or ()]
+        return ("function", value.__qualname__, value.__code__, shape(value.__defaults__, seen), cells)
+    if isinstance(value, types.MethodType):
+        return ("method", value.__func__.__qualname__, shape(value.__self__, seen))
+    if isinstance(value, types.CellType):
+        return ("cell", shape(value.cell_contents, seen) if _full(value) else None)
+    if hasattr(value, "__next__"):
+        return ("iterator", [shape(v, seen) for v in value])
+    return (type(value), _attributes(value, seen))
+
+
+def _full(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  raises when empty
+    except ValueError:
+        return False
+    return True
+
+
+def _attributes(value: Any, seen: dict[int, int]) -> Any:
+    members = dict(getattr(value, "__dict__", {}))
+    for cls in type(value).__mro__:
+        for name in getattr(cls, "__slots__", ()):
+            if hasattr(value, name):
+                members[name] = getattr(value, name)
+    return [(k, shape(v, seen)) for k, v in members.items()]
+
+
+def outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call, and describe everything that can be seen afterwards."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            result: Any = ("returned", function(*args))
+        except Exception as error:
+            error.__traceback__ = None
+            result = ("raised", error)
+    seen: dict[int, int] = {}
+    return shape(args, seen), shape(result, seen), out.getvalue()
+
+
+def check(function: Callable[..., Any], *args: Any, calls: int = 2, **policy: Any) -> Jit:
+    """Compare `calls` captured calls with plain ones, each on its own copy of the arguments."""
+    jit = Jit(function, **policy)
+    for _ in range(calls):
+        expected = outcome(function, copy.deepcopy(args))
+        actual = outcome(jit, copy.deepcopy(args))
+        assert actual == expected, _explain(jit, expected, actual)
+    return jit
+
+
+def _explain(jit: Jit, expected: Any, actual: Any) -> str:
+    sources = "\n".join(c.source for c in jit.captured)
+    return f"\nexpected {expected}\nactual   {actual}\n{sources}"
