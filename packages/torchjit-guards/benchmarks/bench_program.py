@@ -19,7 +19,7 @@ from torchjit_guards.torch_support import ambient_guards, dispatch_keys
 
 def tensor_guard(path: AccessPath, t: torch.Tensor) -> TensorMatches:
     return TensorMatches(
-        path, type(t), t.dtype, t.device, t.requires_grad, tuple(t.shape), tuple(t.stride()), t.storage_offset(),
+        path, type(t), t.dtype, t.device, t.requires_grad, tuple(t.shape), tuple(t.stride()), int(t.storage_offset()),
         dispatch_keys(t).raw_repr(),
     )  # fmt: skip
 
@@ -38,7 +38,7 @@ def module_guards(path: AccessPath, module: nn.Module, guards: list[Guard], gath
     if module._modules:
         children = path.instance_attr("_modules")
         guards.append(DictKeys(children, tuple(module._modules)))
-        for name, child in module._modules.items():
+        for name, child in module.named_children():
             module_guards(children.item(name), child, guards, gather)
 
 

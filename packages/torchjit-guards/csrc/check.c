@@ -239,10 +239,11 @@ int check_class(Op *op) {
     return 1;
 }
 
-enum { TABLE_SIZE = 256 };  /* open addressing, at most half full */
+enum { TABLE_SIZE = 256 };  /* of the hash table on the stack; at most half of a table is filled */
 
-/* The identity that must differ: the object, or its storage. NULL: none (with or without an error set). */
-static void *identity_of(Run *run, int reg, bool storages) {
+/* The identity that must differ: the object, or its storage. NULL: none (with or without an error set).
+ * `odd` is set when the storage is not read from memory, so that one object might answer with several. */
+static void *identity_of(Run *run, int reg, bool storages, bool *odd) {
     PyObject *value = run_object(run, reg);
     if (!storages || value == NULL) {
         return value;
@@ -250,6 +251,7 @@ static void *identity_of(Run *run, int reg, bool storages) {
     if (tensor_layout.ready && tensor_is_plain(value)) {
         return tensor_storage(tensor_impl(value));
     }
+    *odd = true;
     run_protect(run);
     PyObject *storage = PyObject_CallMethod(value, "untyped_storage", NULL);
     PyObject *address = storage ? PyObject_GetAttrString(storage, "_cdata") : NULL;
@@ -259,33 +261,43 @@ static void *identity_of(Run *run, int reg, bool storages) {
     return identity;
 }
 
+/* Are the identities of the registers pairwise different? By open addressing in `table` of `size` (a power of 2). */
+static int all_different(Run *run, const int *registers, Py_ssize_t n, bool storages, void **table, size_t size, bool *odd) {
+    memset(table, 0, size * sizeof(void *));
+    for (Py_ssize_t i = 0; i < n; i++) {
+        void *identity = identity_of(run, registers[i], storages, odd);
+        if (identity == NULL) {
+            return PyErr_Occurred() ? -1 : 0;
+        }
+        size_t at = ((uintptr_t)identity * 0x9E3779B97F4A7C15u) >> 40 & (size - 1);
+        while (table[at] != NULL) {
+            if (table[at] == identity) {
+                return 0;
+            }
+            at = (at + 1) & (size - 1);
+        }
+        table[at] = identity;
+    }
+    return 1;
+}
+
 int check_different(Run *run, Op *op) {
-    bool storages = op->code == OP_CHECK_STORAGES;
     const int *registers = op->payload;
     Py_ssize_t n = PyTuple_GET_SIZE(op->cold->aux);
-    void *small[TABLE_SIZE] = {0};
-    size_t size = TABLE_SIZE;
+    void *small[TABLE_SIZE];
+    size_t size = 16;
     while (size < 2 * (size_t)n) {
         size *= 2;
     }
-    void **table = size == TABLE_SIZE ? small : PyMem_Calloc(size, sizeof(void *));
+    void **table = size <= TABLE_SIZE ? small : PyMem_Malloc(size * sizeof(void *));
     if (table == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    int different = 1;
-    for (Py_ssize_t i = 0; i < n && different == 1; i++) {
-        void *identity = identity_of(run, registers[i], storages);
-        if (identity == NULL) {
-            different = PyErr_Occurred() ? -1 : 0;
-            break;
-        }
-        size_t at = ((uintptr_t)identity * 0x9E3779B97F4A7C15u) >> 40 & (size - 1);
-        while (table[at] != NULL && table[at] != identity) {
-            at = (at + 1) & (size - 1);
-        }
-        different = table[at] == NULL;
-        table[at] = identity;
+    bool storages = op->code == OP_CHECK_STORAGES, odd = !storages;
+    int different = storages ? all_different(run, registers, n, true, table, size, &odd) : 1;
+    if (different == 1 && odd) {
+        different = all_different(run, registers, n, false, table, size, &odd);
     }
     if (table != small) {
         PyMem_Free(table);

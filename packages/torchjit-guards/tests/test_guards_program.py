@@ -492,6 +492,80 @@ def test_conditions_are_python_s(condition: str, a: int, b: Any) -> None:
     agree([SymbolicCondition(condition, (("a", X), ("b", Y)))], (a, b))
 
 
+def test_tags_that_cannot_be_trusted_are_not() -> None:
+    # whatever the interpreter, a program must notice an attribute written to an object whose __dict__ was taken out
+    obj = Inline(1, 2)
+    members = obj.__dict__
+    guards: list[Guard] = [
+        ValueEquals(X.instance_attr("a"), 1),
+        InstanceLacks(X, "z"),
+        ValueEquals(X.instance_attr("b"), 2),
+    ]
+    program = GuardProgram(guards, [X.instance_attr("a")], 1)
+
+    def write(value: int) -> None:
+        obj.a = value
+
+    for i in range(200):
+        write(i % 2)
+        assert agree_program(program, guards, (obj,), [X.instance_attr("a")]) is (i % 2 == 1)
+    assert members["a"] == 1
+
+
+def test_a_program_skips_what_a_tag_vouches_for() -> None:
+    d: dict[str, Any] = {f"k{i}": i for i in range(20)}
+    guards: list[Guard] = [ValueEquals(X.item(k), v) for k, v in d.items()]
+    program = GuardProgram(guards, [X.item("k3")], 1)
+    assert program.listing().count("GROUP_END") == 1
+    assert agree_program(program, guards, (d,), [X.item("k3")])
+    d["k7"] = 70
+    assert not agree_program(program, guards, (d,), [X.item("k3")])
+    d["k7"] = 7
+    assert agree_program(program, guards, (d,), [X.item("k3")])
+    other = dict(d, k3=99)
+    assert not agree_program(program, guards, (other,), [X.item("k3")])
+    assert agree_program(program, guards, (d,), [X.item("k3")])
+
+
+def test_this_interpreter_s_tags() -> None:
+    from torchjit_guards import program, tags
+
+    assert program.TRUSTED_TAGS == (tags.dicts_work(), tags.instances_work())
+    assert program.TRUSTED_TAGS[0], "dict tags should work up to Python 3.13"
+
+
+def test_keys_compared_by_python_code_are_compared_each_time() -> None:
+    key = Weird("a")
+    d = {key: 1}
+    guards: list[Guard] = [TypeIs(X.item("a"), int), DictContains(X, "a", True)]
+    program = GuardProgram(guards, [], 1)
+    assert agree_program(program, guards, (d,), [])
+    key.text = "b"  # equal to "a" no more, with the same hash in the table and the same tag
+    assert not agree_program(program, guards, (d,), [])
+
+
+def test_threads_share_a_program() -> None:
+    import threading
+
+    objects = [Plain(a=Plain(b=i), c="x") for i in range(4)]
+    path = X.instance_attr("a").instance_attr("b")
+    program = GuardProgram([TypeIs(path, int), ValueEquals(X.attr("c"), "x")], [path], 1)
+    wrong: list[object] = []
+
+    def work(k: int) -> None:
+        for i in range(3000):
+            objects[k].__dict__["a"] = Plain(b=k * 10000 + i)
+            if program(objects[k]) != (k * 10000 + i,):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 def test_miss_names_what_differs() -> None:
     from torchjit_core.location import CodeLocation
 

@@ -10,7 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchjit_core import events
-from torchjit_core.guards import Ambient, Different, Guard, TensorMatches, ValueEquals
+from torchjit_core.guards import (
+    Ambient,
+    ClassAttrIs,
+    DictKeys,
+    Different,
+    Guard,
+    IdIs,
+    InstanceLacks,
+    LengthIs,
+    TensorMatches,
+    TypeIs,
+    ValueEquals,
+)
 from torchjit_core.paths import Arg
 from torchjit_guards import GuardProgram, _c
 
@@ -276,3 +288,96 @@ def test_any_two_tensors(one: Any, other: Any, same_shape: bool) -> None:
     guard = describe(one)
     for t in (one, other):
         assert GuardProgram([guard], [], 1).check((t,)) is definition(guard, (t,))
+
+
+def module_guards(path: Any, module: Any) -> list[Guard]:
+    """What a VM records for a module tree that it called."""
+    kind = type(module)
+    guards: list[Guard] = [
+        TypeIs(path, kind), InstanceLacks(path, "forward"), ClassAttrIs(kind, "forward", kind.forward),
+        IdIs(path.instance_attr("training"), module.training), LengthIs(path.instance_attr("_forward_hooks"), 0),
+        DictKeys(path.instance_attr("_parameters"), tuple(module._parameters)),
+    ]  # fmt: skip
+    for name, parameter in module._parameters.items():
+        where = path.instance_attr("_parameters").item(name)
+        guards.append(IdIs(where, None) if parameter is None else describe(parameter, where))
+    guards.append(DictKeys(path.instance_attr("_modules"), tuple(module._modules)))
+    for name, child in module._modules.items():
+        guards += module_guards(path.instance_attr("_modules").item(name), child)
+    return guards
+
+
+class Block(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.norm = torch.nn.LayerNorm(3)
+        self.scale = 2
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.linear(x)) * self.scale
+
+
+def module_changes() -> list[tuple[str, Any, Any]]:
+    """(what, do, undo), each of a module `m` with one block."""
+    other = torch.nn.Parameter(torch.ones(3, 3))
+    state: dict[str, Any] = {}
+
+    def swap(obj: Any, name: str, value: Any) -> None:
+        state[name] = obj.__dict__[name]
+        obj.__dict__[name] = value
+
+    def hook(m: Any) -> None:
+        state["hook"] = m[0].linear.register_forward_hook(lambda *a: None)
+
+    def new_dict(m: Any) -> None:
+        state["dict"] = m[0].__dict__
+        m[0].__dict__ = dict(m[0].__dict__, training=False)
+
+    def change_class(m: Any) -> None:
+        m[0].__class__ = type("Derived", (Block,), {})
+
+    def patch_class(m: Any) -> None:
+        state["forward"] = Block.forward
+        Block.forward = lambda self, x: x  # type: ignore[method-assign]
+
+    return [
+        ("eval", lambda m: m.eval(), lambda m: m.train()),
+        ("eval of a leaf", lambda m: m[0].norm.eval(), lambda m: m[0].norm.train()),
+        ("weight data", lambda m: setattr(m[0].linear.weight, "data", torch.ones(4, 3)), lambda m: setattr(m[0].linear.weight, "data", torch.ones(3, 3))),
+        ("freeze", lambda m: m[0].linear.weight.requires_grad_(False), lambda m: m[0].linear.weight.requires_grad_()),
+        ("another weight", lambda m: setattr(m[0].linear, "weight", other), lambda m: None),
+        ("no bias", lambda m: setattr(m[0].linear, "bias", None), lambda m: setattr(m[0].linear, "bias", torch.nn.Parameter(torch.ones(3)))),
+        ("hook", hook, lambda m: state["hook"].remove()),
+        ("forward on the instance", lambda m: setattr(m[0], "forward", print), lambda m: delattr(m[0], "forward")),
+        ("another parameter dict", lambda m: swap(m[0].linear, "_parameters", {}), lambda m: swap(m[0].linear, "_parameters", state["_parameters"])),
+        ("another __dict__", new_dict, lambda m: setattr(m[0], "__dict__", state["dict"])),
+        ("another child", lambda m: setattr(m[0], "norm", torch.nn.Identity()), lambda m: setattr(m[0], "norm", torch.nn.LayerNorm(3))),
+        ("one more child", lambda m: m[0].add_module("more", torch.nn.Identity()), lambda m: delattr(m[0], "more")),
+        ("double", lambda m: m.double(), lambda m: m.float()),
+        ("class of an instance", change_class, lambda m: setattr(m[0], "__class__", Block)),
+        ("method of the class", patch_class, lambda m: setattr(Block, "forward", state["forward"])),
+        ("unrelated attribute", lambda m: setattr(m[0], "note", 1), lambda m: delattr(m[0], "note")),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", module_changes(), ids=lambda c: c[0])
+def test_module_trees_are_followed(change: tuple[str, Any, Any]) -> None:
+    model = torch.nn.Sequential(Block(), torch.nn.GELU())
+    guards = module_guards(X, model)
+    program = GuardProgram(guards, [X.instance_attr("_modules").item("0").instance_attr("_modules").item("linear")], 1)
+
+    def agrees() -> bool:
+        want = all(definition(g, (model,)) for g in guards)
+        for _ in range(3):
+            assert program.check((model,)) is want
+        if want:
+            assert program(model) == (model[0].linear,)
+        return want
+
+    _, do, undo = change
+    assert agrees()
+    do(model)
+    assert agrees() is (change[0] in ("unrelated attribute", "another weight"))
+    undo(model)
+    assert agrees()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import attrs
+
 from torchjit_core.guards import DictContains, DictKeys, Guard, IdIs, InstanceLacks, LengthIs, TypeIs, ValueEquals
 from torchjit_core.paths import AccessPath, Arg, Attr, InstanceAttr, Item
 
@@ -133,7 +134,10 @@ def _settle(node: Node) -> None:
         if not node.is_grouped(child):
             child.checks = [*child.frozen, *child.checks]
             child.frozen = []
-    node.checks = [*(g for g in node.checks if isinstance(g, TypeIs)), *(g for g in node.checks if not isinstance(g, TypeIs))]
+    node.checks = [
+        *(g for g in node.checks if isinstance(g, TypeIs)),
+        *(g for g in node.checks if not isinstance(g, TypeIs)),
+    ]
     # a length is a dict's business when there is evidence of a dict
     if node.members or any(isinstance(c.path, Item) and type(c.path.key) is str for c in node.children):
         node.members += [g for g in node.checks if isinstance(g, LengthIs)]

@@ -48,7 +48,7 @@ from torchjit_core.paths import (
 from torchjit_guards import _c
 from torchjit_guards.condition_code import Unsupported, compile_condition
 from torchjit_guards.dict_groups import WALK, Node, build, is_atom
-from torchjit_guards.tensors import native_read, tensor_test
+from torchjit_guards.tensors import native_read, prepare_raw_reads, tensor_test
 
 __all__ = ["Lowered", "lower"]
 
@@ -171,8 +171,9 @@ class _Builder:
             raise TypeError(f"guard programs do not know the access path class {type(path).__name__}")
         base = self.register(path.base)
         imm = indexed = 0
-        if isinstance(path, SizeOf | StrideOf):
-            imm = path.key
+        if isinstance(path, SizeOf | StrideOf | OffsetOf):
+            prepare_raw_reads()
+            imm = path.key or 0
         elif isinstance(path, Item) and type(path.key) in (int, bool) and path.key in _INT64:
             imm, indexed = int(path.key), 1
         self.registers[id(path)] = self.next
@@ -247,8 +248,7 @@ class _Builder:
             case Different():
                 name = "CHECK_STORAGES" if guard.storages else "CHECK_DIFFERENT"
                 self.check(name, aux=tuple(self.register(p) for p in guard.paths))
-                if guard.storages:
-                    self.check("CHECK_DIFFERENT", aux=tuple(self.register(p) for p in guard.paths))
+                prepare_raw_reads()
             case SymbolicCondition():
                 self._add_condition(guard)
             case Ambient():

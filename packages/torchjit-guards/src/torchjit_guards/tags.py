@@ -79,4 +79,3 @@ def instances_work() -> bool:
         if _c.dict_tag(members) == before:
             return False
     return True
-

@@ -16,7 +16,7 @@ import attrs
 from torchjit_core.guards import TensorMatches
 from torchjit_core.paths import Arg
 
-__all__ = ["NativeRead", "key_set_holds", "native_read", "tensor_test"]
+__all__ = ["NativeRead", "key_set_holds", "native_read", "prepare_raw_reads", "tensor_test"]
 
 
 @attrs.frozen
@@ -39,6 +39,13 @@ def _torch_support() -> Any:
     from torchjit_guards import torch_support  # noqa: PLC0415  # imports torch: only when somebody else already did
 
     return torch_support
+
+
+def prepare_raw_reads() -> None:
+    """Let the C program read sizes and storages from memory, if torch is there and it can be done."""
+    support = _torch_support()
+    if support is not None:
+        support.raw_reads()
 
 
 def tensor_test(guard: TensorMatches) -> tuple[Callable[[Any], bool], tuple[Any, ...] | None]:
