@@ -68,7 +68,7 @@ def check_program(fn: Callable[..., Any], *args: Any, calls: Any = (), **options
             _same(a.detach(), b.detach())
             assert (a.grad is None) == (b.grad is None)
             if b.grad is not None:
-                torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=0)
+                torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=0, equal_nan=True)
     return captured
 
 

@@ -8,7 +8,6 @@ from typing import Any, final
 import torch
 from torch import fx
 
-from torchjit_core.events import phase
 from torchjit_core.expr import Expr
 from torchjit_core.guards import IdIs, SameObject, TensorMatches
 from torchjit_core.paths import AccessPath, Arg, Pinned
@@ -286,8 +285,7 @@ class TensorDomain:
             return RegionCode(None, (), tuple(outputs), epilogue)
         gm, paths, examples = self._graph(steps, asked, capture)
         emit_graph(gm, "captured")
-        with phase("backend"):
-            target = self.compile_graph(gm, examples)
+        target = self.compile_graph(gm, examples)
         if any(step.mode_key is not None for step in steps):
             target = self.modes.restoring(target)
         return RegionCode(target, paths, tuple(outputs), epilogue)

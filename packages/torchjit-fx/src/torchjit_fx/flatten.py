@@ -133,8 +133,10 @@ def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:
         return {name: map_raw(item, leaf) for name, item in arg.items()}
     if cls is slice:
         return slice(map_raw(arg.start, leaf), map_raw(arg.stop, leaf), map_raw(arg.step, leaf))
-    if cls in _TYPED_ATOMS or cls in _TORCH_ATOMS or cls is torch.Size:
+    if cls in _TYPED_ATOMS or cls in _TORCH_ATOMS:
         return arg
+    if cls is torch.Size:
+        return arg if all(type(n) is int for n in arg) else tuple([map_raw(n, leaf) for n in arg])
     if issubclass(cls, tuple):
         items = [map_raw(item, leaf) for item in arg]
         return cls._make(items) if hasattr(cls, "_make") else cls(items)  # type: ignore[call-arg]

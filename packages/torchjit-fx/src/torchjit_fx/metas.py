@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
@@ -22,6 +23,7 @@ from torchjit_fx.versions import Watch
 
 __all__ = ["Constant", "Made", "MetaCache", "MetaService", "Nested", "Outcome", "Same", "Sym", "SymOther"]
 
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 Way: TypeAlias = "tuple[Any, ...]"
 _PLAIN_RESULTS = (
     int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format
@@ -187,6 +189,7 @@ class MetaService:
         fake_args, fake_kwargs = map_raw(args, self.fake), map_raw(kwargs, self.fake)
         watch = Watch()
         self.fakes.mode.watch = watch
+        silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
         try:
             with self.modes.made_real():
                 result = self._evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
@@ -196,6 +199,7 @@ class MetaService:
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
+            _FAKE_LOG.disabled = silent
         return self._describe(result, fakes, found.leaves, watch), result
 
     def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:

@@ -140,16 +140,16 @@ class SymbolicNumbers:
         return bool(leaf.value) if isinstance(leaf.value, torch.SymBool) else leaf.value.node.fix()
 
     def convert(self, fn: Any, leaf: SymLeaf, record: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
-        """int(), float(), bool() ... of a symbolic number."""
+        """int(), float(), bool() ... of a symbolic number; operator.index() asks for the value and fixes it."""
         cls = self.type_of(leaf)
         if fn in (bool, operator.truth):
             return self.truth(leaf)
         if fn is operator.not_:
             return not self.truth(leaf)
-        if fn in (int, operator.index) and cls is int:
+        if fn is int and cls is int:
             return leaf
-        if fn is float:
-            return leaf if cls is float else record(torch.sym_float, (leaf,))
+        if fn is float and cls is not float:
+            return record(torch.sym_float, (leaf,))
         if fn is int and cls is float:
             return record(torch.sym_int, (leaf,))
         return fn(self.fix(leaf))

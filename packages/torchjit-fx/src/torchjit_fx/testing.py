@@ -77,7 +77,7 @@ class SimpleSizes(StaticSizes):
     def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
         if dynamic is None:
             dynamic = self._dynamic(path)
-        if not dynamic or value in (0, 1):
+        if not dynamic or value < 2:
             return value
         if path not in self._found:
             expr = self._found[path] = symbol(f"s{len(self._found)}")
