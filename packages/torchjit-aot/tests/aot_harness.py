@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torchjit_aot
 from torch import fx
+
+import torchjit_aot
 from torchjit_aot import AotSettings
 
 STRICT = AotSettings(fallback=False)
@@ -107,14 +108,12 @@ def run_both(
             torch.manual_seed(seed)
             result = run(*mine)
             outputs = tensors(result)
-            moved = [
-                t._version != v for t, v in zip(mine, versions, strict=True) if isinstance(t, torch.Tensor)
-            ]
+            moved = [t._version != v for t, v in zip(mine, versions, strict=True) if isinstance(t, torch.Tensor)]
             related = relations(outputs, mine)
             values = [t.detach().clone() for t in outputs]
             loss = loss_of(outputs)
             if loss is not None:
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
             grads = [leaf.grad if leaf is not None else None for leaf in leaves]
             state = torch.random.get_rng_state()
             mutated = [t.detach().clone() if isinstance(t, torch.Tensor) else None for t in mine]
@@ -126,9 +125,9 @@ def run_both(
         if relate:
             assert want[2] == have[2]
         assert want[3] == have[3], "version counters"
-        for a, b in zip(want[4], have[4], strict=True):
+        for a, b in zip(want[4], have[4], strict=True):  # type: ignore[assignment]
             assert_same(a, b, exact=False)
-        for a, b in zip(want[5], have[5], strict=True):
+        for a, b in zip(want[5], have[5], strict=True):  # type: ignore[assignment]
             assert_same(a, b, exact=exact)
         assert torch.equal(want[6], have[6]), "the random generator stands elsewhere"
     return compiled

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torchjit_aot
 from aot_harness import graph_of, run_both
+
+import torchjit_aot
 from torchjit_aot import AotSettings, default_decompositions, run_eagerly
 
 SETTINGS = AotSettings(fallback=False, decompositions=default_decompositions())
@@ -66,9 +67,7 @@ def operators(f: Callable[..., Any], args: Any, settings: AotSettings) -> dict[s
             assert node.op == "output" or "val" in node.meta
         return run_eagerly(gm, inputs, **options)
 
-    torchjit_aot.compile(
-        graph_of(f, len(args)), args, compiler=compiler, settings=settings
-    )
+    torchjit_aot.compile(graph_of(f, len(args)), args, compiler=compiler, settings=settings)  # type: ignore[arg-type]
     return graphs
 
 
@@ -100,9 +99,7 @@ def test_random_operators_are_not_in_the_table() -> None:
 
 def test_a_template_does_not_confuse_equal_and_distinct_arguments() -> None:
     aten = torch.ops.aten
-    settings = AotSettings(
-        fallback=False, decompositions={aten.mul.Tensor: lambda a, b: (a.log() + b.log()).exp()}
-    )
+    settings = AotSettings(fallback=False, decompositions={aten.mul.Tensor: lambda a, b: (a.log() + b.log()).exp()})
     run_both(
         lambda x, y: (x.exp() * x.exp(), (z := x.exp()) * z, x.exp() * y.exp()),
         (leaf(3), leaf(3)),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-import torchjit_aot
-from aot_harness import fresh, graph_of, run_both
+from aot_harness import fresh, run_both
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from torchjit_aot import AotSettings, run_eagerly
-from torchjit_core.events import listen
+
+from torchjit_aot import AotSettings
 from torchjit_core.reasons import GraphBreak
 
 Step = tuple[str, int, int, int]
@@ -50,10 +48,10 @@ def execute(steps: list[Step], picks: list[int], pool: list[torch.Tensor]) -> tu
         for kind, a, b, c in steps:
             x, y = pool[a % len(pool)], pool[b % len(pool)]
             if kind == "unary":
-                pool.append(UNARY[c % len(UNARY)](x))
+                pool.append(UNARY[c % len(UNARY)](x))  # type: ignore[no-untyped-call]
             elif kind == "binary":
                 same = [t for t in pool if t.shape == x.shape]
-                pool.append(BINARY[c % len(BINARY)](x, same[b % len(same)]))
+                pool.append(BINARY[c % len(BINARY)](x, same[b % len(same)]))  # type: ignore[operator]
             elif kind == "view":
                 pool.append(VIEWS[c % len(VIEWS)](x))
             elif kind == "write":
@@ -104,7 +102,7 @@ def check(program: tuple[list[Step], list[int], int]) -> str:
         outputs = f(*mine)
         loss = sum((o.sum() for o in outputs if o.requires_grad), torch.zeros(()))
         if loss.requires_grad:
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
     except RuntimeError:
         return "eager raises"
     with contextlib.suppress(GraphBreak):

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torchjit_aot
 from aot_harness import STRICT, graph_of, run_both
+
+import torchjit_aot
 from torchjit_aot import AotSettings, joint_graph, min_cut_partition, run_eagerly
 from torchjit_aot.costs import bytes_of
 from torchjit_aot.partition import save_what_is_read

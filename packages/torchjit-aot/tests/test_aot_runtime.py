@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torchjit_aot
 from aot_harness import STRICT, graph_of, run_both
 from torch import fx
+
+import torchjit_aot
 from torchjit_aot import AotSettings, run_eagerly
 from torchjit_core.events import listen
 from torchjit_core.reasons import GraphBreak
@@ -131,7 +132,7 @@ def test_backward_twice_and_retained_graph() -> None:
     y = run(x).sum()
     y.backward(retain_graph=True)
     y.backward()
-    assert torch.allclose(x.grad, 2 * torch.ones(3).cos())
+    assert torch.allclose(x.grad, 2 * torch.ones(3).cos())  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         y.backward()
 
@@ -142,7 +143,7 @@ def test_double_backward_is_refused_clearly() -> None:
     (grad,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
     assert torch.allclose(grad, torch.ones(3).cos())
     with pytest.raises(RuntimeError, match="TJ-AOT-009"):
-        grad.sum().backward()
+        grad.sum().backward()  # type: ignore[no-untyped-call]
 
 
 def test_saved_input_changed_in_place_raises_as_eager() -> None:
@@ -173,7 +174,7 @@ def test_tangents_of_other_layouts_and_missing_tangents() -> None:
     x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
     run = compiled(f, x, w)
     for pick in (lambda a, b: a.sum(), lambda a, b: b.sum(), lambda a, b: (a.t().exp() * torch.ones(5, 1)).sum()):
-        grads = [torch.autograd.grad(pick(*g(x, w)), (x, w), allow_unused=True) for g in (f, run)]
+        grads = [torch.autograd.grad(pick(*g(x, w)), (x, w), allow_unused=True) for g in (f, run)]  # type: ignore[no-untyped-call]
         for want, have in zip(*grads, strict=True):
             assert (want is None and have is None) or torch.allclose(want, have)
 
@@ -191,18 +192,18 @@ def test_results_may_be_written_in_place() -> None:
     y = run(x)
     y.add_(1)
     y.sum().backward()
-    assert torch.equal(x.grad, torch.full((3, 4), 2.0))
+    assert torch.equal(x.grad, torch.full((3, 4), 2.0))  # type: ignore[arg-type]
 
 
 def test_hooks_on_results_and_inputs() -> None:
     x = torch.randn(3, requires_grad=True)
     seen = []
-    x.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+    x.register_hook(lambda g: seen.append(g.clone()) or g * 2)  # type: ignore[func-returns-value, no-untyped-call]
     y = compiled(lambda x: x * 3, x)(x)
     y.register_hook(lambda g: g + 1)
     y.sum().backward()
     assert seen[0].tolist() == [6.0, 6.0, 6.0]
-    assert x.grad.tolist() == [12.0, 12.0, 12.0]
+    assert x.grad.tolist() == [12.0, 12.0, 12.0]  # type: ignore[union-attr]
 
 
 class Net(torch.nn.Module):
@@ -221,7 +222,7 @@ class Net(torch.nn.Module):
         y = F.relu(self.norm(self.conv(x)))
         y = y + F.relu(self.norm(self.conv2(y)))
         y = F.dropout(self.conv3(y), 0.3, self.training)
-        return self.head(y.mean((2, 3)))
+        return self.head(y.mean((2, 3)))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -239,7 +240,7 @@ def test_module_with_buffers_trains_as_eager(training: bool) -> None:
             call(x + step).square().sum().backward()
             optimizer.step()
     for (name, want), (_, have) in zip(eager.state_dict().items(), other.state_dict().items(), strict=True):
-        torch.testing.assert_close(have, want, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(have, want, msg=lambda text, name=name: f"{name}: {text}")  # type: ignore[misc]
 
 
 def test_statistics_of_batch_norm_do_not_move_versions() -> None:
@@ -248,8 +249,8 @@ def test_statistics_of_batch_norm_do_not_move_versions() -> None:
     run = torchjit_aot.compile(fx.symbolic_trace(module), [x], compiler=run_eagerly, settings=STRICT)
     a, b = run(x), run(x)  # eager PyTorch allows two forwards before the backwards
     (a.sum() + (b * b).sum()).backward()
-    assert module[0].running_mean._version == torch.nn.BatchNorm1d(3).running_mean._version
-    assert module[0].num_batches_tracked.item() == 2
+    assert module[0].running_mean._version == torch.nn.BatchNorm1d(3).running_mean._version  # type: ignore[union-attr]
+    assert module[0].num_batches_tracked.item() == 2  # type: ignore[operator]
 
 
 def test_ambient_autocast_is_in_the_graph() -> None:

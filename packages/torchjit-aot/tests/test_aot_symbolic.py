@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torchjit_aot
 from aot_harness import STRICT, assert_same, graph_of, loss_of, tensors
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+import torchjit_aot
 from torchjit_aot import run_eagerly
 
 
@@ -28,7 +29,7 @@ def symbolic_graph(
             node.meta["val"] = arg
             continue
         kinds = [DimDynamic.DYNAMIC if d in dims else DimDynamic.STATIC for d in range(arg.dim())]
-        context = StatelessSymbolicContext(dynamic_sizes=kinds)
+        context = StatelessSymbolicContext(dynamic_sizes=kinds)  # type: ignore[var-annotated]
         node.meta["val"] = mode.from_tensor(arg.detach(), symbolic_context=context, source=ConstantSource(f"a{i}"))
     gm.meta["fake_mode"] = mode
     inputs = list(args)
@@ -128,7 +129,7 @@ def test_other_sizes(f: Any, rest: tuple[Any, ...], requires_grad: bool, int_inp
             result = run(mine, *rest)
             loss = loss_of(tensors(result))
             if loss is not None:
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
             flat = [v for v in (result if isinstance(result, tuple) else (result,)) if not isinstance(v, torch.Tensor)]
             observed.append((tensors(result), flat, mine.grad))
         for a, b in zip(observed[0][0], observed[1][0], strict=True):
@@ -147,7 +148,7 @@ def test_graphs_carry_symbols() -> None:
 
     example = torch.randn(6, 4, requires_grad=True)
     gm, inputs = symbolic_graph(lambda x: x.sin().sum(0).expand(x.shape[0], -1) * x.shape[0], (example,), [(0,)])
-    compiled = torchjit_aot.compile(gm, inputs, compiler=compiler, settings=STRICT)
+    compiled = torchjit_aot.compile(gm, inputs, compiler=compiler, settings=STRICT)  # type: ignore[arg-type]
     compiled(torch.randn(5, 4, requires_grad=True)).sum().backward()
     for graph in graphs.values():
         for node in graph.graph.nodes:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import attrs
 import torch
 from torch._ops import OpOverload
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.refusals import METADATA_MUTATION, OUTPUT_KIND
 from torchjit_aot.symbols import SYMBOLIC_TYPES
+from torchjit_core.reasons import GraphBreak
 
 if TYPE_CHECKING:
     from torchjit_aot.inputs import GraphInput
@@ -101,7 +101,7 @@ class OutputPlan:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """Equal for tensors that share a storage."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 @final
@@ -110,9 +110,9 @@ class _Planner:
         self.plan = plan
         self.recorder = recorder
         self.input_of = {id(s.value): i for i, s in enumerate(sources) if isinstance(s.value, torch.Tensor)}
-        self.input_storages = {
-            storage_key(s.value) for s in sources if isinstance(s.value, torch.Tensor)
-        } | {storage_key(node.meta["val"]) for node, _ in recorder.constants}
+        self.input_storages = {storage_key(s.value) for s in sources if isinstance(s.value, torch.Tensor)} | {
+            storage_key(node.meta["val"]) for node, _ in recorder.constants
+        }
         self.constant_of = {id(node.meta["val"]): real for node, real in recorder.constants}
         self.sharing: dict[int, set[int]] = {}
         for leaf in leaves:
@@ -153,8 +153,10 @@ class _Planner:
             if id(tensor) in self.recorder.snapshots:
                 raise GraphBreak(METADATA_MUTATION, "of a tensor with several views among the outputs")
             made: Ref = self._root(tensor)
-        elif drop_detach and step.func in _DETACH and (
-            step.parent.requires_grad or storage_key(tensor) in self.input_storages
+        elif (
+            drop_detach
+            and step.func in _DETACH
+            and (step.parent.requires_grad or storage_key(tensor) in self.input_storages)
         ):
             raise GraphBreak(OUTPUT_KIND, "a detached view that got a history of its own by a write")
         elif drop_detach and step.func in _DETACH:
@@ -182,9 +184,7 @@ class _Planner:
         return value
 
 
-def plan_outputs(
-    leaves: list[Any], sources: list[GraphInput], recorder: Recorder, under_grad: list[int]
-) -> OutputPlan:
+def plan_outputs(leaves: list[Any], sources: list[GraphInput], recorder: Recorder, under_grad: list[int]) -> OutputPlan:
     """Classify the outputs.
 
     Args:
@@ -201,7 +201,9 @@ def plan_outputs(
     for index in under_grad:
         plan.slot_of(sources[index].value)
     planner = _Planner(leaves, sources, recorder, plan)
-    order = sorted(range(len(leaves)), key=lambda i: not (isinstance(leaves[i], torch.Tensor) and leaves[i].requires_grad))
+    order = sorted(
+        range(len(leaves)), key=lambda i: not (isinstance(leaves[i], torch.Tensor) and leaves[i].requires_grad)
+    )
     found = {i: planner.refer(leaves[i]) for i in order}
     plan.outputs = [found[i] for i in range(len(leaves))]
     return plan

@@ -29,9 +29,7 @@ def _call_graph(f: Callable[..., Any], count: int) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
-def joint_graph(
-    f: Callable[..., Any], args: Sequence[Any], *, settings: AotSettings | None = None
-) -> JointGraph:
+def joint_graph(f: Callable[..., Any], args: Sequence[Any], *, settings: AotSettings | None = None) -> JointGraph:
     """The functional graph of `f`'s forward and backward.
 
     Args:

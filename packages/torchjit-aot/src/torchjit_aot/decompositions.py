@@ -17,12 +17,12 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.record import Recorder
 from torchjit_aot.symbols import SYMBOLIC_TYPES
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["Table", "decompose", "default_decompositions"]
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torchjit_core.events import emit, phase
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.canonicalize import canonicalize
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
@@ -16,11 +14,13 @@ from torchjit_aot.decompositions import decompose
 from torchjit_aot.functionalize import functionalize
 from torchjit_aot.inputs import lifted_state
 from torchjit_aot.joint import JointGraph, trace_joint
-from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
+from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
+from torchjit_core.events import emit, phase
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["compile", "prepare_joint"]
 

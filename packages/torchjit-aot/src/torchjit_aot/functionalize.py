@@ -20,7 +20,6 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.aliasing import storage_key
 from torchjit_aot.graph_writer import GraphWriter
@@ -28,6 +27,7 @@ from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
 from torchjit_aot.scatter import scatter
 from torchjit_aot.schemas import functional_form, is_random, is_view, writes_to
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["functionalize"]
 
@@ -319,7 +319,9 @@ def _is_contiguous(node: fx.Node) -> bool:
     return bool(node.meta["val"].is_contiguous())
 
 
-def _missing_defaults(func: OpOverload, functional: OpOverload, given: int, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _missing_defaults(
+    func: OpOverload, functional: OpOverload, given: int, kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """Arguments that `func` has a default for and the functional operator has not (`bernoulli_`'s p)."""
     defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
     return {

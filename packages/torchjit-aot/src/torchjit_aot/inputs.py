@@ -11,9 +11,9 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.refusals import EMPTY_GRAPH, SUBCLASS
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["GraphInput", "fake_inputs", "lifted_state", "tracing_context"]
 

@@ -9,7 +9,6 @@ import attrs
 import torch
 from torch import fx
 from torch.nn.utils.stateless import _reparametrize_module
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.aliasing import OutputPlan, plan_outputs
 from torchjit_aot.backward_engine import gradients, needs_python_engine
@@ -18,6 +17,7 @@ from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, tracing_c
 from torchjit_aot.record import Recorder
 from torchjit_aot.refusals import TRACE_FAILED
 from torchjit_aot.replay import replay
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["JointGraph", "trace_joint"]
 
@@ -136,14 +136,14 @@ def _run_backward(
     leaves = [source.leaf for source in sources if source.leaf is not None]
     nothing: list[fx.Node | None] = [None] * len(sources)
     differentiable = [i for i, t in enumerate(slots) if isinstance(t, torch.Tensor) and t.requires_grad]
-    if not leaves or not differentiable:
+    if differentiable and not leaves:
+        raise GraphBreak(TRACE_FAILED, "an output requires grad, and no input does")
+    if not differentiable:
         return [], [], nothing
     outputs = [slots[i] for i in differentiable]
     with torch.no_grad():
         tangents = [tangent_like(t) for t in outputs]
-    nodes = [
-        recorder.placeholder_first(f"tangent{position}", t) for position, t in enumerate(tangents)
-    ]
+    nodes = [recorder.placeholder_first(f"tangent{position}", t) for position, t in enumerate(tangents)]
     recorder.enter_backward()
     try:
         with recorder, torch.autograd.set_multithreading_enabled(False):
@@ -160,6 +160,9 @@ def _run_backward(
     for source in sources:
         grad = by_leaf.get(id(source.leaf)) if source.leaf is not None else None
         grads.append(recorder.node_of(grad) if grad is not None else None)
+    if not any(grads):
+        # such as a view of a leaf made under no_grad, which is a leaf of its own
+        raise GraphBreak(TRACE_FAILED, "an output requires grad, and no input is behind it")
     return nodes, differentiable, grads
 
 

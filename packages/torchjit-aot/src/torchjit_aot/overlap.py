@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import SHARED_STORAGE
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["guard_overlap", "refuse_shared_storage"]
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def refuse_shared_storage(joint: JointGraph) -> None:
@@ -37,9 +37,7 @@ def refuse_shared_storage(joint: JointGraph) -> None:
             raise GraphBreak(SHARED_STORAGE, source.name)
 
 
-def guard_overlap(
-    joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]
-) -> Callable[..., Any]:
+def guard_overlap(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
     """Look again at each call, where it can happen: a written input that is not static, beside other such tensors."""
     moving = [i for i, s in enumerate(joint.sources) if isinstance(s.real, torch.Tensor) and not s.static]
     written = [i for i in joint.mutated if i in moving]

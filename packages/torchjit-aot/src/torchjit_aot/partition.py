@@ -113,7 +113,9 @@ def protect_mutated_inputs(joint: JointGraph) -> set[fx.Node]:
         with joint.graph.inserting_after(node):
             clone = joint.graph.call_function(aten.clone.default, (node,))
         clone.meta = {key: value for key, value in node.meta.items() if key != "static"}
-        node.replace_all_uses_with(clone, delete_user_cb=lambda user, clone=clone: user is not clone)
+        for user in list(node.users):
+            if user is not clone:
+                user.replace_input_with(node, clone)
         unsafe -= _descendants([node]) - {node}
     return unsafe
 

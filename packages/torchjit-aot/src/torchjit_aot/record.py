@@ -13,11 +13,11 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.refusals import METADATA_MUTATION, SUBCLASS, TRACE_FAILED
 from torchjit_aot.schemas import out_of_place, writes_metadata, writes_to
 from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["SOURCE_KEYS", "Recorder", "ViewStep"]
 
@@ -51,7 +51,7 @@ class ViewStep:
 
 
 @final
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes the aten operators that run under it, on fake tensors, to an `fx.Graph`.
 
     A tensor is known by its identity; all tensors are kept alive until the trace ends, so identities are not reused.
@@ -77,7 +77,7 @@ class Recorder(TorchDispatchMode):
     def __init__(
         self, fake_mode: FakeTensorMode, decompositions: Mapping[OpOverload, Callable[..., Any]] | None = None
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
         self.fake_mode = fake_mode
         self.graph = fx.Graph()
@@ -226,9 +226,11 @@ class Recorder(TorchDispatchMode):
             except KeyError:
                 raise GraphBreak(TRACE_FAILED, "a fake tensor that the trace did not make") from None
         if kind is tuple or kind is list or isinstance(value, (tuple, list)):
-            return type(value)([self._to_nodes(v) for v in value]) if kind in (tuple, list) else [
-                self._to_nodes(v) for v in value
-            ]
+            return (
+                type(value)([self._to_nodes(v) for v in value])
+                if kind in (tuple, list)
+                else [self._to_nodes(v) for v in value]
+            )
         if kind in SYMBOLIC_TYPES:
             return self.symbols.node_for(value)
         return value

@@ -9,15 +9,13 @@ from typing import Any
 import torch
 from torch import fx
 from torch.fx.node import map_arg
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["module_attribute", "replay"]
 
-_RECURRENT = frozenset(
-    getattr(torch._VF, name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
-)
+_RECURRENT = frozenset(getattr(torch._VF, name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
 def module_attribute(module: torch.nn.Module, target: str) -> Any:

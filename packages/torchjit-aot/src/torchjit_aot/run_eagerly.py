@@ -56,7 +56,9 @@ def argument_source(value: Any, names: _Names, variables: dict[fx.Node, str]) ->
         parts = [argument_source(v, names, variables) for v in value]
         return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({', '.join(parts)}{',' * (len(parts) == 1)})"
     if kind is slice:
-        return f"slice({', '.join(argument_source(v, names, variables) for v in (value.start, value.stop, value.step))})"
+        return (
+            f"slice({', '.join(argument_source(v, names, variables) for v in (value.start, value.stop, value.step))})"
+        )
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {argument_source(v, names, variables)}" for k, v in value.items()) + "}"
     return names(value)

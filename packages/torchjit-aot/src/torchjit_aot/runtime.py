@@ -13,13 +13,13 @@ from typing import Any, final
 
 import torch
 from torch import fx
-from torchjit_core.reasons import UserError
 
 from torchjit_aot.aliasing import Constant, FromInput, FromSlot, OutputPlan, Ref
 from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import DOUBLE_BACKWARD
+from torchjit_core.reasons import UserError
 
 __all__ = ["LazyBackward", "Source", "make_inference", "make_training"]
 
@@ -85,7 +85,9 @@ class LazyBackward:
 # -------------------------------------------------------------------------------------------------- the call itself
 
 
-def _wire_inputs(joint: JointGraph, inputs: Sequence[fx.Node], source: Source, state: Sequence[torch.Tensor]) -> list[str]:
+def _wire_inputs(
+    joint: JointGraph, inputs: Sequence[fx.Node], source: Source, state: Sequence[torch.Tensor]
+) -> list[str]:
     """The text for each of the compiled graph's inputs: a parameter of the wrapper or a bound tensor."""
     count = len(joint.inputs) - len(state)
     names = {node: f"a{i}" for i, node in enumerate(joint.inputs[:count])}
@@ -210,7 +212,7 @@ def make_training(
 ) -> Callable[..., Any]:
     """The callable for a graph with a backward: one `autograd.Function`, and the views of its results outside."""
     passed = _passed(joint, inputs, saved)
-    function = type(
+    function: Any = type(
         "CompiledGraphFunction",
         (torch.autograd.Function,),
         {
@@ -285,7 +287,8 @@ def _forward(
 def _save(
     joint: JointGraph, source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node], *, dirty_count: int
 ) -> None:
-    tensors, numbers = [], []
+    tensors: list[str] = []
+    numbers: list[str] = []
     position = dirty_count
     slot_of = {slot: i for i, slot in enumerate(joint.slots) if isinstance(slot, fx.Node)}
     under_grad = {slot: variable[joint.inputs[i]] for i, slot in joint.mutated_under_grad.items()}
@@ -354,7 +357,9 @@ def _backward(
         reach = source.bind(_tangents_behind(joint), "reach")
         source.lines += ["if True in missing:", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
     grad_of = {
-        node: f"d[{i}]" for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True)) if grad is not None
+        node: f"d[{i}]"
+        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
+        if grad is not None
     }
     results = [grad_of.get(node, "None") for node in passed]
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")

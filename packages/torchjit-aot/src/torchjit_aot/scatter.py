@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.graph_writer import GraphWriter, value_of
 from torchjit_aot.refusals import FUNCTIONALIZE
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["scatter"]
 
@@ -55,7 +55,9 @@ def _into_parent(func: OpOverload) -> Inverse:
     return inverse
 
 
-def _unsqueezed(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None) -> fx.Node:
+def _unsqueezed(
+    writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None
+) -> fx.Node:
     return writer.call(aten.squeeze.dim, (value, args[0]))
 
 
@@ -80,7 +82,9 @@ def _split(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[
     return writer.call(aten.slice_scatter.default, (parent, value, dim, index * size, index * size + extent))
 
 
-def _split_sizes(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None) -> fx.Node:
+def _split_sizes(
+    writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None
+) -> fx.Node:
     sizes, dim = args[0], args[1] if len(args) > 1 else 0
     if index is None or not all(isinstance(n, int) for n in sizes):
         raise GraphBreak(FUNCTIONALIZE, "a write to a piece of a split with symbolic sizes")

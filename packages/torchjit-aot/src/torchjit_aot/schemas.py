@@ -98,14 +98,19 @@ def functional_form(func: OpOverload) -> OpOverload | None:
     """
     name = _base_name(func)
     names = [_RENAMED[name]] if name in _RENAMED else []
-    names += [name.removesuffix("_"), name + "_functional", name.removesuffix("_") + "_functional", name.removesuffix("_") + "_copy"]
+    names += [
+        name.removesuffix("_"),
+        name + "_functional",
+        name.removesuffix("_") + "_functional",
+        name.removesuffix("_") + "_copy",
+    ]
     wanted = _value_arguments(func)
     for candidate in names:
         packet = _packet(func, candidate)
         if packet is None:
             continue
-        for overload_name in packet.overloads():
-            overload = getattr(packet, overload_name)
+        for overload_name in packet.overloads():  # type: ignore[no-untyped-call]
+            overload: OpOverload = getattr(packet, overload_name)
             if not overload._schema.is_mutable and _value_arguments(overload) == wanted:
                 return overload
     return None

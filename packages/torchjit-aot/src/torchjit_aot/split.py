@@ -8,13 +8,12 @@ from typing import Any, final
 import attrs
 import torch
 from torch import fx
-from torch.fx.node import map_arg
-from torchjit_core.events import emit_lazy
 
 from torchjit_aot.costs import bytes_of, is_symbolic
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.partition import Partition
 from torchjit_aot.schemas import is_random
+from torchjit_core.events import emit_lazy
 
 __all__ = ["BuiltGraph", "build_backward", "build_forward", "live_nodes", "tell_graph", "tell_saved"]
 
@@ -105,8 +104,7 @@ def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> Bui
     wanted = [*live_nodes(joint), *saved]
     needed = _closure(wanted)
     inputs = tuple(
-        node for node in (*joint.inputs, *(n for n, _ in joint.constants))
-        if node in needed or node in _written(joint)
+        node for node in (*joint.inputs, *(n for n, _ in joint.constants)) if node in needed or node in _written(joint)
     )
     builder = _Builder()
     with joint.fake_mode, torch.no_grad():

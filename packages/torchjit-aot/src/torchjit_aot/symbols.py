@@ -15,9 +15,9 @@ from typing import Any, TypeAlias, final
 
 import torch
 from torch import fx
-from torchjit_core.reasons import GraphBreak
 
 from torchjit_aot.refusals import SYMBOLIC_EXPRESSION
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["SYMBOLIC_TYPES", "SymbolNodes", "expression_of"]
 
@@ -133,7 +133,7 @@ class SymbolNodes:
             tree = ast.parse(text, mode="eval").body
         except SyntaxError:
             raise GraphBreak(SYMBOLIC_EXPRESSION, text) from None
-        made = self._build(tree)
+        made: fx.Node | int | float | bool = self._build(tree)
         if isinstance(made, fx.Node):
             made.meta["val"] = value
             self._by_text[text] = made
