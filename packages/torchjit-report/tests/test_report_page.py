@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from torchjit_report import Event, Trace, read_trace, render_html, write_report
 from torchjit_report.collect import collect
-from torchjit_report.highlight import inline, lines, printable, prose
+from torchjit_report.highlight import inline, lines, printable, prose, short_paths
 from torchjit_report.view import duration, size
 
 FILE = "/home/somebody/model.py"
@@ -321,6 +321,30 @@ def test_lines_are_complete_html_even_inside_strings() -> None:
 
 def test_very_long_text_is_shown_plain() -> None:
     assert lines("x = '<'\n" * 60_000)[5] == "x = &#39;&lt;&#39;"
+
+
+def test_a_backward_compiled_later_counts() -> None:
+    early = event("phase", name="capture", seconds=1.0, time=2.0)
+    late = [
+        event("phase", name="c compile", seconds=1.0, time=9.5),
+        event("phase", name="compile backward", seconds=2.0, time=10.0),
+    ]
+    (compilation,) = collect([start(), early, event("compile_end", seconds=1.0, ok=True), *late]).compilations
+    assert compilation.seconds == 3.0
+    assert [p.name for p in compilation.phases] == ["capture", "c compile", "compile backward"]
+
+
+def test_every_colored_class_is_in_the_style_sheet() -> None:
+    colored = set(re.findall(r'class="(\w+)"', "".join(lines(SOURCE + "@d\nclass C:\n  'x' + 1  # c\n"))))
+    assert {"k", "nf", "nb", "s1", "mi", "c1", "nd", "nc", "o"} <= colored
+    style = render_html([]).split("<style>")[1].split("</style>")[0]
+    assert all(f".{name}" in style for name in colored)
+
+
+def test_short_paths() -> None:
+    assert short_paths("relu  /venv/lib/d-e/f.py:3 in g | x / y") == "relu  f.py:3 in g | x / y"
+    assert short_paths("add (/usr/lib/x/nn.py:210)") == "add (nn.py:210)"
+    assert short_paths("C:\\lib\\nn.py:2 and a/b.py:3") == "nn.py:2 and a/b.py:3"
 
 
 def test_prose() -> None:

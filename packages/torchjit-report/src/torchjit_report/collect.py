@@ -20,6 +20,7 @@ from torchjit_report.model import (
     Report,
     SavedTensor,
 )
+from torchjit_report.phases import tree
 from torchjit_report.trace import Event, Trace
 
 __all__ = ["collect"]
@@ -130,6 +131,11 @@ def _add_emitted(into: Compilation, fields: Fields) -> None:
         into.emitted.append(made)
 
 
+def _add_phase(into: Compilation, fields: Fields) -> None:
+    phases = into.phases if into.ok is None else into.late
+    phases.append(Phase(_text(fields, "name"), _number(fields, "seconds"), _number(fields, "time")))
+
+
 def _end(into: Compilation, fields: Fields) -> None:
     into.seconds = _number(fields, "seconds")
     into.ok = bool(fields.get("ok"))
@@ -144,7 +150,7 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "guards": _add_guards,
     "host_program": lambda c, f: c.programs.append(Program(_text(f, "name"), _text(f, "source"))),
     "kernel": _add_kernel,
-    "phase": lambda c, f: c.phases.append(Phase(_text(f, "name"), _number(f, "seconds"), _number(f, "time"))),
+    "phase": _add_phase,
     "saved_tensors": _add_saved,
 }
 
@@ -226,7 +232,10 @@ class _Collector:
             owner.recompiles.append(missed)
 
     def finish(self) -> None:
-        """Show what belongs to functions whose compilation was not recorded, too."""
+        """Add up late phases, and show what belongs to functions whose compilation was not recorded."""
+        for compilation in self.report.compilations:
+            compilation.seconds += sum(node.seconds for node in tree(compilation.late, 0.0))
+            compilation.phases += compilation.late
         for name, missed in self.early.items():
             known = [f for f in self.report.functions if f.name == name]
             function = known[0] if known else Function(name or _NAMELESS, Place("", 0), "")

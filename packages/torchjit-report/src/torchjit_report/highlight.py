@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 from pygments import lex
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import CLexer, PythonLexer
-from pygments.token import Token
+from pygments.lexers import CppLexer, PythonLexer
+from pygments.token import STANDARD_TYPES
 
-__all__ = ["code", "inline", "lines", "printable", "prose"]
+__all__ = ["code", "inline", "lines", "printable", "prose", "short_paths"]
 
 _TOO_LONG: Final = 300_000  # characters; longer text is shown plain, so that the page stays quick to make and to open
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -23,15 +22,26 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
+_FOLDERS: Final = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\\\](?:[^\s:/\\\\]+[/\\\\])+(?=[^\s:/\\\\]+:\d)")
+
+
+def short_paths(text: str) -> str:
+    """Without the folders of absolute paths that are followed by a line number."""
+    return _FOLDERS.sub("", text)
+
+
 @functools.cache
 def _lexer(language: str) -> Any:
     options = {"stripnl": False, "ensurenl": False}
-    return CLexer(**options) if language in ("c", "cpp", "c++", "cuda") else PythonLexer(**options)
+    return CppLexer(**options) if language in ("c", "cpp", "c++", "cuda") else PythonLexer(**options)
 
 
-@functools.cache
-def _formatter() -> Any:
-    return HtmlFormatter(nowrap=True)
+_CLASSES: Final = {
+    kind: name
+    for kind, name in STANDARD_TYPES.items()
+    if name and name not in {"n", "p", "w", "x", "l", "err", "na", "ne", "nn", "nl", "nt", "nv", "nx", "py", "pm"}
+}
+"""Kinds of tokens that the style sheet colors, and their classes. Spans for the others would only make pages larger."""
 
 
 def lines(text: str, language: str = "python") -> list[Markup]:
@@ -39,22 +49,15 @@ def lines(text: str, language: str = "python") -> list[Markup]:
     text = printable(text).rstrip("\n")
     if len(text) > _TOO_LONG:
         return [escape(line) for line in text.split("\n")]
-    # What the lexer does not know is no error of the reader's: show it as plain text.
-    tokens = ((Token.Text if kind is Token.Error else kind, value) for kind, value in lex(text, _lexer(language)))
-    html: list[str] = []
-    _formatter().format(tokens, _Collect(html))
-    # The formatter closes its tags at the end of each line.
-    found = "".join(html).split("\n")
-    if len(found) == text.count("\n") + 2 and not found[-1]:
-        found.pop()
+    found = [""]
+    for kind, value in lex(text, _lexer(language)):
+        name = _CLASSES.get(kind)
+        for n, part in enumerate(value.split("\n")):
+            if n:
+                found.append("")
+            if part:
+                found[-1] += f'<span class="{name}">{escape(part)}</span>' if name else str(escape(part))
     return [Markup(line) for line in found]
-
-
-class _Collect:
-    """The little of a file that the formatter needs."""
-
-    def __init__(self, parts: list[str]) -> None:
-        self.write = parts.append
 
 
 def code(text: str, language: str = "python") -> Markup:

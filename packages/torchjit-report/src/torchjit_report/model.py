@@ -144,7 +144,12 @@ class Phase:
 @final
 @attrs.define
 class Compilation:
-    """One compilation of one function. `ok` is None if its end was not recorded."""
+    """One compilation of one function.
+
+    Attributes:
+        ok: None if its end was not recorded.
+        late: phases after its end, such as a backward that is compiled when it is first needed.
+    """
 
     id: str
     cause: str = ""
@@ -158,6 +163,7 @@ class Compilation:
     programs: list[Program] = attrs.field(factory=list)
     emitted: list[Program] = attrs.field(factory=list)
     phases: list[Phase] = attrs.field(factory=list)
+    late: list[Phase] = attrs.field(factory=list)
     breaks: list[Break] = attrs.field(factory=list)
     fallbacks: list[Fallback] = attrs.field(factory=list)
 

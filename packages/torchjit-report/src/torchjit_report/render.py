@@ -36,6 +36,7 @@ def _template() -> Any:
         code=highlight.code,
         inline=highlight.inline,
         prose=highlight.prose,
+        short_paths=highlight.short_paths,
         duration=view.duration,
         size=view.size,
     )
