@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, final
 
@@ -11,7 +12,7 @@ from torchjit_core.expr import Expr
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.records import RecordTable, TensorRecord
-from torchjit_fx.versions import CaptureFakeMode
+from torchjit_fx.versions import CaptureFakeMode, fake_tensor
 
 __all__ = ["FakeFactory"]
 
@@ -26,6 +27,13 @@ class _WithHistory(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise RuntimeError("fake tensors of a capture have no backward")
+
+
+@functools.cache
+def _anchor() -> torch.Tensor:
+    """Something that requires grad."""
+    with torch.inference_mode(False):
+        return torch.empty((), device="meta", requires_grad=True)
 
 
 @final
@@ -54,23 +62,33 @@ class FakeFactory:
     def make(self, record: TensorRecord) -> torch.Tensor:
         """A new fake tensor with this metadata, alone on its memory."""
         if record.inference:
-            with torch.inference_mode(), self.mode:
+            with torch.inference_mode():
                 return self._bare(record)
-        with torch.inference_mode(False), torch.enable_grad(), self.mode:
-            if not record.requires_grad:
-                return self._bare(record)
-            if record.is_leaf:
-                return self._bare(record).requires_grad_()
-            anchor = torch.empty((), requires_grad=True)
-            return _WithHistory.apply(anchor, lambda: self._bare(record))  # type: ignore[no-any-return]
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                return self._with_grad(record)
+        return self._with_grad(record)
+
+    def _with_grad(self, record: TensorRecord) -> torch.Tensor:
+        if not record.requires_grad:
+            return self._bare(record)
+        if record.is_leaf:
+            return self._bare(record).requires_grad_()
+        with torch.enable_grad():
+            return _WithHistory.apply(_anchor(), lambda: self._bare(record))  # type: ignore[no-any-return]
 
     def _bare(self, record: TensorRecord) -> torch.Tensor:
-        sizes = [n if type(n) is int else self.sym_int(n) for n in record.sizes]  # type: ignore[arg-type]
-        strides = [n if type(n) is int else self.sym_int(n) for n in record.strides]  # type: ignore[arg-type]
-        t = torch.empty_strided(sizes, strides, dtype=record.dtype, device=record.device)
-        if record.conj:
-            t = t.conj()
-        return torch._neg_view(t) if record.neg else t
+        sizes: Any = record.sizes
+        strides: Any = record.strides
+        if record.symbolic:
+            sizes = [n if type(n) is int else self.sym_int(n) for n in sizes]
+            strides = [n if type(n) is int else self.sym_int(n) for n in strides]
+        t = fake_tensor(self.mode, sizes, strides, record.dtype, record.device)
+        if record.conj or record.neg:
+            with self.mode:
+                t = t.conj() if record.conj else t
+                return torch._neg_view(t) if record.neg else t
+        return t
 
     def describe(self, t: torch.Tensor) -> TensorRecord:
         """The record of a fake.
