@@ -1,6 +1,6 @@
 """Run a command from a checkout without installing anything: sources on the path, C extensions built in place.
 
-For machines without a package index (the reference GPU machine): needs torch, attrs, rich, Jinja2 and a C compiler.
+For machines without a package index (the reference GPU machine): needs torch, attrs, rich, Jinja2, platformdirs, setuptools and a C compiler.
 
     python3 tools/from_checkout.py python3 -m torchjit.cli demo
     python3 tools/from_checkout.py python3 -m pytest -m gpu packages integration_tests
@@ -23,10 +23,15 @@ def build(package: Path) -> None:
     inputs = sorted(package.glob("csrc/*.[ch]"))
     if target.exists() and target.stat().st_mtime > max(p.stat().st_mtime for p in inputs):
         return
-    command = [os.environ.get("CC", "gcc"), "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing"]
-    command += [f"-I{sysconfig.get_paths()['include']}", f"-I{package / 'csrc'}"]
-    command += [str(p) for p in inputs if p.suffix == ".c"] + ["-o", str(target), "-ldl"]
-    subprocess.run(command, check=True)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+        cwd=package,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"building {package.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
 
 def main() -> int:

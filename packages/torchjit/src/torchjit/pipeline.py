@@ -15,6 +15,7 @@ from torchjit.backends import Backend, register_backend
 from torchjit.config import Settings, config
 from torchjit.environment import read_environment
 from torchjit.options import Options
+from torchjit_inductor.codegen_protocol import KernelBackend
 
 __all__ = ["inductor_backend"]
 
@@ -48,13 +49,23 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     Returns:
         A function of a captured graph and its example inputs.
     """
-    compiler = _Compiler(torchjit_inductor.Inductor(_inductor_settings(options, settings)), record=options.cudagraphs)
+    inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings), cuda_backend=_cuda_backend())
+    compiler = _Compiler(inductor, record=options.cudagraphs)
     aot = torchjit_aot.AotSettings()
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return torchjit_aot.compile(gm, example_inputs, compiler=compiler, settings=aot)
 
     return backend
+
+
+def _cuda_backend() -> KernelBackend | None:
+    if not torch.cuda.is_available():
+        return None
+    # Imported here: it loads Triton, which a machine without a GPU does not need.
+    from torchjit_inductor.triton import TritonBackend  # noqa: PLC0415
+
+    return TritonBackend()
 
 
 def _inductor_settings(options: Options, settings: Settings) -> torchjit_inductor.InductorSettings:
