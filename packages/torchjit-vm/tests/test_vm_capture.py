@@ -231,7 +231,20 @@ def containers(x: Any, items: list[Any], table: dict[str, Any]) -> Any:
     items.append(second)
     table["new"] = items
     del table["l"]
-    return a, b, first, second, third, merged, both, items[::-1], items[-1], len(table), "new" in table, table.get("z", 7)
+    return (
+        a,
+        b,
+        first,
+        second,
+        third,
+        merged,
+        both,
+        items[::-1],
+        items[-1],
+        len(table),
+        "new" in table,
+        table.get("z", 7),
+    )
 
 
 @program([3, 1, 2])
@@ -246,7 +259,15 @@ def list_methods(items: list[Any]) -> Any:
     items += [7]
     items[1:2] = ["a", "b"]
     del items[0]
-    return copy, popped, items.index("a"), items.count(1), sorted(copy, reverse=True), sorted("hello", key=ord), items * 2
+    return (
+        copy,
+        popped,
+        items.index("a"),
+        items.count(1),
+        sorted(copy, reverse=True),
+        sorted("hello", key=ord),
+        items * 2,
+    )
 
 
 @program({"a": 1, "b": 2})
@@ -319,7 +340,14 @@ def closures(x: Any) -> Any:
     def fact(n: int) -> int:
         return 1 if n <= 1 else n * fact(n - 1)
 
-    return count, [f(x) for f in fs], fact(5), bump, functools.partial(bump, 2)(), functools.reduce(operator.add, [x, 1, 2])
+    return (
+        count,
+        [f(x) for f in fs],
+        fact(5),
+        bump,
+        functools.partial(bump, 2)(),
+        functools.reduce(operator.add, [x, 1, 2]),
+    )
 
 
 @program(N(2))
@@ -450,7 +478,7 @@ def raises_type_error(n: Any) -> Any:
 def strings(x: Any, s: str, f: float) -> Any:
     return (
         f"{s!r:>8}|{f:.2f}|{s}|{1:03d}", s.upper(), s.split("x"), ",".join([s, s]), "%s-%d" % (s, 4),  # noqa: UP031
-        "{} {a}".format(s, a=1), s[1:3], s[0], s * 2, "ex" in s, len(s), s.startswith(("te", "z")), str(5), repr(s),
+        f"{s} {1}", s[1:3], s[0], s * 2, "ex" in s, len(s), s.startswith(("te", "z")), str(5), repr(s),
         int("7"), float("2.5"), ord("a"), chr(98), s.encode(), str([1, "a"]), str((1,)), f"{[1, 2]}",
     )  # fmt: skip
 
@@ -520,7 +548,16 @@ def dataclass_objects(x: Any) -> Any:
 
 @program(Color.RED)
 def enums(c: Color) -> Any:
-    return c is Color.RED, c.name, c.value, c.describe(), Color(2), [m.name for m in Color], c == Color.BLUE, Color["RED"]
+    return (
+        c is Color.RED,
+        c.name,
+        c.value,
+        c.describe(),
+        Color(2),
+        [m.name for m in Color],
+        c == Color.BLUE,
+        Color["RED"],
+    )
 
 
 @program([N(1)], [N(2)])

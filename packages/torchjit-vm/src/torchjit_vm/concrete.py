@@ -404,7 +404,11 @@ class ConcreteDomain:
         code = function.__code__
         slots = bind(function, args, kwargs)
         return self.vm.new_frame(
-            code, [Box(v) for v in slots], [Box(c) for c in function.__closure__ or ()], function.__globals__, Box(function)
+            code,
+            [Box(v) for v in slots],
+            [Box(c) for c in function.__closure__ or ()],
+            function.__globals__,
+            Box(function),
         )
 
     def _super(self) -> Any:

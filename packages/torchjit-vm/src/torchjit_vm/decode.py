@@ -202,7 +202,8 @@ def _fill(decoded: Decoded) -> None:
         decoded.instrs[at] = (handler, index_of[value])
     index_of[len(code.co_code)] = len(decoded.names)
     decoded.handling = [
-        Handling(index_of[a], index_of[b], index_of[t], depth, lasti) for a, b, t, depth, lasti in _exception_table(code)
+        Handling(index_of[a], index_of[b], index_of[t], depth, lasti)
+        for a, b, t, depth, lasti in _exception_table(code)
     ]
 
 

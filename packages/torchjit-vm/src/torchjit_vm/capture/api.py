@@ -157,7 +157,9 @@ class _Capture:
         except GraphBreak as why:
             return self._broken(why)
         except RecursionError:
-            raise _Restart(vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())) from None
+            raise _Restart(
+                vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
+            ) from None
         if type(result) is Leaf and not domain.touched:
             pure = self._pure_graph(result)
             if pure is not None:
@@ -174,7 +176,9 @@ class _Capture:
         if region.offset is None:
             function = region.function
             cells: list[Value] = []
-            for name, cell in zip(region.code.co_freevars, (function.__closure__ if function else None) or (), strict=True):
+            for name, cell in zip(
+                region.code.co_freevars, (function.__closure__ if function else None) or (), strict=True
+            ):
                 found = domain.interned.get(id(cell))
                 if found is None:
                     found = CellValue(None, cell, Pinned.of(cell, f"<cell {name}>"))
@@ -211,12 +215,11 @@ class _Capture:
         if not self.vm.frames and left is not None and left.code.code is self.region.code:
             return left.code.location(left.pc - 1)
         if self.vm.frames:
-            return self.domain.location()
+            root = self.vm.frames[0]
+            return root.code.location(max(root.pc - 1, 0))
         return self.domain.root_location or CodeLocation("<unknown>", "<unknown>", 1)
 
-    def _finish(
-        self, body: Callable[[Rebuilder], list[Region]], breaks: tuple[GraphBreakRecord, ...] = ()
-    ) -> Captured:
+    def _finish(self, body: Callable[[Rebuilder], list[Region]], breaks: tuple[GraphBreakRecord, ...] = ()) -> Captured:
         try:
             emitted = emit(self.domain, self.region.code, self._location(), body, self._compile_leaves)
         except StartedGenerator as started:
@@ -243,9 +246,7 @@ class _Capture:
         record = GraphBreakRecord(why.reason, why.detail, why.location, stack)
         boundary = why.reason is BOUNDARY or why.reason is OPAQUE_ITERATOR
         frames = list(vm.frames)
-        return self._finish(
-            lambda out: write_break(domain, out, frames, self.doors), () if boundary else (record,)
-        )
+        return self._finish(lambda out: write_break(domain, out, frames, self.doors), () if boundary else (record,))
 
     def _guards(self) -> tuple[Guard, ...]:
         _guard_against_aliases(self.domain)

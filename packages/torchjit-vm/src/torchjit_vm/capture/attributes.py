@@ -528,9 +528,7 @@ def load_special(domain: CaptureDomain, value: Value, name: str) -> Value:
     member = find_member(domain, cls, name)
     if member.kind == ABSENT:
         missed = " (missed __exit__ method)" if name == "__exit__" else ""
-        raise domain.error(
-            TypeError, f"'{cls.__name__}' object does not support the context manager protocol{missed}"
-        )
+        raise domain.error(TypeError, f"'{cls.__name__}' object does not support the context manager protocol{missed}")
     return domain.vm.finish(bind(domain, member, value))
 
 
@@ -552,7 +550,7 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
     if type(value) is Known and isinstance(value.obj, (types.ModuleType, types.FunctionType)):
         if name.startswith("__"):
             raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
-        _write(domain, value, name, content)
+        write(domain, value, name, content)
         return None
     if type(value) is CellValue and name == "cell_contents":
         domain.cell_set(value, content)
@@ -562,7 +560,7 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
     raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
 
 
-def _write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
+def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
     if isinstance(value, Obj):
         domain.touch(value)
     else:
@@ -587,7 +585,7 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
     if member.kind == SLOT or _is_exception_field(value, name):
         if type(member.raw) is not types.MemberDescriptorType and not _is_exception_field(value, name):
             raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
-        _write(domain, value, name, content)
+        write(domain, value, name, content)
         return None
     if member.data:
         return _descriptor_store(domain, value, member, content)
@@ -596,7 +594,7 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
             raise _missing(domain, value.cls, name)
         kind = value.cls.__name__
         raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
-    _write(domain, value, name, content)
+    write(domain, value, name, content)
     return None
 
 
@@ -607,7 +605,7 @@ def _has_dict(value: Obj) -> bool:
 def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content: Value) -> Frame[Value] | None:
     setter = _walk(type(member.raw).__mro__, "__set__")
     if type(value) is FunctionValue and member.name in ("__name__", "__qualname__", "__doc__", "__module__"):
-        _write(domain, value, member.name, content)
+        write(domain, value, member.name, content)
         return None
     if type(setter) is not types.FunctionType:
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
@@ -636,5 +634,5 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
     present = _slot(domain, value, name) if member.kind == SLOT else instance_attr(domain, value, name)
     if present is None:
         raise domain.error(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
-    _write(domain, value, name, DELETED)
+    write(domain, value, name, DELETED)
     return None

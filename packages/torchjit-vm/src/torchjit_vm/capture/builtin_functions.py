@@ -17,6 +17,7 @@ from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
+    NEW,
     BoundMethod,
     CellValue,
     Const,
@@ -83,7 +84,7 @@ def _special_instance_check(
     """A metaclass with its own `__instancecheck__` in Python, ABCMeta aside."""
     if type(hook.raw) is not types.FunctionType or hook.raw.__module__ in ("abc", "_py_abc", "typing"):
         return None
-    if isinstance(instance, Leaf) and instance.real is not attributes.NEW:
+    if isinstance(instance, Leaf) and instance.real is not NEW:
         return isinstance(instance.real, target)
     result = domain.vm.call(Known(hook.raw), [Known(target), instance])
     return operators.truth(domain, result)
@@ -189,6 +190,9 @@ def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     value = args[0]
     if isinstance(value, Known):
         return Const(id(value.obj))
+    if isinstance(value, Obj) and value.real is not NEW and value.path is not None:
+        domain.guard_id(value.path, value.real)
+        return Const(id(value.real))
     raise domain.graph_break(UNKNOWN_CALL, "id() of an object that may be another one next time")
 
 
@@ -438,4 +442,3 @@ def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     operators.delitem(domain, args[0], args[1])
     return Const(None)
-

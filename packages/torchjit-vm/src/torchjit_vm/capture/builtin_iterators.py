@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import types
 from typing import TYPE_CHECKING, cast
 
@@ -147,7 +148,9 @@ def _product(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 @builtin(itertools.permutations)
 def _permutations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     size = domain.index(args[1]) if len(args) > 1 else None
-    return ListIterator([TupleValue(list(p)) for p in itertools.permutations(iteration.items_of(domain, args[0]), size)])
+    return ListIterator(
+        [TupleValue(list(p)) for p in itertools.permutations(iteration.items_of(domain, args[0]), size)]
+    )
 
 
 @builtin(itertools.combinations)
@@ -180,7 +183,7 @@ def _accumulate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
         if not result:
             result.append(item)
         elif function is None or (type(function) is Const and function.value is None):
-            result.append(operators.binary(domain, operators.operator.add, result[-1], item))
+            result.append(operators.binary(domain, operator.add, result[-1], item))
         else:
             result.append(domain.vm.call(function, [result[-1], item]))
     return ListIterator(result)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import operator
 import types
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any, cast
@@ -162,24 +164,24 @@ def _property_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value 
 def _comparison(name: str, function: Any) -> None:
     def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         same = operators.is_(domain, args[0], args[1])
-        if function is operators.operator.eq:
+        if function is operator.eq:
             return domain.constant(True) if same else Const(NotImplemented)
         return domain.constant(False) if same else Const(NotImplemented)
 
     method(name, object)(compare)
 
 
-_comparison("__eq__", operators.operator.eq)
-_comparison("__ne__", operators.operator.ne)
+_comparison("__eq__", operator.eq)
+_comparison("__ne__", operator.ne)
 
 
 def _sequence_compare(cls: type, name: str, function: Any) -> None:
     def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         left, right = args
-        kinds = {list: ListValue, tuple: TupleValue}
-        kind = kinds[cls]
-        if isinstance(left, kind) and isinstance(right, kind):
-            return operators._compare_sequences(domain, function, left, right)
+        if cls is list and isinstance(left, ListValue) and isinstance(right, ListValue):
+            return operators.compare_sequences(domain, function, left, right)
+        if cls is tuple and isinstance(left, TupleValue) and isinstance(right, TupleValue):
+            return operators.compare_sequences(domain, function, left, right)
         return Const(NotImplemented)
 
     method(name, cls)(compare)
@@ -187,7 +189,7 @@ def _sequence_compare(cls: type, name: str, function: Any) -> None:
 
 for _kind in (list, tuple):
     for _dunder in ("eq", "ne", "lt", "le", "gt", "ge"):
-        _sequence_compare(_kind, f"__{_dunder}__", getattr(operators.operator, _dunder))
+        _sequence_compare(_kind, f"__{_dunder}__", getattr(operator, _dunder))
 
 
 @method("__len__", list, tuple, dict, set)
@@ -212,7 +214,7 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("__getitem__", list, tuple)
 def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], (ListValue, TupleValue)):
-        return operators._sequence_item(domain, args[0], args[1])
+        return operators.sequence_item(domain, args[0], args[1])
     return None
 
 
@@ -220,7 +222,7 @@ def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Va
 def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     items = iteration.items_of(domain, args[0])
     bounds = [domain.index(a) for a in args[2:]]
-    for i in range(len(items))[slice(*bounds) if len(bounds) == 2 else slice(*bounds, None)]:
+    for i in range(len(items))[slice(bounds[0] if bounds else None, bounds[1] if len(bounds) > 1 else None)]:
         if operators.same_or_equal(domain, items[i], args[1]):
             return Const(i)
     if isinstance(args[0], ListValue):
@@ -262,3 +264,14 @@ def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     return operators.compute(domain, function, *(constant_of(domain, a) for a in args[1:]))
 
 
+@builtin(inspect.signature)
+def _signature(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = args[0]
+    if kwargs or len(args) != 1:
+        return None
+    if isinstance(value, Known):
+        return operators.compute(domain, inspect.signature, value.obj)
+    if isinstance(value, BoundMethod) and isinstance(value.function, Known):
+        bound = types.MethodType(value.function.obj, object())
+        return operators.compute(domain, inspect.signature, bound)
+    return None

@@ -150,5 +150,3 @@ def _namespace(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
     made = Obj(types.SimpleNamespace)
     made.attrs.update(kwargs)
     return made
-
-

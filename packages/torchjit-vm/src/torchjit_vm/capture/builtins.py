@@ -4,6 +4,7 @@ from torchjit_vm.capture import builtin_functions as _functions
 from torchjit_vm.capture import builtin_iterators as _iterators
 from torchjit_vm.capture import builtin_objects as _objects
 from torchjit_vm.capture import builtin_types as _types
+from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import dict_methods as _dicts
 from torchjit_vm.capture import list_methods as _lists
 from torchjit_vm.capture import set_methods as _sets
@@ -11,4 +12,4 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 
 __all__ = ["BUILTINS", "METHODS"]
 
-FAMILIES = (_functions, _iterators, _objects, _types, _dicts, _lists, _sets)
+FAMILIES = (_functions, _iterators, _objects, _types, _copying, _dicts, _lists, _sets)

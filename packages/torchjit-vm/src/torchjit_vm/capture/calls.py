@@ -255,5 +255,3 @@ def keywords(domain: CaptureDomain, names: Value) -> tuple[str, ...]:
     """The keyword names of a call, a constant tuple."""
     found: tuple[str, ...] = domain.use(cast(Const, names))
     return found
-
-

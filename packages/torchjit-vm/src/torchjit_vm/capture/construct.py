@@ -6,7 +6,7 @@ import enum
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import attributes, containers, iteration
 from torchjit_vm.capture.exceptions import new_exception
@@ -83,7 +83,7 @@ def _initialise(
     if type(result) is Frame:
         result.completion, result.instead = Completion.PUSH_INSTEAD, made
         return result
-    domain.check_init(cast(Value, result))
+    domain.check_init(result)
     return made
 
 
@@ -135,9 +135,7 @@ def _raw_new(cls: type) -> Any:
     return None
 
 
-def _builtin_init(
-    domain: CaptureDomain, made: Obj, init: Any, args: list[Value], kwargs: dict[str, Value]
-) -> bool:
+def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
     """The `__init__` of a built-in class; False if the VM does not know it."""
     if isinstance(made, DictValue):
         return fill_dict(domain, made, args, kwargs)

@@ -156,15 +156,19 @@ def _wrap_key(domain: CaptureDomain, raw: Any) -> Any:
     found = domain.interned.get(id(raw))
     if found is not None and isinstance(found, (Obj, Leaf)) and not isinstance(found, TupleValue):
         return key_of(domain, found)
-    if isinstance(raw, enum.Enum) or type(raw).__eq__ is not object.__eq__ or isinstance(raw, type):
+    if isinstance(raw, (enum.Enum, type)) or _has_own_equality(type(raw)):
         return raw
     value = wrap(domain, raw, Pinned.of(raw, "key"))
     return key_of(domain, value)
 
 
+def _has_own_equality(cls: Any) -> bool:
+    return cls.__eq__ is not object.__eq__
+
+
 def _key_value(domain: CaptureDomain, raw: Any, key: Any) -> Value:
     if type(key) is Ref:
-        return cast(Value, key.value)
+        return key.value
     return wrap(domain, raw, Pinned.of(raw, "key")) if not _is_atom(raw) else Const(raw)
 
 
@@ -506,5 +510,3 @@ def copy_dict(domain: CaptureDomain, value: DictValue) -> DictValue:
 def is_plain_dict_type(cls: type) -> bool:
     """Is the class one whose C code the VM knows?"""
     return cls in (dict, OrderedDict, defaultdict)
-
-

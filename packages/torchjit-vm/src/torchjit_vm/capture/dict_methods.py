@@ -31,7 +31,7 @@ def _get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("__getitem__", dict)
 def _getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], DictValue):
-        return operators._dict_item(domain, args[0], args[1])
+        return operators.dict_item(domain, args[0], args[1])
     return operators.getitem(domain, args[0], args[1])
 
 
@@ -98,7 +98,7 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         name = domain.use(cast(Const, args[1]))
         found = attributes.instance_attr(domain, args[0].owner, name)
         if found is not None:
-            attributes._write(domain, args[0].owner, name, DELETED)
+            attributes.write(domain, args[0].owner, name, DELETED)
     else:
         target = cast(DictValue, args[0])
         key = containers.key_of(domain, args[1])
@@ -131,7 +131,7 @@ def _setdefault(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
         name = domain.use(cast(Const, args[1]))
         found = attributes.instance_attr(domain, args[0].owner, name)
         if found is None:
-            attributes._write(domain, args[0].owner, name, default)
+            attributes.write(domain, args[0].owner, name, default)
         return default if found is None else found
     target = cast(DictValue, args[0])
     key = containers.key_of(domain, args[1])
@@ -147,7 +147,7 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     if isinstance(args[0], InstanceDict):
         pairs = containers.mapping_pairs(domain, args[1]) or [] if len(args) > 1 else []
         for key, value in [*pairs, *((Const(k), v) for k, v in kwargs.items())]:
-            attributes._write(domain, args[0].owner, domain.use(cast(Const, key)), value)
+            attributes.write(domain, args[0].owner, domain.use(cast(Const, key)), value)
         return Const(None)
     target = cast(DictValue, args[0])
     if len(args) > 1:

@@ -346,5 +346,3 @@ class CaptureDomain:
 
     def assertion_error(self) -> Value:
         return Known(AssertionError)
-
-

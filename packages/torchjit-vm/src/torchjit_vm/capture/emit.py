@@ -75,7 +75,9 @@ def emit(
     region_code = compile_leaves([leaf for _, leaf in out.leaves.values()])
     prelude = _prelude(out, region_code)
     name = code.co_name if code.co_name.isidentifier() else "region"
-    lines = [(0, f"def {name}({', '.join(out.gathered.values())}):", location)]
+    lines: list[tuple[int, str, CodeLocation | None]] = [
+        (0, f"def {name}({', '.join(out.gathered.values())}):", location)
+    ]
     lines += [(1, text, location) for text in prelude]
     lines += out.lines
     function, source = _compile(lines, code, name, out.constants)
@@ -188,7 +190,7 @@ class _State:
                 continue
             if type(value) is CellValue and code.locals[i] in shared:
                 self.cells[i] = out.expr(value)
-            elif i in live or innermost and i in _live_after(frame):
+            elif i in live or (innermost and i in _live_after(frame)):
                 self.locals[i] = out.expr(value)
         self.handled = None if handled is None else out.expr(handled)
         self.instead = None if frame.instead is None else out.expr(frame.instead)
@@ -223,7 +225,6 @@ class _BreakWriter:
     def _level(self, i: int) -> str:
         """Write what gives the return value of frame `i`; the name of that value."""
         out, state = self.out, self.states[i]
-        out.location = state.frame.code.location(state.pc - 1)
         innermost = i == len(self.states) - 1
         if innermost:
             form = self._form(state)
@@ -237,7 +238,6 @@ class _BreakWriter:
         outcomes = self._body(i, None if not innermost else form)
         out.indent -= 1
         error, result = out.fresh("x"), out.fresh("r")
-        out.location = state.frame.code.location(state.pc - 1)
         out.write("except BaseException as error:")
         out.lines.append((out.indent + 1, f"{error} = error", out.location))
         out.write("else:")

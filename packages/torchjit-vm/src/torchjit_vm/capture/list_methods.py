@@ -110,7 +110,7 @@ def _sort(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("__setitem__", list)
 def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    operators._list_store(domain, cast(ListValue, args[0]), args[1], args[2])
+    operators.list_store(domain, cast(ListValue, args[0]), args[1], args[2])
     return Const(None)
 
 

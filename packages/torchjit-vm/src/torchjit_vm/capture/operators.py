@@ -14,6 +14,7 @@ from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
+    DELETED,
     NEW,
     BoundMethod,
     Const,
@@ -41,9 +42,7 @@ _NAMES = {
     "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
     "mod": "mod", "or_": "or", "pow": "pow", "rshift": "rshift", "sub": "sub", "truediv": "truediv", "xor": "xor",
 }  # fmt: skip
-_DUNDERS: dict[Any, tuple[str, str]] = {
-    getattr(operator, k): (f"__{v}__", f"__r{v}__") for k, v in _NAMES.items()
-}
+_DUNDERS: dict[Any, tuple[str, str]] = {getattr(operator, k): (f"__{v}__", f"__r{v}__") for k, v in _NAMES.items()}
 _INPLACE: dict[Any, tuple[str, Any]] = {
     getattr(operator, f"i{v}"): (f"__i{v}__", getattr(operator, k)) for k, v in _NAMES.items()
 }
@@ -109,6 +108,8 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
     if tl is Leaf or tr is Leaf:
         other = right if tl is Leaf else left
         if not (isinstance(other, Obj) and _user_operator(domain, other, function)):
+            if tl is not Leaf and function in _INPLACE:
+                function = _INPLACE[function][1]  # a constant has no in-place operator
             result = _container_repeat(domain, function, left, right)
             return leaf_call(domain, function, [left, right]) if result is None else result
     inplace = _INPLACE.get(function)
@@ -264,9 +265,7 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
     if unknown:
         raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
     symbol = _SYMBOLS[function]
-    raise domain.error(
-        TypeError, f"unsupported operand type(s) for {symbol}: '{tl.__name__}' and '{tr.__name__}'"
-    )
+    raise domain.error(TypeError, f"unsupported operand type(s) for {symbol}: '{tl.__name__}' and '{tr.__name__}'")
 
 
 # Comparisons.
@@ -320,7 +319,7 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
 def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
     for kind in (ListValue, TupleValue):
         if isinstance(left, kind) and isinstance(right, kind) and not _user_compare(domain, function, left, right):
-            return _compare_sequences(domain, function, left, right)
+            return compare_sequences(domain, function, left, right)
     if isinstance(left, DictValue) and isinstance(right, DictValue) and function in (operator.eq, operator.ne):
         equal = _equal_dicts(domain, left, right)
         return domain.constant(equal is (function is operator.eq))
@@ -348,9 +347,7 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
                 return domain.not_(result)
     if function in (operator.eq, operator.ne):
         return domain.constant(is_(domain, left, right) is (function is operator.eq))
-    raise domain.error(
-        TypeError, f"'{symbol}' not supported between instances of '{tl.__name__}' and '{tr.__name__}'"
-    )
+    raise domain.error(TypeError, f"'{symbol}' not supported between instances of '{tl.__name__}' and '{tr.__name__}'")
 
 
 _OBJECT_COMPARES = frozenset(
@@ -378,7 +375,7 @@ def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
     return truth(domain, compare(domain, operator.eq, left, right))
 
 
-def _compare_sequences(
+def compare_sequences(
     domain: CaptureDomain, function: Any, left: ListValue | TupleValue, right: ListValue | TupleValue
 ) -> Value:
     a, b = containers.items(domain, left), containers.items(domain, right)
@@ -509,9 +506,9 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
         index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
         return compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
     if isinstance(container, (ListValue, TupleValue)):
-        return _sequence_item(domain, container, key)
+        return sequence_item(domain, container, key)
     if isinstance(container, DictValue):
-        return _dict_item(domain, container, key)
+        return dict_item(domain, container, key)
     if isinstance(container, InstanceDict) and type(key) is Const:
         attribute = attributes.instance_attr(domain, container.owner, domain.use(key))
         if attribute is None:
@@ -539,7 +536,7 @@ def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
     raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {container.obj!r}")
 
 
-def _sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
+def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
     if isinstance(key, SliceValue):
         chosen = containers.items(domain, container)[domain.slice(key)]
         if isinstance(container, ListValue):
@@ -567,7 +564,7 @@ def _is_index(domain: CaptureDomain, key: Value) -> bool:
     return type(key) is Leaf or (isinstance(key, Obj) and _defines(domain, key, "__index__"))
 
 
-def _dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
+def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
     found = containers.dict_lookup(domain, container, containers.key_of(domain, key))
     if found is not None:
         return found
@@ -576,9 +573,7 @@ def _dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value
         result = special_call(domain, container, "__missing__", [key])
         if result is not None:
             return result
-    if container.factory is not None and not (
-        type(container.factory) is Const and container.factory.value is None
-    ):
+    if container.factory is not None and not (type(container.factory) is Const and container.factory.value is None):
         made = domain.vm.call(container.factory, [])
         containers.dict_store(domain, container, containers.key_of(domain, key), key, made)
         return made
@@ -593,11 +588,11 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
     if isinstance(container, Obj) and _defines(domain, container, "__setitem__"):
         special_call(domain, container, "__setitem__", [key, value])
     elif isinstance(container, ListValue):
-        _list_store(domain, container, key, value)
+        list_store(domain, container, key, value)
     elif isinstance(container, DictValue):
         containers.dict_store(domain, container, containers.key_of(domain, key), key, value)
     elif isinstance(container, InstanceDict) and type(key) is Const:
-        attributes._write(domain, container.owner, domain.use(key), value)
+        attributes.write(domain, container.owner, domain.use(key), value)
     else:
         name = type_of(domain, container).__name__
         if isinstance(container, (TupleValue, Const)):
@@ -605,7 +600,7 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to an item of {name}")
 
 
-def _list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
+def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
     if isinstance(key, SliceValue):
         new = iteration.items_of(domain, value)
         where = domain.slice(key)
@@ -639,7 +634,7 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
         name = domain.use(key)
         if attributes.instance_attr(domain, container.owner, name) is None:
             raise Raised(key_error(domain, key))
-        attributes._write(domain, container.owner, name, attributes.DELETED)
+        attributes.write(domain, container.owner, name, DELETED)
     else:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")
 
@@ -692,7 +687,8 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
 def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any], str]) -> Value:
     """`str` or `repr` of an exception whose class leaves it to C."""
     args = iteration.items_of(domain, domain.vm.finish(attributes.load_attr(domain, value, "args")))
-    if function is str and value.cls.__str__ is BaseException.__str__ and len(args) == 1:
+    own: Any = value.cls.__str__
+    if function is str and own is BaseException.__str__ and len(args) == 1:
         return to_text(domain, args[0], str)
     if not all(is_constant(domain, a) for a in args):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {value.cls.__name__}")

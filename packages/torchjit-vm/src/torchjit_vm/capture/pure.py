@@ -46,5 +46,3 @@ _PURE = _collect()
 def is_pure(obj: Any) -> bool:
     """Is this C function on the list?"""
     return id(obj) in _PURE
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
@@ -129,8 +128,6 @@ def has_leaf(value: Value) -> bool:
     return isinstance(value, SliceValue) and any(map(has_leaf, (value.start, value.stop, value.step)))
 
 
-
-
 def is_constant(domain: CaptureDomain, value: Value) -> bool:
     """Can the value be computed with at capture (atoms, identified objects, new or real containers of them)?"""
     if isinstance(value, (Const, Known)):
@@ -147,5 +144,3 @@ def is_constant(domain: CaptureDomain, value: Value) -> bool:
 def constant_of(domain: CaptureDomain, value: Value) -> Any:
     """The real object of a constant (see `is_constant`), containers rebuilt."""
     return to_raw(domain, value)
-
-

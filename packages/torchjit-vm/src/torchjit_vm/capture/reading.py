@@ -223,29 +223,25 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
         return Const(obj, path)
     if isinstance(obj, tuple):
         return _tuple(domain, obj, path)
-    if isinstance(obj, dict) and not _overrides(type(obj), dict):
+    if isinstance(obj, dict):
         return _dict(domain, obj, path)
-    if isinstance(obj, list) and not _overrides(type(obj), list):
+    if isinstance(obj, list):
         return _list(domain, obj, path)
-    if isinstance(obj, (set, frozenset)) and not _overrides(type(obj), set):
+    if isinstance(obj, (set, frozenset)):
         return _set(domain, obj, path)
     domain.guard_type(path, type(obj))
     made = domain.interned[id(obj)] = Obj(type(obj), obj, path)
     return made
 
 
-_READS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")
-
-
-def _overrides(cls: type, base: type) -> bool:
-    """Does a subclass of a container change how it is read? Then its storage alone does not say what it holds."""
-    for name in _READS:
-        for owner in cls.__mro__:
-            if name in owner.__dict__:
-                if isinstance(owner.__dict__[name], types.FunctionType):
-                    return True
-                break
-    return False
+def _mapping_proxy(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    """A read-only view of a dict that hangs on a settled object, such as the parameters of a signature."""
+    if type(path.root()) is Arg or not all(type(k) is str for k in obj):
+        domain.guard_type(path, type(obj))
+        return Obj(type(obj), obj, path)
+    made = DictValue()
+    made.entries = {k: (Const(k), pinned(domain, v, f"{path}[{k!r}]")) for k, v in obj.items()}
+    return made
 
 
 _WRAPPERS: dict[type, Callable[[CaptureDomain, Any, AccessPath], Value]] = {
@@ -263,4 +259,5 @@ _WRAPPERS: dict[type, Callable[[CaptureDomain, Any, AccessPath], Value]] = {
     types.MethodType: _method,
     slice: _slice,
     functools.partial: _partial,
+    types.MappingProxyType: _mapping_proxy,
 }

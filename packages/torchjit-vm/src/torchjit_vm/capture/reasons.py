@@ -33,7 +33,9 @@ NOT_INLINED = reason(
     "call of a function that the policy keeps out of the graph",
     "The function is on a list of functions that are run for real, not interpreted.",
 )
-DISABLED = reason("TJ-VM-004", "call of a disabled function", "The function was marked with disable(); it runs for real.")
+DISABLED = reason(
+    "TJ-VM-004", "call of a disabled function", "The function was marked with disable(); it runs for real."
+)
 UNKNOWN_ATTRIBUTE = reason(
     "TJ-VM-005",
     "attribute of a C object that the VM does not know",
@@ -60,7 +62,9 @@ STEP_LIMIT = reason(
     "A loop is unrolled as often as it runs; this region grew beyond the limit.",
     "Move the long loop out of the compiled region, or raise the step limit.",
 )
-TOO_DEEP = reason("TJ-VM-010", "calls nested too deeply", "Callbacks inside callbacks exceeded Python's recursion limit.")
+TOO_DEEP = reason(
+    "TJ-VM-010", "calls nested too deeply", "Callbacks inside callbacks exceeded Python's recursion limit."
+)
 CLASS_BODY = reason("TJ-VM-011", "a class statement in the region", "Class bodies run for real.")
 ASYNC = reason("TJ-VM-012", "an asynchronous function", "Coroutines run for real.")
 UNHASHABLE = reason(

@@ -274,9 +274,9 @@ class Rebuilder:
         if cls is types.SimpleNamespace:
             name = self.assign(f"{self.runtime(types.SimpleNamespace)}()")
         elif issubclass(cls, BaseException):
-            args = cast(TupleValue, value.attrs.get("args", TupleValue([])))
+            given = self.domain.unpack_all(cast(Value, value.attrs.get("args", TupleValue([]))))
             known = self.expr(Known(cls))
-            name = self.assign(f"{known}.__new__({known}{''.join(', ' + self.expr(a) for a in args.items or [])})")
+            name = self.assign(f"{known}.__new__({known}{''.join(', ' + self.expr(a) for a in given)})")
             self._memo[value] = name
         else:
             name = self.assign(f"{self.runtime(runtime.new)}(object, {self.expr(Known(cls))})")
@@ -380,7 +380,11 @@ class Rebuilder:
             sequence = self.expr(value.sequence)
             if value.index >= 1 << 62:
                 return "iter(())"
-            return f"{self.runtime(runtime.list_iterator)}({sequence}, {value.index})" if value.index else f"iter({sequence})"
+            return (
+                f"{self.runtime(runtime.list_iterator)}({sequence}, {value.index})"
+                if value.index
+                else f"iter({sequence})"
+            )
         if isinstance(value, iteration.RangeIterator):
             return f"iter({value.range[value.index :]!r})"
         if isinstance(value, iteration.ListIterator):
@@ -393,7 +397,9 @@ class Rebuilder:
         if isinstance(value, iteration.MapIterator):
             return f"map({self.expr(value.function)}, {self._join(value.inner)})"
         if isinstance(value, iteration.FilterIterator):
-            return f"filter({'None' if value.function is None else self.expr(value.function)}, {self.expr(value.inner)})"
+            return (
+                f"filter({'None' if value.function is None else self.expr(value.function)}, {self.expr(value.inner)})"
+            )
         if isinstance(value, iteration.ChainIterator):
             chain = self.runtime(itertools.chain)
             rest = f"{chain}.from_iterable({self.expr(value.pending)})"
@@ -410,7 +416,20 @@ def _is_reserved(name: str) -> bool:
 
 _RESERVED = frozenset(
     {"list", "dict", "set", "tuple", "frozenset", "slice", "iter", "next", "zip", "map", "filter", "enumerate"}
-    | {"setattr", "delattr", "object", "super", "bool", "format", "str", "repr", "ascii", "graph", "out", "BaseException"}
+    | {
+        "setattr",
+        "delattr",
+        "object",
+        "super",
+        "bool",
+        "format",
+        "str",
+        "repr",
+        "ascii",
+        "graph",
+        "out",
+        "BaseException",
+    }
     | {"reversed", "vars", "isinstance", "range"}
 )
 

@@ -111,7 +111,8 @@ def _contents(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Any:
             raise unbound(vm, frame, arg)
         name = frame.code.locals[arg]
         raise vm.domain.error(
-            NameError, f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
+            NameError,
+            f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
         )
     return value
 
