@@ -34,7 +34,7 @@ _TENSOR = Arg.of(0, "tensor")
 
 def _torch_support() -> Any:
     """The module that knows torch, if torch has been imported (by whoever met a tensor); else None."""
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return None
     from torchjit_guards import torch_support  # noqa: PLC0415  # imports torch: only when somebody else already did
 
