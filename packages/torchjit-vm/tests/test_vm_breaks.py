@@ -1,5 +1,8 @@
 """Graph breaks against plain execution: anywhere, with state, effects, blocks and inlined callers."""
 
+# The programs are meant to be odd, and wrong on purpose here and there.
+# mypy: disable-error-code="arg-type,index,call-overload,attr-defined,call-arg,return-value,func-returns-value,no-untyped-call"
+
 from __future__ import annotations
 
 import contextlib

@@ -387,11 +387,13 @@ class ConcreteDomain:
         keywords = {k: b.value for k, b in kwargs.items()}
         if type(real) is FunctionType and not real.__code__.co_flags & _CO_ASYNC:
             return self._enter(real, positional, keywords)
-        if isinstance(real, type) and type(real).__call__ is type.__call__ and type(real.__init__) is FunctionType:
+        init: Any = getattr(real, "__init__", None)
+        if isinstance(real, type) and type(real).__call__ is type.__call__ and type(init) is FunctionType:
             made = real.__new__(real, *positional, **keywords)
             if not isinstance(made, real):
                 return Box(made)
-            frame = self._enter(type(made).__init__, [made, *positional], keywords)
+            init = type(made).__init__
+            frame = self._enter(init, [made, *positional], keywords)
             frame.completion, frame.instead = Completion.PUSH_INSTEAD, Box(made)
             return frame
         if real is super and not positional:
@@ -565,9 +567,9 @@ def bind(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any])
         TypeError: as the call would, with CPython's own text.
     """
     code = function.__code__
-    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) == 0 and not kwargs:
-        if len(args) == code.co_argcount and code.co_kwonlyargcount == 0:
-            return list(args)
+    simple = not kwargs and not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if simple and len(args) == code.co_argcount and code.co_kwonlyargcount == 0:
+        return list(args)
     # A twin with the same signature and an empty body lets CPython bind and word the errors.
     names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
     rest = code.co_varnames[len(names) : len(names) + 2]

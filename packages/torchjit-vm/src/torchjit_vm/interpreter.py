@@ -167,8 +167,8 @@ class Interpreter(Generic[V]):
     def finish(self, result: V | Frame[V]) -> V:
         """If `result` is a frame, run it in a nested loop."""
         if type(result) is not Frame:
-            return cast(V, result)
-        frame = cast("Frame[V]", result)
+            return result  # type: ignore[return-value,unused-ignore]  # mypy narrows by type() only on some versions
+        frame: Frame[V] = result
         value = self.run(frame)
         if frame.completion is Completion.PUSH_INSTEAD:
             self.domain.check_init(value)

@@ -214,7 +214,7 @@ def _function_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Va
 def items(domain: CaptureDomain, value: TupleValue) -> list[Value]:
     """The items of a tuple."""
     # The two modules know one another: attributes may hold items, and containers have attributes.
-    from torchjit_vm.capture import containers
+    from torchjit_vm.capture import containers  # noqa: PLC0415
 
     return containers.items(domain, value)
 
@@ -236,7 +236,7 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return _slot(domain, value, name)
     if type(member.raw) is _tuplegetter and isinstance(value, TupleValue):
         index = member.raw.__reduce__()[1][0]
-        return items(domain, value)[index]
+        return items(domain, value)[int(index)]
     if member.kind == DESCRIPTOR:
         return _call_get(domain, member, value)
     if issubclass(value.cls, tuple) and value.real is not NEW:
@@ -295,7 +295,7 @@ def bind(domain: CaptureDomain, member: Member, self_: Value) -> Value | Frame[V
         return member_value(domain, member)
     if kind == CLASS:
         return BoundMethod(member_value(domain, member), Known(type_of(domain, self_)))
-    if kind == PROPERTY or kind == SLOT:
+    if kind in (PROPERTY, SLOT):
         if isinstance(self_, Obj):
             return _data_attr(domain, self_, member)
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, member.name)
@@ -411,7 +411,8 @@ def _type_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Val
         return result
     simple = _TYPE_CONSTANTS.get(name)
     if simple is not None:
-        return simple(domain, cls)
+        found: Value = simple(domain, cls)
+        return found
     member = find_member(domain, cls, name)
     kind = member.kind
     if kind == ABSENT:
@@ -441,7 +442,7 @@ _TYPE_CONSTANTS: dict[str, Any] = {
 
 
 def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Value | Frame[Value]:
-    meta = type(cls)
+    meta: Any = type(cls)
     raw = _walk(meta.__mro__, name)
     if raw is MISSING:
         hook = _walk(meta.__mro__, "__getattr__")

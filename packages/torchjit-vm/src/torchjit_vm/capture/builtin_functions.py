@@ -350,7 +350,18 @@ def _print(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     raise domain.graph_break(UNKNOWN_CALL, "print")
 
 
-for _function in (math.sqrt, math.floor, math.ceil, math.trunc, math.pow, math.log, math.exp, math.prod, math.isnan):
+_MATH: tuple[Any, ...] = (
+    math.sqrt,
+    math.floor,
+    math.ceil,
+    math.trunc,
+    math.pow,
+    math.log,
+    math.exp,
+    math.prod,
+    math.isnan,
+)
+for _function in _MATH:
     builtin(_function)(
         lambda domain, args, kwargs, function=_function: _direct(domain, function, args, kwargs)  # type: ignore[misc]
     )
@@ -403,6 +414,18 @@ def _cast(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return args[1] if len(args) == 2 else kwargs.get("val")
 
 
+def _binary(function: Any) -> Any:
+    return lambda domain, args, kwargs: operators.binary(domain, function, *args)
+
+
+def _compare(function: Any) -> Any:
+    return lambda domain, args, kwargs: operators.compare(domain, function, *args)
+
+
+def _unary(function: Any) -> Any:
+    return lambda domain, args, kwargs: operators.unary(domain, function, *args)
+
+
 def _operator(function: Any, implementation: Any) -> None:
     builtin(function)(implementation)
 
@@ -412,17 +435,17 @@ for _name_ in ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_
                "isub", "itruediv", "ixor", "getitem"):  # fmt: skip
     _operator(
         getattr(operator, _name_),
-        lambda domain, args, kwargs, f=getattr(operator, _name_): operators.binary(domain, f, *args),
+        _binary(getattr(operator, _name_)),
     )
 for _name_ in ("lt", "le", "eq", "ne", "gt", "ge"):
     _operator(
         getattr(operator, _name_),
-        lambda domain, args, kwargs, f=getattr(operator, _name_): operators.compare(domain, f, *args),
+        _compare(getattr(operator, _name_)),
     )
 for _name_ in ("neg", "pos", "invert"):
     _operator(
         getattr(operator, _name_),
-        lambda domain, args, kwargs, f=getattr(operator, _name_): operators.unary(domain, f, *args),
+        _unary(getattr(operator, _name_)),
     )
 _operator(operator.not_, lambda domain, args, kwargs: domain.not_(args[0]))
 _operator(operator.truth, lambda domain, args, kwargs: domain.constant(operators.truth(domain, args[0])))

@@ -38,19 +38,24 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @builtin(next)
 def _next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if type(args[0]) is GeneratorValue:
-        done, value = iteration.resume(domain, args[0], Const(None))
+    return take_next(domain, args[0], args[1] if len(args) > 1 else None)
+
+
+def take_next(domain: CaptureDomain, iterator: Value, default: Value | None) -> Value:
+    """`next(iterator, default)`, without a default if that is None."""
+    returned: Value = Const(None)
+    if type(iterator) is GeneratorValue:
+        done, item = iteration.resume(domain, iterator, Const(None))
         if not done:
-            return value
-        if len(args) > 1:
-            return args[1]
-        raise stop(domain, value)
-    item = iteration.advance(domain, args[0])
-    if item is not None:
-        return item
-    if len(args) > 1:
-        return args[1]
-    raise stop(domain, Const(None))
+            return item
+        returned = item
+    else:
+        found = iteration.advance(domain, iterator)
+        if found is not None:
+            return found
+    if default is not None:
+        return default
+    raise stop(domain, returned)
 
 
 def stop(domain: CaptureDomain, value: Value) -> Raised:
@@ -200,7 +205,7 @@ def _starmap(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 @method("__next__", types.GeneratorType)
 def _generator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _next(domain, args[:1], {})
+    return take_next(domain, args[0], None)
 
 
 @method("__iter__", types.GeneratorType, zip, map, enumerate, filter, type(iter([])))
@@ -210,7 +215,7 @@ def _iterator_iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value
 
 @method("__next__", zip, map, enumerate, filter, type(iter([])), type(iter({})), type(iter(range(0))))
 def _iterator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return _next(domain, args[:1], {})
+    return take_next(domain, args[0], None)
 
 
 @method("send", types.GeneratorType)

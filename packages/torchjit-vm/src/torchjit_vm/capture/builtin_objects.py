@@ -254,7 +254,7 @@ def _join(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("format", str)
 def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    from torchjit_vm.capture.raw import constant_of, is_constant  # the table is imported while raw is half made
+    from torchjit_vm.capture.raw import constant_of, is_constant  # noqa: PLC0415  the table is imported while raw is half made
 
     values = [*args, *kwargs.values()]
     if not all(is_constant(domain, v) for v in values):

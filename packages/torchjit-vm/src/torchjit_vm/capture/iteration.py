@@ -67,7 +67,7 @@ class SequenceIterator(IteratorValue):
     """Over a list, tuple or user-defined sequence, which may change meanwhile."""
 
     __slots__ = ("index", "sequence")
-    python_type = type(iter([]))
+    python_type: ClassVar[type] = type(iter([]))
 
     def __init__(self, sequence: ListValue | TupleValue, index: int = 0) -> None:
         self.sequence = sequence
@@ -89,7 +89,7 @@ class ListIterator(IteratorValue):
     """Over a list of values that nobody else sees: dict keys, set elements, characters."""
 
     __slots__ = ("index", "items", "owner", "size")
-    python_type = type(iter({}))
+    python_type: ClassVar[type] = type(iter({}))
 
     def __init__(self, items: list[Value], owner: DictValue | None = None) -> None:
         self.items = items
@@ -112,7 +112,7 @@ class RangeIterator(IteratorValue):
     """Over a range."""
 
     __slots__ = ("index", "range")
-    python_type = type(iter(range(0)))
+    python_type: ClassVar[type] = type(iter(range(0)))
 
     def __init__(self, range: range) -> None:
         self.range = range
@@ -315,7 +315,7 @@ class _Indexing(IteratorValue):
     """The old protocol: `__getitem__` with 0, 1, 2 ... until IndexError."""
 
     __slots__ = ("getter", "index")
-    python_type = type(iter([]))
+    python_type: ClassVar[type] = type(iter([]))
 
     def __init__(self, getter: Value) -> None:
         self.getter = getter

@@ -474,9 +474,8 @@ def length(domain: CaptureDomain, value: Value) -> Value:
         return compute(domain, len, domain.use(value))
     if type(value) is Leaf:
         return leaf_call(domain, len, [value])
-    if isinstance(value, Obj) and not _defines(domain, value, "__len__"):
-        if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
-            return Const(size(domain, value))
+    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)) and not _defines(domain, value, "__len__"):
+        return Const(size(domain, value))
     if isinstance(value, DictView):
         return Const(containers.dict_length(domain, value.target))
     if isinstance(value, InstanceDict):

@@ -68,7 +68,8 @@ class CaptureContext(Protocol):
 class LeafHandler(Protocol):
     """Gives meaning to leaves. See docs/design/0001-interfaces.md for each method."""
 
-    leaf_types: tuple[type, ...]
+    @property
+    def leaf_types(self) -> tuple[type, ...]: ...
 
     def wants(self, obj: object, path: AccessPath | None) -> bool: ...
     def input(self, obj: object, path: AccessPath | None, capture: CaptureContext) -> object: ...

@@ -6,7 +6,6 @@ import cmath
 import functools
 import math
 import operator
-import os.path
 import posixpath
 import types
 from typing import Any
@@ -19,7 +18,7 @@ _FUNCTIONS = (
     callable, issubclass, isinstance, math.prod, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
     dict.fromkeys, functools.cmp_to_key, posixpath.join,
 )  # fmt: skip
-_MODULES = (math, cmath, operator, os.path)
+_MODULES = (math, cmath, operator)
 _EFFECTS = frozenset(
     {"setitem", "delitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior"}
     | {"ipow", "irshift", "isub", "itruediv", "ixor", "call", "attrgetter", "itemgetter", "methodcaller"}
@@ -31,8 +30,7 @@ def _collect() -> frozenset[int]:
     for module in _MODULES:
         for name, function in vars(module).items():
             if isinstance(function, types.BuiltinFunctionType) and name not in _EFFECTS:
-                if module is not os.path:
-                    found.add(id(function))
+                found.add(id(function))
     for cls in _IMMUTABLE:
         for raw in vars(cls).values():
             if isinstance(raw, (types.MethodDescriptorType, types.WrapperDescriptorType)):

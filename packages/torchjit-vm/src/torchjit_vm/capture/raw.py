@@ -65,13 +65,13 @@ def to_raw(domain: CaptureDomain, value: Value) -> Any:
 
 def _items(domain: CaptureDomain, value: Value) -> list[Value]:
     # The modules know one another: containers hold values that cross this border.
-    from torchjit_vm.capture.iteration import items_of
+    from torchjit_vm.capture.iteration import items_of  # noqa: PLC0415
 
     return items_of(domain, value)
 
 
 def _pairs(domain: CaptureDomain, value: DictValue) -> list[tuple[Value, Value]]:
-    from torchjit_vm.capture.containers import dict_pairs  # see _items
+    from torchjit_vm.capture.containers import dict_pairs  # noqa: PLC0415  see _items
 
     return dict_pairs(domain, value)
 

@@ -343,9 +343,10 @@ class Rebuilder:
         return f"{self.expr(value.owner)}.__dict__"
 
     def _generator(self, value: GeneratorValue) -> str:
-        if value.started or value.frame.function is None:
-            raise StartedGenerator(value)
         frame = value.frame
+        function = frame.function
+        if value.started or function is None:
+            raise StartedGenerator(value)
         code = frame.code.code
         slots = [self.domain.cell_get(v) if type(v) is CellValue else v for v in frame.fast]
         texts: list[str] = []
@@ -361,7 +362,7 @@ class Rebuilder:
             texts.append("**" + self._argument(value, slots[at]))
         if code.co_varnames[:1] == (".0",):
             raise StartedGenerator(value)
-        return self.assign(f"{self.expr(frame.function)}({', '.join(texts)})")
+        return self.assign(f"{self.expr(function)}({', '.join(texts)})")
 
     def _argument(self, value: GeneratorValue, content: Value | None) -> str:
         if content is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -34,9 +34,9 @@ def new(base: type, cls: type, *args: Any) -> Any:
     return base.__new__(cls, *args)
 
 
-def fill_dict(base: type, target: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+def fill_dict(base: Any, target: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
     """Store pairs in a dict subclass, past any `__setitem__` of its class."""
-    store: Callable[[Any, Any, Any], None] = base.__setitem__  # type: ignore[attr-defined]
+    store = base.__setitem__
     for key, value in pairs:
         store(target, key, value)
 

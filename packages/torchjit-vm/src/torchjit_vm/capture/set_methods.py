@@ -55,7 +55,12 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("copy", set, frozenset)
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    value = cast(SetValue, args[0])
+    return copy_set(domain, args[0])
+
+
+def copy_set(domain: CaptureDomain, value: Value) -> Value:
+    """A shallow copy."""
+    value = cast(SetValue, value)
     return SetValue(dict(containers.set_entries(domain, value)), frozenset if value.cls is frozenset else set)
 
 
@@ -70,7 +75,7 @@ def _combination(name: str, function: Any) -> None:
     def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         result: Value = args[0]
         if len(args) == 1:
-            return _copy(domain, args, {})
+            return copy_set(domain, args[0])
         for other in args[1:]:
             result = operators.binary(domain, function, result, _as_set(domain, other))
         return result
