@@ -19,6 +19,7 @@ from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.kernel import LoopKernel
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
+from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.settings import InductorSettings
@@ -136,6 +137,9 @@ class Inductor:
             if self.settings.fusion:
                 program = fuse(program, hints)
             program = rename_kernels(remove_dead_stores(program))
+        if self.settings.race_matmuls:
+            with events.phase("inductor matmul races"):
+                program = choose_matmuls(program, hints)
         kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
         for kernel in kernels:
             kernel.verify(program.buffers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -11,13 +12,22 @@ import torch
 from torchjit_core.expr import Expr, Operation, Symbol
 
 from torchjit_inductor.codegen_protocol import CompiledKernel
-from torchjit_inductor.ir.kernel import Buffer
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.ir.values import Value
+from torchjit_inductor.lowering.tensors import contiguous_strides
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
 
 __all__ = ["HostProgram", "write_host_program"]
 
-_STRIDES_KNOWN = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+_STRIDES_KNOWN = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise", "_linear_pointwise.default"})
 """Ops that always return row-major tensors."""
+
+_OUT_VARIANTS = {
+    torch.ops.aten.mm.default: torch.ops.aten.mm.out,
+    torch.ops.aten.bmm.default: torch.ops.aten.bmm.out,
+    torch.ops.aten.addmm.default: torch.ops.aten.addmm.out,
+}
+"""Ops that can write into memory that another buffer has left."""
 
 
 @final
@@ -58,12 +68,32 @@ def conformed(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]
     return made
 
 
-def py_index(e: Expr) -> str:
-    """An expression as Python text."""
-    return _python(e)
+def overwritable(kernel: LoopKernel, old: str, new: str) -> bool:
+    """May `new` take the memory of `old` while the kernel runs?
+
+    Each element must be read, for the last time, by the very iteration that writes it: every load of `old` has the index
+    of the store to `new`, and no later pass over the inner loops needs `old` again.
+    """
+    store = next(s for s in kernel.stores if s.buffer == new)
+    uses = [v for v in kernel.values if v.op == "load" and v.data.buffer == old]
+    if any(v.data.index is not store.index or v.data.binders or v.data.masked for v in uses):
+        return False
+    if not kernel.inner:
+        return True
+    if store.outer:
+        return False
+    # Backends may pass over the data more often than `level` says (a variance takes two passes), never less.
+    needs: set[Value] = set(uses)
+    for value in kernel.values:
+        if any(a in needs for a in value.args) and value.op != "reduce":
+            needs.add(value)
+        elif value.op == "reduce" and value.args[0] in needs and value.level > store.value.level:
+            return False
+    return all(s.value.level <= store.value.level for s in kernel.stores if s.value in needs)
 
 
 def _python(e: Expr) -> str:
+    """An expression as Python text."""
     if e.value is not None:
         return str(e.value)
     parts = []
@@ -116,6 +146,10 @@ class _Writer:
         self.views: dict[TensorRef, str] = {}
         self.last_use = self._last_uses()
         self.pool: dict[tuple[Any, ...], list[str]] = {}
+        # How many allocations of each kind are still to come: memory that nobody will want is freed.
+        self.wanted = self._wanted()
+        # Buffers whose memory went to an output of the kernel that read them last.
+        self.taken: set[str] = set()
         # Names whose memory may be seen through another name: never reused.
         self.shared: set[str] = set(self.foreign)
 
@@ -129,6 +163,25 @@ class _Writer:
             if isinstance(output, TensorRef):
                 last[output.buffer] = len(self.program.steps)
         return last
+
+    def _wanted(self) -> Counter[tuple[Any, ...]]:
+        wanted: Counter[tuple[Any, ...]] = Counter()
+        seen = set(self.foreign)
+        for step in self.program.steps:
+            ours = step.writes if isinstance(step, KernelStep) or self._out_variant(step) else ()
+            for name in ours:
+                if name not in seen:
+                    wanted[self._kind(self.program.buffers[name])] += 1
+            seen.update(step.writes)
+        return wanted
+
+    def _out_variant(self, step: ExternStep) -> Any:
+        """The op's form that writes into a given tensor, if it has one and the result is row-major."""
+        out = _OUT_VARIANTS.get(step.op)
+        if out is None or not step.single or step.outputs[0] is None:
+            return None
+        buffer = self.program.buffers[step.outputs[0]]
+        return out if buffer.strides == contiguous_strides(buffer.sizes) else None
 
     # ------------------------------------------------------------------ text
     def put(self, line: str) -> None:
@@ -145,7 +198,7 @@ class _Writer:
             self.put(f"{symbol.name} = {source}" if dim is None else f"{symbol.name} = {source}.size({dim})")
         for position, step in enumerate(program.steps):
             if isinstance(step, KernelStep):
-                self._kernel(step)
+                self._kernel(step, position)
             else:
                 self._extern(step)
             self._free(step, position)
@@ -160,11 +213,11 @@ class _Writer:
         ]
         return "\n".join([*head, *self.lines, "    finally:", "        no_grad(grad)", ""])
 
-    def _kernel(self, step: KernelStep) -> None:
+    def _kernel(self, step: KernelStep, position: int) -> None:
         kernel = step.kernel
         for name in kernel.writes:
             if name not in self.foreign and name not in self.allocated:
-                self._allocate(name)
+                self._allocate(name, self._dying_input(kernel, name, position))
         self.names[kernel.name] = self.kernels[kernel.name].launch
         if self.passes_tensors(kernel.device):
             args = list(kernel.buffers)
@@ -179,25 +232,52 @@ class _Writer:
             self.put(f"{name}_p = {name}.data_ptr()")
         return f"{name}_p"
 
-    def _allocate(self, name: str) -> None:
+    def _dying_input(self, kernel: LoopKernel, name: str, position: int) -> str | None:
+        """A buffer that the kernel reads for the last time and may overwrite, element by element, with `name`."""
+        kind = self._kind(self.program.buffers[name])
+        for old in kernel.reads:
+            if (
+                old in self.allocated
+                and old not in self.shared
+                and old not in self.taken
+                and self.last_use.get(old) == position
+                and not any(ref.buffer == old for ref in self.views)
+                and self._kind(self.program.buffers[old]) == kind
+                and overwritable(kernel, old, name)
+            ):
+                self.taken.add(old)
+                return old
+        return None
+
+    def _allocate(self, name: str, inplace: str | None = None) -> None:
         buffer = self.program.buffers[name]
         self.allocated.add(name)
+        self.wanted[self._kind(buffer)] -= 1
         found = self.pool.get(self._kind(buffer))
+        if inplace is not None:
+            # The old name stays bound until the kernel has run.
+            self._address(inplace) if not self.passes_tensors(buffer.device) else None
+            self._rename(name, inplace)
+            return
         if found:
             old = found.pop()
-            other = self.program.buffers[old]
-            if (other.sizes, other.strides) == (buffer.sizes, buffer.strides):
-                self.put(f"{name} = {old}  # reuse")
-            else:
-                self.put(f"{name} = as_strided({old}, {_tuple(buffer.sizes)}, {_tuple(buffer.strides)})  # reuse")
-            if old in self.addresses:
-                self.put(f"{name}_p = {old}_p")
-                self.addresses.add(name)
+            self._rename(name, old)
             self.put(f"del {old}")
             return
         device = "" if buffer.device.type == "cpu" else f", device={self._constant(buffer.device)}"
         dtype = self._constant(buffer.dtype)
         self.put(f"{name} = empty_strided({_tuple(buffer.sizes)}, {_tuple(buffer.strides)}, dtype={dtype}{device})")
+
+    def _rename(self, name: str, old: str) -> None:
+        """Give the memory of `old` to `name`."""
+        buffer, other = self.program.buffers[name], self.program.buffers[old]
+        if (other.sizes, other.strides) == (buffer.sizes, buffer.strides):
+            self.put(f"{name} = {old}  # reuse")
+        else:
+            self.put(f"{name} = as_strided({old}, {_tuple(buffer.sizes)}, {_tuple(buffer.strides)})  # reuse")
+        if old in self.addresses:
+            self.put(f"{name}_p = {old}_p")
+            self.addresses.add(name)
 
     def _kind(self, buffer: Buffer) -> tuple[Any, ...]:
         """Buffers of one kind can stand for one another."""
@@ -212,10 +292,11 @@ class _Writer:
                 self.put(f"del {', '.join(self.views.pop(ref) for ref in stale)}")
             if name not in self.allocated:
                 continue
-            if name in self.shared:
+            kind = self._kind(self.program.buffers[name])
+            if name in self.shared or name in self.taken or self.wanted[kind] <= len(self.pool.get(kind, ())):
                 self.put(f"del {name}")
             else:
-                self.pool.setdefault(self._kind(self.program.buffers[name]), []).append(name)
+                self.pool.setdefault(kind, []).append(name)
 
     # ------------------------------------------------------------------ aten
     def _extern(self, step: ExternStep) -> None:
@@ -224,6 +305,11 @@ class _Writer:
             self.shared.update(o for o in step.outputs if o is not None)
         args = [self._tree(a) for a in step.args]
         args += [f"{k}={self._tree(v)}" for k, v in step.kwargs.items()]
+        out = self._out_variant(step)
+        if out is not None and step.outputs[0] is not None:
+            self._allocate(step.outputs[0])
+            self.put(f"{self._function(out)}({', '.join([*args, f'out={step.outputs[0]}'])})  # {step.origin.node}")
+            return
         call = f"{self._function(step.op)}({', '.join(args)})"
         comment = f"  # {step.origin.node}"
         if step.single:

@@ -27,8 +27,8 @@ from torchjit_inductor.ir.values import constant as number
 
 __all__ = ["CKernel", "generate", "unsupported"]
 
-TILE = 4
-"""Vectors per tile of an outer reduction."""
+MIN_TILE, MAX_TILE = 4, 64
+"""Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
 CHUNK = 2048
 """Elements of a long vector loop that one unit of parallel work covers."""
 
@@ -69,18 +69,19 @@ def expand_welford(kernel: LoopKernel) -> LoopKernel:
     )
 
 
-def generate(kernel: LoopKernel, buffers: Mapping[str, Buffer], vector_bytes: int) -> CKernel:
+def generate(kernel: LoopKernel, buffers: Mapping[str, Buffer], vector_bytes: int, threads: int = 1) -> CKernel:
     """C text for a kernel.
 
     Args:
         vector_bytes: width of the machine's vectors.
+        threads: how many will share the work.
     """
-    return CKernel(kernel.name, _Generator(kernel, buffers, vector_bytes).text())
+    return CKernel(kernel.name, _Generator(kernel, buffers, vector_bytes, threads).text())
 
 
 @final
 class _Generator:
-    def __init__(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], vector_bytes: int) -> None:
+    def __init__(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], vector_bytes: int, threads: int) -> None:
         self.original = kernel
         self.buffers = buffers
         self.args = {name: f"p{k}" for k, name in enumerate(kernel.buffers)}
@@ -91,6 +92,7 @@ class _Generator:
         self.inner_set = {v.symbol for v in self.kernel.inner}
         self.shape, self.vector = self._choose()
         self.width = 1 if self.positional else self._width(vector_bytes)
+        self.tile = self._tile(threads)
         self.lines: list[str] = []
         self.indent = 1
         self.counter = 0
@@ -134,10 +136,20 @@ class _Generator:
         accesses += [(v.data.index, 2) for v in kernel.values if v.op == "load"]
         accesses += [(s.index, 1) for s in kernel.stores if s.outer]
 
+        def touched(index: Expr) -> int:
+            """Elements that an access reaches: what moves little memory has little say."""
+            count = 1
+            for var in loops:
+                if var.symbol in index.symbols:
+                    count *= 64 if var.size.value is None else var.size.value
+            return count
+
+        weighted = [(index, weight * touched(index)) for index, weight in accesses]
+
         def score(position: int) -> tuple[int, int]:
             var = loops[position]
             total = 0
-            for index, weight in accesses:
+            for index, weight in weighted:
                 step = stride(index, var.symbol)
                 if step is None:
                     total -= 2 * weight
@@ -161,6 +173,17 @@ class _Generator:
             if value.dtype.itemsize == 8 and value.op != "constant" and self._varies(value):
                 widest = 8
         return vector_bytes // widest
+
+    def _tile(self, threads: int) -> int:
+        """Vectors per tile of an outer reduction."""
+        size = None if self.vector is None else self.vector.size.value
+        if size is None:
+            return 4 * MIN_TILE
+        others = 1
+        for var in self._rest():
+            others *= var.size.value or 1
+        tiles = max(1, -(-threads // others))
+        return min(max(-(-size // (self.width * tiles)), MIN_TILE), MAX_TILE)
 
     def _varies(self, value: Value) -> bool:
         return self.vector is None or self.vector.symbol in value.symbols
@@ -216,7 +239,7 @@ class _Generator:
         for name, p in self.args.items():
             only_read = name not in kernel.writes
             lines.append(
-                f"  {'const ' if only_read else ''}{STORAGE[self.buffers[name].dtype]}* __restrict__ {p} = args.{p};"
+                f"  {'const ' if only_read else ''}{STORAGE[self.buffers[name].dtype]}* {p} = args.{p};"
                 f"  // {name}"
             )
         for s in self.symbols:
@@ -264,7 +287,7 @@ class _Generator:
         if self.vector is None or self.shape == "inner":
             return None
         if self.shape == "outer":
-            return self.width * TILE
+            return self.width * self.tile
         size = self.vector.size.value
         return CHUNK if size is None or size > 2 * CHUNK else None
 
@@ -449,7 +472,7 @@ class _Generator:
                 array = self.fresh()
                 self.accumulators[r] = array
                 kind = self._vector_type(r.dtype)
-                self.put(f"{kind} {array}[{TILE}]; for (int k = 0; k < {TILE}; k++) {array}[k] = {self._identity(r, True)};")
+                self.put(f"{kind} {array}[{self.tile}]; for (int k = 0; k < {self.tile}; k++) {array}[k] = {self._identity(r, True)};")
             self.open("")
             opened = self._mid_loops()
             self._values(roots, "mid")

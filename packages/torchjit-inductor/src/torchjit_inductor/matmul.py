@@ -1,0 +1,112 @@
+"""Which library multiplies matrices on the CPU: aten (MKL or OpenBLAS) or oneDNN, chosen per shape by a short race.
+
+oneDNN's linear is more than twice as fast as MKL on AMD processors, and the other way round elsewhere: nobody can know
+without trying. A race is run once per process for each shape, for about as long as a few such products take.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from torchjit_core.expr import Expr, Symbol
+
+from torchjit_inductor.steps import ExternStep, Program, Step, TensorRef
+
+__all__ = ["choose_matmuls"]
+
+_RACES: dict[tuple[Any, ...], bool] = {}
+"""Results: does oneDNN win? A fact about this machine and process, by shape, strides and threads."""
+
+ROUNDS = 3
+MAX_FLOPS = 2e10
+"""Larger products are not raced, to keep compilation short: they go where a capped one goes."""
+
+
+def choose_matmuls(program: Program, hints: Mapping[Symbol, int]) -> Program:
+    """Replace float32 `mm` and `addmm` calls by oneDNN's linear where that is faster.
+
+    Args:
+        hints: a typical value of each size symbol.
+    """
+    linear = _linear()
+    if linear is None:
+        return program
+    steps: list[Step] = []
+    for step in program.steps:
+        steps.append(_chosen(step, program, hints, linear) if isinstance(step, ExternStep) else step)
+    return attrs.evolve(program, steps=tuple(steps))
+
+
+def _linear() -> Any:
+    packet = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+    return None if packet is None else packet.default
+
+
+def _chosen(step: ExternStep, program: Program, hints: Mapping[Symbol, int], linear: Any) -> ExternStep:
+    """The step, or the same product by oneDNN."""
+    if step.op is torch.ops.aten.mm.default:
+        bias, (left, right) = None, step.args
+    elif step.op is torch.ops.aten.addmm.default and len(step.args) == 3 and not step.kwargs:
+        bias, left, right = step.args
+        if len(bias.sizes) != 1:
+            return step
+    else:
+        return step
+    buffer = program.buffers[left.buffer]
+    if buffer.dtype != torch.float32 or buffer.device.type != "cpu":
+        return step
+    if program.buffers[right.buffer].dtype != torch.float32:
+        return step
+    turned = attrs.evolve(right, sizes=right.sizes[::-1], strides=right.strides[::-1])
+    if not _onednn_wins(_shape(left, hints), _shape(turned, hints), bias is not None, linear):
+        return step
+    return attrs.evolve(step, op=linear, args=(left, turned, bias, "none", [], ""), kwargs={})
+
+
+def _shape(ref: TensorRef, hints: Mapping[Symbol, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def known(e: Expr) -> int:
+        return e.evaluate({s: hints.get(s, 64) for s in e.symbols})
+
+    return tuple(map(known, ref.sizes)), tuple(map(known, ref.strides))
+
+
+def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any) -> bool:
+    key = (left, right, has_bias, torch.get_num_threads())
+    if key not in _RACES:
+        (rows, depth), (columns, _) = left[0], right[0]
+        if min(rows, depth, columns) == 0 or 2.0 * rows * depth * columns > MAX_FLOPS:
+            return False
+        # The caller may be tracing with fake tensors: the race needs real ones.
+        with _disable_current_modes(), torch.no_grad():
+            a, w = _sample(*left), _sample(*right)
+            bias = torch.ones(columns) if has_bias else None
+            out = torch.empty(rows, columns)
+            addmm, mm = torch.ops.aten.addmm.out, torch.ops.aten.mm.out
+
+            def plain() -> Any:
+                return mm(a, w.t(), out=out) if bias is None else addmm(bias, a, w.t(), out=out)
+
+            _RACES[key] = _faster(lambda: linear(a, w, bias, "none", [], ""), plain)
+    return _RACES[key]
+
+
+def _sample(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    made = torch.empty_strided(sizes, strides)
+    return made.fill_(0.5)
+
+
+def _faster(new: Callable[[], Any], old: Callable[[], Any]) -> bool:
+    """Is the best of a few runs of `new` at least a tenth faster? Runs alternate, so that both meet the same noise."""
+    best = {0: float("inf"), 1: float("inf")}
+    for round_number in range(ROUNDS + 1):
+        for which, run in enumerate((new, old)):
+            start = time.process_time()
+            run()
+            if round_number:
+                best[which] = min(best[which], time.process_time() - start)
+    return best[0] < 0.9 * best[1]
