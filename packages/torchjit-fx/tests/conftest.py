@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils import _pytree as pytree
+
 from torchjit_fx.testing import Captured, capture_by_proxy
 
 Check = Callable[..., Captured]
@@ -63,7 +64,9 @@ def check_program(fn: Callable[..., Any], *args: Any, calls: Any = (), **options
         roots = [t for t in _tensors(want) if t.requires_grad and t.grad_fn is not None]
         if roots:
             sum((t.abs() if t.is_complex() else t).sum() for t in roots).backward()
-            sum((t.abs() if t.is_complex() else t).sum() for t in _tensors(got) if t.requires_grad and t.grad_fn).backward()
+            sum(
+                (t.abs() if t.is_complex() else t).sum() for t in _tensors(got) if t.requires_grad and t.grad_fn
+            ).backward()
         for a, b in zip(_tensors(mine), _tensors(theirs), strict=True):
             _same(a.detach(), b.detach())
             assert (a.grad is None) == (b.grad is None)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+
 from torchjit_fx.testing import Captured
 
 Check = Callable[..., Captured]
@@ -167,7 +168,9 @@ def test_node_metadata(check: Check) -> None:
     assert captured.gm is not None
     for node in captured.gm.graph.nodes:
         if node.op == "placeholder":
-            assert tuple(node.meta["val"].shape) == (3,) and str(node.meta["path"]) == "x" and node.meta["static"] is False
+            assert (
+                tuple(node.meta["val"].shape) == (3,) and str(node.meta["path"]) == "x" and node.meta["static"] is False
+            )
         elif node.op != "output":
             assert node.meta["location"].filename == __file__
             assert "relu()" in node.meta["stack_trace"]

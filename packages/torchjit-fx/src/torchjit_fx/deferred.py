@@ -12,6 +12,7 @@ import types
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo as disabling_wrapper
 from torch._decomp import decomposition_table, meta_table
 
 __all__ = ["defer_dynamo"]
@@ -50,9 +51,9 @@ def defer_dynamo() -> None:
     """From now on fake tensors work without importing `torch._dynamo`. Does nothing where it is imported already."""
     if "torch._dynamo" in sys.modules or isinstance(vars(torch).get("_dynamo"), _DeferredDynamo):
         return
-    torch._dynamo = _DeferredDynamo("torch._dynamo")  # type: ignore[attr-defined,assignment]
+    torch._dynamo = _DeferredDynamo("torch._dynamo")
     seen: set[int] = set()
-    importing_wrapper = torch._disable_dynamo(lambda: None).__code__
+    importing_wrapper = disabling_wrapper(lambda: None).__code__
     for name in ("torch._refs", "torch._refs.nn.functional", "torch._refs.special", "torch._refs.linalg"):
         for value in list(vars(_real(name)).values()):
             _free(value, importing_wrapper, seen)

@@ -10,8 +10,9 @@ from torch import fx
 
 from torchjit_core.expr import Expr
 from torchjit_core.guards import IdIs, SameObject, TensorMatches
+from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
-from torchjit_core.reasons import GraphBreak
+from torchjit_core.reasons import GraphBreak, InvalidIR
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.fakes import FakeFactory
@@ -22,7 +23,7 @@ from torchjit_fx.naming import is_module_state
 from torchjit_fx.ownership import owns
 from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
-from torchjit_fx.records import RecordTable, TensorRecord, is_plain
+from torchjit_fx.records import RecordTable, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import SPECIAL
@@ -101,49 +102,53 @@ class TensorDomain:
             if found.path is not path:
                 capture.guard(SameObject(found.path, path, capture.location()))
             return found
-        if not is_plain(obj):
-            capture.guard(self._kind_guard(obj, path, capture))
+        key_set = key_set_of(obj)
+        kind = kind_of(obj, key_set)
+        if not kind[0]:
+            capture.guard(IdIs(path.type_of(), type(obj), capture.location()))
             leaf: InputLeaf | OpaqueLeaf = OpaqueLeaf(obj, path, breaks.UNSUPPORTED_TENSOR)
         else:
-            leaf = self._input_tensor(obj, path, capture)
+            leaf = self._input_tensor(obj, path, key_set, kind[1:], capture)
         self._inputs[id(obj)] = leaf
         return leaf
 
-    def _kind_guard(self, obj: torch.Tensor, path: AccessPath, capture: CaptureContext) -> IdIs:
-        return IdIs(path.type_of(), type(obj), capture.location())
-
-    def _input_tensor(self, obj: torch.Tensor, path: AccessPath, capture: CaptureContext) -> InputLeaf:
-        static = is_module_state(path) or type(obj) is not torch.Tensor
-        record = self._input_record(obj, path, static, capture)
+    def _input_tensor(
+        self,
+        obj: torch.Tensor,
+        path: AccessPath,
+        key_set: int,
+        kind: tuple[bool, bool, bool],
+        capture: CaptureContext,
+    ) -> InputLeaf:
+        location = capture.location()
+        static = type(obj) is not torch.Tensor or is_module_state(path)
+        sizes: tuple[int | Expr, ...] = tuple(obj.shape)
+        strides: tuple[int | Expr, ...] = obj.stride()
+        fixed_sizes: Any = sizes
+        fixed_strides: Any = strides
+        if not static:
+            sizes, strides = self._maybe_symbolic(sizes, strides, path, location)  # type: ignore[arg-type]
+            fixed_sizes = tuple([n if type(n) is int else None for n in sizes])
+            fixed_strides = tuple([n if type(n) is int else None for n in strides])
+        requires_grad = obj.requires_grad
+        record = _RECORDS.get(obj.dtype, obj.device, sizes, strides, 0, (requires_grad, obj.is_leaf, *kind))
         capture.guard(
             TensorMatches(
-                path,
-                type(obj),
-                record.dtype,
-                record.device,
-                record.requires_grad,
-                tuple([n if type(n) is int else None for n in record.sizes]),
-                tuple([n if type(n) is int else None for n in record.strides]),
-                key_set=torch._C._dispatch_keys(obj).raw_repr(),
-                location=capture.location(),
+                path, type(obj), record.dtype, record.device, requires_grad,
+                fixed_sizes, fixed_strides, None, key_set, None, location,
             )
-        )
+        )  # fmt: skip
         leaf = InputLeaf(record, obj, path, static)
         self.memory.add(leaf, capture)
         return leaf
 
-    def _input_record(self, t: torch.Tensor, path: AccessPath, static: bool, capture: CaptureContext) -> TensorRecord:
-        flags = (t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference())
-        real_sizes, real_strides = tuple(t.shape), t.stride()
-        if static:
-            sizes: Sequence[int | Expr] = real_sizes
-            strides: Sequence[int | Expr] = real_strides
-        else:
-            sizes = [self.sizes.size(n, path.size(i)) for i, n in enumerate(real_sizes)]
-            strides = real_strides
-            if any(type(n) is not int for n in sizes):
-                strides = self.numbers.strides(sizes, real_sizes, real_strides, path, capture.location())
-        return _RECORDS.get(t.dtype, t.device, tuple(sizes), tuple(strides), 0, flags)
+    def _maybe_symbolic(
+        self, real_sizes: tuple[int, ...], real_strides: tuple[int, ...], path: AccessPath, location: CodeLocation
+    ) -> tuple[tuple[int | Expr, ...], tuple[int | Expr, ...]]:
+        sizes = tuple([self.sizes.size(n, path.size(i)) for i, n in enumerate(real_sizes)])
+        if all(type(n) is int for n in sizes):
+            return sizes, real_strides
+        return sizes, tuple(self.numbers.strides(sizes, real_sizes, real_strides, path, location))
 
     def type_of(self, leaf: object) -> type:
         """What `type(x)` gives."""
@@ -196,7 +201,7 @@ class TensorDomain:
     def _autograd_attribute(self, leaf: TensorLeaf, name: str, capture: CaptureContext) -> object:
         record = leaf.record
         if isinstance(leaf, InputLeaf) and record.requires_grad:
-            self.guard_leafness(leaf, capture)
+            capture.guard(leaf.leafness(capture.location()))
         if name == "is_leaf":
             return record.is_leaf
         if name == "grad_fn" and record.is_leaf:
@@ -213,16 +218,6 @@ class TensorDomain:
             return None
         raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
 
-    def guard_offset(self, leaf: InputLeaf, capture: CaptureContext) -> None:
-        """Something depends on where this input begins in its storage."""
-        t, r = leaf.real, leaf.entry
-        capture.guard(
-            TensorMatches(
-                leaf.path, type(t), r.dtype, r.device, r.requires_grad,
-                (None,) * t.dim(), None, offset=t.storage_offset(), location=capture.location(),
-            )
-        )  # fmt: skip
-
     def dimension(self, leaf: TensorLeaf, dim: int, capture: CaptureContext) -> int | SymLeaf:
         """The size of one dimension: an int, a plain symbol, or a step that reads it."""
         size = leaf.record.sizes[dim]
@@ -234,16 +229,6 @@ class TensorDomain:
         """The value of a symbolic number at capture; the specialisation then holds for this value only."""
         self.numbers.context.location = capture.location
         return self.numbers.fix(leaf)
-
-    def guard_leafness(self, leaf: InputLeaf, capture: CaptureContext) -> None:
-        """Something depends on whether this input was made by autograd."""
-        t, r = leaf.real, leaf.entry
-        capture.guard(
-            TensorMatches(
-                leaf.path, type(t), r.dtype, r.device, r.requires_grad,
-                (None,) * t.dim(), None, is_leaf=r.is_leaf, location=capture.location(),
-            )
-        )  # fmt: skip
 
     def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> None:
         """Always a break: assignments change the tensor object."""
@@ -305,10 +290,13 @@ class TensorDomain:
         paths: list[AccessPath] = []
         examples: list[Any] = []
         for leaf in symbols:
-            path = self.numbers.path(leaf.expr)
-            writer.place(leaf, id(leaf.expr), path, leaf.value, False)
+            expr = leaf.expr
+            path = None if expr is None else self.numbers.path(expr)
+            if expr is None or path is None:
+                raise InvalidIR(breaks.SYMBOLIC_UNSUPPORTED, f"{leaf} has neither a step nor a path")
+            writer.place(leaf, id(expr), path, leaf.value, False)
             paths.append(path)
-            examples.append(self.sizes.hint(leaf.expr))
+            examples.append(self.sizes.hint(expr))
         for tensor in tensors:
             writer.place(tensor, id(tensor), tensor.path, self.fakes.make(tensor.entry), tensor.static)
             paths.append(tensor.path)

@@ -98,11 +98,12 @@ class FakeFactory:
         """
         if t.layout is not torch.strided or t.is_nested or t.is_quantized:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"the result is {t.layout}")
-        sizes, strides = tuple(t.shape), t.stride()
-        offset = t.storage_offset()
+        sizes: tuple[Any, ...] = tuple(t.shape)
+        strides: tuple[Any, ...] = t.stride()
+        offset: Any = t.storage_offset()
         if any(type(n) is not int for n in (*sizes, *strides, offset)):
             sizes = tuple(n if type(n) is int else self.expression(n) for n in sizes)
             strides = tuple(n if type(n) is int else self.expression(n) for n in strides)
-            offset = offset if type(offset) is int else self.expression(offset)  # type: ignore[assignment]
+            offset = offset if type(offset) is int else self.expression(offset)
         flags = (t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference())
         return self.records.get(t.dtype, t.device, sizes, strides, offset, flags)

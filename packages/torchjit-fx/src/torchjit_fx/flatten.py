@@ -139,7 +139,7 @@ def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:
         return arg if all(type(n) is int for n in arg) else tuple([map_raw(n, leaf) for n in arg])
     if issubclass(cls, tuple):
         items = [map_raw(item, leaf) for item in arg]
-        return cls._make(items) if hasattr(cls, "_make") else cls(items)  # type: ignore[call-arg]
+        return cls._make(items) if hasattr(cls, "_make") else cls(items)
     if (items_of_marker := marker_items(arg)) is not None:
         items = [map_raw(item, leaf) for item in items_of_marker]
         return items if issubclass(arg.type, list) else tuple(items)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, ne
-
 from torchjit_fx.protocols import SymbolicSizes
 
 __all__ = [

@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 
 from torchjit_core.expr import Expr
+from torchjit_core.guards import TensorMatches
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import Reason
@@ -139,6 +140,21 @@ class InputLeaf(TensorLeaf):
         self.path = path
         self.entry = record
         self.static = static
+
+    def leafness(self, location: CodeLocation | None) -> TensorMatches:
+        """A guard for what depends on whether autograd made this tensor."""
+        return self._also(location, is_leaf=self.entry.is_leaf)
+
+    def begins_at(self, location: CodeLocation | None) -> TensorMatches:
+        """A guard for what depends on where this tensor begins in its storage."""
+        return self._also(location, offset=int(self.real.storage_offset()))
+
+    def _also(self, location: CodeLocation | None, **more: Any) -> TensorMatches:
+        r = self.entry
+        free = (None,) * len(r.sizes)
+        return TensorMatches(
+            self.path, type(self.real), r.dtype, r.device, r.requires_grad, free, None, location=location, **more
+        )
 
 
 @final

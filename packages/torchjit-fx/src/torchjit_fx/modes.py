@@ -70,6 +70,20 @@ MODE_SETTERS: dict[Any, Callable[..., tuple[Key, Any]]] = {
 """A function that sets ambient state, and what it sets to which value."""
 
 
+_PROCESS_STATE: tuple[Callable[[], Any], ...] = (
+    torch.get_default_dtype,
+    torch.get_default_device,
+    torch._C._get_flash_sdp_enabled,
+    torch._C._get_mem_efficient_sdp_enabled,
+    torch._C._get_math_sdp_enabled,
+    torch._C._get_cudnn_sdp_enabled,
+    torch._C._get_cudnn_enabled,
+    torch._C._get_mkldnn_enabled,
+    torch._C._get_deterministic_algorithms,
+)
+"""State of the process that metadata depends on: which kernel runs decides the strides of its result."""
+
+
 @final
 class TorchModes:
     """The ambient state as the captured program sees it.
@@ -88,6 +102,7 @@ class TorchModes:
             self.read(key)
         for device in ("cpu", "cuda"):
             self.read(("autocast_dtype", device))
+        self._process = tuple(read() for read in _PROCESS_STATE)
         self.token: tuple[Any, ...] = ()
         self._renew()
 
@@ -109,7 +124,7 @@ class TorchModes:
         return bool(self._now[("grad",)])
 
     def _renew(self) -> None:
-        self.token = (torch.get_default_dtype(), *self._now.items())
+        self.token = (self._process, *self._now.items())
 
     @contextmanager
     def made_real(self, token: tuple[Any, ...] | None = None) -> Iterator[None]:

@@ -6,8 +6,6 @@ Everything else (nn.Module code, context managers, optimizers, initialisers ...)
 from __future__ import annotations
 
 import functools
-import math
-import operator
 import types
 from typing import Any
 
@@ -18,16 +16,20 @@ from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 
-__all__ = ["REFUSED", "TORCH_ONLY_NAMES", "graph_target", "owned_functions", "owns"]
+__all__ = ["CONSTANT_FUNCTIONS", "REFUSED", "graph_target", "owned_functions", "owns"]
+
+_torch: Any = torch
+_C: Any = torch._C  # the stubs leave out much of it
+_functional: Any = F
 
 # Namespaces whose C functions (and, where the second item says so, Python functions) are graph operations.
 _NAMESPACES: tuple[tuple[Any, bool], ...] = (
     (torch, False),
     (torch._C._VariableFunctions, False),
     (torch._C._nn, False),
-    (torch._C._fft, False),
-    (torch._C._linalg, False),
-    (torch._C._special, False),
+    (_C._fft, False),
+    (_C._linalg, False),
+    (_C._special, False),
     (torch.special, False),
     (torch.linalg, False),
     (torch.fft, False),
@@ -68,14 +70,14 @@ _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch.is_anomaly_enabled,
     torch.is_warn_always_enabled,
     torch.overrides.is_tensor_like,
-    F.has_torch_function,
-    F.has_torch_function_unary,
-    F.has_torch_function_variadic,
+    _functional.has_torch_function,
+    _functional.has_torch_function_unary,
+    _functional.has_torch_function_variadic,
     torch._C._has_torch_function,
     torch._C._has_torch_function_unary,
     torch._C._has_torch_function_variadic,
-    torch.jit.is_scripting,
-    torch.jit.is_tracing,
+    _torch.jit.is_scripting,
+    _torch.jit.is_tracing,
     torch._C._get_tracing_state,
     torch._C._is_tracing,
     torch._jit_internal.is_scripting,
@@ -134,7 +136,7 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
         torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state, torch.save, torch.load,
         torch.set_default_dtype, torch.set_default_device, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
         torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
-        torch.from_numpy, torch.from_dlpack, torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
+        torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
         torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
         torch.nn.Parameter, torch.nn.Buffer, torch.Tensor, torch.Generator,
     ),
@@ -152,12 +154,6 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
 
 REFUSED: dict[Any, Reason] = _refused()
 """Callables that the domain owns only to refuse them with a good reason."""
-
-TORCH_ONLY_NAMES = frozenset({"compile", "cond", "while_loop", "vmap"})
-
-_OPERATORS = frozenset(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType))
-_BUILTINS: tuple[Any, ...] = (len, abs, int, float, bool, complex, round, pow, divmod, min, max, sum, math.trunc, hash)
-_LIVE_BUILTINS = frozenset(_BUILTINS)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ from torchjit_core.guards import IdIs, InstanceLacks, ValueEquals
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.records import TensorRecord
 
 __all__ = ["CONSTANT_PROPERTIES", "RECORDED", "TENSOR_PROPERTIES", "input_attribute"]
 
-RECORDED = {
+RECORDED: dict[str, Callable[[TensorRecord], Any]] = {
     "dtype": lambda r: r.dtype,
     "device": lambda r: r.device,
     "ndim": lambda r: len(r.sizes),

@@ -9,11 +9,10 @@ from typing import Any, final
 
 import attrs
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torchjit_core.expr import Expr
 
-__all__ = ["RecordTable", "TensorRecord", "is_plain", "is_structseq"]
+__all__ = ["RecordTable", "TensorRecord", "is_structseq", "key_set_of", "kind_of"]
 
 Dim = int | Expr
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
@@ -77,13 +76,28 @@ class RecordTable:
         self._table.clear()
 
 
-def is_plain(t: torch.Tensor) -> bool:
-    """Is this a tensor that a graph can hold: dense, of a plain type, of no transform?"""
+_KINDS: dict[int, tuple[bool, bool, bool, bool]] = {}
+"""By dispatch key set: plain, conj, neg, inference. The key set decides all four."""
+
+
+def key_set_of(t: torch.Tensor) -> int:
+    """The dispatch key set, in the form that guards compare."""
+    return torch._C._dispatch_keys(t).raw_repr()
+
+
+def kind_of(t: torch.Tensor, key_set: int) -> tuple[bool, bool, bool, bool]:
+    """(plain, conj, neg, inference) of a tensor; plain: dense, of no transform, so that a graph can hold it.
+
+    A tensor of another type than torch.Tensor, Parameter and Buffer is not plain.
+    """
     if type(t) not in _PLAIN_TYPES:
-        return False
-    if t.layout is not torch.strided or t.is_nested or t.is_quantized:
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(t) and not is_traceable_wrapper_subclass(t)
+        return (False, False, False, False)
+    found = _KINDS.get(key_set)
+    if found is None:
+        plain = t.layout is torch.strided and not t.is_nested and not t.is_quantized
+        plain = plain and not torch._C._functorch.is_functorch_wrapped_tensor(t)
+        found = _KINDS[key_set] = (plain, t.is_conj(), t.is_neg(), t.is_inference())
+    return found
 
 
 def is_structseq(cls: type) -> bool:

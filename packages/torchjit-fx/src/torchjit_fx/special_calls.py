@@ -9,7 +9,7 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.flatten import Arguments, UnwritableArgument
+from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED
@@ -50,8 +50,9 @@ def _clear_autocast_cache(domain: TensorDomain, fn: Any, args: Any, kwargs: Any,
 
 def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """A function of constants. Over leaves it is asked of the fakes like any other."""
+    args = (*args, *kwargs.values())
     if fn is torch.is_tensor or fn is torch.overrides.is_tensor_like:
-        return isinstance(args[0], TensorLeaf | OpaqueLeaf)
+        return bool(args) and isinstance(args[0], TensorLeaf | OpaqueLeaf)
     if fn is torch.Size and args:
         return capture.new_object(torch.Size, args[0]) if _holds_leaf(args) else torch.Size(*args)
     if _holds_leaf(args):
@@ -59,7 +60,7 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
             return NotImplemented
         return False  # the questions about torch functions and transforms: a leaf is a plain tensor
     try:
-        return fn(*args, **kwargs)
+        return fn(*args[: len(args) - len(kwargs)], **kwargs)
     except Exception as error:
         raise GraphBreak(breaks.META_FAILED, f"{fn}: {error}", capture.location()) from error
 
@@ -85,7 +86,9 @@ def _size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
             return leaf.record.sizes[dim]
         return NotImplemented
     if dim is None:
-        return capture.new_object(torch.Size, [domain.dimension(leaf, i, capture) for i in range(len(leaf.record.sizes))])
+        return capture.new_object(
+            torch.Size, [domain.dimension(leaf, i, capture) for i in range(len(leaf.record.sizes))]
+        )
     if type(dim) is int and -len(leaf.record.sizes) <= dim < len(leaf.record.sizes):
         return domain.dimension(leaf, dim % len(leaf.record.sizes), capture)
     return NotImplemented
@@ -104,15 +107,24 @@ def _rank(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
 
 def _offset(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Calls that see where a tensor begins in its storage; inputs are recorded as beginning at zero."""
-    leaf = args[0]
+    leaf = args[0] if args else kwargs.get("input")
     storage = leaf.storage if isinstance(leaf, TensorLeaf) else None
     roots = [leaf] if storage is None else storage.leaves
     for root in roots:
         if isinstance(root, InputLeaf):
             if root.real.storage_offset() != 0:
                 raise GraphBreak(breaks.STORAGE_OFFSET, f"{root.path}", capture.location())
-            domain.guard_offset(root, capture)
+            capture.guard(root.begins_at(capture.location()))
     return NotImplemented
+
+
+def _elements(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`torch.Size.numel` over symbolic sizes."""
+    product: Any = 1
+    for n in marker_items(args[0]) or args[0]:
+        symbolic = type(n) is SymLeaf or type(product) is SymLeaf
+        product = domain.call(operator.mul, (product, n), {}, capture) if symbolic else product * n
+    return product
 
 
 def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
@@ -133,11 +145,10 @@ def _table() -> dict[Any, Any]:
     table[torch.clear_autocast_cache] = _clear_autocast_cache
     table[torch.Tensor.size] = _size
     table[torch.Tensor.dim] = table[torch.Tensor.ndimension] = _rank
+    table[torch.Size.numel] = _elements
     table[len] = table[torch.Tensor.__len__] = _length
     table[torch.Tensor.storage_offset] = table[torch.Tensor.as_strided] = table[torch.as_strided] = _offset
-    table.update(
-        dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_), _number)
-    )
+    table.update(dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_), _number))
     return table
 
 

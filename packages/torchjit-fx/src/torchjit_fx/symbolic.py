@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any, final
 
 import torch
+
 from torchjit_core.expr import Expr, as_expr, constant, eq
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
-
 from torchjit_fx import breaks
 from torchjit_fx.leaves import SymLeaf
 from torchjit_fx.protocols import SymbolicSizes

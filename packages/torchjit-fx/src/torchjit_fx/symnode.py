@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
-from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, gt, le, lt, maximum, minimum, ne, negate
 
+from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, gt, le, lt, maximum, minimum, ne, negate
 from torchjit_fx import layouts
 from torchjit_fx.protocols import SymbolicSizes
 
@@ -253,14 +253,18 @@ for _name, _fn in {
     _int_operation(_name, _fn)
 for _name, _compare in {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}.items():
     _comparison(_name, _compare)
-for _name in (
-    "is_contiguous", "is_channels_last_contiguous_2d", "is_channels_last_contiguous_3d", "is_channels_last_strides_2d",
-    "is_channels_last_strides_3d", "is_non_overlapping_and_dense",
-):  # fmt: skip
+for _rule in (
+    layouts.is_contiguous,
+    layouts.is_channels_last_contiguous_2d,
+    layouts.is_channels_last_contiguous_3d,
+    layouts.is_channels_last_strides_2d,
+    layouts.is_channels_last_strides_3d,
+    layouts.is_non_overlapping_and_dense,
+):
     setattr(
         IntNode,
-        _name,
-        lambda self, sizes, strides, rule=getattr(layouts, _name): BoolNode(
+        _rule.__name__,
+        lambda self, sizes, strides, rule=_rule: BoolNode(
             rule([n.expression for n in sizes], [n.expression for n in strides], self.context), self.context
         ),
     )
@@ -354,9 +358,7 @@ class BoolNode(_Node):
         return BoolNode(negate(self.condition), self.context)
 
     def eq(self, other: Any) -> BoolNode:
-        same = disj(
-            conj(self.condition, other.condition), conj(negate(self.condition), negate(other.condition))
-        )
+        same = disj(conj(self.condition, other.condition), conj(negate(self.condition), negate(other.condition)))
         return BoolNode(same, self.context)
 
     def ne(self, other: Any) -> BoolNode:
@@ -445,9 +447,7 @@ class FloatNode(_Node):
         return self.wrap_int(math.ceil(self.fix()))
 
     def trunc(self) -> IntNode:
-        if self.ratio is not None and self.context.decide(
-            conj(ge(self.ratio[0], 0), gt(self.ratio[1], 0))
-        ):
+        if self.ratio is not None and self.context.decide(conj(ge(self.ratio[0], 0), gt(self.ratio[1], 0))):
             return self.floor()
         return self.wrap_int(math.trunc(self.fix()))
 
@@ -484,13 +484,15 @@ for _name, _float_fn in {
     setattr(FloatNode, _name, lambda self, other, fn=_float_fn: self._with(other, fn))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(FloatNode, _name, lambda self, other, name=_name: self._compare(name, other))
+
+
+def _float_function(name: str, fn: Callable[[float], float]) -> None:
+    setattr(FloatNode, name, lambda self: FloatNode(fn(self.hint), self.sources, self.context))
+    setattr(IntNode, name, lambda self: getattr(self.sym_float(), name)())
+
+
 for _name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2"):
-    setattr(
-        FloatNode,
-        f"sym_{_name}",
-        lambda self, fn=getattr(math, _name): FloatNode(fn(self.hint), self.sources, self.context),
-    )
-    setattr(IntNode, f"sym_{_name}", lambda self, name=_name: getattr(self.sym_float(), f"sym_{name}")())
+    _float_function(f"sym_{_name}", getattr(math, _name))
 
 
 def _truth(value: bool) -> Condition:

@@ -351,7 +351,8 @@ def _plan(raw: Any, leaves: list[Any], leaf_types: tuple[type, ...]) -> Callable
     """Collect the leaves of a raw result and say how to rebuild it from their values."""
     if isinstance(raw, leaf_types):
         leaves.append(raw)
-        return lambda values, place=len(leaves) - 1: values[place]  # type: ignore[misc]
+        place = len(leaves) - 1
+        return lambda values: values[place]
     if type(raw) is dict:
         plans = {k: _plan(x, leaves, leaf_types) for k, x in raw.items()}
         return lambda values: {k: plan(values) for k, plan in plans.items()}

@@ -94,6 +94,8 @@ class Recorder:
                     try:
                         after = changed.get(i, leaf.record)
                         self._inputs.check_write(other, after.requires_grad and self.modes.grad, capture)
+                        if other.entry.requires_grad and self.modes.grad:
+                            capture.guard(other.leafness(capture.location()))
                         if other is leaf and (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides):
                             raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
                     except GraphBreak:
@@ -201,7 +203,7 @@ class _Builder:
         if self.fakes is not None:
             leaf.fake = self.fakes
             for key in template.way:
-                leaf.fake = leaf.fake[key]  # type: ignore[index]
+                leaf.fake = leaf.fake[key]
         self.made[id(template)] = leaf
         return leaf
 
@@ -221,7 +223,7 @@ class _Builder:
     def _number(self, template: Sym | SymOther) -> SymLeaf:
         if type(template) is Sym:
             return SymLeaf(self.factory.sym_int(template.expr), template.expr, self.step, template.way)
-        return SymLeaf(template.value, None, self.step, template.way)  # type: ignore[union-attr]
+        return SymLeaf(template.value, None, self.step, template.way)
 
 
 class InputMemory:

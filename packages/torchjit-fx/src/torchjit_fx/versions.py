@@ -61,11 +61,11 @@ _SILENT_BATCH_NORMS = frozenset(
 )
 
 
-class CaptureFakeMode(FakeTensorMode):
+class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """The fake mode of one capture. `watch`, when set, collects what operations did."""
 
     def __init__(self) -> None:
-        TorchDispatchMode.__init__(self)
+        TorchDispatchMode.__init__(self)  # type: ignore[no-untyped-call]
         defer_dynamo()
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
