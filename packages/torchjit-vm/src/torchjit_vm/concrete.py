@@ -381,7 +381,8 @@ class ConcreteDomain:
     @_real
     def call(self, function: Box, args: list[Box], kwargs: dict[str, Box]) -> Box | _F:
         real = function.value
-        if type(real) is MethodType:
+        # The methods of our generators run this interpreter: they must not run in it.
+        if type(real) is MethodType and not isinstance(real.__self__, InterpretedGenerator):
             return self.call(Box(real.__func__), [Box(real.__self__), *args], kwargs)  # type: ignore[no-any-return]
         positional = [b.value for b in args]
         keywords = {k: b.value for k, b in kwargs.items()}
