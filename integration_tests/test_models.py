@@ -59,8 +59,13 @@ def test_inference_and_training(name: str, backend: str) -> None:
     for _ in range(2):
         want, got = _train(module, module, x), _train(compiled, twin, x)
         assert want.keys() == got.keys()
+        # A gradient that is zero but for rounding is compared with the size of the others.
+        scale = max(float(g.norm()) for k, g in want.items() if k.startswith("grad"))
         for key in want:
-            assert _relative(got[key], want[key]) < (2e-3 if key.startswith("grad") else 1e-4), key
+            if key.startswith("grad"):
+                assert float((got[key] - want[key]).norm()) < 2e-3 * max(float(want[key].norm()), 1e-2 * scale), key
+            else:
+                assert _relative(got[key], want[key]) < 1e-4, key
     module.eval(), twin.eval()
     with torch.no_grad():
         for _ in range(2):

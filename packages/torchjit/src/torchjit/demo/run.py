@@ -32,6 +32,8 @@ def run_demo(report: Path, *, device: str | None = None, mode: str | None = None
         True if every value agreed with eager.
     """
     console = Console()
+    if not console.is_terminal:
+        console.width = 140  # a log keeps the table's lines whole
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     where = torch.cuda.get_device_name() if chosen == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     console.print(f"torchjit demo on {where}, torch {torch.__version__}")
@@ -70,7 +72,7 @@ def _line(row: Row) -> str:
     verdict = "agrees with eager" if row.right else "DIFFERS from eager"
     return (
         f"  {row.model}, {row.phase}: {row.ratio:.2f}x eager, first call {row.first_call_s:.2f} s, {verdict} "
-        f"(largest relative error {row.worst[1]:.1e}, {row.worst[0]})"
+        f"(worst: {row.worst[0]}, relative error {row.worst[1].compiled:.1e}, eager's {row.worst[1].eager:.1e})"
     )
 
 
