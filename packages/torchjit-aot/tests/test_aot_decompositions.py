@@ -67,7 +67,7 @@ def operators(f: Callable[..., Any], args: Any, settings: AotSettings) -> dict[s
             assert node.op == "output" or "val" in node.meta
         return run_eagerly(gm, inputs, **options)
 
-    torchjit_aot.compile(graph_of(f, len(args)), args, compiler=compiler, settings=settings)  # type: ignore[arg-type]
+    torchjit_aot.compile(graph_of(f, len(args)), args, compiler=compiler, settings=settings)
     return graphs
 
 

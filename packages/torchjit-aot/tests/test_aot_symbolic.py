@@ -148,7 +148,7 @@ def test_graphs_carry_symbols() -> None:
 
     example = torch.randn(6, 4, requires_grad=True)
     gm, inputs = symbolic_graph(lambda x: x.sin().sum(0).expand(x.shape[0], -1) * x.shape[0], (example,), [(0,)])
-    compiled = torchjit_aot.compile(gm, inputs, compiler=compiler, settings=STRICT)  # type: ignore[arg-type]
+    compiled = torchjit_aot.compile(gm, inputs, compiler=compiler, settings=STRICT)
     compiled(torch.randn(5, 4, requires_grad=True)).sum().backward()
     for graph in graphs.values():
         for node in graph.graph.nodes:

@@ -25,6 +25,7 @@ class GraphCompiler(Protocol):
         self,
         gm: fx.GraphModule,
         example_inputs: Sequence[Any],
+        /,
         *,
         kind: Kind,
         static_inputs: frozenset[int] = frozenset(),

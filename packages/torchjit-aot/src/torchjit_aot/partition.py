@@ -8,6 +8,7 @@ sink. What lies between the cut and the sink is computed again, inside the kerne
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, final
 
@@ -83,11 +84,24 @@ class _Needs:
     read: set[fx.Node]
 
 
+def _asked_for(joint: JointGraph) -> list[fx.Node]:
+    """Expensive operators that the backward itself called without tangents, as a checkpointed region does: they stay."""
+    return [
+        node
+        for node in joint.graph.nodes
+        if node.meta.get("backward") and node.op == "call_function" and not _repeats(node)
+    ]
+
+
+def _repeats(node: fx.Node) -> bool:
+    return is_fusible(node) or node.target is operator.getitem
+
+
 def backward_values(joint: JointGraph) -> _Needs:
     """Split what the gradients need by whether it depends on tangents."""
     grads = [grad for grad in joint.grads if grad is not None]
     needed = _ancestors(grads)
-    dependent = _descendants(joint.tangents)
+    dependent = _descendants(joint.tangents + _asked_for(joint))
     backward = needed & dependent
     shared = needed - dependent
     read = {node for node in shared if any(user in backward for user in node.users)}

@@ -14,8 +14,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchjit_aot.refusals import METADATA_MUTATION, SUBCLASS, TRACE_FAILED
-from torchjit_aot.schemas import out_of_place, writes_metadata, writes_to
+from torchjit_aot.refusals import METADATA_MUTATION, RANDOM_IN_BACKWARD, SUBCLASS, TRACE_FAILED
+from torchjit_aot.schemas import is_random, out_of_place, writes_metadata, writes_to
 from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
 from torchjit_core.reasons import GraphBreak
 
@@ -214,6 +214,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 meta.update(self._sources[position])
         if self._backward:
             meta["backward"] = True
+            if is_random(target):
+                raise GraphBreak(RANDOM_IN_BACKWARD, str(target))
         return node
 
     # ---------------------------------------------------------------- arguments

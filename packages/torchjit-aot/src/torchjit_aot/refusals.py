@@ -11,6 +11,7 @@ __all__ = [
     "LSTM_DROPOUT",
     "METADATA_MUTATION",
     "OUTPUT_KIND",
+    "RANDOM_IN_BACKWARD",
     "SHARED_STORAGE",
     "SUBCLASS",
     "SYMBOLIC_EXPRESSION",
@@ -59,6 +60,12 @@ LSTM_DROPOUT = reason(
     "TJ-AOT-008",
     "a recurrent layer with dropout draws its random numbers in another order when traced",
     "Eager PyTorch runs it, so that a seeded program gives the same numbers.",
+)
+RANDOM_IN_BACKWARD = reason(
+    "TJ-AOT-011",
+    "the backward draws random numbers",
+    "A checkpointed region with dropout repeats its random numbers in the backward; the graph cannot replay them yet.",
+    "Compile the region without the checkpoint, or the checkpoint without the dropout.",
 )
 DOUBLE_BACKWARD = reason(
     "TJ-AOT-009",

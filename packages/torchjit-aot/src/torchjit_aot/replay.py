@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from itertools import pairwise
+from typing import Any, final
 
 import torch
 from torch import fx
 from torch.fx.node import map_arg
+from torch.overrides import TorchFunctionMode
 
 from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION
 from torchjit_core.reasons import GraphBreak
@@ -51,8 +55,10 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
         kwargs = map_arg(node.kwargs, env.__getitem__)
         if node.op == "output":
             return args[0]
-        _refuse(node, args)
-        env[node] = _run(gm, node, args, kwargs)
+        _refuse(node)
+        refuse_recurrent_dropout(node.target, args)
+        with _Watch() if _is_opaque(gm, node) else nullcontext():
+            env[node] = _run(gm, node, args, kwargs)
     return None
 
 
@@ -64,13 +70,46 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
     return gm.get_submodule(str(node.target))(*args, **kwargs)
 
 
-def _refuse(node: fx.Node, args: Sequence[Any]) -> None:
+def _refuse(node: fx.Node) -> None:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if node.op != "call_module" and name in ("requires_grad_", "retain_grad", "register_hook", "set_"):
         raise GraphBreak(METADATA_MUTATION, name)
-    if node.op == "call_function" and target in _RECURRENT:
-        # (input, hx, params, has_biases, num_layers, dropout, train, ...), or with batch_sizes second
-        numbers = [a for a in args if isinstance(a, float)]
-        if any(p > 0 for p in numbers) and True in args:
-            raise GraphBreak(LSTM_DROPOUT, name)
+
+
+def refuse_recurrent_dropout(func: Any, args: Sequence[Any]) -> None:
+    """Look at a call of `torch.lstm` and its like.
+
+    The arguments are (input, hx, params, has_biases, num_layers, dropout, train, ...), with batch sizes second if packed.
+
+    Raises:
+        GraphBreak: it applies dropout.
+    """
+    if func in _RECURRENT and any(isinstance(a, float) and a > 0 and b is True for a, b in pairwise(args)):
+        raise GraphBreak(LSTM_DROPOUT, getattr(func, "__name__", ""))
+
+
+@final
+class _Watch(TorchFunctionMode):
+    """Sees the torch functions that opaque Python functions call."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        refuse_recurrent_dropout(func, args)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_opaque(gm: fx.GraphModule, node: fx.Node) -> bool:
+    """Does the node run Python code that may call anything?"""
+    if node.op == "call_module":
+        return not isinstance(gm.get_submodule(str(node.target)), _LEAF_MODULES)
+    return inspect.isfunction(node.target) and not str(node.target.__module__).startswith("torch.")
+
+
+_LEAF_MODULES = (
+    torch.nn.Linear,
+    torch.nn.modules.conv._ConvNd,
+    torch.nn.modules.batchnorm._NormBase,
+    torch.nn.LayerNorm,
+)

@@ -139,7 +139,11 @@ def _replays_and_return(
 
 
 def _versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor]) -> None:
-    moving = [i for i in sorted(joint.versions_move) if i not in joint.mutated_under_grad]
+    moving = [
+        i
+        for i in sorted(joint.versions_move)
+        if i not in joint.mutated_under_grad and not joint.sources[i].real.is_inference()
+    ]
     if moving:
         names = ", ".join(_input_name(joint, i, source, state) for i in moving)
         source.lines.append(f"{source.bind(torch._C._increment_version)}([{names}])")
