@@ -113,13 +113,27 @@ bool atoms_equal(PyObject *a, PyObject *b) {
     return false;   /* None, True, ... are equal only when they are the same object */
 }
 
+/* Does `len` of this type read the size that its base class keeps? (A subclass may define __len__.) */
+static bool length_is_stored(PyTypeObject *tp, PyTypeObject *base) {
+    PySequenceMethods *sequence = tp->tp_as_sequence;
+    lenfunc as_sequence = sequence ? sequence->sq_length : NULL;
+    lenfunc stored = base->tp_as_sequence->sq_length;
+    return as_sequence == stored &&
+           (stored != NULL || (tp->tp_as_mapping && tp->tp_as_mapping->mp_length == base->tp_as_mapping->mp_length));
+}
+
 int check_length(Run *run, Op *op, PyObject *value) {
+    PyTypeObject *tp = Py_TYPE(value);
     Py_ssize_t n;
-    if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+    if (tp == &PyTuple_Type || tp == &PyList_Type) {
         n = Py_SIZE(value);
     }
-    else if (PyDict_CheckExact(value)) {
-        n = PyDict_GET_SIZE(value);
+    else if (tp == &PyDict_Type || (PyDict_Check(value) && length_is_stored(tp, &PyDict_Type))) {
+        n = ((PyDictObject *)value)->ma_used;
+    }
+    else if ((PyTuple_Check(value) && length_is_stored(tp, &PyTuple_Type)) ||
+             (PyList_Check(value) && length_is_stored(tp, &PyList_Type))) {
+        n = Py_SIZE(value);
     }
     else {
         run_protect(run);

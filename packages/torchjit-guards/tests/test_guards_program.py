@@ -137,6 +137,23 @@ def test_two_paths_share_their_prefix() -> None:
     assert program.listing().count("LOAD_ATTR") == 3
 
 
+class DictLen(dict[str, int]):
+    def __len__(self) -> int:
+        return 3
+
+
+class ListLen(list[int]):
+    def __len__(self) -> int:
+        return 3
+
+
+class PlainDict(dict[str, int]):
+    pass
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
 OBJECTS: list[Callable[[], Any]] = [
     lambda: Plain(a=1, b=2),
     lambda: Plain(),
@@ -153,6 +170,10 @@ OBJECTS: list[Callable[[], Any]] = [
     lambda: collections.OrderedDict(a=1),
     lambda: collections.defaultdict(list, a=1),
     lambda: [1, 2, 3],
+    lambda: DictLen(a=1, b=2),
+    lambda: ListLen([1, 2]),
+    lambda: PlainDict(a=1, b=2),
+    lambda: Pair(1, 2),
     lambda: (1, 2),
     lambda: {1, 2},
     lambda: "text",
