@@ -141,7 +141,9 @@ def test_models_train(make: Any, data: Any) -> None:
 def test_recurrent_layers(layer: Any) -> None:
     torch.manual_seed(0)
     f, state = functional(layer(3, 4, num_layers=2))
-    run_both(f, [torch.randn(5, 2, 3, requires_grad=True), *state], exact=False, calls=1)
+    # torch 2.11 traces a deep LSTM wrongly, so there it is left to eager PyTorch
+    settings = AotSettings() if torch.__version__ < "2.12" else STRICT
+    run_both(f, [torch.randn(5, 2, 3, requires_grad=True), *state], exact=False, calls=1, settings=settings)
 
 
 def test_recurrent_dropout_runs_eagerly() -> None:

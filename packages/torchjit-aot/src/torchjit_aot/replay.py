@@ -14,7 +14,7 @@ from torch import fx
 from torch.fx.node import map_arg
 from torch.overrides import TorchFunctionMode
 
-from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION
+from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION, TRACE_FAILED
 from torchjit_core.reasons import GraphBreak
 
 __all__ = ["module_attribute", "replay"]
@@ -59,6 +59,7 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
         refuse_recurrent_dropout(node.target, args)
         with _Watch() if _is_opaque(gm, node) else nullcontext():
             env[node] = _run(gm, node, args, kwargs)
+        refuse_wrong_state(node.target, args, env[node])
     return None
 
 
@@ -89,6 +90,18 @@ def refuse_recurrent_dropout(func: Any, args: Sequence[Any]) -> None:
         raise GraphBreak(LSTM_DROPOUT, getattr(func, "__name__", ""))
 
 
+def refuse_wrong_state(func: Any, args: Sequence[Any], out: Any) -> None:
+    """torch 2.11 traces the final states of a deep LSTM with a dimension too many.
+
+    Raises:
+        GraphBreak: it did.
+    """
+    if func in _RECURRENT:
+        states = next((a for a in args[1:3] if isinstance(a, (tuple, list)) and a), ())
+        if len(out) == 1 + len(states) and any(a.dim() != b.dim() for a, b in zip(out[1:], states, strict=True)):
+            raise GraphBreak(TRACE_FAILED, "the final states of a recurrent layer have a wrong shape")
+
+
 @final
 class _Watch(TorchFunctionMode):
     """Sees the torch functions that opaque Python functions call."""
@@ -97,7 +110,9 @@ class _Watch(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         refuse_recurrent_dropout(func, args)
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        refuse_wrong_state(func, args, out)
+        return out
 
 
 def _is_opaque(gm: fx.GraphModule, node: fx.Node) -> bool:
