@@ -40,6 +40,7 @@ class InterpretedGenerator:
         self._frame: _F | None = frame
         self._started = False
         self._running = False
+        self._handled: Box | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -80,7 +81,7 @@ class InterpretedGenerator:
             frame.stack.append(Box(None))
         self._started = self._running = True
         vm = self._vm
-        handled, vm.handled = vm.handled, None
+        before = vm.enter_generator(self._handled)
         try:
             result = vm.run(frame, None if thrown is None else Box(thrown))
         except Raised as raised:
@@ -91,7 +92,7 @@ class InterpretedGenerator:
             raise error from error.__cause__
         finally:
             self._running = False
-            vm.handled = handled
+            self._handled = vm.leave_generator(before)
         if frame.suspended:
             return result.value
         self._frame = None
@@ -107,8 +108,11 @@ def _real(function: Callable[..., Any]) -> Callable[..., Any]:
         except Raised:
             raise
         except BaseException as error:
-            if self.vm.handled is None and isinstance(error.__context__, Raised):
+            if isinstance(error.__context__, Raised):
                 error.__context__ = None
+            handled = self.vm.current
+            if handled is not None and handled.value is not error and error.__context__ is None:
+                error.__context__ = handled.value
             raise Raised(Box(error)) from None
 
     run.__name__ = function.__name__
@@ -144,7 +148,9 @@ class ConcreteDomain:
             raise self.error(TypeError, f"__init__() should return None, not '{type(result.value).__name__}'")
 
     def error(self, type: type[BaseException], message: str) -> Raised:
-        return Raised(Box(type(message)))
+        made = Box(type(message))
+        self.chain(made, self.vm.current)
+        return Raised(made)
 
     # Names.
 

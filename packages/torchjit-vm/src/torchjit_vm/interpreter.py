@@ -25,6 +25,7 @@ class Interpreter(Generic[V]):
         domain: gives instructions their meaning.
         frames: the active frames, outermost first, those of nested loops included.
         handled: the exception being handled, or None.
+        inherited: what the resumer of the current generator is handling, or None.
         nesting: how many loops are active.
         step: instructions run so far by the outermost loop.
         limit: the step at which `domain.step_limit` is called.
@@ -35,6 +36,7 @@ class Interpreter(Generic[V]):
         self.domain = domain
         self.frames: list[Frame[V]] = []
         self.handled: V | None = None
+        self.inherited: V | None = None
         self.nesting = 0
         self.step = 0
         self.limit = limit
@@ -65,6 +67,24 @@ class Interpreter(Generic[V]):
         frame = Frame(decoded, fast, self.domain.constants(decoded), globals, function)
         frame.born = self.step
         return frame
+
+    @property
+    def current(self) -> V | None:
+        """The exception being handled here, or by whoever resumed this generator."""
+        return self.inherited if self.handled is None else self.handled
+
+    def enter_generator(self, handled: V | None) -> tuple[V | None, V | None]:
+        """Switch to the exception state of a generator; the result goes to `leave_generator`."""
+        before = self.handled, self.inherited
+        self.inherited = self.current
+        self.handled = handled
+        return before
+
+    def leave_generator(self, before: tuple[V | None, V | None]) -> V | None:
+        """Switch back; returns what the generator is handling."""
+        handled = self.handled
+        self.handled, self.inherited = before
+        return handled
 
     def run(self, frame: Frame[V], thrown: V | None = None) -> V:
         """Run a frame, and those that it calls, until it returns or yields.

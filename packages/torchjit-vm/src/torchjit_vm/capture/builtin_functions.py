@@ -398,7 +398,7 @@ def _partial(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 @builtin(sys.exc_info)
 def _exc_info(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    handled = domain.vm.handled
+    handled = domain.vm.current
     if handled is None:
         return TupleValue([Const(None), Const(None), Const(None)])
     return TupleValue(domain.exception_triple(handled))

@@ -61,7 +61,7 @@ def take_next(domain: CaptureDomain, iterator: Value, default: Value | None) -> 
 def stop(domain: CaptureDomain, value: Value) -> Raised:
     """StopIteration that carries a value."""
     nothing = type(value) is Const and value.value is None
-    return Raised(new_exception(domain, StopIteration, [] if nothing else [value]))
+    return domain.raised(new_exception(domain, StopIteration, [] if nothing else [value]))
 
 
 @builtin(enumerate)

@@ -140,10 +140,9 @@ def _load(domain: CaptureDomain, value: DictValue) -> None:
     for raw, item in dict.items(real):
         key = _wrap_key(domain, raw)
         if key in partial:
-            entry = partial.pop(key)
-            if entry is None:
+            if partial[key] is None or key in value.removed:
                 continue
-            value.entries[key] = entry
+            value.entries[key] = partial.pop(key)
         else:
             value.entries[key] = (_key_value(domain, raw, key), wrap(domain, item, path.item(raw)))
     for key, entry in partial.items():
@@ -204,9 +203,10 @@ def dict_store(domain: CaptureDomain, value: DictValue, key: Any, key_value: Val
     if value.real is not NEW:
         if value.changed is None:
             value.changed = {}
+        if old is None and key in value.removed:
+            value.changed.pop(key, None)  # it comes back at the end
+            value.entries.pop(key, None)
         value.changed[key] = None
-        if old is None and key in value.entries and not value.loaded:
-            value.reordered = True
     value.entries[key] = (key_value if old is None else old[0], item)
 
 
@@ -218,10 +218,8 @@ def dict_remove(domain: CaptureDomain, value: DictValue, key: Any) -> None:
         return
     if value.changed is None:
         value.changed = {}
-    # A key that comes back later goes to the end, so its place in the order of changes is its last store.
-    value.changed.pop(key, None)
     value.changed[key] = None
-    value.reordered = True
+    value.removed.add(key)
     if value.loaded:
         del value.entries[key]
     else:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 from torchjit_vm.capture import attributes, construct, containers, iteration, operators
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
-from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -59,7 +58,7 @@ def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
         return Const(None)
     key = containers.key_of(domain, args[1])
     if containers.dict_lookup(domain, args[0], key) is None:
-        raise Raised(operators.key_error(domain, args[1]))
+        raise domain.raised(operators.key_error(domain, args[1]))
     containers.dict_remove(domain, args[0], key)
     return Const(None)
 
@@ -109,7 +108,7 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return found
     if default is not None:
         return default
-    raise Raised(operators.key_error(domain, args[1]))
+    raise domain.raised(operators.key_error(domain, args[1]))
 
 
 @method("popitem", dict, OrderedDict)
@@ -117,7 +116,7 @@ def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     target = cast(DictValue, args[0])
     pairs = containers.dict_pairs(domain, target)
     if not pairs:
-        raise Raised(operators.key_error(domain, Const("popitem(): dictionary is empty")))
+        raise domain.raised(operators.key_error(domain, Const("popitem(): dictionary is empty")))
     last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
     key, value = pairs[-1 if operators.truth(domain, last) else 0]
     containers.dict_remove(domain, target, containers.key_of(domain, key))
@@ -181,7 +180,7 @@ def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value |
     key = containers.key_of(domain, args[1])
     value = containers.dict_lookup(domain, target, key)
     if value is None:
-        raise Raised(operators.key_error(domain, args[1]))
+        raise domain.raised(operators.key_error(domain, args[1]))
     containers.dict_remove(domain, target, key)
     containers.dict_store(domain, target, key, args[1], value)
     return Const(None)

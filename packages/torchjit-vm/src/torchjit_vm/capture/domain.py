@@ -105,7 +105,12 @@ class CaptureDomain:
             raise self.error(TypeError, "__init__() should return None")
 
     def error(self, type: type[BaseException], message: str) -> Raised:
-        return Raised(exceptions.new_exception(self, type, [Const(message)]))
+        return self.raised(exceptions.new_exception(self, type, [Const(message)]))
+
+    def raised(self, exception: Value) -> Raised:
+        """A new exception that is raised here."""
+        exceptions.chain(self, exception, self.vm.current)
+        return Raised(exception)
 
     def graph_break(self, why: Reason, detail: str = "") -> GraphBreak:
         return GraphBreak(why, detail, self.location())

@@ -131,10 +131,10 @@ def _dict(out: Rebuilder, value: DictValue) -> None:
             if present:
                 out.write(f"{owner}.__delitem__({out.expr(value)}, {_key(out, raw)})")
             continue
-        if present and not value.reordered and _unchanged(entry[1], dict.__getitem__(value.real, raw)):
+        if present and key not in value.removed and _unchanged(entry[1], dict.__getitem__(value.real, raw)):
             continue
         item = out.expr(entry[1])
-        if present and value.reordered:
+        if present and key in value.removed:
             out.write(f"{owner}.pop({out.expr(value)}, {_key(out, raw)}, None)")
         out.write(f"{owner}.__setitem__({out.expr(value)}, {out.expr(entry[0])}, {item})")
 

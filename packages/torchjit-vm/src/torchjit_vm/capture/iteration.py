@@ -401,7 +401,7 @@ def resume(
     if thrown is not None:
         frame.pc -= 1
     generator.started = generator.running = True
-    handled, vm.handled = vm.handled, None
+    before = vm.enter_generator(generator.handled)
     try:
         value = vm.run(frame, thrown)
     except Raised as raised:
@@ -409,7 +409,7 @@ def resume(
         raise Raised(domain.stop_iteration_error(raised.value)) from None
     finally:
         generator.running = False
-        vm.handled = handled
+        generator.handled = vm.leave_generator(before)
     if frame.suspended:
         return False, value
     generator.finished = True

@@ -31,7 +31,6 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -65,7 +64,7 @@ def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> 
     try:
         result = function(*args)
     except Exception as error:
-        raise Raised(from_real(domain, error)) from None
+        raise domain.raised(from_real(domain, error)) from None
     return domain.constant(result) if type(result) is bool else constant_object(domain, result)
 
 
@@ -278,6 +277,7 @@ def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
     if tl is Const or tr is Const:
         if tl is Const and tr is Const:
             return _same_constant(domain, cast(Const, left), cast(Const, right))
+        type_of(domain, left if tl is Const else right)  # the types differ, and that is relied on
         return False
     if tl is Known and tr is Known:
         return left.obj is right.obj  # type: ignore[attr-defined]
@@ -511,7 +511,7 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
     if isinstance(container, InstanceDict) and type(key) is Const:
         attribute = attributes.instance_attr(domain, container.owner, domain.use(key))
         if attribute is None:
-            raise Raised(key_error(domain, key))
+            raise domain.raised(key_error(domain, key))
         return attribute
     if type(container) is Known:
         return _known_item(domain, container, key)
@@ -576,7 +576,7 @@ def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
         made = domain.vm.call(container.factory, [])
         containers.dict_store(domain, container, containers.key_of(domain, key), key, made)
         return made
-    raise Raised(key_error(domain, key))
+    raise domain.raised(key_error(domain, key))
 
 
 def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -> None:
@@ -606,7 +606,7 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
         try:
             containers.change(domain, container)[where] = new
         except ValueError as error:
-            raise Raised(from_real(domain, error)) from None
+            raise domain.raised(from_real(domain, error)) from None
         return
     index = domain.index(key)
     target = containers.items(domain, container)
@@ -627,12 +627,12 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
     elif isinstance(container, DictValue):
         found = containers.key_of(domain, key)
         if containers.dict_lookup(domain, container, found) is None:
-            raise Raised(key_error(domain, key))
+            raise domain.raised(key_error(domain, key))
         containers.dict_remove(domain, container, found)
     elif isinstance(container, InstanceDict) and type(key) is Const:
         name = domain.use(key)
         if attributes.instance_attr(domain, container.owner, name) is None:
-            raise Raised(key_error(domain, key))
+            raise domain.raised(key_error(domain, key))
         attributes.write(domain, container.owner, name, DELETED)
     else:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")

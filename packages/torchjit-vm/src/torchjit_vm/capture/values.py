@@ -185,10 +185,10 @@ class DictValue(Obj):
         loaded: all keys are known.
         changed: keys stored or deleted, in order of the first store; None if there are none.
         factory: `default_factory` of a defaultdict.
-        reordered: a key of the real dict was deleted or moved.
+        removed: keys that were deleted at some time, so that a later store puts them at the end.
     """
 
-    __slots__ = ("changed", "entries", "factory", "loaded", "reordered")
+    __slots__ = ("changed", "entries", "factory", "loaded", "removed")
 
     def __init__(self, cls: type = dict, real: Any = NEW, path: AccessPath | None = None) -> None:
         Obj.__init__(self, cls, real, path)
@@ -196,7 +196,7 @@ class DictValue(Obj):
         self.loaded = real is NEW
         self.changed: dict[Any, None] | None = None
         self.factory: Value | None = None
-        self.reordered = False
+        self.removed: set[Any] = set()
 
 
 @final
@@ -300,11 +300,12 @@ class InstanceDict(Value):
 class GeneratorValue(Value):
     """A generator whose body is interpreted."""
 
-    __slots__ = ("born", "finished", "frame", "running", "started")
+    __slots__ = ("born", "finished", "frame", "handled", "running", "started")
 
     def __init__(self, frame: Frame[Value], born: int) -> None:
         self.frame = frame
         self.born = born
+        self.handled: Value | None = None
         self.started = False
         self.running = False
         self.finished = False

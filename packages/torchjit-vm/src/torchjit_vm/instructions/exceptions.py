@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 @opcode("RAISE_VARARGS", "parts[oparg] --")
 def raise_varargs(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
     if arg == 0:
-        if vm.handled is None:
+        if vm.current is None:
             raise vm.domain.error(RuntimeError, "No active exception to reraise")
-        raise Raised(vm.handled)
+        raise Raised(vm.current)
     exception = frame.stack[-arg]
     cause = frame.stack[-1] if arg == 2 else None
     value = vm.domain.make_raise(exception, cause)
-    vm.domain.chain(value, vm.handled)
+    vm.domain.chain(value, vm.current)
     raise Raised(value)
 
 
