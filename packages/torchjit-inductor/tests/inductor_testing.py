@@ -19,10 +19,14 @@ def cache_dir() -> str:
     return tempfile.mkdtemp(prefix="torchjit-inductor-tests-")
 
 
-def trace(fn: Callable[..., Any], inputs: Sequence[Any], mode: str = "fake", functional: bool = True) -> torch.fx.GraphModule:
+def trace(
+    fn: Callable[..., Any], inputs: Sequence[Any], mode: str = "fake", functional: bool = True
+) -> torch.fx.GraphModule:
     """The ATen graph of a function, with fake tensors in `meta["val"]`."""
     wrapped = torch.func.functionalize(fn, remove="mutations") if functional else fn
-    return make_fx(wrapped, tracing_mode=mode)(*inputs)
+    made = make_fx(wrapped, tracing_mode=mode)(*inputs)  # type: ignore[arg-type]
+    assert isinstance(made, torch.fx.GraphModule)
+    return made
 
 
 def compiled(fn: Callable[..., Any], inputs: Sequence[Any], mode: str = "fake", **settings: Any) -> CompiledGraph:
@@ -43,7 +47,7 @@ def check(
     mode: str = "fake",
     kernels: int | None = None,
     aten: int | None = 0,
-    tol: dict[str, float] | None = None,
+    tol: dict[str, Any] | None = None,
     **settings: Any,
 ) -> CompiledGraph:
     """Compile, run and compare with eager: values, dtypes, strides, and that inputs are left alone.
@@ -60,7 +64,9 @@ def check(
     for g, w in zip(got, want):
         assert isinstance(g, torch.Tensor) == isinstance(w, torch.Tensor)
         torch.testing.assert_close(g, w, equal_nan=True, check_stride=False, **(tol or {}))
-        assert [s for s, n in zip(g.stride(), g.shape) if n > 1] == [s for s, n in zip(w.stride(), w.shape) if n > 1] or not w.numel()
+        assert [s for s, n in zip(g.stride(), g.shape) if n > 1] == [
+            s for s, n in zip(w.stride(), w.shape) if n > 1
+        ] or not w.numel()
     for i, b in zip(inputs, before):
         if isinstance(i, torch.Tensor):
             torch.testing.assert_close(i, b, rtol=0, atol=0, equal_nan=True)
@@ -71,10 +77,18 @@ def check(
     return graph
 
 
-def sample(*shape: int, dtype: torch.dtype = torch.float32, low: float = -3, high: float = 3, seed: int = 0) -> torch.Tensor:
+def sample(
+    *shape: int, dtype: torch.dtype = torch.float32, low: float = -3, high: float = 3, seed: int = 0
+) -> torch.Tensor:
     """Deterministic numbers of any dtype in a range."""
     generator = torch.Generator().manual_seed(seed + sum(shape) * 7 + len(shape))
     values = torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low) + low
     if dtype == torch.bool:
         return values > (low + high) / 2
-    return values.to(dtype) if dtype.is_floating_point else values.round().abs().to(dtype) if dtype == torch.uint8 else values.round().to(dtype)
+    return (
+        values.to(dtype)
+        if dtype.is_floating_point
+        else values.round().abs().to(dtype)
+        if dtype == torch.uint8
+        else values.round().to(dtype)
+    )

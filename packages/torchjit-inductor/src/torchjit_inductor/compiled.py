@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
-
 import torch
 import torch.fx
+
 from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.reasons import Reason, reason
-
 from torchjit_inductor.codegen_protocol import CompiledKernel, CompilerMissing, KernelBackend
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.host import write_host_program
@@ -82,12 +81,10 @@ class Inductor:
 
     Args:
         settings: how to compile.
-        cuda_backend: the code generator for CUDA devices (the Triton one); None runs such graphs by aten.
+        cuda_backend: the code generator for CUDA devices; by default the Triton one, imported when first needed.
     """
 
-    def __init__(
-        self, settings: InductorSettings | None = None, *, cuda_backend: KernelBackend | None = None
-    ) -> None:
+    def __init__(self, settings: InductorSettings | None = None, *, cuda_backend: KernelBackend | None = None) -> None:
         self.settings = settings or InductorSettings()
         self._backends: dict[str, KernelBackend] = {"cpu": CBackend(self.settings)}
         if cuda_backend is not None:
@@ -146,9 +143,7 @@ class Inductor:
         start = time.perf_counter()
         compiled: dict[str, CompiledKernel] = {}
         for kind, group in _by_device(kernels).items():
-            backend = self._backends.get(kind)
-            if backend is None:
-                raise GraphNotSupported(f"no code generator for {kind}")
+            backend = self._backend(kind)
             refused = next((r for r in (backend.unsupported(k, program.buffers) for k in group) if r), None)
             if refused is not None:
                 raise GraphNotSupported(refused)
@@ -166,6 +161,24 @@ class Inductor:
             check_strides=self.settings.check_strides,
         )  # fmt: skip
         return [compiled[k.name] for k in kernels], host
+
+    def _backend(self, kind: str) -> KernelBackend:
+        """The code generator for a device type.
+
+        Raises:
+            GraphNotSupported: there is none.
+            CompilerMissing: Triton cannot be imported.
+        """
+        if kind == "cuda" and kind not in self._backends:
+            try:
+                # Importing Triton takes a second and is only needed for CUDA graphs.
+                from torchjit_inductor.triton import TritonBackend  # noqa: PLC0415
+            except ImportError as error:
+                raise CompilerMissing(f"Triton cannot be imported: {error}") from None
+            self._backends[kind] = TritonBackend()
+        if kind not in self._backends:
+            raise GraphNotSupported(f"no code generator for {kind}")
+        return self._backends[kind]
 
     def _interpreted(
         self,
@@ -191,7 +204,9 @@ class Inductor:
     def _warn(self, detail: str) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{NO_COMPILER.id}: {NO_COMPILER.headline}: {detail}. {NO_COMPILER.explanation}", stacklevel=4)
+            warnings.warn(
+                f"{NO_COMPILER.id}: {NO_COMPILER.headline}: {detail}. {NO_COMPILER.explanation}", stacklevel=4
+            )
 
 
 def _by_device(kernels: Sequence[LoopKernel]) -> dict[str, list[LoopKernel]]:
@@ -239,5 +254,3 @@ def _not_recordable(program: Program, device: torch.device | None) -> str | None
     if program.symbol_sources:
         return "sizes are symbolic"
     return None
-
-

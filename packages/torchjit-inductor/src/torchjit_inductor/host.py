@@ -9,8 +9,8 @@ from typing import Any, final
 
 import attrs
 import torch
-from torchjit_core.expr import Expr, Operation, Symbol
 
+from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.ir.values import Value
@@ -59,9 +59,7 @@ def write_host_program(
 
 def conformed(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
     """The tensor with exactly these strides: itself, or a copy. Dimensions of size 1 do not matter."""
-    if tensor.numel() == 0 or all(
-        n == 1 or a == b for n, a, b in zip(sizes, tensor.stride(), strides, strict=True)
-    ):
+    if tensor.numel() == 0 or all(n == 1 or a == b for n, a, b in zip(sizes, tensor.stride(), strides, strict=True)):
         return tensor
     made = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
     made.copy_(tensor)
@@ -203,15 +201,30 @@ class _Writer:
                 self._extern(step)
             self._free(step, position)
         self._outputs()
+        index = self._cuda_index()
+        enter = [] if index is None else [f"    device = exchange_device({index})"]
+        leave = [] if index is None else ["        restore_device(device)"]
         head = [
             f"# {program.name}: {sum(isinstance(s, KernelStep) for s in program.steps)} kernels, "
             f"{sum(isinstance(s, ExternStep) for s in program.steps)} aten calls",
             f"def call({', '.join(parameters)}):",
             "    grad = is_grad()",
             "    no_grad(False)",
+            *enter,
             "    try:",
         ]
-        return "\n".join([*head, *self.lines, "    finally:", "        no_grad(grad)", ""])
+        return "\n".join([*head, *self.lines, "    finally:", "        no_grad(grad)", *leave, ""])
+
+    def _cuda_index(self) -> int | None:
+        """The CUDA device to make current during the call, or None."""
+        indices = {b.device.index or 0 for b in self.program.buffers.values() if b.device.type == "cuda"}
+        if not indices:
+            return None
+        self.names |= {
+            "exchange_device": torch.cuda._exchange_device,
+            "restore_device": torch.cuda._maybe_exchange_device,
+        }
+        return min(indices)
 
     def _kernel(self, step: KernelStep, position: int) -> None:
         kernel = step.kernel
@@ -326,11 +339,13 @@ class _Writer:
             buffer = self.program.buffers[name]
             if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
                 strides = _tuple(buffer.strides)
-                self.put(f"if {name}.stride() != {strides}: {name} = conformed({name}, {_tuple(buffer.sizes)}, {strides})")
+                self.put(
+                    f"if {name}.stride() != {strides}: {name} = conformed({name}, {_tuple(buffer.sizes)}, {strides})"
+                )
 
     def _function(self, op: Any) -> str:
         if isinstance(op, torch._ops.OpOverload):
-            name = "_".join(op.name().replace("::", ".").split("."))
+            name = "_".join(str(op._name).replace("::", ".").split("."))
             # Calling the C++ entry itself skips a Python frame.
             self.names[name] = op._op if hasattr(op, "_op") else op
             return name

@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
-from torchjit_core.expr import Expr, Symbol
 
+from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.steps import ExternStep, Program, Step, TensorRef
 
 __all__ = ["choose_matmuls"]
@@ -43,7 +43,7 @@ def choose_matmuls(program: Program, hints: Mapping[Symbol, int]) -> Program:
 
 
 def _linear() -> Any:
-    packet = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+    packet = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
     return None if packet is None else packet.default
 
 

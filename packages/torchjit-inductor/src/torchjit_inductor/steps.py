@@ -6,8 +6,8 @@ from typing import Any, TypeAlias, final
 
 import attrs
 import torch
-from torchjit_core.expr import Expr, Symbol
 
+from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
 
 __all__ = ["ExternStep", "KernelStep", "Program", "Step", "TensorRef"]

@@ -9,8 +9,8 @@ from importlib import resources
 from typing import Any, final
 
 import torch
-from torchjit_core.events import phase
 
+from torchjit_core.events import phase
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import generate, unsupported
@@ -71,7 +71,9 @@ class CBackend:
 
     def source(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:
         """The C text of one kernel and its entry, without the prelude."""
-        return generate(kernel, buffers, self._vector_bytes, torch.get_num_threads()).text + "\n" + _entry(kernel, buffers)
+        return (
+            generate(kernel, buffers, self._vector_bytes, torch.get_num_threads()).text + "\n" + _entry(kernel, buffers)
+        )
 
 
 def _entry(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:

@@ -92,10 +92,10 @@ def build(sources: Sequence[str], compiler: Compiler, cache_dir: str | None, job
     if jobs is None:
         jobs = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if len(todo) == 1:
-        _compile(*todo[0], compiler)
+        _compile(todo[0][0], todo[0][1], compiler)
     elif todo:
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            for _ in pool.map(lambda job: _compile(*job, compiler), todo):
+            for _ in pool.map(lambda job: _compile(job[0], job[1], compiler), todo):
                 pass
     return targets
 

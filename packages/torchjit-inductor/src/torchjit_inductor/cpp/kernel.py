@@ -17,8 +17,8 @@ from typing import final
 
 import attrs
 import torch
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
 
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.cpp.text import C_TYPES, STORAGE, VECTOR, c_constant, c_index
 from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
@@ -239,8 +239,7 @@ class _Generator:
         for name, p in self.args.items():
             only_read = name not in kernel.writes
             lines.append(
-                f"  {'const ' if only_read else ''}{STORAGE[self.buffers[name].dtype]}* {p} = args.{p};"
-                f"  // {name}"
+                f"  {'const ' if only_read else ''}{STORAGE[self.buffers[name].dtype]}* {p} = args.{p};  // {name}"
             )
         for s in self.symbols:
             lines.append(f"  const i64 {s.name} = args.{s.name};")
@@ -393,7 +392,9 @@ class _Generator:
         """Per pass: the reductions that it computes and the stores that it does."""
         kernel = self.kernel
         reductions = [v for v in kernel.values if v.op == "reduce"]
-        count = max([r.level for r in reductions] + [s.value.level + 1 for s in kernel.stores if not s.outer], default=0)
+        count = max(
+            [r.level for r in reductions] + [s.value.level + 1 for s in kernel.stores if not s.outer], default=0
+        )
         passes = []
         for level in range(count):
             now = [r for r in reductions if r.level == level + 1]
@@ -472,7 +473,9 @@ class _Generator:
                 array = self.fresh()
                 self.accumulators[r] = array
                 kind = self._vector_type(r.dtype)
-                self.put(f"{kind} {array}[{self.tile}]; for (int k = 0; k < {self.tile}; k++) {array}[k] = {self._identity(r, True)};")
+                self.put(
+                    f"{kind} {array}[{self.tile}]; for (int k = 0; k < {self.tile}; k++) {array}[k] = {self._identity(r, True)};"
+                )
             self.open("")
             opened = self._mid_loops()
             self._values(roots, "mid")
@@ -570,7 +573,9 @@ class _Generator:
             same = f"({x} == {name}s || ({x} != {x} && {name}s != {name}s))"
         else:
             same = f"{x} == {name}s"
-        self.put(f"if ({name}at < 0 || {better} || ({same} && {position} < {name}at)) {{ {name}s = {x}; {name}at = {position}; }}")
+        self.put(
+            f"if ({name}at < 0 || {better} || ({same} && {position} < {name}at)) {{ {name}s = {x}; {name}at = {position}; }}"
+        )
 
     def _fold(self, r: Value) -> None:
         if r.data.startswith("arg"):
@@ -843,5 +848,3 @@ def _operation(value: Value, args: Sequence[str], mask: object, vector: bool = F
     if op in ("maximum", "minimum") and dtype == torch.bool:
         return f"{args[0]} {'|' if op == 'maximum' else '&'} {args[1]}"
     return f"op_{op}({', '.join(args)})"
-
-

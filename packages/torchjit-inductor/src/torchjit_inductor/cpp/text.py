@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import torch
+
 from torchjit_core.expr import Expr, Operation, Symbol
 
 __all__ = ["C_TYPES", "STORAGE", "VECTOR", "c_constant", "c_index"]
@@ -28,7 +29,11 @@ def c_index(e: Expr, names: Mapping[Symbol, str] | None = None) -> str:
     names = names or {}
     parts = []
     for monomial, coefficient in sorted(e.terms, key=lambda t: not t[0]):
-        factors = [] if coefficient == 1 and monomial else [f"{coefficient}l" if abs(coefficient) > 2**30 else str(coefficient)]
+        factors = (
+            []
+            if coefficient == 1 and monomial
+            else [f"{coefficient}l" if abs(coefficient) > 2**30 else str(coefficient)]
+        )
         for atom, power in monomial:
             text = names.get(atom, atom.name) if isinstance(atom, Symbol) else _operation(atom, names)
             factors.extend([text] * power)

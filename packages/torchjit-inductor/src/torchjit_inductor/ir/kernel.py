@@ -192,11 +192,26 @@ class LoopKernel:
             check(not store.outer or not (inner_symbols(store.value) & inner), f"{store.buffer}: value is not outer")
 
     def __str__(self) -> str:
+        names: dict[Value, str] = {}
         lines = [f"kernel {self.name}:  # {', '.join(o.node for o in self.origins)}"]
         lines += [f"  for {v.symbol} in {v.size}:" for v in self.outer]
         lines += [f"    reduce {v.symbol} in {v.size}:" for v in self.inner]
+        for value in self.values:
+            if value.op == "constant":
+                names[value] = repr(value.data)
+                continue
+            names[value] = f"v{len(names)}"
+            args = [names[a] for a in value.args]
+            if value.op in ("load", "index"):
+                args.insert(
+                    0, f"{value.data.buffer}[{value.data.index}]" if value.op == "load" else str(value.data.index)
+                )
+            elif value.data is not None:
+                args.append(str(value.data))
+            lines.append(f"      {names[value]} = {value.op}({', '.join(args)})  # {value.dtype}, level {value.level}")
         for s in self.stores:
-            lines.append(f"      {s.buffer}[{s.index}] {'=' if s.mode == 'set' else '+='} {s.value!r}")
+            where = " per outer point" if s.outer else ""
+            lines.append(f"      {s.buffer}[{s.index}] {'=' if s.mode == 'set' else '+='} {names[s.value]}{where}")
         return "\n".join(lines)
 
 

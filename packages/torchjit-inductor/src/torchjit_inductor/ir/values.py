@@ -125,19 +125,11 @@ class Value:
         return found
 
     def __repr__(self) -> str:
+        """Shallow: a graph of shared values printed as a tree can be exponentially long. `str(kernel)` shows it all."""
         if self.op == "constant":
             return f"{self.data!r}"
-        inside = [repr(a) for a in self.args]
-        if self.op == "load":
-            inside.insert(0, f"{self.data.buffer}[{self.data.index}]")
-        elif self.op == "index":
-            inside.insert(0, str(self.data.index))
-        elif self.data is not None:
-            inside.append(str(self.data).removeprefix("torch."))
-        elif self.op == "cast":
-            inside.append(str(self.dtype).removeprefix("torch."))
-        return f"{self.op}({', '.join(inside)})"
-
+        data = f", {self.data}" if self.data is not None else ""
+        return f"<{self.op}({', '.join(a.op for a in self.args)}{data}): {self.dtype}>"
 
     # Arithmetic, so that lowerings read as formulas. Numbers are lifted to the dtype of the value beside them.
     def __add__(self, other: Value | Number) -> Value:

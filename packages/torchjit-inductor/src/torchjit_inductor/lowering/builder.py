@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, final
 
 import attrs
 import torch
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
 
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import loop_symbol, simplify
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
@@ -20,8 +20,36 @@ from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
 __all__ = ["Builder", "Output", "ReductionBody"]
 
 HEAVY_OPS = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma "
-    "sigmoid pow atan2 hypot remainder fmod".split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "lgamma",
+        "sigmoid",
+        "pow",
+        "atan2",
+        "hypot",
+        "remainder",
+        "fmod",
+    ]
 )
 MAX_INLINED_NODES = 64
 MAX_INLINED_LOADS = 12
@@ -55,6 +83,8 @@ class Builder:
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.origin = Origin("", "")
+        # Nodes whose formulas the current node's operands hold: they end up in its kernels.
+        self.operand_origins: tuple[Origin, ...] = ()
         self._taken: set[str] = set()
 
     # ------------------------------------------------------------------ names and buffers
@@ -101,6 +131,10 @@ class Builder:
         self._store(tensor, target)
         return target
 
+    def all_origins(self) -> tuple[Origin, ...]:
+        """The current node and what its operands' formulas compute."""
+        return tuple(dict.fromkeys((*self.operand_origins, self.origin)))
+
     def _materialize_expanded(self, tensor: Lowered, strides: Index, kept: list[int], stem: str) -> Strided:
         """Store one copy of the dimensions of stride 0."""
         small = Lazy(
@@ -109,6 +143,7 @@ class Builder:
             tensor.device,
             lambda p: tensor.value(p.at(_scatter(p.index, kept, len(strides)))),
         )
+        small.origins = tensor.origins if isinstance(tensor, Lazy) else ()
         stored = self.materialize(small, tuple(strides[k] for k in kept), stem)
         return Strided(stored.buffer, tensor.sizes, strides, stored.offset, tensor.dtype, tensor.device)
 
@@ -116,7 +151,8 @@ class Builder:
         loops, index = self._loops("x", tensor.sizes, target.strides)
         value = tensor.value(Point(index, {v.symbol: v.size for v in loops}))
         store = Store(target.buffer, target.address(index), value)
-        self._kernel(target.device, loops, (), (store,))
+        origins = tensor.origins if isinstance(tensor, Lazy) and tensor.origins else self.all_origins()
+        self._kernel(target.device, loops, (), (store,), origins)
 
     def store_into(self, tensor: Lowered, target: Strided) -> None:
         """Write a tensor over an existing view."""
@@ -143,10 +179,15 @@ class Builder:
         return tuple(loops), tuple(index)
 
     def _kernel(
-        self, device: torch.device, outer: Sequence[LoopVar], inner: Sequence[LoopVar], stores: Sequence[Store]
+        self,
+        device: torch.device,
+        outer: Sequence[LoopVar],
+        inner: Sequence[LoopVar],
+        stores: Sequence[Store],
+        origins: tuple[Origin, ...],
     ) -> None:
         name = self.fresh(f"fused_{self.origin.op.split('.')[0]}")
-        kernel = LoopKernel(name, device, tuple(outer), tuple(inner), tuple(stores), (self.origin,))
+        kernel = LoopKernel(name, device, tuple(outer), tuple(inner), tuple(stores), origins)
         self.steps.append(KernelStep(kernel))
 
     # ------------------------------------------------------------------ reductions
@@ -181,12 +222,12 @@ class Builder:
             place = tuple(simplify(i, loops) for i in output.place(outer_index, inner_index))
             stores.append(Store(target.buffer, target.address(place), value, outer=output.outer))
             targets.append(target)
-        self._kernel(outputs[0].meta.device, outer_loops, inner_loops, stores)
+        self._kernel(outputs[0].meta.device, outer_loops, inner_loops, stores, self.all_origins())
         return tuple(targets)
 
     # ------------------------------------------------------------------ aten
     def extern(
-        self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], metas: TensorMeta | None | tuple[Any, ...]
+        self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], metas: TensorMeta | tuple[Any, ...] | None
     ) -> Any:
         """Call an aten op on tensors in memory.
 
@@ -212,9 +253,7 @@ class Builder:
         single = not isinstance(metas, tuple)
         flat = metas if isinstance(metas, tuple) else (metas,)
         stem = self.origin.node
-        results = [
-            None if m is None else self.buffer(stem if single else f"{stem}_{k}", m) for k, m in enumerate(flat)
-        ]
+        results = [None if m is None else self.buffer(stem if single else f"{stem}_{k}", m) for k, m in enumerate(flat)]
         aliases = tuple(dict.fromkeys(reads)) if _may_alias(op) else ()
         self.steps.append(
             ExternStep(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torchjit_core.expr import Expr
 
+from torchjit_core.expr import Expr
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.values import Value, apply, cast, constant, index_value, where
 from torchjit_inductor.lowering.builder import Builder
@@ -93,7 +92,10 @@ def _range(meta: TensorMeta, start: Any, step: Any) -> Lazy:
         )  # fmt: skip
     first, by = expression(start), expression(step)
     return Lazy(
-        meta.sizes, meta.dtype, meta.device, lambda p: cast(index_value(first + by * p.index[0]), compute_dtype(meta.dtype))
+        meta.sizes,
+        meta.dtype,
+        meta.device,
+        lambda p: cast(index_value(first + by * p.index[0]), compute_dtype(meta.dtype)),
     )
 
 
@@ -145,13 +147,25 @@ def _select_scatter(b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim:
 
 @lowering("slice_scatter")
 def _slice_scatter(
-    b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    b: Builder,
+    meta: TensorMeta,
+    x: Lowered,
+    src: Lowered,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
 ) -> Lowered:
     if step != 1:
         raise NotLowered("slice_scatter with a step")
     dim = dim_of(dim, len(meta.sizes))
     begin = expression(0 if start is None else start)
-    if begin.value is None or begin.value < 0 or meta.sizes[dim].value is None or begin.value > (meta.sizes[dim].value or 0):
+    if (
+        begin.value is None
+        or begin.value < 0
+        or meta.sizes[dim].value is None
+        or begin.value > (meta.sizes[dim].value or 0)
+    ):
         raise NotLowered("slice_scatter at a symbolic or negative start")
     stop = begin + src.sizes[dim]
 
@@ -163,5 +177,3 @@ def _slice_scatter(
         return where(inside, there, x.value(point))
 
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
-
-

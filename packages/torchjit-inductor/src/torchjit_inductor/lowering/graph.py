@@ -8,13 +8,14 @@ from typing import Any, final
 
 import torch
 import torch.fx
+
 from torchjit_core.expr import Expr, Symbol
 from torchjit_core.reasons import reason
 
 # The tables fill as their modules are imported.
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
-from torchjit_inductor.lowering import creation, norms, pointwise, reductions, views  # noqa: F401
+from torchjit_inductor.lowering import creation, norms, pointwise, pooling, reductions, views  # noqa: F401
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
@@ -143,6 +144,7 @@ class _GraphLowering:
             return None
         steps, buffers = len(self.builder.steps), set(self.builder.buffers)
         tensors = _tensors((args, kwargs))
+        self.builder.operand_origins = _origins_of(tensors)
         try:
             made = lower(self.builder, metas, *args, **kwargs)
         except NotLowered:
@@ -157,6 +159,12 @@ class _GraphLowering:
             for t in tensors:
                 if isinstance(t, Lazy) and t.stored is not None and t.stored.buffer not in self.builder.buffers:
                     t.stored = None
+            self.builder.operand_origins = ()
+            return None
+        for result in made if isinstance(made, tuple) else (made,):
+            if isinstance(result, Lazy) and not result.origins:
+                result.origins = self.builder.all_origins()
+        self.builder.operand_origins = ()
         return made
 
     def _extern(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
@@ -240,10 +248,17 @@ class _GraphLowering:
 
     def _metas(self, val: Any) -> Any:
         if isinstance(val, torch.Tensor):
-            return self._meta(val)
+            return self._known_meta(val)
         if isinstance(val, (tuple, list)):
-            return tuple(self._meta(v) if isinstance(v, torch.Tensor) else None for v in val)
+            return tuple(self._known_meta(v) if isinstance(v, torch.Tensor) else None for v in val)
         return None
+
+    def _known_meta(self, val: torch.Tensor) -> TensorMeta:
+        meta = self._meta(val)
+        for size in (*meta.sizes, *meta.strides):
+            if not size.symbols <= self.sources.keys():
+                raise GraphNotSupported(f"size {size} is known only at run time")
+        return meta
 
     def _expression(self, val: Any) -> Expr:
         try:
@@ -269,6 +284,10 @@ def _usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
     if any(t.device not in devices for t in tensors):
         return False
     return all(isinstance(m, Strided) or m.dtype in KERNEL_DTYPES for m in results)
+
+
+def _origins_of(tensors: list[Lowered]) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(o for t in tensors if isinstance(t, Lazy) and t.stored is None for o in t.origins))
 
 
 def _tensors(tree: Any) -> list[Lowered]:
@@ -304,5 +323,7 @@ def _origin(node: torch.fx.Node) -> Origin:
         lines = [line.strip() for line in node.meta["stack_trace"].strip().splitlines()]
         source = " | ".join(lines[-2:])
     target = node.target
-    op = str(target).removeprefix("aten.") if isinstance(target, torch._ops.OpOverload) else str(node.target)
+    if target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
+        target = node.args[0].target
+    op = str(target).removeprefix("aten.") if isinstance(target, torch._ops.OpOverload) else node.op
     return Origin(node.name, op, source)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torchjit_core.expr import constant
-
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, apply, cast, reduce
@@ -58,7 +58,7 @@ def _layer_norm_backward(
     rows = Split.of(x, list(range(rank - inner_rank, rank)))
     keep = tuple(constant(0) for _ in range(inner_rank))
 
-    def normalized(read: Any, outer: Index, inner: Index) -> tuple[Value, Value, Value]:
+    def normalized(read: Callable[[Lowered, Index], Value], outer: Index, inner: Index) -> tuple[Value, Value, Value]:
         index = rows.index(outer, inner)
         scale = read(rstd, (*outer, *keep))
         return read(grad, index), (read(x, index) - read(mean, (*outer, *keep))) * scale, scale
@@ -103,7 +103,9 @@ def _channel(x: Lowered) -> Split:
     return Split.of(x, [k for k in range(len(x.sizes)) if k != 1])
 
 
-def _normalize(x: Lowered, meta: TensorMeta, scale_and_shift: Any) -> Lazy:
+def _normalize(
+    x: Lowered, meta: TensorMeta, scale_and_shift: Callable[[Point], tuple[Value, Value, Value | None]]
+) -> Lazy:
     def formula(point: Point) -> Value:
         channel = (point.index[1],)
         scale, mean, shift = scale_and_shift(point.at(channel))
@@ -275,5 +277,3 @@ def _group_norm(
 
     per_row = [Output(m, True, lambda o, i: o) for m in (mean_meta, rstd_meta)]
     return b.reduction(outer, inner, [Output(out, False, place), *per_row], body)
-
-

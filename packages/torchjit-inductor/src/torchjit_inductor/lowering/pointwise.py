@@ -265,7 +265,9 @@ def _clamp_max(b: Builder, meta: TensorMeta, x: Any, high: Any) -> Lowered:
 
 
 @lowering("nan_to_num")
-def _nan_to_num(b: Builder, meta: TensorMeta, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Lowered:
+def _nan_to_num(
+    b: Builder, meta: TensorMeta, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Lowered:
     if not is_float(meta.dtype):
         return pointwise(meta, lambda v: v, x)
     limits = torch.finfo(meta.dtype)
@@ -444,9 +446,7 @@ def _mse_loss(b: Builder, meta: TensorMeta, x: Lowered, y: Lowered, reduction: i
 
 
 @lowering("mse_loss_backward")
-def _mse_loss_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, y: Lowered, reduction: int
-) -> Lowered:
+def _mse_loss_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, y: Lowered, reduction: int) -> Lowered:
     scale = 2.0
     if reduction == 1:
         count = 1

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from torchjit_core.expr import Expr
 from torchjit_inductor.ir.dtypes import compute_dtype
-from torchjit_inductor.ir.values import Value, cast, constant
+from torchjit_inductor.ir.values import Value, cast, constant, index_value
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
 from torchjit_inductor.lowering.views import broadcast_index
@@ -25,7 +26,7 @@ def promoted(operands: tuple[Any, ...]) -> torch.dtype:
             rank, dtype = 2, torch.bool
         elif isinstance(operand, float):
             rank, dtype = 2, torch.get_default_dtype()
-        elif isinstance(operand, int):
+        elif isinstance(operand, (int, Expr)):
             rank, dtype = 2, torch.int64
         else:
             raise NotLowered(f"operand {operand!r}")
@@ -68,6 +69,8 @@ def pointwise(
             value = operand.value(point.at(broadcast_index(point.index, operand.sizes)))
             # A conversion to a 16-bit type before arithmetic does not round: eager computes in float32 too.
             return value if wanted is None else cast(value, compute_dtype(wanted))
+        if isinstance(operand, Expr):
+            return cast(index_value(operand), compute_dtype(wanted or torch.int64))
         return constant(operand, compute_dtype(wanted or torch.get_default_dtype()))
 
     def value(point: Point) -> Value:

@@ -7,8 +7,8 @@ from typing import Any, final
 
 import attrs
 import torch
-from torchjit_core.expr import Expr, constant
 
+from torchjit_core.expr import Expr, constant
 from torchjit_inductor.ir.dtypes import accumulate_dtype, compute_dtype, is_float
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, apply, cast, index_value, reduce
@@ -97,20 +97,26 @@ def count_value(count: Expr, dtype: torch.dtype) -> Value:
 
 # ---------------------------------------------------------------------- sums and means
 @lowering("sum", "sum.dim_IntList")
-def _sum(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Lowered:
+def _sum(
+    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Lowered:
     wide = accumulate_dtype(meta.dtype) if is_float(meta.dtype) else torch.int64
     return one(b, x, dims, meta, lambda v: cast(reduce("sum", cast(v, wide)), compute_dtype(meta.dtype)))
 
 
 @lowering("mean", "mean.dim")
-def _mean(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Lowered:
+def _mean(
+    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Lowered:
     wide = accumulate_dtype(meta.dtype)
     count = Split.of(x, dims).count
     return one(b, x, dims, meta, lambda v: reduce("sum", cast(v, wide)) / count_value(count, wide))
 
 
 @lowering("prod", "prod.dim_int")
-def _prod(b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Lowered:
+def _prod(
+    b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Lowered:
     wide = accumulate_dtype(meta.dtype)
     return one(b, x, dim, meta, lambda v: cast(reduce("prod", cast(v, wide)), compute_dtype(meta.dtype)))
 
@@ -154,12 +160,16 @@ def _extreme(b: Builder, meta: TensorMeta, x: Lowered, dims: Any, kind: str) -> 
 
 
 @lowering("max.dim")
-def _max_dim(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False) -> tuple[Lowered, ...]:
+def _max_dim(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False
+) -> tuple[Lowered, ...]:
     return _extreme_with_index(b, metas, x, dim, "max")
 
 
 @lowering("min.dim")
-def _min_dim(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False) -> tuple[Lowered, ...]:
+def _min_dim(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, keepdim: bool = False
+) -> tuple[Lowered, ...]:
     return _extreme_with_index(b, metas, x, dim, "min")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torchjit_core.expr import Expr, as_expr, constant, maximum, minimum, symbol
 
+from torchjit_core.expr import Expr, as_expr, constant, maximum, minimum, symbol
 from torchjit_inductor.lowering.tensors import TensorMeta
 
 __all__ = ["NotLowered", "expression", "meta_of"]

@@ -7,10 +7,11 @@ from typing import TypeAlias, final
 
 import attrs
 import torch
-from torchjit_core.expr import Expr, Symbol, constant
 
+from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_inductor.indexing import simplify
 from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import Value, load, where
 from torchjit_inductor.ir.values import constant as number
 
@@ -78,6 +79,7 @@ class Lazy(Lowered):
     Attributes:
         layout: the strides to give it in memory, if it gets there (None: row-major).
         stored: where it was put into memory; later uses read it there.
+        origins: the graph nodes that the formula computes.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Lazy(Lowered):
         self._formula = formula
         self.layout: Index | None = None
         self.stored: Strided | None = None
+        self.origins: tuple[Origin, ...] = ()
 
     def value(self, point: Point) -> Value:
         if self.stored is not None:

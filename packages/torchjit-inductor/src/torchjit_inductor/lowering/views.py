@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torchjit_core.expr import Expr, as_expr, constant
 
+from torchjit_core.expr import Expr, as_expr, constant
 from torchjit_inductor.ir.values import Value, apply, cast, index_value
 from torchjit_inductor.lowering.builder import Builder, Cost
 from torchjit_inductor.lowering.registry import lowering
@@ -120,7 +121,7 @@ def reshape_strides(x: Strided, sizes: Index) -> Index | None:
         a_end, b_end = _group(x.sizes, a, sizes, b)
         # Within a group the old dimensions must walk on from one another.
         old = [(n, s) for n, s in zip(x.sizes[a:a_end], x.strides[a:a_end], strict=True) if n.value != 1]
-        for (_, outer), (size, inner) in zip(old, old[1:], strict=False):
+        for (_, outer), (size, inner) in itertools.pairwise(old):
             if outer is not inner * size:
                 return None
         running = old[-1][1] if old else constant(1)
@@ -282,7 +283,7 @@ def _unbind(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int = 0)
 
 @lowering("as_strided")
 def _as_strided(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, strides: Any, offset: Any = None) -> Lowered:
-    if not isinstance(x, Strided) or offset is not None and expression(offset).value != 0:
+    if not isinstance(x, Strided) or (offset is not None and expression(offset).value != 0):
         # The offset counts from the storage's start, which for an input need not be its first element.
         raise NotLowered("as_strided of a computed tensor or with an offset")
     if x.offset.value != 0:
@@ -441,4 +442,6 @@ def _select_backward(b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, di
 @lowering("repeat")
 def _repeat(b: Builder, meta: TensorMeta, x: Lowered, repeats: Any) -> Lowered:
     new = len(meta.sizes) - len(x.sizes)
-    return view(x, meta, lambda i: tuple(e % as_expr(n) if n.value != 1 else constant(0) for e, n in zip(i[new:], x.sizes)))
+    return view(
+        x, meta, lambda i: tuple(e % as_expr(n) if n.value != 1 else constant(0) for e, n in zip(i[new:], x.sizes))
+    )

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import final
 
 import attrs
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
 
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import loop_symbol, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store
 from torchjit_inductor.ir.values import substitute_all
@@ -72,7 +72,8 @@ def _digits(loops: Sequence[LoopVar], index: Expr) -> list[_Digit] | None:
 
 
 def _match(left: list[_Digit], right: list[_Digit]) -> list[tuple[_Digit, _Digit]] | None:
-    left, right = list(left), list(right)
+    # From the smallest stride up: what is left of a longer loop continues at a larger stride.
+    left, right = sorted(left, key=lambda d: _magnitude(d.stride)), list(right)
     pairs: list[tuple[_Digit, _Digit]] = []
     while left and right:
         a = left.pop(0)

@@ -7,6 +7,11 @@ import attrs
 from torchjit_inductor.ir.kernel import LoopKernel
 from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef
 
+VIEWS = frozenset(
+    {"view", "unsafe_view", "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "alias", "detach", "clone"}
+)
+"""Ops that say little about a kernel."""
+
 __all__ = ["remove_dead_stores", "rename_kernels"]
 
 
@@ -43,7 +48,9 @@ def rename_kernels(program: Program) -> Program:
     count = 0
     for step in program.steps:
         if isinstance(step, KernelStep):
-            ops = list(dict.fromkeys(o.op.split(".")[0].strip("_") for o in step.kernel.origins))
+            ops = [
+                o for o in dict.fromkeys(o.op.split(".")[0].strip("_") for o in step.kernel.origins) if o not in VIEWS
+            ] or ["copy"]
             name = "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else []), str(count)])
             name = "".join(c if c.isalnum() else "_" for c in name)
             step = KernelStep(attrs.evolve(step.kernel, name=name))

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 import attrs
-from torchjit_core.expr import Expr, Symbol
 
+from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, inner_symbols
 from torchjit_inductor.ir.values import Value, cast, substitute_all, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
@@ -110,9 +110,7 @@ class _Fusion:
 
 
 # ---------------------------------------------------------------------- two kernels into one
-def join(
-    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits
-) -> LoopKernel | None:
+def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits) -> LoopKernel | None:
     """One kernel that does what `first` and then `second` do, or None."""
     if len(set(first.buffers) | set(second.buffers)) > limits.buffers:
         return None

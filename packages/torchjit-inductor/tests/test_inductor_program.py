@@ -1,0 +1,288 @@
+"""Whole graphs: symbolic sizes, mutation, fusion, memory, fallbacks, the cache, events."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from inductor_testing import cache_dir, check, compiled, flat, sample, trace
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchjit_core import events
+from torchjit_inductor import Inductor, InductorSettings
+
+aten = torch.ops.aten
+
+
+# ---------------------------------------------------------------------- symbolic sizes
+SYMBOLIC: dict[str, Any] = {
+    "pointwise": lambda x: [x.exp() + 1, x * x.shape[0]],
+    "norm": lambda x: [F.layer_norm(x, (16,)).softmax(0), x.mean(0), x.var(1)],
+    "views": lambda x: [x.view(-1) * 2, x.t().contiguous(), x.reshape(2, -1, 16) + 1, torch.cat([x, x.exp()], 0), x[1:] + 1],
+    "merge": lambda x: [(x.unsqueeze(1).expand(-1, 3, -1).reshape(-1, 16) + 1).view(-1, 3, 16).sum(1)],
+    "mm": lambda x: [torch.relu(x @ x.t()) + 1],
+    "range": lambda x: [x + torch.arange(x.shape[0]).unsqueeze(1), torch.ones(x.shape[0], 3), x.new_full((x.shape[0],), 2.0)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_one_compilation_serves_all_sizes(name: str) -> None:
+    fn: Any = SYMBOLIC[name]
+    graph = compiled(fn, (sample(10, 16),), "symbolic")
+    assert graph.source, graph.reason_not_recordable
+    for rows in (10, 4, 34, 2000):
+        x = sample(rows, 16)
+        for got, want in zip(flat(graph(x)), flat(fn(x))):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_integer_inputs_are_sizes() -> None:
+    def fn(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x + n
+
+    gm = make_fx(fn, tracing_mode="symbolic")(sample(5), 7)
+    graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, (sample(5), 7))
+    for n in (7, 11):
+        got = flat(graph(sample(6), n))[0]
+        torch.testing.assert_close(got, sample(6) + n)
+
+
+# ---------------------------------------------------------------------- mutation
+def mutating(fn: Any, inputs: tuple[Any, ...]) -> Any:
+    """Compile a graph with trailing copy_ into its inputs."""
+    gm = make_fx(fn, tracing_mode="fake")(*inputs)
+    return Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
+
+
+def test_inputs_are_updated_after_everything_that_reads_them() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a, b = x + y, x * 2
+        total = x.sum()
+        x.copy_(b)
+        y.copy_(a)
+        return a * total
+
+    x, y = sample(40), sample(40, seed=1)
+    graph = mutating(fn, (x, y))
+    assert graph.mutated_inputs == {0, 1}
+    x1, y1, x2, y2 = x.clone(), y.clone(), x.clone(), y.clone()
+    torch.testing.assert_close(graph(x1, y1)[0], fn(x2, y2))
+    torch.testing.assert_close((x1, y1), (x2, y2))
+
+
+def test_swap_and_shift() -> None:
+    def swap(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a, b = aten.alias(x) + 0, y * 1
+        x.copy_(b)
+        y.copy_(a)
+        return x.new_zeros(())
+
+    def shift(x: torch.Tensor) -> torch.Tensor:
+        rolled = torch.cat([x[1:], x[:1]])
+        x.copy_(rolled)
+        return rolled + 1
+
+    x, y = sample(50), sample(50, seed=2)
+    x1, y1 = x.clone(), y.clone()
+    mutating(swap, (x, y))(x1, y1)
+    torch.testing.assert_close((x1, y1), (y, x))
+    x2, x3 = x.clone(), x.clone()
+    torch.testing.assert_close(mutating(shift, (x,))(x2)[0], shift(x3))
+    torch.testing.assert_close(x2, x3)
+
+
+# ---------------------------------------------------------------------- fusion
+def test_a_norm_and_its_surroundings_are_one_kernel() -> None:
+    def fn(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        h = x + r
+        return [h, F.gelu(F.layer_norm(h, (64,), w, b)) * 2]
+
+    check(fn, (sample(6, 9, 64), sample(6, 9, 64, seed=1), sample(64), sample(64, seed=2)), kernels=1)
+
+
+def test_training_batch_norm_relu_add_is_one_kernel() -> None:
+    def fn(
+        x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, m: torch.Tensor, v: torch.Tensor, r: torch.Tensor
+    ) -> list[torch.Tensor]:
+        y, *_, new_mean, new_var = aten._native_batch_norm_legit_functional(x, w, b, m, v, True, 0.1, 1e-5)
+        return [F.relu(y + r), new_mean, new_var]
+
+    c = 32
+    check(
+        fn,
+        (
+            sample(4, c, 6, 6),
+            sample(c),
+            sample(c, seed=1),
+            sample(c, seed=2),
+            sample(c, low=0.5, high=2),
+            sample(4, c, 6, 6, seed=3),
+        ),
+        kernels=1,
+    )
+
+
+def test_shapes_that_differ_by_views_fuse() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x.exp()
+        return [y, y.view(12, 10) * 2, y.view(-1) + 1]
+
+    check(fn, (sample(3, 4, 10),), kernels=1)
+
+
+def test_transposed_consumers_fuse_without_harm() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x.exp()
+        return [y, y + y.t(), (y.t() * 2).sum(0), y.sum(1)]
+
+    check(fn, (sample(24, 24),))
+
+
+def test_fusion_can_be_switched_off() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x.exp()
+        return [y, y * 2 + y.sum()]
+
+    assert len(compiled(fn, (sample(9),), fusion=False).kernels) >= len(compiled(fn, (sample(9),)).kernels)
+    check(fn, (sample(9),), fusion=False)
+
+
+def test_compilation_is_deterministic() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y = F.layer_norm(x, (32,))
+        return [F.gelu(y) + x, y.sum(0), y.t() @ x]
+
+    first, second = compiled(fn, (sample(8, 32),)), compiled(fn, (sample(8, 32),))
+    assert first.source == second.source
+    assert [k.source for k in first.kernels] == [k.source for k in second.kernels]
+
+
+# ---------------------------------------------------------------------- memory
+def test_memory_of_dead_buffers_is_reused_but_outputs_are_fresh() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x
+        for _ in range(4):
+            y = F.relu(y @ x) * 0.1
+        return [y, y + 1]
+
+    x = sample(16, 16)
+    graph = check(fn, (x,), aten=4)
+    assert "reuse" in graph.source
+    first, second = graph(x), graph(x)
+    assert len({t.data_ptr() for t in (*first, *second)}) == 4
+    torch.testing.assert_close(first, second)
+
+
+def test_in_place_reuse_never_reads_overwritten_elements() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        a = x @ x
+        b = a + a.t()
+        c = b @ x
+        d = c.softmax(1) + c.flip(0)
+        e = d @ x
+        return [e - e.mean(1, keepdim=True), d[:, 1:] + 1]
+
+    check(fn, (sample(33, 33),), aten=3, tol={"rtol": 1e-4, "atol": 1e-4})
+
+
+# ---------------------------------------------------------------------- graphs that cannot be compiled
+def test_data_dependent_graphs_are_interpreted() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x.nonzero() + 1
+
+    inputs = (sample(5),)
+    gm = make_fx(fn, tracing_mode="symbolic")(*inputs)
+    seen: list[dict[str, Any]] = []
+    with events.listen(lambda kind, fields: seen.append(fields) if kind == "fallback" else None):
+        graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
+    torch.testing.assert_close(flat(graph(*inputs))[0], fn(*inputs))
+    assert graph.source or seen[0]["reason"] == "TJ-IND-002"
+
+
+def test_no_compiler_warns_once_and_gives_eager_results() -> None:
+    inductor = Inductor(InductorSettings(cache_dir=cache_dir(), compiler="no-such-compiler"))
+    inputs = (sample(7),)
+    gm = trace(lambda x: x.exp() + 1, inputs)
+    with pytest.warns(UserWarning, match="TJ-IND-003.*no-such-compiler"):
+        graph = inductor(gm, inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inductor(gm, inputs)
+    torch.testing.assert_close(graph(*inputs)[0], inputs[0].exp() + 1)
+
+
+# ---------------------------------------------------------------------- cache and events
+def test_the_cache_is_private_and_changed_files_are_rebuilt(tmp_path: Path) -> None:
+    def run() -> None:
+        graph = compiled(lambda x: x.exp() * 3, (sample(9),), cache_dir=str(tmp_path))
+        torch.testing.assert_close(graph(sample(9))[0], sample(9).exp() * 3)
+
+    run()
+    folder = tmp_path / "c"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    libraries = list(folder.glob("*.so"))
+    assert len(libraries) == 1
+    # Another file takes its name, as an attacker or a crash might leave it; the mapped original stays valid.
+    libraries[0].unlink()
+    libraries[0].write_bytes(b"not a library")
+    run()
+    assert libraries[0].stat().st_size > 1000
+    assert not [n for n in os.listdir(folder) if n.startswith("tmp")]
+
+
+def test_events_name_kernels_and_their_origins() -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+    with events.listen(lambda kind, fields: seen.append((kind, fields))):
+        compiled(lambda x: F.gelu(x) + x.sum(), (sample(40, 40),))
+    kernels = [f for kind, f in seen if kind == "kernel"]
+    assert {k["language"] for k in kernels} == {"c"}
+    assert any("gelu" in o for k in kernels for o in k["origins"])
+    assert [f["name"] for kind, f in seen if kind == "host_program"] == ["graph"]
+    assert "inductor lowering" in [f["name"] for kind, f in seen if kind == "phase"]
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+def test_narrower_vectors_give_the_same_results(vector_bytes: int) -> None:
+    if vector_bytes > {"AVX512": 64, "AVX2": 32}.get(torch.backends.cpu.get_cpu_capability(), 16):
+        pytest.skip("this machine has no such vectors")
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        return [F.gelu(x), x.softmax(1), x.sum(0), x.double().tanh(), x.int() + 1, x.sqrt(), x.floor(), x.argmax(1)]
+
+    check(fn, (sample(9, 37).abs(),), vector_bytes=vector_bytes)
+
+
+# ---------------------------------------------------------------------- models
+def test_transformer_block_forward_and_backward() -> None:
+    torch.manual_seed(0)
+    d, heads = 32, 4
+    weights = [
+        torch.randn(s) * 0.2
+        for s in ((d,), (d,), (3 * d, d), (3 * d,), (d, d), (d,), (4 * d, d), (4 * d,), (d, 4 * d), (d,))
+    ]
+
+    def block(x: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
+        b, t, _ = x.shape
+        q, k, v = F.linear(F.layer_norm(x, (d,), w[0], w[1]), w[2], w[3]).chunk(3, -1)
+        q, k, v = (y.reshape(b, t, heads, -1).transpose(1, 2) for y in (q, k, v))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + F.linear(a.transpose(1, 2).reshape(b, t, d), w[4], w[5])
+        return x + F.linear(F.gelu(F.linear(x, w[6], w[7])), w[8], w[9])
+
+    def step(x: torch.Tensor, *w: torch.Tensor) -> list[torch.Tensor]:
+        inputs = [t.detach().requires_grad_() for t in (x, *w)]
+        out = block(*inputs)
+        return [out, *torch.autograd.grad((out * out).mean(), inputs)]
+
+    inputs = (torch.randn(2, 12, d), *weights)
+    gm = make_fx(step, tracing_mode="fake")(*inputs)
+    graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
+    assert graph.source
+    for got, want in zip(graph(*inputs), step(*inputs)):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
