@@ -586,6 +586,11 @@ def random_like(x: Tensor) -> Any:
 
 
 @case(leaf(8, 8))
+def random_relu(x: Tensor) -> Any:
+    return F.rrelu(x, 0.1, 0.9, training=True)
+
+
+@case(leaf(8, 8))
 def bernoulli_of_probabilities(x: Tensor) -> Any:
     return torch.bernoulli(x.sigmoid()) * x
 

@@ -223,7 +223,7 @@ class _Functionalizer:
             results = [self.writer.call(operator.getitem, (made, i)) for i in range(fresh + len(targets))]
         for written, result in zip(targets, results[fresh:], strict=True):
             self._assign_all(func, written, result, is_list=isinstance(result.meta["val"], (tuple, list)))
-        self.env[node] = made
+        self.env[node] = results[0] if fresh == 1 and len(func._schema.returns) == 1 else made
 
     def _assign_all(self, func: OpOverload, targets: Sequence[fx.Node], value: fx.Node, *, is_list: bool) -> None:
         for i, target in enumerate(targets):
