@@ -169,3 +169,26 @@ def test_explain_counts() -> None:
     told = torchjit.explain(lambda x: (x + 1).sin())(torch.ones(2))
     assert (told.graph_count, told.graph_break_count, told.op_count) == (1, 0, 2)
     assert told.regions[0].guards and told.compile_seconds > 0
+
+
+def test_what_python_calls_at_a_break_is_captured_too() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    @torchjit.disable(recursive=False)
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return inner(x) * 2
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return plain(x.cos()).exp()
+
+    compiled = torchjit.compile(f, backend="eager")
+    x = torch.randn(4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), ((x.cos().sin() + 1) * 2).exp())
+    names = [s.name for s in compiled.compiled.sites if s.specializations]
+    assert any(n.endswith("inner") for n in names), names
+    with torchjit.config.patch(capture_calls_at_breaks=False):
+        alone = torchjit.compile(f, backend="eager")
+        torch.testing.assert_close(alone(x), compiled(x))
+        assert not any(s.name.endswith("inner") for s in alone.compiled.sites)

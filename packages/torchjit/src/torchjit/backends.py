@@ -60,7 +60,7 @@ _EXTERNAL = {
     "tvm": _Known("apache-tvm", "tvm"),
     "ipex": _Known("intel-extension-for-pytorch", "intel_extension_for_pytorch", retired=True),
 }
-_TAGS: dict[str, tuple[str, ...]] = {"eager": ("debug",), "aot_eager": ("debug",)}
+_TAGS: dict[str, tuple[str, ...]] = {}
 _registered: dict[str, Backend] = {}
 
 
@@ -120,13 +120,15 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     }
 
 
-@register_backend(name="eager", tags=("debug",))
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Run the captured graph as it is."""
     return gm.forward
 
 
-@register_backend(name="aot_eager", tags=("debug",))
 def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """AOT autograd, its graphs run by eager ops."""
     return torchjit_aot.compile(gm, example_inputs, compiler=torchjit_aot.run_eagerly)
+
+
+register_backend(eager, tags=("debug",))
+register_backend(aot_eager, tags=("debug",))

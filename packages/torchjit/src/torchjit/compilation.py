@@ -14,7 +14,7 @@ from torchjit import control, inlining
 from torchjit.backends import Backend
 from torchjit.config import config
 from torchjit.site import Site, Specialization
-from torchjit_frame import FrontDoor
+from torchjit_frame import FrontDoor, forget_all
 
 __all__ = ["Compilation", "all_compilations"]
 
@@ -119,10 +119,28 @@ class Compilation:
             self._sites[region.key] = site
         return site.door
 
+    @property
+    def captures_calls_at_breaks(self) -> bool:
+        """Are functions captured that a breaking operation calls?"""
+        return config.snapshot().capture_calls_at_breaks
+
+    def door_for_call(self, function: types.FunctionType) -> FrontDoor | None:
+        """The front door of a function that Python calls during a graph break; None leaves it alone."""
+        if not inlining.worth_capturing(function) or control.disabled_reason(function) is not None:
+            return None
+        region = torchjit_vm.Region.of_function(function)
+        site = self._sites.get(region.key)
+        if site is None:
+            site = Site(self, region, function)
+            self._sites[region.key] = site
+        return site.door
+
     def reset(self) -> None:
         """Forget every specialisation."""
+        forget_all()
         for site in self.sites:
             site.door.clear()
+            site.door.sealed = False
             site.specializations.clear()
             site.given_up = None
             site.history = torchjit_guards.SizeHistory()
@@ -133,7 +151,12 @@ class Compilation:
 def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:
     """The eager form of a continuation, assembled when it is first needed."""
 
+    made: list[types.FunctionType] = []
+
     def resume(*slots: Any) -> Any:
-        return torchjit_vm.resume(region, slots)
+        if not made:
+            made.append(torchjit_vm.resume_function(region))
+            inlining.leave_alone(made[0])
+        return made[0](*slots)
 
     return resume

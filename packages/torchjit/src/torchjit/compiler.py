@@ -75,7 +75,7 @@ def compile(
         UserError: `model` cannot be compiled, or an argument has a wrong name or value; the message names the
             nearest right ones.
     """
-    keywords = dict(
+    keywords: dict[str, Any] = dict(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, name=name,
         recompile_limit=recompile_limit, on_error=on_error,
     )  # fmt: skip
@@ -105,7 +105,8 @@ def compile(
             on_error=on_error or environment.on_error,
             name=name,
         )
-        compilation.root.door.compiled = compilation
+        # An attribute for people: `f.compiled`.
+        setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
         return compilation.root.door
 
     return _compile_any(model, start)
@@ -115,9 +116,10 @@ def _compile_any(model: Any, start: Callable[[types.FunctionType], FrontDoor]) -
     if isinstance(model, torch.nn.Module):
         return compiled_module(model, start)
     if isinstance(model, FrontDoor):
-        return start(model.__wrapped__)
+        return _compile_any(model.__wrapped__, start)
     if isinstance(model, types.MethodType):
-        inner = model.__func__.__wrapped__ if isinstance(model.__func__, FrontDoor) else model.__func__
+        inner: Any = model.__func__
+        inner = inner.__wrapped__ if isinstance(inner, FrontDoor) else inner
         if isinstance(inner, types.FunctionType):
             return types.MethodType(start(inner), model.__self__)
     if isinstance(model, types.FunctionType):
@@ -134,7 +136,8 @@ def _compile_any(model: Any, start: Callable[[types.FunctionType], FrontDoor]) -
         return model(*args, **kwargs)
 
     functools.update_wrapper(call_builtin, model, updated=())
-    return start(call_builtin)
+    function: Any = call_builtin
+    return start(function)
 
 
 def _check_arguments(keywords: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ class Settings:
         capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break.
         capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph.
         unroll_limit: instructions interpreted in one region before it is given up.
+        capture_calls_at_breaks: functions that Python calls during a graph break are captured too.
         on_error: what an error inside torchjit does: `eager` runs the user's code as it is and warns once, `raise`
             shows it.
         caches: keep kernels on disk between processes.
@@ -41,6 +42,7 @@ class Settings:
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
     unroll_limit: int = 1_000_000
+    capture_calls_at_breaks: bool = True
     on_error: Literal["eager", "raise"] = "eager"
     caches: bool = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,19 @@ from typing import Any
 
 import torch
 
+import torchjit_aot
+import torchjit_core.paths
+import torchjit_cudagraphs
 import torchjit_frame
+import torchjit_fx
+import torchjit_guards
+import torchjit_inductor
+import torchjit_report
 import torchjit_vm
 from torchjit import control
 from torchjit_vm import DictChainGetattr, ReturnConstant
 
-__all__ = ["SUBSTITUTES", "VALUE_TYPES", "is_user_code", "should_inline"]
+__all__ = ["SUBSTITUTES", "VALUE_TYPES", "is_user_code", "leave_alone", "should_inline", "worth_capturing"]
 
 # Modules whose functions do more than compute: their effects must happen each time, in Python.
 _LEFT_TO_PYTHON = (
@@ -35,13 +43,36 @@ def should_inline(fn: types.FunctionType) -> bool:
     return not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
 
 
+def worth_capturing(function: types.FunctionType) -> bool:
+    """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
+    if "__name__" not in function.__globals__ or id(function.__code__) in _resuming:
+        return False  # emitted code, which carries the user's file name, and resumed code: both are ours
+    return is_user_code(function.__code__) and should_inline(function)
+
+
+def leave_alone(function: types.FunctionType) -> None:
+    """Never capture this function as one of the user's: it resumes his code in its middle."""
+    _resuming[id(function.__code__)] = function.__code__
+
+
+_resuming: dict[int, types.CodeType] = {}
+
+
 def is_user_code(code: types.CodeType) -> bool:
-    """Does this code belong to the user's program, not to torch or torchjit?"""
+    """Does this code belong to the user's program, not to torch, torchjit or the standard library?"""
     return not code.co_filename.startswith(_OURS)
 
 
-_OURS = tuple(
-    str(Path(m.__file__).parent) + "/" for m in (torch, torchjit_vm, torchjit_frame) if m.__file__ is not None
+def _folder(module: types.ModuleType) -> str:
+    return str(Path(str(module.__file__)).parent) + "/"
+
+
+_OURS = (
+    *map(
+        _folder, (torch, torchjit_core.paths, torchjit_vm, torchjit_frame, torchjit_guards, torchjit_fx, torchjit_aot)
+    ),
+    *map(_folder, (torchjit_inductor, torchjit_cudagraphs, torchjit_report, control, contextlib)),
+    "<",  # generated code: namedtuple, dataclasses, our own host programs
 )
 
 VALUE_TYPES = (
@@ -57,8 +88,8 @@ SUBSTITUTES: dict[Callable[..., Any], object] = {
     torch.compiler.is_compiling: ReturnConstant(True),
     torch.compiler.is_dynamo_compiling: ReturnConstant(True),
     torch.compiler.is_exporting: ReturnConstant(False),
-    torch.jit.is_scripting: ReturnConstant(False),
-    torch.jit.is_tracing: ReturnConstant(False),
+    torch._jit_internal.is_scripting: ReturnConstant(False),
+    torch.jit._trace.is_tracing: ReturnConstant(False),
     torch._C._get_tracing_state: ReturnConstant(None),
     torch._C._log_api_usage_once: ReturnConstant(None),
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),

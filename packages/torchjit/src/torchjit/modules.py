@@ -43,7 +43,7 @@ def compiled_module(module: _M, start: Callable[[types.FunctionType], FrontDoor]
         "_torchjit_original": module,
         "_torchjit_door": door,
         "_torchjit_start": staticmethod(start),
-        "compiled": door.compiled,
+        "compiled": getattr(door, "compiled"),  # noqa: B009
     }
     subclass = type(original_class.__name__, (original_class,), members)
     made: _M = object.__new__(subclass)

@@ -74,27 +74,16 @@ def _inductor_settings(options: Options, settings: Settings) -> torchjit_inducto
     return torchjit_inductor.InductorSettings(cache_dir=cache)
 
 
-@register_backend(name="inductor")
 def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The default backend with default options."""
     return inductor_backend(Options(), config.snapshot())(gm, example_inputs)
 
 
-@register_backend(name="cudagraphs")
 def cudagraphs(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """AOT autograd with eager ops, recorded as CUDA graphs."""
-    return torchjit_aot.compile(gm, example_inputs, compiler=_record_eager)
+    """AOT autograd with eager ops, its inference graphs recorded as CUDA graphs."""
+    plain = torchjit_inductor.Inductor(torchjit_inductor.InductorSettings(fallback_only=True))
+    return torchjit_aot.compile(gm, example_inputs, compiler=_Compiler(plain, record=True))
 
 
-def _record_eager(
-    gm: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    *,
-    kind: Literal["inference", "forward", "backward"],
-    static_inputs: frozenset[int] = frozenset(),
-    name: str = "graph",
-) -> Callable[..., Sequence[Any]]:
-    compiled = torchjit_aot.run_eagerly(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
-    if kind != "inference":
-        return compiled
-    return torchjit_cudagraphs.record(compiled, example_inputs)
+register_backend(inductor)
+register_backend(cudagraphs)

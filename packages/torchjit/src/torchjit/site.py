@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
@@ -22,7 +23,7 @@ from torchjit.counters import counters
 from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.reasons import GraphBreak, TorchjitError, reason
-from torchjit_frame import Entry, FrontDoor, set_eager
+from torchjit_frame import Entry, FrontDoor, hook_scope, set_eager
 from torchjit_guards import torch_support
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Site:
         start = time.perf_counter()
         ok = False
         with events.using_compile_id(made.compile_id):
-            events.emit_lazy("compile_start", lambda: self._describe(cause))
+            events.emit_lazy("compile_start", lambda: self._describe(cause, slots))
             try:
                 entry = self._capture(slots, made)
                 ok = True
@@ -181,7 +182,10 @@ class Site:
         made.guards = (*ambient, *captured.guards, *sizes.guards())
         self._report(made)
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
-        return Entry(program, captured.target, captured.unwrap, made)
+        target = captured.target
+        if captured.breaks and owner.captures_calls_at_breaks:
+            target = _with_hook(target, owner.door_for_call)
+        return Entry(program, target, captured.unwrap, made)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
@@ -212,14 +216,19 @@ class Site:
         )
         return str(miss.text)
 
-    def _describe(self, cause: str) -> dict[str, Any]:
-        code = self.region.code
+    def _describe(self, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
+        name, code = self.name, self.region.code
+        if self.region.offset is None and code is torch.nn.Module.__call__.__code__:
+            # Every compiled module starts in the same method of torch; people look for their own forward.
+            module = type(slots[0])
+            name, forward = module.__qualname__, module.forward
+            code = getattr(forward, "__code__", code)
         try:
             source = "".join(inspect.getsourcelines(code)[0])
         except (OSError, TypeError):
             source = ""
         return {
-            "function": self.name,
+            "function": name,
             "filename": code.co_filename,
             "lineno": code.co_firstlineno,
             "source": source,
@@ -244,8 +253,6 @@ class Site:
                 function=where.function if where else self.name,
             )
         events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
-        if made.source:
-            events.emit("emitted", source=made.source)
 
     # ------------------------------------------------------------------ giving up
     def _give_up(self, limit: int, cause: str) -> None:
@@ -259,6 +266,7 @@ class Site:
         if self.owner.fullgraph:
             raise error
         self.given_up = error
+        self.door.sealed = True
         events.emit("fallback", reason=RECOMPILE_LIMIT.id, headline=RECOMPILE_LIMIT.headline, detail=detail)
         warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
@@ -274,9 +282,20 @@ class Site:
         else:
             wrapped, detail = error, str(error)
         self.given_up = wrapped
+        self.door.sealed = not self.door.entries()
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
         warnings.warn(str(wrapped), RuntimeWarning, stacklevel=2)
+
+
+def _with_hook(target: Callable[..., Any], callback: Callable[[types.FunctionType], Any]) -> Callable[..., Any]:
+    """The target with the frame hook on: what the breaking operation calls is captured in its turn."""
+
+    def run(*gathered: Any) -> Any:
+        with hook_scope(callback):
+            return target(*gathered)
+
+    return run
 
 
 def _must_run_eagerly() -> bool:

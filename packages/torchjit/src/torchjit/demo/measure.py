@@ -16,9 +16,10 @@ from torchjit.compiler import compilation_of, compile
 from torchjit.inspection import describe
 from torchjit_core import events
 
-__all__ = ["Row", "measure"]
+__all__ = ["PHASES", "Row", "measure"]
 
 Phase = Literal["infer", "train"]
+PHASES: tuple[Phase, ...] = ("infer", "train")
 AS_GOOD = 3.0  # errors of two float32 programs with sums in another order differ by about this much
 FLOOR = 1e-5  # a relative error that float32 does not promise to stay under
 GRADIENT_FLOOR = 2e-3  # one activation that falls on the other side of a relu moves a small gradient this far
@@ -166,7 +167,7 @@ def _step(
         return {"output": out}
     module.zero_grad(set_to_none=True)
     out = f(inputs)
-    loss(out).backward()
+    loss(out).backward()  # type: ignore[no-untyped-call]
     if not keep:
         return {}
     values = {"output": out.detach()}

@@ -32,7 +32,8 @@ class Block(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, time, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        result: torch.Tensor = x + self.down(F.gelu(self.up(self.norm2(x))))
+        return result
 
 
 @final

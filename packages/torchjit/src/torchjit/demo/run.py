@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from torchjit.demo.measure import Row, measure
+from torchjit.demo.measure import PHASES, Row, measure
 from torchjit.demo.models import GPT, resnet18
 from torchjit.progress import progress_line
 from torchjit_core import events
@@ -41,8 +41,8 @@ def run_demo(report: Path, *, device: str | None = None, mode: str | None = None
     rows: list[Row] = []
     with events.listen(recorder), progress_line():
         for name, make, inputs, loss in _jobs(chosen):
-            for phase in ("infer", "train"):
-                row = measure(name, make, inputs, loss, phase, seconds=seconds, mode=mode)  # type: ignore[arg-type]
+            for phase in PHASES:
+                row = measure(name, make, inputs, loss, phase, seconds=seconds, mode=mode)
                 rows.append(row)
                 console.print(_line(row))
     console.print(_table(rows))
