@@ -46,6 +46,11 @@ def _same(got: Any, want: Any) -> None:
             assert type(a) is type(b) and a == b
 
 
+def _backward(roots: list[torch.Tensor]) -> None:
+    sums = [(t.abs() if t.is_complex() else t).sum() for t in roots]
+    torch.autograd.backward(torch.stack([s.double() for s in sums]).sum())
+
+
 def check_program(fn: Callable[..., Any], *args: Any, calls: Any = (), **options: Any) -> Captured:
     """Capture `fn(*args)` and compare the graph with eager: results, gradients, written inputs, random state.
 
@@ -63,10 +68,8 @@ def check_program(fn: Callable[..., Any], *args: Any, calls: Any = (), **options
         _same(got, want)
         roots = [t for t in _tensors(want) if t.requires_grad and t.grad_fn is not None]
         if roots:
-            sum((t.abs() if t.is_complex() else t).sum() for t in roots).backward()
-            sum(
-                (t.abs() if t.is_complex() else t).sum() for t in _tensors(got) if t.requires_grad and t.grad_fn
-            ).backward()
+            _backward(roots)
+            _backward([t for t in _tensors(got) if t.requires_grad and t.grad_fn is not None])
         for a, b in zip(_tensors(mine), _tensors(theirs), strict=True):
             _same(a.detach(), b.detach())
             assert (a.grad is None) == (b.grad is None)

@@ -264,14 +264,14 @@ class TensorDomain:
                 places[id(leaf)] = len(asked)
                 asked.append(leaf)  # type: ignore[arg-type]
             outputs.append(places[id(leaf)])
-        steps = live_steps(self.recorder.steps, asked)
+        steps = live_steps(self.recorder.steps, asked, self.modes.initial)
         epilogue = self.modes.epilogue()
         if not steps:
             return RegionCode(None, (), tuple(outputs), epilogue)
         gm, paths, examples = self._graph(steps, asked, capture)
         emit_graph(gm, "captured")
         target = self.compile_graph(gm, examples)
-        if any(step.mode_key is not None for step in steps):
+        if any(step.mode is not None for step in steps):
             target = self.modes.restoring(target)
         return RegionCode(target, paths, tuple(outputs), epilogue)
 

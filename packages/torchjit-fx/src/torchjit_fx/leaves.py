@@ -29,7 +29,7 @@ class Step:
         results: the tensor leaves it made, with the way to each inside the result.
         written: storages that it writes.
         effect: it must stay even when nobody uses its result (random numbers, modes, assertions).
-        mode_key: for a change of ambient state, what it sets; else None.
+        mode: for a change of ambient state, (what it sets, to which value); else None.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class Step:
         "effect",
         "kwargs",
         "location",
-        "mode_key",
+        "mode",
         "op",
         "results",
         "stack",
@@ -66,7 +66,7 @@ class Step:
         self.results: list[TensorLeaf] = []
         self.written: tuple[Storage, ...] = ()
         self.effect = False
-        self.mode_key: str | None = None
+        self.mode: tuple[Any, Any] | None = None
 
 
 @final

@@ -112,6 +112,10 @@ class TorchModes:
             self._now[key] = self._initial[key] = _READ[key[0]](*key[1:])
         return self._now[key]
 
+    def initial(self, key: Key) -> Any:
+        """The state at the start; None for what is no state but an action."""
+        return self._initial.get(key)
+
     def write(self, key: Key, value: Any) -> None:
         """The program sets `key`; the process is left alone."""
         self.read(key)

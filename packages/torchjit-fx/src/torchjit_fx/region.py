@@ -20,11 +20,18 @@ from torchjit_fx.naming import placeholder_name
 __all__ = ["GraphWriter", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
 
 
-def live_steps(steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf]) -> list[Step]:
+def live_steps(
+    steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf], initial: Callable[[Any], Any]
+) -> list[Step]:
     """The steps that the asked leaves, the inputs' memory or the outside world need, in order.
 
     Walks backwards: a step is needed when one of its results is, when it writes memory that is needed later or that
     belongs to an input, or when it has an effect of its own.
+
+    Args:
+        steps: in order.
+        asked: the region's results.
+        initial: the ambient state at the start, by key.
     """
     needed_steps: set[int] = set()
     needed_memory: set[int] = set()
@@ -46,22 +53,35 @@ def live_steps(steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf]) -> 
             map_raw(step.args, need)
             map_raw(step.kwargs, need)
     live.reverse()
-    return _without_idle_modes(live)
+    return _without_idle_modes(live, initial)
 
 
 def _is_needed(storage: Storage, needed: set[int]) -> bool:
     return id(storage) in needed or any(isinstance(leaf, InputLeaf) for leaf in storage.leaves)
 
 
-def _without_idle_modes(steps: list[Step]) -> list[Step]:
-    """Drop settings of ambient state that are replaced before any operation runs under them."""
+def _without_idle_modes(steps: list[Step], initial: Callable[[Any], Any]) -> list[Step]:
+    """Keep those changes of ambient state that an operation runs under, and those that undo them at the end."""
     kept: list[Step] = []
+    now: dict[Any, Any] = {}
+    pending: dict[Any, Step] = {}
+
+    def settle() -> None:
+        for key, step in pending.items():
+            value = step.mode[1]  # type: ignore[index]
+            if value != (now[key] if key in now else initial(key)):
+                kept.append(step)
+                now[key] = value
+        pending.clear()
+
     for step in steps:
-        while step.mode_key is not None and kept and kept[-1].mode_key == step.mode_key:
-            kept.pop()
-        kept.append(step)
-    while kept and kept[-1].mode_key is not None:
-        kept.pop()
+        if step.mode is not None:
+            pending[step.mode[0]] = step
+        else:
+            settle()
+            kept.append(step)
+    if kept:
+        settle()
     return kept
 
 

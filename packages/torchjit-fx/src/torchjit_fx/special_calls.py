@@ -32,20 +32,20 @@ def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
     key, value = MODE_SETTERS[fn](*args, **kwargs)
     if domain.modes.read(key) != value:
         domain.modes.write(key, value)
-        domain.recorder.add_mode_change(fn, args, repr(key), capture)
+        domain.recorder.add_mode_change(fn, args, (key, value), capture)
     return None
 
 
 def _nest_autocast(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     domain.modes.nesting += 1 if fn is torch.autocast_increment_nesting else -1
-    domain.recorder.add_mode_change(fn, (), "nesting" + fn.__name__, capture)
+    # No step: only the value that this returns has an effect, on whether Python clears the cache.
     base = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return base + domain.modes.nesting
 
 
 def _clear_autocast_cache(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    domain.recorder.add_mode_change(fn, (), "cache", capture)
+    domain.recorder.add_mode_change(fn, (), (("clear",), object()), capture)
 
 
 def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:

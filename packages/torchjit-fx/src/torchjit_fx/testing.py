@@ -17,11 +17,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torchjit_core.expr import Condition, Expr, Symbol, negate, symbol
-from torchjit_core.guards import Guard, SymbolicCondition, distinct
+from torchjit_core.guards import Guard, SymbolicCondition, TensorMatches, distinct
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_fx.domain import TensorDomain
-from torchjit_fx.records import is_structseq
+from torchjit_fx.records import is_structseq, key_set_of
 from torchjit_fx.settings import FxSettings
 
 __all__ = ["Captured", "NewObject", "Proxy", "SimpleSizes", "StaticSizes", "capture_by_proxy"]
@@ -166,16 +166,23 @@ class Proxy:
             return iter([self.tracer.wrap(x) for x in self.tracer.domain.iterate(self.leaf, self.tracer.context)])
 
     def __len__(self) -> int:
-        return int(self.tracer.call(len, (self,), {}))
+        return int(self._settled(self.tracer.call(len, (self,), {})))
 
     def __index__(self) -> int:
         return int(self.tracer.call(operator.index, (self,), {}))
 
+    def _settled(self, number: Any) -> Any:
+        """Python wants a real number here."""
+        return operator.index(number) if isinstance(number, Proxy) else number
+
     def __int__(self) -> int:
-        return int(self.tracer.call(int, (self,), {}))
+        return int(self._settled(self.tracer.call(int, (self,), {})))
 
     def __float__(self) -> float:
-        return float(self.tracer.call(float, (self,), {}))
+        number = self.tracer.call(float, (self,), {})
+        return float(
+            self.tracer.domain.concrete(number.leaf, self.tracer.context) if isinstance(number, Proxy) else number
+        )
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.tracer.call(operator.setitem, (self, index, value), {})
@@ -297,7 +304,7 @@ class Captured:
 
     def check(self, *args: Any) -> bool:
         """Do the guards hold for these arguments?"""
-        return all(guard.check(args) for guard in self.guards)
+        return all(_holds(guard, args) for guard in self.guards)
 
     def __call__(self, *args: Any) -> Any:
         """Run the graph, as emitted code would."""
@@ -307,6 +314,17 @@ class Captured:
         for fn, arguments in self._code.epilogue:
             fn(*arguments)
         return self._rebuild(values)
+
+
+def _holds(guard: Guard, args: tuple[Any, ...]) -> bool:
+    try:
+        same_kind = not isinstance(guard, TensorMatches) or guard.key_set in (
+            None,
+            key_set_of(guard.path.resolve(args)),
+        )
+        return same_kind and guard.check(args)
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return False  # what it looks at is not there
 
 
 def capture_by_proxy(

@@ -151,12 +151,12 @@ class Recorder:
         self.steps.append(step)
         return SymLeaf(value, expr, step)
 
-    def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode_key: str, capture: CaptureContext) -> None:
+    def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode: tuple[Any, Any], capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
         stack = capture.stack()
         step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
         step.effect = True
-        step.mode_key = mode_key
+        step.mode = mode
         self.steps.append(step)
 
 

@@ -1,0 +1,204 @@
+"""What cannot be in a graph says why, and leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torchjit_core.guards import Different, SameObject, TensorMatches
+from torchjit_core.reasons import GraphBreak, all_reasons
+from torchjit_fx.testing import Captured, capture_by_proxy
+
+Check = Callable[..., Captured]
+
+
+def r(*shape: int, grad: bool = False) -> torch.Tensor:
+    return torch.randn(*shape).requires_grad_(grad)
+
+
+def _assign(name: str, value: Any) -> Callable[[Any], Any]:
+    return lambda x: setattr(x, name, value)
+
+
+BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "item": (lambda x: x.sum().item(), (r(3),), "TJ-FX-001"),
+    "bool": (lambda x: 1 if x.sum() > 0 else 2, (r(3),), "TJ-FX-001"),
+    "int": (lambda x: int(x[0]), (r(3),), "TJ-FX-001"),
+    "float": (lambda x: float(x[0]), (r(3),), "TJ-FX-001"),
+    "tolist": (lambda x: x.tolist(), (r(3),), "TJ-FX-001"),
+    "numpy": (lambda x: x.numpy(), (r(3),), "TJ-FX-001"),
+    "one_hot": (lambda x: F.one_hot(x), (torch.arange(3),), "TJ-FX-001"),
+    "mask_index": (lambda x: x[x > 0], (r(3),), "TJ-FX-002"),
+    "nonzero": (lambda x: x.nonzero(), (r(3),), "TJ-FX-002"),
+    "unique": (lambda x: torch.unique(x), (r(3),), "TJ-FX-002"),
+    "wrong_shapes": (lambda x, y: x @ y, (r(3, 4), r(3, 4)), "TJ-FX-003"),
+    "sparse_result": (lambda x: x.to_sparse(), (r(3),), "TJ-FX-004"),
+    "sparse_input": (lambda x: x + x, (torch.eye(3).to_sparse(),), "TJ-FX-004"),
+    "generator": (lambda x: x.bernoulli(0.5, generator=torch.default_generator), (r(3),), "TJ-FX-005"),
+    "data_ptr": (lambda x: x.data_ptr(), (r(3),), "TJ-FX-007"),
+    "resize": (lambda x: x.resize_(2), (r(3),), "TJ-FX-008"),
+    "t_in_place": (lambda x: x.t_(), (r(3, 2),), "TJ-FX-008"),
+    "requires_grad_": (lambda x: (x * 2).requires_grad_(), (r(3),), "TJ-FX-008"),
+    "grad_fn": (lambda x: (x * 2).grad_fn, (r(3, grad=True),), "TJ-FX-011"),
+    "set_data": (_assign("data", None), (r(3),), "TJ-FX-012"),
+    "set_grad": (_assign("grad", None), (r(3),), "TJ-FX-012"),
+    "set_attribute": (_assign("mark", 1), (r(3),), "TJ-FX-012"),
+    "backward": (lambda x: x.sum().backward(), (r(3, grad=True),), "TJ-FX-013"),
+    "hook": (lambda x: x.register_hook(print), (r(3, grad=True),), "TJ-FX-013"),
+    "leaf_written_under_grad": (lambda x: x.add_(1), (r(3, grad=True),), "TJ-FX-003"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_break(name: str) -> None:
+    fn, args, reason = BREAKS[name]
+    with pytest.raises(GraphBreak) as caught:
+        capture_by_proxy(fn, *args)
+    assert caught.value.reason.id == reason
+    assert caught.value.location is not None and caught.value.location.filename == __file__
+
+
+def test_a_break_keeps_what_came_before() -> None:
+    """After a refused call the region still compiles, without any part of that call."""
+
+    def fn(x: Any) -> Any:
+        y = x * 2
+        v = y.view(-1)
+        with pytest.raises(GraphBreak):
+            v.add_(torch.ones(7))
+        return y, v
+
+    captured = capture_by_proxy(fn, r(3))
+    x = r(3)
+    assert torch.equal(captured(x)[0], x * 2) and torch.equal(captured(x)[1], x * 2)
+    assert captured.gm is not None and not [n for n in captured.gm.graph.nodes if n.target == "add_"]
+
+
+def test_own_attributes_of_inputs() -> None:
+    x = r(3)
+    x.scale = 2.5  # type: ignore[attr-defined]
+
+    def fn(x: Any) -> Any:
+        return x * x.scale if not hasattr(x, "missing") else x
+
+    captured = capture_by_proxy(fn, x)
+    assert torch.equal(captured(x), x * 2.5)
+    other, marked = copy.copy(x), copy.copy(x)
+    other.scale = 3.0  # type: ignore[attr-defined]
+    marked.scale, marked.missing = 2.5, 1  # type: ignore[attr-defined]
+    assert captured.check(x) and not captured.check(other) and not captured.check(marked) and not captured.check(r(3))
+
+
+def test_grad_of_an_input() -> None:
+    x = r(3, grad=True)
+    none = capture_by_proxy(lambda x: x.detach() * 2 if x.grad is None else x.grad * 3, x)
+    assert none.check(x)
+    torch.autograd.backward(x.sum())
+    assert not none.check(x)
+    some = capture_by_proxy(lambda x: x.detach() * 2 if x.grad is None else x.grad * 3, x)
+    assert some.check(x) and torch.equal(some(x), torch.full((3,), 3.0))
+    x.grad = None
+    assert not some.check(x)
+
+
+# ---- guards
+
+
+def test_tensor_guard_discriminates() -> None:
+    captured = capture_by_proxy(lambda x: x + 1, r(3, 4))
+    assert captured.check(r(3, 4))
+    for other in (
+        r(3, 5), r(4, 3).t(), r(3, 4).double(), r(3, 4, grad=True), torch.nn.Parameter(r(3, 4), requires_grad=False), r(12),
+    ):  # fmt: skip
+        assert not captured.check(other)
+
+
+def test_leafness_matters_only_where_it_is_used() -> None:
+    x = r(3, grad=True)
+    plain = capture_by_proxy(lambda x: x * 2, x * 1)
+    assert plain.check(x * 1) and plain.check(x)
+    asked = capture_by_proxy(lambda x: x.is_leaf, x * 1)
+    assert asked.check(x * 1) and not asked.check(x)
+    written = capture_by_proxy(lambda x: x.mul_(2), x * 1)
+    assert written.check(x * 1) and not written.check(x)
+
+
+def test_same_and_different_inputs() -> None:
+    x, y = r(3), r(3)
+    twice = capture_by_proxy(lambda a, b: a + b, x, x)
+    assert any(isinstance(g, SameObject) for g in twice.guards)
+    assert twice.check(y, y) and not twice.check(x, y)
+    pure = capture_by_proxy(lambda a, b: a + b, x, y)
+    assert pure.check(x, x) and not any(isinstance(g, Different) for g in pure.guards)
+    writing = capture_by_proxy(lambda a, b: a.add_(b), x, y)
+    assert writing.check(y, x) and not writing.check(x, x) and not writing.check(x, x.view(3))
+
+
+def test_writing_shared_memory_breaks() -> None:
+    x = r(4)
+    for order in (lambda a, b: a.add_(b), lambda a, b: (a + b).sum() + b.mul_(2).sum()):
+        with pytest.raises(GraphBreak) as caught:
+            capture_by_proxy(order, x, x[:])
+        assert caught.value.reason.id == "TJ-FX-009"
+
+
+def test_late_input_on_written_memory_breaks() -> None:
+    x = r(4)
+    alias = x[1:]
+
+    def fn(a: Any) -> Any:
+        a.add_(1)
+        return a[1:] + alias
+
+    with pytest.raises(GraphBreak) as caught:
+        capture_by_proxy(fn, x)
+    assert caught.value.reason.id == "TJ-FX-009"
+
+
+def test_view_input_written_with_history_breaks() -> None:
+    base = r(4)
+    with pytest.raises(GraphBreak) as caught:
+        capture_by_proxy(lambda a, w: a.mul_(w), base[1:], r(3, grad=True))
+    assert caught.value.reason.id == "TJ-FX-010"
+
+
+def test_offset_is_free_until_it_is_asked(check: Check) -> None:
+    base = r(6, 3)
+    captured = capture_by_proxy(lambda x: x * 2, base[2])
+    assert captured.check(base[4])
+    asked = capture_by_proxy(lambda x: torch.as_strided(x, (2,), (1,), 1) + x.storage_offset(), base[0])
+    assert asked.check(r(3)) and not asked.check(base[4])
+    with pytest.raises(GraphBreak) as caught:
+        capture_by_proxy(lambda x: x.storage_offset(), base[2])
+    assert caught.value.reason.id == "TJ-FX-016"
+
+
+def test_modules_with_buffers(check: Check) -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(inplace=True), torch.nn.Flatten(), torch.nn.Linear(144, 5)
+    )  # fmt: skip
+    twin = copy.deepcopy(model)
+    x = r(2, 3, 8, 8)
+    captured = capture_by_proxy(lambda x: model(x), x)
+    for _ in range(2):
+        got, want = captured(x), twin(x)
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+        got.sum().backward()
+        want.sum().backward()
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=0, atol=0)
+    for a, b in zip(model.buffers(), twin.buffers(), strict=True):
+        assert torch.equal(a, b)
+    (writes,) = (g for g in captured.guards if isinstance(g, Different))
+    assert writes.storages and len(writes.paths) == 10
+    assert sum(isinstance(g, TensorMatches) for g in captured.guards) == 10
+
+
+def test_reasons_have_explanations() -> None:
+    mine = [reason for reason in all_reasons() if reason.id.startswith("TJ-FX-")]
+    assert len(mine) >= 16 and all(reason.explanation and reason.headline[0].islower() for reason in mine)

@@ -1,0 +1,45 @@
+"""What importing and using the package pulls in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_USE = """
+import sys
+import torch, torch.nn.functional as F
+from torchjit_fx.testing import SimpleSizes, capture_by_proxy
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.GELU(), torch.nn.LayerNorm(6))
+captured = capture_by_proxy(lambda x: F.softmax(net(x), -1).mean(), torch.randn(2, 3, 8, 8))
+captured(torch.randn(2, 3, 8, 8)).backward()
+capture_by_proxy(lambda x: x.view(-1) * x.shape[0], torch.randn(4, 3), sizes=SimpleSizes())
+loaded = [name for name in sys.modules if name.split(".")[:2] in (["torch", "_dynamo"], ["torch", "_inductor"])]
+assert not loaded, loaded
+"""
+
+_AFTERWARDS = """
+assert torch._dynamo.config.suppress_errors is False
+torch._dynamo.config.suppress_errors = True
+import torch._dynamo.config
+assert torch._dynamo.config.suppress_errors is True and "torch._dynamo" in sys.modules
+torch._dynamo.config.suppress_errors = False
+compiled = torch.compile(lambda x: torch.cos(x) + 1, backend="eager")
+assert torch.equal(compiled(torch.ones(3)), torch.cos(torch.ones(3)) + 1)
+captured = capture_by_proxy(lambda x: F.gelu(x) / 2, torch.randn(4, 3))
+"""
+
+
+def _run(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_torchs_own_compiler_is_not_imported() -> None:
+    _run(_USE)
+
+
+@pytest.mark.slow
+def test_torchs_own_compiler_still_works_when_it_is_imported() -> None:
+    _run(_USE + _AFTERWARDS)
