@@ -44,7 +44,8 @@ def test_paths_are_interned_and_typed() -> None:
     assert X.attr("a").item(1) is X.attr("a").item(1)
     assert X.item(1) is not X.item(True)
     assert X.item(1) is not X.item(1.0)
-    assert X.attr("a") is not X.instance_attr("a")
+    other: object = X.instance_attr("a")
+    assert X.attr("a") is not other
 
 
 def test_paths_resolve_and_print() -> None:

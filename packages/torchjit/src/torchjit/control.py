@@ -64,6 +64,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
             return inner(*args, **kwargs)
 
         setattr(called_plainly, _DISABLED, reason or "torchjit.disable(recursive=False)")
+        # The function itself too, as upstream does: the frame hook meets it when the wrapper calls it.
+        setattr(inner, _DISABLED, reason or "torchjit.disable(recursive=False)")
         return called_plainly
 
     @functools.wraps(inner)
