@@ -106,6 +106,9 @@ static inline int load_fast(Run *run, Op *op, PyObject *base) {
             value = i >= 0 && i < n ? PyList_GET_ITEM(base, i) : NULL;
         }
         break;
+    case OP_LOAD_ATTR:
+        value = op->src2 != 0 && !raw(base) ? walk_field(base, op->src2) : NULL;
+        break;
     case OP_LOAD_CELL:
         value = !raw(base) && PyCell_Check(base) ? PyCell_GET(base) : NULL;
         break;
@@ -214,12 +217,28 @@ static inline bool group_is_unchanged(const Run *run, const Op *op, const Group 
     return d != NULL && d == g->dict && d->ma_version_tag == g->tag;
 }
 
-/* If the group's dict is as it was, fill its registers: the group is over. */
+/* The same of the dicts found in it: they are alive, because the dict that holds them is unchanged. */
+static inline bool group_subs_are_unchanged(const Group *g) {
+    for (int i = 0; i < g->nsubs; i++) {
+        if (((PyDictObject *)g->values[g->subs[i].index])->ma_version_tag != g->subs[i].tag) {
+            return false;
+        }
+    }
+    for (int i = 0; i < g->nlengths; i++) {
+        if (((PyDictObject *)g->values[g->lengths[i].index])->ma_used != g->lengths[i].length) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* If the group's dicts are as they were, fill its registers: the group is over. */
 static inline bool group_skip(Run *run, Op *op) {
     Group *g = op->payload;
-    if (!group_is_unchanged(run, op, g)) {
+    if (!group_is_unchanged(run, op, g) || !group_subs_are_unchanged(g)) {
         run->group_dict = group_dict(run, op);
         run->group_tag = run->group_dict == NULL ? 0 : run->group_dict->ma_version_tag;
+        run->group_python = run->python;
         return false;
     }
     for (int i = 0; i < g->n; i++) {
@@ -234,17 +253,33 @@ static inline bool group_skip(Run *run, Op *op) {
     return true;
 }
 
-/* The group held. Remember it if the dict is still the one, and in the state, that it started with. */
+/* The group held. Remember it if its dicts can be relied on, and no Python code can have changed them meanwhile. */
 static inline void group_remember(Run *run, Op *header) {
     Group *g = header->payload;
     PyDictObject *d = run->group_dict;
-    if (d != NULL && d == group_dict(run, header) && d->ma_version_tag == run->group_tag) {
-        memcpy(g->values, run->regs + g->first, (size_t)g->n * sizeof(PyObject *));
-        g->dict = d;
-        g->tag = run->group_tag;
-        g->type = header->cold->hint.type;
-        g->type_tag = header->cold->hint.tag;
+    g->dict = NULL;
+    if (d == NULL || run->python != run->group_python || d != group_dict(run, header) ||
+        d->ma_version_tag != run->group_tag) {
+        return;
     }
+    for (int i = 0; i < g->nsubs; i++) {
+        PyObject *sub = run->regs[g->first + g->subs[i].index];
+        if (raw(sub) || !PyDict_CheckExact(sub) || walk_tagged((PyDictObject *)sub) == NULL) {
+            return;
+        }
+        g->subs[i].tag = ((PyDictObject *)sub)->ma_version_tag;
+    }
+    for (int i = 0; i < g->nlengths; i++) {
+        PyObject *sub = run->regs[g->first + g->lengths[i].index];
+        if (raw(sub) || !(PyDict_CheckExact(sub) || PyODict_CheckExact(sub))) {
+            return;
+        }
+    }
+    memcpy(g->values, run->regs + g->first, (size_t)g->n * sizeof(PyObject *));
+    g->tag = run->group_tag;
+    g->type = header->cold->hint.type;
+    g->type_tag = header->cold->hint.tag;
+    g->dict = d;
 }
 
 int run_checks(Run *run) {
@@ -304,7 +339,7 @@ static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, 
     }
     PyObject *small[STACK_REGS];
     int64_t small_ints[STACK_REGS];
-    Run run = {p, slots, small, small_ints, (int)(nslots + p->npinned), (int)(nslots + p->npinned), false, NULL, 0};
+    Run run = {p, slots, small, small_ints, (int)(nslots + p->npinned), (int)(nslots + p->npinned), false, NULL, 0, 0, 0};
     void *big = NULL;
     if (p->nregs > STACK_REGS) {
         big = PyMem_Malloc((size_t)p->nregs * (sizeof(PyObject *) + sizeof(int64_t)));
@@ -421,16 +456,40 @@ static bool registers_ok(PyObject *registers, Py_ssize_t limit) {
     return true;
 }
 
-static int group_new(Op *op, PyObject *aux) {
-    int n = (int)PyLong_AsLong(PyTuple_GET_ITEM(aux, 1));
-    Group *g = PyMem_Calloc(1, sizeof(Group) + (size_t)n * sizeof(PyObject *));
+/* aux: (first register, count, indices of dicts, ((index, length) ...)) */
+static int group_new(Op *op, PyObject *aux, int loaded) {
+    int first, n;
+    PyObject *subs, *lengths;
+    if (!PyArg_ParseTuple(aux, "iiO!O!", &first, &n, &PyTuple_Type, &subs, &PyTuple_Type, &lengths)) {
+        return -1;
+    }
+    size_t nsubs = (size_t)PyTuple_GET_SIZE(subs), nlengths = (size_t)PyTuple_GET_SIZE(lengths);
+    if (first != loaded || n < 0 || !registers_ok(subs, n)) {
+        PyErr_SetString(PyExc_ValueError, "malformed group");
+        return -1;
+    }
+    Group *g = PyMem_Calloc(1, sizeof(Group) + (size_t)n * sizeof(PyObject *) + nsubs * sizeof(SubDict) +
+                                   nlengths * sizeof(SubLength));
     if (g == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    g->first = (int)PyLong_AsLong(PyTuple_GET_ITEM(aux, 0));
-    g->n = n;
     op->payload = g;
+    g->first = first;
+    g->n = n;
+    g->subs = (SubDict *)(g->values + n);
+    g->lengths = (SubLength *)(g->subs + nsubs);
+    g->nsubs = (int)nsubs;
+    g->nlengths = (int)nlengths;
+    for (size_t i = 0; i < nsubs; i++) {
+        g->subs[i].index = (int)PyLong_AsLong(PyTuple_GET_ITEM(subs, i));
+    }
+    for (size_t i = 0; i < nlengths; i++) {
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(lengths, i), "in", &g->lengths[i].index, &g->lengths[i].length) ||
+            g->lengths[i].index < 0 || g->lengths[i].index >= n) {
+            return -1;
+        }
+    }
     return 0;
 }
 
@@ -507,6 +566,9 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
         if (PyUnicode_CheckExact(obj)) {
             PyUnicode_InternInPlace(&op->obj);  /* keys of dicts mostly are: then pointers tell */
         }
+        if (code == OP_LOAD_ATTR) {
+            op->src2 = PyUnicode_Check(op->obj) ? walk_field_number(op->obj) : 0;
+        }
         op->cold->hash = PyObject_Hash(op->obj);
         return op->cold->hash == -1 ? -1 : 0;
     case OP_CHECK_CLASS:
@@ -532,11 +594,7 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
         op->payload = condition_new(item_of(aux, 1), PyTuple_GET_SIZE(item_of(aux, 0)));
         return op->payload == NULL ? -1 : 0;
     case OP_GROUP:
-        /* aux: (first register, count); imm: the ops from here to the GROUP_END (checked by program_fill) */
-        if (!registers_ok(aux, INT_MAX) || PyTuple_GET_SIZE(aux) != 2 || PyLong_AsLong(PyTuple_GET_ITEM(aux, 0)) != *loaded) {
-            break;
-        }
-        return group_new(op, aux);
+        return group_new(op, aux, *loaded);     /* imm: how far the GROUP_END is (groups_ok) */
     case OP_CHECK_DIFFERENT:
     case OP_CHECK_STORAGES:
         if (!registers_ok(aux, *loaded)) {

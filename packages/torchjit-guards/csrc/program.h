@@ -39,16 +39,29 @@ typedef struct {
     Cold *cold;
 } Op;
 
-/* Ops that read one dict only, from a GROUP to its GROUP_END. When the dict is the one seen last, unchanged since
- * (CPython gives a dict a new tag with each change, and never gives a tag twice), they would do the same again:
- * the registers that they fill are copied and they are skipped. */
 typedef struct {
-    PyDictObject *dict;     /* not owned: an address, of use only together with the tag */
-    uint64_t tag;           /* 0: nothing remembered */
+    int index;          /* of the dict among the group's registers */
+    uint64_t tag;
+} SubDict;
+
+typedef struct {
+    int index;          /* likewise: a dict or OrderedDict */
+    Py_ssize_t length;
+} SubLength;
+
+/* Ops that read one dict (and dicts, tuples and lengths found in it), from a GROUP to its GROUP_END. When the dict is the
+ * one seen last, unchanged since (CPython gives a dict a new tag with each change, and never gives a tag twice), and so
+ * are the dicts in it, they would do the same again: the registers that they fill are copied and they are skipped. */
+typedef struct {
+    PyDictObject *dict;     /* not owned: an address, of use only together with the tag; NULL: nothing remembered */
+    uint64_t tag;
     int first, n;           /* the registers */
     unsigned int type_tag;  /* of `type`, the class of the object whose dict it is (kind GROUP_OF_INSTANCE) */
+    int nsubs, nlengths;
     PyTypeObject *type;
-    PyObject *values[];     /* borrowed from the dict */
+    SubDict *subs;          /* both in this block, behind the values */
+    SubLength *lengths;
+    PyObject *values[];     /* borrowed from the dicts */
 } Group;
 
 enum { GROUP_OF_INSTANCE = 0, GROUP_OF_DICT = 1 };
@@ -85,9 +98,12 @@ typedef struct {
     bool owned;
     PyDictObject *group_dict;   /* of the group being run, when it may be remembered */
     uint64_t group_tag;
+    unsigned python;            /* counts the times that Python code may have run */
+    unsigned group_python;      /* `python` when the group began */
 } Run;
 
 static inline void run_own(Run *run) {
+    run->python++;
     if (!run->owned) {
         run->owned = true;
         for (int i = run->nfixed; i < run->nloaded; i++) {
@@ -100,6 +116,7 @@ static inline void run_own(Run *run) {
 
 /* Before a check that runs Python code: with nothing borrowed in the registers there is nothing to protect. */
 static inline void run_protect(Run *run) {
+    run->python++;
     if (run->nloaded > run->nfixed) {
         run_own(run);
     }

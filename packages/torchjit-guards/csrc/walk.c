@@ -109,3 +109,40 @@ int walk_dict_slow(PyDictObject *d, PyObject *key, Py_hash_t hash, Hint *hint, P
     }
     return WALK_FOUND;
 }
+
+/* Attributes of functions and bound methods that are plain fields: data descriptors, so nothing can hide them. */
+static const struct {
+    const char *name;
+    PyTypeObject *type;
+    size_t offset;
+    bool none;      /* NULL reads as None */
+} fields[] = {
+    {"__code__", &PyFunction_Type, offsetof(PyFunctionObject, func_code), false},
+    {"__defaults__", &PyFunction_Type, offsetof(PyFunctionObject, func_defaults), true},
+    {"__kwdefaults__", &PyFunction_Type, offsetof(PyFunctionObject, func_kwdefaults), true},
+    {"__closure__", &PyFunction_Type, offsetof(PyFunctionObject, func_closure), true},
+    {"__globals__", &PyFunction_Type, offsetof(PyFunctionObject, func_globals), false},
+    {"__func__", &PyMethod_Type, offsetof(PyMethodObject, im_func), false},
+    {"__self__", &PyMethod_Type, offsetof(PyMethodObject, im_self), false},
+};
+
+enum { NFIELDS = sizeof(fields) / sizeof(fields[0]) };
+
+/* The number of the field of that name, counted from 1; 0: there is none. */
+int walk_field_number(PyObject *name) {
+    for (int i = 0; i < NFIELDS; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, fields[i].name) == 0) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+/* The field, borrowed, when `o` is exactly of a type that has it under this name; else NULL. */
+PyObject *walk_field(PyObject *o, int number) {
+    if (!Py_IS_TYPE(o, fields[number - 1].type)) {
+        return NULL;
+    }
+    PyObject *value = *(PyObject **)((char *)o + fields[number - 1].offset);
+    return value == NULL && fields[number - 1].none ? Py_None : value;
+}

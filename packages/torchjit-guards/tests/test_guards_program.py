@@ -189,6 +189,9 @@ OBJECTS: list[Callable[[], Any]] = [
     lambda: types.CellType(),
     lambda: lambda: 0,
     lambda: len,
+    lambda: Plain().__init__,  # type: ignore[misc]
+    lambda: [].append,
+    lambda: lambda a=1, *, b=2: a,
     lambda: Exception("e"),
 ]
 
@@ -206,6 +209,11 @@ def object_guards(p: AccessPath) -> list[Guard]:
         TypeIs(p.class_attr("kind"), str), TypeIs(p.class_attr("a"), int), TypeIs(p.class_attr("__init__"), types.FunctionType),
         TypeIs(p.item(0), int), TypeIs(p.item("a"), int), TypeIs(p.item(-1), int), TypeIs(p.item(9), int),
         ValueEquals(p.cell(), 3), IdIs(p.type_of(), int), TypeIs(p.type_of(), Meta), TypeIs(p.size(0), int),
+        TypeIs(p.attr("__code__"), types.CodeType),
+        *(IdIs(p.attr(name), None) for name in ("__defaults__", "__kwdefaults__", "__closure__", "__self__")),
+        *(TypeIs(p.attr(name), kind) for name in ("__self__", "__func__") for kind in (Plain, list, types.FunctionType)),
+        TypeIs(p.attr("__defaults__"), tuple),
+        IdIs(p.attr("__globals__"), globals()),
         ValueEquals(p.instance_attr("__name__"), "m"), TypeIs(p.attr("__name__"), str),
     ]  # fmt: skip
 

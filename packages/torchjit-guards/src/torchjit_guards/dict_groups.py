@@ -8,8 +8,9 @@ one that it saw when the group last held.
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
@@ -23,8 +24,6 @@ WALK = 3
 INSTANCE, DICT = 0, 1
 """Kinds of groups, as in program.h: of an object's `__dict__`, of the object itself."""
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
-
-Group: TypeAlias = "tuple[int, list[Node], list[Guard]]"
 
 
 def is_atom(value: object) -> bool:
@@ -44,6 +43,7 @@ class Node:
         frozen: guards on the object that hold as long as the dict that the path reads holds the same object.
         children: in the order of recording.
         instance, members: guards on the object's `__dict__`, and on the object as a dict.
+        absorbed: a group loads the object and has taken over `frozen` and what it could of the rest.
     """
 
     path: AccessPath
@@ -52,6 +52,8 @@ class Node:
     children: list[Node] = attrs.field(factory=list)
     instance: list[Guard] = attrs.field(factory=list)
     members: list[Guard] = attrs.field(factory=list)
+    lengths: list[LengthIs] = attrs.field(factory=list)
+    absorbed: bool = False
 
     @property
     def runs_python(self) -> bool:
@@ -67,6 +69,8 @@ class Node:
                 self.members.append(guard)
             case DictKeys() if all(map(is_atom, guard.keys)):
                 self.members.append(guard)
+            case LengthIs():
+                self.lengths.append(guard)
             case IdIs():
                 self.frozen.append(guard)
             case ValueEquals() if is_atom(guard.value):
@@ -76,17 +80,85 @@ class Node:
             case _:
                 self.checks.append(guard)
 
+    @property
+    def is_bare_slot(self) -> bool:
+        """A slot about which nothing is asked."""
+        asked = self.children or self.checks or self.frozen or self.instance or self.members or self.lengths
+        return isinstance(self.path, Arg) and not asked
+
+    @property
+    def fixed_type(self) -> type | None:
+        """The exact type that the object has as long as it is the same object, if a guard says so."""
+        return next((g.type for g in self.frozen if isinstance(g, TypeIs)), None)
+
+    def items(self) -> list[Node]:
+        """The children under str keys: the object looks like a dict."""
+        return [c for c in self.children if isinstance(c.path, Item) and type(c.path.key) is str]
+
+    def remaining(self) -> list[Guard]:
+        """What no group tests, types first. Ask before `groups`."""
+        guards = [*([] if self.absorbed else self.frozen), *self.checks]
+        if not (self.members or self.items()):
+            guards += self.lengths
+            self.lengths = []
+        return sorted(guards, key=lambda g: not isinstance(g, TypeIs))
+
     def groups(self) -> Iterator[Group]:
         """The groups of this object, cheapest first."""
         attributes = [c for c in self.children if isinstance(c.path, InstanceAttr)]
-        items = [c for c in self.children if isinstance(c.path, Item) and type(c.path.key) is str]
-        for kind, loads, checks in ((INSTANCE, attributes, self.instance), (DICT, items, self.members)):
+        items = [c for c in self.items() if not c.absorbed]
+        for kind, loads, checks in (
+            (INSTANCE, attributes, self.instance),
+            (DICT, items, [*self.members, *self.lengths]),
+        ):
             if loads or checks:
-                yield kind, loads, [*checks, *(guard for node in loads for guard in node.frozen)]
+                group = Group(kind, list(loads), list(checks))
+                for node in loads:
+                    group.absorb(node)
+                yield group
+        self.instance, self.members, self.lengths = [], [], []
 
-    def is_grouped(self, child: Node) -> bool:
-        """Does a group of this object load the child?"""
-        return isinstance(child.path, InstanceAttr) or (isinstance(child.path, Item) and type(child.path.key) is str)
+
+@attrs.define(eq=False)
+class Group:
+    """Everything about one dict, and about the dicts and tuples in it.
+
+    Attributes:
+        kind: INSTANCE or DICT.
+        loads: in order; a container comes before what is in it.
+        checks: tested when the group is not skipped.
+        dicts: of the loads, dicts that must be unchanged too.
+        lengths: of the loads, dicts whose length is all that matters.
+    """
+
+    kind: int
+    loads: list[Node]
+    checks: list[Guard]
+    dicts: list[Node] = attrs.field(factory=list)
+    lengths: list[tuple[Node, int]] = attrs.field(factory=list)
+
+    def absorb(self, node: Node) -> None:
+        """Take over what can be said about a loaded object, and load what is in it."""
+        node.absorbed = True
+        self.checks += node.frozen
+        inside: list[Node] = []
+        if node.fixed_type is tuple:
+            inside = [c for c in node.children if isinstance(c.path, Item) and type(c.path.key) is int]
+            self.checks += node.lengths
+        elif node.fixed_type is dict and (node.members or node.items()):
+            inside = node.items()
+            self.dicts.append(node)
+            self.checks += [*node.members, *node.lengths]
+            node.members = []
+        elif node.fixed_type in (dict, OrderedDict):
+            self.checks += node.lengths
+            self.lengths += [(node, guard.length) for guard in node.lengths]
+        else:
+            return
+        node.lengths = []
+        for child in inside:
+            self.loads.append(child)
+            self.absorb(child)
 
 
 def _class_is_fixed(tp: type) -> bool:
@@ -109,9 +181,7 @@ def build(guards: Sequence[Guard], paths: Sequence[AccessPath]) -> list[Node]:
         _node(path, nodes, roots).add(guard)
     for path in paths:
         _node(path, nodes, roots)
-    for node in nodes.values():
-        _settle(node)
-    return [root for root in roots if root.children or root.checks or not isinstance(root.path, Arg)]
+    return [root for root in roots if not root.is_bare_slot]
 
 
 def _node(path: AccessPath, nodes: dict[int, Node], roots: list[Node]) -> Node:
@@ -123,22 +193,3 @@ def _node(path: AccessPath, nodes: dict[int, Node], roots: list[Node]) -> Node:
         else:
             _node(path.base, nodes, roots).children.append(found)
     return found
-
-
-def _settle(node: Node) -> None:
-    """Guards that no group can carry are tested every time."""
-    if node.path.base is None:
-        node.checks += node.frozen
-        node.frozen = []
-    for child in node.children:
-        if not node.is_grouped(child):
-            child.checks = [*child.frozen, *child.checks]
-            child.frozen = []
-    node.checks = [
-        *(g for g in node.checks if isinstance(g, TypeIs)),
-        *(g for g in node.checks if not isinstance(g, TypeIs)),
-    ]
-    # a length is a dict's business when there is evidence of a dict
-    if node.members or any(isinstance(c.path, Item) and type(c.path.key) is str for c in node.children):
-        node.members += [g for g in node.checks if isinstance(g, LengthIs)]
-        node.checks = [g for g in node.checks if not isinstance(g, LengthIs)]

@@ -47,7 +47,7 @@ from torchjit_core.paths import (
 )
 from torchjit_guards import _c
 from torchjit_guards.condition_code import Unsupported, compile_condition
-from torchjit_guards.dict_groups import WALK, Node, build, is_atom
+from torchjit_guards.dict_groups import WALK, Group, Node, build, is_atom
 from torchjit_guards.tensors import native_read, prepare_raw_reads, tensor_test
 
 __all__ = ["Lowered", "lower"]
@@ -193,24 +193,27 @@ class _Builder:
             postponed.append(node)
             return
         self.register(node.path)
-        for guard in node.checks:
+        for guard in node.remaining():
             self.add(guard)
-        for kind, loads, checks in node.groups():
-            self._group(node.path, kind, loads, checks)
+        for group in node.groups():
+            self._group(node.path, group)
         for child in node.children:
             self._visit(child, postponed, python)
 
-    def _group(self, path: AccessPath, kind: int, loads: Sequence[Node], checks: Sequence[Guard]) -> None:
+    def _group(self, path: AccessPath, group: Group) -> None:
         """Loads from, and checks of, one dict, to be skipped while its tag vouches for them."""
         base = self.register(path)
-        header = len(self.ops)
-        self.check("GROUP", base, src2=kind, aux=(self.next, len(loads)))
-        for node in loads:
+        header, first = len(self.ops), self.next
+        self.check("GROUP", base, src2=group.kind)
+        for node in group.loads:
             self._load(node.path)
-        for guard in checks:
+        for guard in group.checks:
             self.add(guard)
         length = len(self.ops) - header
-        self.ops[header] = (*self.ops[header][:6], length)
+        dicts = tuple(self.register(node.path) - first for node in group.dicts)
+        lengths = tuple((self.register(node.path) - first, n) for node, n in group.lengths)
+        aux = (first, len(group.loads), dicts, lengths)
+        self.ops[header] = (*self.ops[header][:5], aux, length)
         self.check("GROUP_END", imm=length)
 
     def check(
