@@ -1,0 +1,34 @@
+// gelu = gelu.default
+// add = add.Tensor
+namespace fused_gelu_add_0 {
+VECTOR_TYPES(8)
+struct Args { f32* p0; f32* p1; };
+static void range(i64 lo, i64 hi, void* data) {
+  const Args& args = *(const Args*)data;
+  const f32* p0 = args.p0;  // x_1
+  f32* p1 = args.p1;  // add
+  auto body = [&](auto full, const i64 x1, const int n) __attribute__((always_inline)) {
+    const vf32 t1 = ld<vf32>(full, p0 + x1, n);
+    const vf32 t2 = t1 * splat<vf32>(0.5f);
+    const vf32 t3 = t1 * splat<vf32>(0.70710677f);
+    const vf32 t4 = op_erf(t3);
+    const vf32 t5 = splat<vf32>(1.0f) + t4;
+    const vf32 t6 = t2 * t5;
+    const vf32 t7 = t6 + t1;
+    st(full, p1 + x1, t7, n);
+  };
+  i64 x1 = 0; const i64 end = 240;
+  for (; x1 + W <= end; x1 += W) body(Full(), x1, W);
+}
+static void run(Args args) {
+  const i64 total = 1; const i64 work = 240 * 7;
+  const i64 grain = 1 + 65536 / (work + 1);
+  if (total <= grain) { if (total > 0) range(0, total, &args); }
+  else tj_parallel(0, total, grain, range, &args);
+}
+}
+extern "C" void* py_fused_gelu_add_0(void*, void* const* args, i64) {
+  fused_gelu_add_0::Args a = {(f32*)py_int(args[0]), (f32*)py_int(args[1])};
+  void* thread = py_save(); fused_gelu_add_0::run(a); py_restore(thread);
+  py_incref(py_none); return py_none;
+}
