@@ -391,6 +391,7 @@ values = st.recursive(
         st.lists(inner, max_size=3),
         st.tuples(inner, inner),
         st.dictionaries(st.one_of(names, st.integers(0, 2)), inner, max_size=3),
+        st.dictionaries(names, inner, max_size=3).map(collections.OrderedDict),
         st.builds(lambda d: Plain(**d), st.dictionaries(names, inner, max_size=3)),
         st.builds(Inline, inner, inner),
         st.builds(Slotted, inner),
@@ -481,7 +482,7 @@ def test_programs_agree_after_mutations(
 ) -> None:
     paths = all_paths(X, value)
     candidates = [g for p in paths for g in true_guards(p, p.resolve((value,)))]
-    guards = data.draw(st.lists(st.sampled_from(candidates), max_size=8, unique_by=id))
+    guards = data.draw(st.lists(st.sampled_from(candidates), max_size=16, unique_by=id))
     gather = data.draw(st.lists(st.sampled_from(paths), max_size=3))
     program = GuardProgram(guards, gather, 1)
     assert agree_program(program, guards, (value,), gather)
