@@ -94,7 +94,7 @@ class FakeFactory:
         """The record of a fake.
 
         Raises:
-            GraphBreak: it is sparse, nested or quantised.
+            GraphBreak: it is sparse, nested or quantised, or autograd refuses it.
         """
         if t.layout is not torch.strided or t.is_nested or t.is_quantized:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"the result is {t.layout}")
@@ -105,5 +105,8 @@ class FakeFactory:
             sizes = tuple(n if type(n) is int else self.expression(n) for n in sizes)
             strides = tuple(n if type(n) is int else self.expression(n) for n in strides)
             offset = offset if type(offset) is int else self.expression(offset)
-        flags = (t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference())
+        try:
+            flags = (t.requires_grad, t.is_leaf, t.is_conj(), t.is_neg(), t.is_inference())
+        except RuntimeError as error:  # a view whose history was cut off by a write under another grad mode
+            raise GraphBreak(breaks.META_FAILED, str(error).splitlines()[0][:200]) from error
         return self.records.get(t.dtype, t.device, sizes, strides, offset, flags)

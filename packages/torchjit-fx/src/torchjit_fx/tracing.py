@@ -16,6 +16,7 @@ from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Ou
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.records import TensorRecord
 
 __all__ = ["Recorder"]
 
@@ -70,14 +71,39 @@ class Recorder:
         try:
             outcome, result = self.metas.run(op, target, args, kwargs, found)
             self._check_writes(outcome, found, capture)
+            seen = self._neighbours_after(outcome, found)
         except GraphBreak as stop:
+            self._forget_fakes(found)
             if stop.location is None:
                 raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
             raise
         lonely = all(found.leaves[i].is_alone() for i in outcome.written)
         if found.cacheable and lonely and not (outcome.written and _shares(outcome.result)):
             cache.put(key, outcome)
-        return self._apply(outcome, op, target, args, kwargs, found, result, capture)
+        raw = self._apply(outcome, op, target, args, kwargs, found, result, capture)
+        for leaf, record in seen:
+            leaf.record = record
+        return raw
+
+    def _neighbours_after(self, outcome: Outcome, found: Arguments) -> list[tuple[TensorLeaf, TensorRecord]]:
+        """What a write did to the metadata of everything on the same memory.
+
+        Raises:
+            GraphBreak: a view became unusable for autograd.
+        """
+        storages = {id(s): s for i in outcome.written if (s := found.leaves[i].storage) is not None}
+        return [
+            (leaf, self.metas.fakes.describe(self.metas.fake(leaf)))
+            for storage in storages.values()
+            if len(storage.leaves) > 1
+            for leaf in storage.leaves
+        ]
+
+    def _forget_fakes(self, found: Arguments) -> None:
+        """After a refused call its arguments' fakes may be half written."""
+        for leaf in found.leaves:
+            for neighbour in leaf.storage.leaves if leaf.storage is not None else [leaf]:
+                neighbour.fake = None
 
     def _materialise_neighbours(self, leaf: TensorLeaf) -> None:
         """Before a write: views made earlier need fakes that share the memory, to see what the write does to them."""
@@ -91,17 +117,12 @@ class Recorder:
             neighbours = leaf.storage.leaves if leaf.storage is not None else [leaf]
             for other in neighbours:
                 if isinstance(other, InputLeaf):
-                    try:
-                        after = changed.get(i, leaf.record)
-                        self._inputs.check_write(other, after.requires_grad and self.modes.grad, capture)
-                        if other.entry.requires_grad and self.modes.grad:
-                            capture.guard(other.leafness(capture.location()))
-                        if other is leaf and (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides):
-                            raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
-                    except GraphBreak:
-                        for spoiled in neighbours:
-                            spoiled.fake = None
-                        raise
+                    after = changed.get(i, leaf.record)
+                    self._inputs.check_write(other, after.requires_grad and self.modes.grad, capture)
+                    if other.entry.requires_grad and self.modes.grad:
+                        capture.guard(other.leafness(capture.location()))
+                    if other is leaf and (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides):
+                        raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
 
     def _apply(
         self,
@@ -139,10 +160,6 @@ class Recorder:
             leaves[i].record = record
             if not keep_fakes:
                 leaves[i].fake = None
-        for storage in step.written:
-            if len(storage.leaves) > 1:
-                for leaf in storage.leaves:
-                    leaf.record = self.metas.fakes.describe(self.metas.fake(leaf))
 
     def add_size(self, leaf: TensorLeaf, dim: int, value: Any, expr: Any, capture: CaptureContext) -> SymLeaf:
         """Record the reading of a size that is not a plain symbol."""
