@@ -57,7 +57,8 @@ def test_known(name: str) -> None:
 @pytest.mark.parametrize("arg", [0, 1, 2, 3, 4, 6])
 def test_stack_effect(name: str, arg: int) -> None:
     number = opcode.opmap[name]
-    takes_argument = number in dis.hasarg if VERSION >= (3, 12) else number >= dis.HAVE_ARGUMENT
+    has_argument: list[int] = getattr(dis, "hasarg", [n for n in opcode.opmap.values() if n >= dis.HAVE_ARGUMENT])
+    takes_argument = number in has_argument
     if name == "RAISE_VARARGS" and arg > 2 or name == "BUILD_SLICE" and arg not in (2, 3):
         return
     if name in ("BINARY_OP", "COMPARE_OP", "SWAP", "COPY", "CONVERT_VALUE") and arg > 3:

@@ -82,6 +82,16 @@ def _set_global(value: Any) -> Callable[[Any, Any], None]:
     return run
 
 
+def _append(parts: Any) -> None:
+    if isinstance(parts, list):
+        parts.append(3)
+
+
+def _replace_first(parts: Any) -> None:
+    if isinstance(parts, list):
+        parts[0] = 8
+
+
 def _defaults(state: Any, model: Any) -> None:
     helper.__defaults__ = (9,)
 
@@ -105,8 +115,8 @@ MUTATIONS: dict[str, Callable[[Any, Any], None]] = {
     "scale num": lambda s, m: setattr(s["layer"], "scale", Num(2)),
     "disabled": lambda s, m: setattr(s["layer"], "enabled", False),
     "truthy": lambda s, m: setattr(s["layer"], "enabled", 1),
-    "parts": lambda s, m: s["layer"].parts.append(3),
-    "parts item": lambda s, m: s["layer"].parts.__setitem__(0, 8),
+    "parts": lambda s, m: _append(s["layer"].parts),
+    "parts item": lambda s, m: _replace_first(s["layer"].parts),
     "parts new": lambda s, m: setattr(s["layer"], "parts", [4, 4]),
     "parts tuple": lambda s, m: setattr(s["layer"], "parts", (4, 4)),
     "table": lambda s, m: s["layer"].table.pop("k", None),
@@ -155,7 +165,7 @@ class _Restore:
         for name in ("gain", "apply"):
             setattr(Layer, name, members[name])
         if "missing" in vars(Layer):
-            del Layer.missing
+            del Layer.missing  # type: ignore[attr-defined]
 
 
 @settings(max_examples=150, deadline=None)

@@ -19,6 +19,7 @@ from torchjit_vm.capture.values import (
     BoundMethod,
     CellValue,
     Const,
+    DictValue,
     FunctionValue,
     InstanceDict,
     Known,
@@ -176,9 +177,7 @@ def generic_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[
     found = instance_attr(domain, value, name)
     if found is not None:
         return found
-    if member.kind == ABSENT:
-        return _special_attr(domain, value, name)
-    return bind(domain, member, value)
+    return None if member.kind == ABSENT else bind(domain, member, value)
 
 
 def instance_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
@@ -198,16 +197,6 @@ def instance_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
         return result
     domain.guard_lacks(value.path, name)
     value.attrs[name] = DELETED
-    return None
-
-
-def _special_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
-    if type(value) is FunctionValue:
-        return _function_attr(domain, value, name)
-    return None
-
-
-def _function_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value | None:
     return None
 
 
@@ -245,6 +234,7 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
 
 
 def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
+    """A field of a function that the region made, or that is known by its code."""
     simple = {"__name__": value.name, "__qualname__": value.qualname, "__module__": value.globals.get("__name__")}
     if name in value.attrs:
         return cast(Value, value.attrs[name])
@@ -253,8 +243,28 @@ def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
     if name == "__code__":
         return Const(value.code)
     if name == "__doc__":
-        return Const(value.code.co_consts[0] if value.code.co_consts else None)
+        text = value.code.co_consts[0] if value.code.co_consts else None
+        return Const(text if isinstance(text, str) else None)
+    if name == "__closure__":
+        return TupleValue(list(value.closure)) if value.closure else Const(None)
+    if name == "__defaults__":
+        return TupleValue(list(value.defaults)) if value.defaults else Const(None)
+    if name == "__annotations__" and value.real is NEW:
+        value.attrs[name] = _annotations(domain, value)
+        return cast(Value, value.attrs[name])
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"function.{name}")
+
+
+def _annotations(domain: CaptureDomain, value: FunctionValue) -> Value:
+    if isinstance(value.annotations, DictValue):
+        return value.annotations
+    made = DictValue()
+    if value.annotations is not None:
+        flat = domain.unpack_all(value.annotations)
+        for key, content in zip(flat[::2], flat[1::2], strict=True):
+            made.entries[domain.use(cast(Const, key))] = (key, content)
+    value.annotations = None
+    return made
 
 
 _EXCEPTION_FIELDS = frozenset({"args", "__cause__", "__context__", "__suppress_context__", "__traceback__", "value"})
@@ -583,6 +593,9 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
         label = f"{value.cls.__qualname__}.{name}.fset"
         result = domain.call(pinned(domain, member.raw.fset, label), [value, content], {})
         return result if type(result) is Frame else None
+    if type(value) is FunctionValue and member.data:
+        _function_store(domain, value, name, content)
+        return None
     if member.kind == SLOT or _is_exception_field(value, name):
         if type(member.raw) is not types.MemberDescriptorType and not _is_exception_field(value, name):
             raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
@@ -605,15 +618,25 @@ def _has_dict(value: Obj) -> bool:
 
 def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content: Value) -> Frame[Value] | None:
     setter = _walk(type(member.raw).__mro__, "__set__")
-    if type(value) is FunctionValue and member.name in ("__name__", "__qualname__", "__doc__", "__module__"):
-        write(domain, value, member.name, content)
-        return None
     if type(setter) is not types.FunctionType:
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
     domain.guard_class(type(member.raw), "__set__", setter)
     descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{member.name}")
     result = domain.call(Known(setter), [descriptor, value, content], {})
     return result if type(result) is Frame else None
+
+
+def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, content: Value) -> None:
+    """Store to a field of a function."""
+    if name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
+        write(domain, value, name, content)
+        if type(content) is Const and name in ("__name__", "__qualname__"):
+            setattr(value, name.strip("_"), domain.use(content))
+    elif name == "__code__" and value.real is NEW and type(content) is Const:
+        domain.touch(value)
+        value.code = domain.use(content)
+    else:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"store to function.{name}")
 
 
 def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, containers, functions, iteration
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
@@ -15,11 +17,12 @@ from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.policy import DictChainGetattr, ReturnConstant
 from torchjit_vm.capture.pure import is_pure
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
-from torchjit_vm.capture.reading import constant_object
+from torchjit_vm.capture.reading import constant_object, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
+    NEW,
     BoundMethod,
     Const,
     DictValue,
@@ -78,6 +81,8 @@ def _call_object(
     if type(function) is Leaf:
         return leaf_call(domain, operator_call, [function, *args], kwargs)
     cls = type_of(domain, function)
+    if cls is weakref.ReferenceType and isinstance(function, Obj) and not args and not kwargs:
+        return _dereference(domain, function)
     member = attributes.find_member(domain, cls, "__call__")
     if member.kind == attributes.FUNCTION:
         return call(domain, attributes.member_value(domain, member), [function, *args], kwargs)
@@ -89,6 +94,15 @@ def _call_object(
         raise _unknown(domain, function, args)
     bound = domain.vm.finish(attributes.bind(domain, member, function))
     return call(domain, bound, args, kwargs)
+
+
+def _dereference(domain: CaptureDomain, reference: Obj) -> Value:
+    """Call a weak reference: the same reference leads to the same object, which its path keeps alive."""
+    target = None if reference.real is NEW else reference.real()
+    if target is None or reference.path is None:
+        raise domain.graph_break(UNKNOWN_CALL, "a dead weak reference")
+    domain.guard_id(reference.path, reference.real)
+    return wrap(domain, target, Pinned.of(target, f"{reference.path}()"))
 
 
 def operator_call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -229,9 +243,13 @@ def _unknown_call(domain: CaptureDomain, function: Known, args: list[Value], kwa
     """A C function: the leaf handler may know it if a leaf is among the arguments."""
     if function.obj is __build_class__:
         raise domain.graph_break(CLASS_BODY)
-    if any(map(has_leaf, args)) or any(map(has_leaf, kwargs.values())):
+    scalar = getattr(function.obj, "__module__", None) in _SCALAR_MODULES
+    if scalar and (any(map(has_leaf, args)) or any(map(has_leaf, kwargs.values()))):
         return leaf_call(domain, function.obj, args, kwargs)
     raise _unknown(domain, function, args)
+
+
+_SCALAR_MODULES = frozenset({"builtins", "math", "operator", "_operator"})
 
 
 def _unknown(domain: CaptureDomain, function: Value, args: list[Value]) -> GraphBreak:

@@ -16,7 +16,7 @@ _IMMUTABLE = (int, float, complex, str, bytes, bool, tuple, frozenset, range, ty
 _FUNCTIONS = (
     abs, ascii, bin, chr, divmod, format, hash, hex, len, max, min, oct, ord, pow, repr, round, sorted, sum,
     callable, issubclass, isinstance, math.prod, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
-    dict.fromkeys, functools.cmp_to_key, posixpath.join,
+    types.CodeType.replace, functools.cmp_to_key, posixpath.join,
 )  # fmt: skip
 _MODULES = (math, cmath, operator)
 _EFFECTS = frozenset(
