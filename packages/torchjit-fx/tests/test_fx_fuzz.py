@@ -85,7 +85,10 @@ def run(check: Check, seed: int, **options: Any) -> bool:
     program = Program(seed)
     weight = torch.randn(3, 3, requires_grad=True)
     args = [torch.randn(3, 3), torch.randn(3, 3), torch.randn(3, 3).t()]
-    fn = lambda a, b, c, w: program(a, b, c, w * 1)
+
+    def fn(a: Any, b: Any, c: Any, w: Any) -> Any:
+        return program(a, b, c, w * 1)
+
     try:
         fn(*(t.clone() for t in args), weight)
     except RuntimeError:

@@ -85,7 +85,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: x + torch.ones(3) * torch.arange(3) + torch.full((3,), 2.5) + torch.tensor([1.0, 2.0, 3.0]),
         (r(3),),
     ),
-    "casts": (lambda x: (x.to(torch.float64), x.half().float(), x.long(), x.type_as(x.double()), x.to("cpu")), (r(5),)),
+    "casts": (lambda x: (x.to(torch.float64), x.half().float(), x.long(), x.type_as(x.double()), x.to("cpu"), x.type(torch.half)), (r(5),)),
     "same_object": (lambda x: (x.contiguous(), x.to(torch.float32), x), (r(3, 4, grad=True),)),
     "one_tensor_twice": (lambda x, y: x + y * 2, (lambda t: (t, t))(r(3, grad=True))),
     "detach": (lambda x: (x.detach() * 2, x * x.detach(), x.data + 1), (r(3, grad=True),)),

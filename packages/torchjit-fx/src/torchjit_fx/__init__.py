@@ -1,5 +1,6 @@
 """The tensor domain: torch calls under an interpreter become torch.fx nodes with metadata."""
 
+from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
@@ -14,4 +15,5 @@ __all__ = [
     "SymbolicSizes",
     "TensorDomain",
     "TensorLeaf",
+    "preload",
 ]

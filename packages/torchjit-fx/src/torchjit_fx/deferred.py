@@ -15,7 +15,7 @@ import torch
 from torch._compile import _disable_dynamo as disabling_wrapper
 from torch._decomp import decomposition_table, meta_table
 
-__all__ = ["defer_dynamo"]
+__all__ = ["defer_dynamo", "preload"]
 
 
 class _DeferredConfig(types.ModuleType):
@@ -45,6 +45,16 @@ class _DeferredDynamo(types.ModuleType):
 
 def _real(name: str) -> Any:
     return importlib.import_module(name)
+
+
+def preload() -> None:
+    """Import now what the first capture would import: torch's symbolic shapes with sympy, and its metadata functions.
+
+    They take 1 to 3 s on a cold process. A caller with time to spare (a thread, a server that starts) can pay early.
+    """
+    defer_dynamo()
+    for name in ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_impls", "torch._refs"):
+        _real(name)
 
 
 def defer_dynamo() -> None:

@@ -24,6 +24,13 @@ def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     raise GraphBreak(REFUSED[fn], getattr(fn, "__qualname__", repr(fn)), capture.location())
 
 
+def _type(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`x.type(dtype)` is a cast; `x.type()` a string that fakes do not know."""
+    if len(args) + len(kwargs) > 1:
+        return NotImplemented
+    return _refuse(domain, fn, args, kwargs, capture)
+
+
 def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     return domain.modes.read(MODE_READERS[fn](*args, **kwargs))
 
@@ -143,6 +150,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys(CONSTANT_FUNCTIONS, _evaluate))
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache
+    table[torch.Tensor.type] = _type
     table[torch.Tensor.size] = _size
     table[torch.Tensor.dim] = table[torch.Tensor.ndimension] = _rank
     table[torch.Size.numel] = _elements
