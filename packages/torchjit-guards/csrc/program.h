@@ -136,5 +136,7 @@ int check_length(Run *run, Op *op, PyObject *value);
 bool atoms_equal(PyObject *a, PyObject *b);
 int load_value(Run *run, Op *op, PyObject *base);
 PyObject *run_object(Run *run, int reg);
+int program_fill(Program *p, PyObject *ops, PyObject *gather_regs);
+void ops_free(Op *ops, Py_ssize_t n);
 
 #endif
