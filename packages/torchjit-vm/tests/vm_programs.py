@@ -289,6 +289,20 @@ def set_methods(s: set[int]) -> Any:
     return s | {7}, s & {2, 3}, s - {2}, s ^ {2, 100}, {1} <= s, s.isdisjoint({50}), frozenset(s), 9 in s, len(s)
 
 
+@program({"b", "a", "c", 5})
+def set_order(s: set[Any]) -> Any:
+    made = {3, 100, 1, 64, "x", "y"}
+    made.add(7)
+    return (
+        list(s),
+        list(made),
+        [v for v in {"q", "p"} | s],
+        tuple(frozenset([9, 8])),
+        sorted({3, 1, 2}),
+        list(set("hello")),
+    )
+
+
 @program(N(2))
 def collections_types(x: Any) -> Any:
     d: Any = defaultdict(list)

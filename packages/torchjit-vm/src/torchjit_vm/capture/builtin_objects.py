@@ -207,7 +207,7 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(value, DictValue):
         return iteration.ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
     if isinstance(value, SetValue):
-        return iteration.ListIterator(list(containers.set_entries(domain, value).values()))
+        return iteration.ListIterator(containers.set_items(domain, value))
     return None
 
 

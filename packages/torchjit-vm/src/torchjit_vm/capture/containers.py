@@ -46,6 +46,7 @@ __all__ = [
     "items",
     "key_of",
     "set_entries",
+    "set_items",
     "view_items",
 ]
 
@@ -287,6 +288,17 @@ def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
         domain.guard_set(path, real)
         found = value.entries = {e: Const(e) if _is_atom(e) else Known(e) for e in real}
     return found
+
+
+def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
+    """The elements in the order of iteration, which depends on their hashes."""
+    entries = set_entries(domain, value)
+    if not value.changed and value.real is not NEW:
+        return list(entries.values())
+    # Elements that are hashed by identity have no order that a program could rely on.
+    if any(type(key) is Ref for key in entries):
+        return list(entries.values())
+    return [entries[key] for key in set(entries)]
 
 
 def set_change(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:

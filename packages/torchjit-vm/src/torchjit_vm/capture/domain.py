@@ -171,8 +171,12 @@ class CaptureDomain:
         self._record(("different", *paths), Different, paths)
 
     def guard_set(self, path: AccessPath, real: set[Any] | frozenset[Any]) -> None:
-        copy = frozenset(real)
-        self._record(("set", path), Predicate, path, copy.__eq__, f"{path} == {real!r}")
+        expected = [(type(element), element) for element in real]
+
+        def same(other: Any) -> bool:
+            return [(type(element), element) for element in other] == expected  # the order is relied on too
+
+        self._record(("set", path), Predicate, path, same, f"list({path}) == {list(real)!r}")
 
     def guards(self) -> tuple[Guard, ...]:
         """Everything recorded, with source locations."""

@@ -272,7 +272,7 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
         if type(member.raw) is not types.FunctionType:
             return ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
     if isinstance(value, SetValue):
-        return ListIterator(list(containers.set_entries(domain, value).values()))
+        return ListIterator(containers.set_items(domain, value))
     if isinstance(value, DictView):
         return ListIterator(containers.view_items(domain, value), value.target)
     if isinstance(value, InstanceDict):
