@@ -1,5 +1,6 @@
 """Text that people read: emitted code, guards and graphs of small programs, as golden files."""
 
+import re
 from typing import Any
 
 import torch
@@ -33,10 +34,11 @@ def test_graph_of_a_function(golden: Any) -> None:
 
 def test_guards_of_a_module(golden: Any) -> None:
     told = _told(nn.Linear(2, 3), torch.ones(4, 2))
-    own = [g for g in told.regions[0].guards if g.startswith(("args", "self", "L["))]
+    own = [g for g in told.regions[0].guards if "weight" in g or "bias" in g or g.startswith("args")]
     golden.check("linear.guards", "\n".join(sorted(own)))
 
 
 def test_code_around_a_break(golden: Any) -> None:
     told = _told(branch, torch.ones(3), torch.ones(3))
-    golden.check("branch.py", told.regions[0].source)
+    # Bytecode offsets differ between Python versions, graph numbers between orders of tests.
+    golden.check("branch.py", re.sub(r"(resume_branch|graph)_\d+", r"\1_N", told.regions[0].source))

@@ -1,0 +1,8 @@
+def branch(a0, a1):
+    out = graph_N(a0, a1)
+    t0 = out[0]
+    t1 = a1
+    t2 = out[1]
+    del out
+    c1 = not t0
+    return resume_branch_N(t1, t2) if c1 else resume_branch_N(t1, t2)
