@@ -266,6 +266,15 @@ def output_views_of_written_base(x: Tensor) -> Any:
     return y.view(-1), y, y.detach()[1], y.detach()
 
 
+@case(plain(3, 4), leaf(3, 4))
+def output_view_whose_alias_got_history(x: Tensor, w: Tensor) -> Any:
+    y = x * 2
+    detached = y.detach()
+    row = y[1]
+    detached.mul_(w)
+    return detached, row
+
+
 @case(leaf(3, 4))
 def output_expanded(x: Tensor) -> Any:
     return (x.sum(0) * 2).expand(5, 4)

@@ -102,6 +102,23 @@ def test_backward_is_compiled_when_it_is_first_needed() -> None:
     assert kinds == ["forward", "backward"]
 
 
+def test_a_compiler_that_fails_on_the_backward_is_replaced() -> None:
+    def compiler(gm: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+        if options["kind"] == "backward":
+            raise RuntimeError("no backward today")
+        return run_eagerly(gm, inputs, **options)
+
+    x = torch.ones(3, requires_grad=True)
+    seen = []
+    with listen(lambda kind, fields: seen.append(fields) if kind == "fallback" else None):
+        compiled(lambda x: x.sin(), x, compiler=compiler, settings=AotSettings())(x).sum().backward()
+    assert [fields["reason"] for fields in seen] == ["TJ-AOT-012"]
+    assert x.grad is not None and torch.allclose(x.grad, x.cos())
+    run = compiled(lambda x: x.sin(), x, compiler=compiler)
+    with pytest.raises(RuntimeError, match="no backward today"):
+        run(x).sum().backward()
+
+
 def test_inference_has_no_autograd_wrapper() -> None:
     kinds = []
 

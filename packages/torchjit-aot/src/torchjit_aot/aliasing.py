@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Constant", "FromInput", "FromSlot", "OutputPlan", "Ref", "Replay", "plan_outputs", "storage_key"]
 
-_DETACH = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+aten = torch.ops.aten
+_DETACH = (aten.detach.default, aten.alias.default)
 
 
 @final
@@ -129,13 +130,25 @@ class _Planner:
                 return Constant(self.constant_of[id(leaf)])
             key = storage_key(leaf)
             if key in self.input_storages or len(self.sharing[key]) > 1:
-                return self._replay(leaf, drop_detach=leaf.requires_grad)
+                made = self._replay(leaf, drop_detach=leaf.requires_grad)
+                if not leaf.requires_grad and self._inherits_history(leaf):
+                    self.plan.steps.append(ReplayStep(made, aten.detach.default, (), {}, None, True))
+                    return Replay(len(self.plan.steps) - 1)
+                return made
             return FromSlot(self.plan.slot_of(leaf))
         if isinstance(leaf, SYMBOLIC_TYPES):
             return FromSlot(self.plan.slot_of(leaf))
         if leaf is None or isinstance(leaf, (int, float, bool, complex, str, torch.dtype, torch.device)):
             return Constant(leaf)
         raise GraphBreak(OUTPUT_KIND, type(leaf).__name__)
+
+    def _inherits_history(self, tensor: torch.Tensor) -> bool:
+        """Would the replayed view require grad, because its storage's slot got a history through another alias?"""
+        while (step := self.recorder.views.get(id(tensor))) is not None and id(tensor) not in self.input_of:
+            if step.func in _DETACH or not step.grad_mode:
+                return False
+            tensor = step.parent
+        return self.roots.get(storage_key(tensor), tensor).requires_grad
 
     def _replay(self, tensor: torch.Tensor, *, drop_detach: bool) -> Ref:
         """The tensor as the user's base and views of it."""

@@ -16,6 +16,8 @@ from torchjit_aot.inputs import lifted_state
 from torchjit_aot.joint import JointGraph, trace_joint
 from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
+from torchjit_aot.refusals import BACKWARD_COMPILER
+from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
@@ -103,6 +105,17 @@ def _invoke(compiler: GraphCompiler, built: BuiltGraph, kind: Any, name: str) ->
         return compiler(built.gm, built.example_inputs, kind=kind, static_inputs=built.static, name=name)
 
 
+def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, settings: AotSettings) -> CompiledGraph:
+    try:
+        return _invoke(compiler, built, "backward", name)
+    except Exception as error:  # in the middle of the user's training step there is no other way to go on
+        if not settings.fallback:
+            raise
+        detail = f"{type(error).__name__}: {error}"
+        emit("fallback", reason=BACKWARD_COMPILER.id, headline=BACKWARD_COMPILER.headline, detail=detail)
+        return run_eagerly(built.gm, built.example_inputs, kind="backward", static_inputs=built.static, name=name)
+
+
 def _compile_inference(
     joint: JointGraph, compiler: GraphCompiler, settings: AotSettings, state: list[torch.Tensor]
 ) -> Callable[..., Any]:
@@ -129,7 +142,7 @@ def _compile_training(
         backward = build_backward(joint, partition.saved, f"{settings.name}_backward")
     tell_saved(partition)
     name = f"{settings.name}_backward"
-    lazy = LazyBackward(lambda: _invoke(backward_compiler, backward, "backward", name))
+    lazy = LazyBackward(lambda: _invoke_backward(backward_compiler, backward, name, settings))
     compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
     if settings.eager_backward:
         lazy.compile()

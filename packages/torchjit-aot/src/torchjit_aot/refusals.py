@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchjit_core.reasons import reason
 
 __all__ = [
+    "BACKWARD_COMPILER",
     "DOUBLE_BACKWARD",
     "EMPTY_GRAPH",
     "FUNCTIONALIZE",
@@ -66,6 +67,11 @@ RANDOM_IN_BACKWARD = reason(
     "the backward draws random numbers",
     "A checkpointed region with dropout repeats its random numbers in the backward; the graph cannot replay them yet.",
     "Compile the region without the checkpoint, or the checkpoint without the dropout.",
+)
+BACKWARD_COMPILER = reason(
+    "TJ-AOT-012",
+    "the compiler failed on the backward graph",
+    "The forward is compiled and has run; the backward's operators are called one by one instead.",
 )
 DOUBLE_BACKWARD = reason(
     "TJ-AOT-009",
