@@ -289,6 +289,18 @@ def set_methods(s: set[int]) -> Any:
     return s | {7}, s & {2, 3}, s - {2}, s ^ {2, 100}, {1} <= s, s.isdisjoint({50}), frozenset(s), 9 in s, len(s)
 
 
+@program(Config(1, names=["n"]), Base(2), [[1], N(2)])
+def copies(c: Config, b: Base, items: list[Any]) -> Any:
+    import copy
+
+    again = copy.copy(items)
+    deep = copy.deepcopy([c, c, items[0]])
+    members = copy.deepcopy(b.__dict__)
+    members["scale"] = 9
+    deep[0].names.append("m")
+    return again, deep, members, copy.copy(b), vars(c).copy(), dataclasses.asdict(c)
+
+
 @program({"b", "a", "c", 5})
 def set_order(s: set[Any]) -> Any:
     made = {3, 100, 1, 64, "x", "y"}

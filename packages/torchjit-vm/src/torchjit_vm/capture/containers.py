@@ -272,6 +272,13 @@ def instance_pairs(domain: CaptureDomain, value: InstanceDict) -> list[tuple[Val
     return [(Const(k), v) for k, v in found.items()]
 
 
+def instance_snapshot(domain: CaptureDomain, value: InstanceDict) -> DictValue:
+    """A new dict with what `vars(obj)` holds now."""
+    made = DictValue()
+    made.entries = {cast(Const, k).value: (k, v) for k, v in instance_pairs(domain, value)}
+    return made
+
+
 # Sets.
 
 

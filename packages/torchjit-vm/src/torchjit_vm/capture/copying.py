@@ -66,8 +66,8 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
         return found
     if type(value) is Leaf:
         return leaf_call(domain, copy.deepcopy, [value])
-    if isinstance(value, Obj):
-        hook = _method(domain, value, "__deepcopy__")
+    if isinstance(value, (Obj, InstanceDict)):
+        hook = None if isinstance(value, InstanceDict) else _method(domain, value, "__deepcopy__")
         if hook is not None:
             if memo:
                 raise domain.graph_break(UNKNOWN_CALL, "copy.deepcopy with __deepcopy__ inside another object")
@@ -83,6 +83,8 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
 
 def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value:
     """A copy; of the parts too if there is a memo."""
+    if isinstance(value, InstanceDict):
+        value = containers.instance_snapshot(domain, value)
     if not isinstance(value, Obj) or not _copies_plainly(domain, value):
         raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
 

@@ -80,14 +80,8 @@ def _items(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 def _view(domain: CaptureDomain, value: Value, kind: str) -> Value:
     if isinstance(value, InstanceDict):
-        return DictView(_snapshot(domain, value), kind)
+        return DictView(containers.instance_snapshot(domain, value), kind)
     return DictView(cast(DictValue, value), kind)
-
-
-def _snapshot(domain: CaptureDomain, value: InstanceDict) -> DictValue:
-    made = DictValue()
-    made.entries = {cast(Const, k).value: (k, v) for k, v in containers.instance_pairs(domain, value)}
-    return made
 
 
 @method("pop", dict, OrderedDict)
@@ -167,7 +161,7 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("copy", dict, OrderedDict)
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], InstanceDict):
-        return _snapshot(domain, args[0])
+        return containers.instance_snapshot(domain, args[0])
     return containers.copy_dict(domain, cast(DictValue, args[0]))
 
 
