@@ -26,6 +26,10 @@ _WRITING_OPERATORS = frozenset(
 )  # fmt: skip
 
 
+_NOT_RUN: Any = object()
+"""In the place of a result over fakes when the outcome came from the cache."""
+
+
 @final
 class Recorder:
     """The steps of one region.
@@ -59,7 +63,7 @@ class Recorder:
         key = (fn, self.modes.token, *found.key)
         outcome = cache.get(key) if found.cacheable else None
         if outcome is not None and (not outcome.written or all(found.leaves[i].is_alone() for i in outcome.written)):
-            return self._apply(outcome, op, target, args, kwargs, found, None, capture)
+            return self._apply(outcome, op, target, args, kwargs, found, _NOT_RUN, capture)
         return self._call_new(key, cache, op, target, args, kwargs, found, capture)
 
     def _call_new(
@@ -135,17 +139,17 @@ class Recorder:
         result: Any,
         capture: CaptureContext,
     ) -> Any:
-        if outcome.written and result is None:
+        if outcome.written and result is _NOT_RUN:
             self._check_writes(outcome, found, capture)
         none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(found.leaves)
         if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
-            return _Builder(None, found.leaves, None, capture, self.metas.fakes).build(outcome.result)
+            return _Builder(None, found.leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
         stack = capture.stack()
         step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
         step.effect = outcome.random or (none_for_effect and not outcome.written)
         raw = _Builder(step, found.leaves, result, capture, self.metas.fakes).build(outcome.result)
         if outcome.written:
-            self._write(outcome, step, found.leaves, keep_fakes=result is not None or not outcome.changed)
+            self._write(outcome, step, found.leaves, keep_fakes=result is not _NOT_RUN or not outcome.changed)
         self.steps.append(step)
         return raw
 
@@ -217,7 +221,7 @@ class _Builder:
             leaf.storage.leaves.append(leaf)
             leaf.alias = True
         results.append(leaf)
-        if self.fakes is not None:
+        if self.fakes is not _NOT_RUN:
             leaf.fake = self.fakes
             for key in template.way:
                 leaf.fake = leaf.fake[key]
