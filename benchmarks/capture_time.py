@@ -19,7 +19,6 @@ import torch
 import torchjit
 from torchjit.demo.models import GPT
 
-
 RESULT = (torch.zeros(2, 128, 1024),)
 
 
