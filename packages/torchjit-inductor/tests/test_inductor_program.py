@@ -286,3 +286,15 @@ def test_transformer_block_forward_and_backward() -> None:
     assert graph.source
     for got, want in zip(graph(*inputs), step(*inputs)):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_names_of_nodes_do_not_clash_with_the_host_program() -> None:
+    def fn(torch_: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+        return torch_ @ grad + 1
+
+    inputs = (sample(4, 4), sample(4, 4, seed=1))
+    gm = trace(fn, inputs)
+    for node, name in zip(gm.graph.nodes, ("no_grad", "grad", "as_strided", "empty_strided")):
+        node.name = name
+    graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
+    torch.testing.assert_close(graph(*inputs)[0], fn(*inputs))

@@ -242,8 +242,8 @@ class _Writer:
     def _address(self, name: str) -> str:
         if name not in self.addresses:
             self.addresses.add(name)
-            self.put(f"{name}_p = {name}.data_ptr()")
-        return f"{name}_p"
+            self.put(f"{name}__at = {name}.data_ptr()")
+        return f"{name}__at"
 
     def _dying_input(self, kernel: LoopKernel, name: str, position: int) -> str | None:
         """A buffer that the kernel reads for the last time and may overwrite, element by element, with `name`."""
@@ -289,7 +289,7 @@ class _Writer:
         else:
             self.put(f"{name} = as_strided({old}, {_tuple(buffer.sizes)}, {_tuple(buffer.strides)})  # reuse")
         if old in self.addresses:
-            self.put(f"{name}_p = {old}_p")
+            self.put(f"{name}__at = {old}__at")
             self.addresses.add(name)
 
     def _kind(self, buffer: Buffer) -> tuple[Any, ...]:
@@ -370,7 +370,7 @@ class _Writer:
         if (ref.sizes, ref.strides) == (buffer.sizes, buffer.strides) and ref.offset.value == 0:
             return ref.buffer
         if ref not in self.views:
-            name = f"{ref.buffer}_v{len(self.lines)}"
+            name = f"{ref.buffer}__view{len(self.lines)}"
             offset = _python(ref.offset)
             if ref.buffer in self.foreign or ref.buffer in self.shared:
                 offset = f"{ref.buffer}.storage_offset() + {offset}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Mapping
 
@@ -64,7 +65,7 @@ def c_constant(value: int | float | bool, dtype: torch.dtype) -> str:
     suffix, f = ("f", "f") if dtype == torch.float32 else ("", "")
     number = float(value)
     if dtype == torch.float32:
-        number = torch.tensor(number, dtype=torch.float32).item()
+        number = _single(number)
     if math.isnan(number):
         return f'__builtin_nan{f}("")'
     if math.isinf(number):
@@ -79,6 +80,11 @@ def _shortest(number: float) -> str:
     """The shortest decimal text that reads back as the same float32."""
     for digits in range(1, 10):
         text = f"{number:.{digits}g}"
-        if torch.tensor(float(text), dtype=torch.float32).item() == number:
+        if _single(float(text)) == number:
             return text
     return repr(number)
+
+
+def _single(number: float) -> float:
+    """The nearest float32."""
+    return ctypes.c_float(number).value

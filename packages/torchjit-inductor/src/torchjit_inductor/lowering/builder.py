@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -51,6 +52,28 @@ HEAVY_OPS = frozenset(
         "fmod",
     ]
 )
+RESERVED = frozenset(
+    [
+        "torch",
+        "empty_strided",
+        "as_strided",
+        "conformed",
+        "no_grad",
+        "is_grad",
+        "inf",
+        "nan",
+        "grad",
+        "device",
+        "call",
+        "exchange_device",
+        "restore_device",
+        "_",
+        "max",
+        "min",
+        "constant",
+    ]
+)
+"""Names that the host program uses itself; buffers get others."""
 MAX_INLINED_NODES = 64
 MAX_INLINED_LOADS = 12
 
@@ -85,18 +108,24 @@ class Builder:
         self.origin = Origin("", "")
         # Nodes whose formulas the current node's operands hold: they end up in its kernels.
         self.operand_origins: tuple[Origin, ...] = ()
-        self._taken: set[str] = set()
+        self._taken: set[str] = set(RESERVED)
 
     # ------------------------------------------------------------------ names and buffers
     def fresh(self, stem: str) -> str:
         """A name that is free, from a stem."""
         stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem) or "buf"
+        if keyword.iskeyword(stem):
+            stem += "_"
         name, n = stem, 1
         while name in self._taken:
             name = f"{stem}_{n}"
             n += 1
         self._taken.add(name)
         return name
+
+    def reserve(self, name: str) -> None:
+        """Keep a name (of a size symbol) from being given to a buffer."""
+        self._taken.add(name)
 
     def buffer(self, stem: str, meta: TensorMeta) -> Strided:
         """A new buffer with the layout of `meta`; a dimension of stride 0 is stored once."""

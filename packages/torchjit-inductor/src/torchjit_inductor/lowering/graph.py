@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -32,6 +33,10 @@ DATA_DEPENDENT = reason(
 )
 
 
+_KERNEL_NAME = re.compile(r"[xrpt]\d+\w*|at\d*|lo|hi|n|k|W|from|to|end|unit|chunk|body|args|full|total|work|grain|data")
+"""Names that kernels use for loops, pointers and values."""
+
+
 class GraphNotSupported(Exception):
     """The whole graph must run by interpretation. The text says why."""
 
@@ -59,6 +64,7 @@ class _GraphLowering:
 
     def run(self) -> Program:
         outputs: tuple[Any, ...] = ()
+        self._reserve_symbols()
         for node in self.gm.graph.nodes:
             self.builder.origin = _origin(node)
             if node.op == "placeholder":
@@ -76,6 +82,20 @@ class _GraphLowering:
         return Program(
             self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sources, self.constants
         )
+
+    def _reserve_symbols(self) -> None:
+        """Size symbols become variables of the host program and of kernels: their names must be free there."""
+        for node in self.gm.graph.nodes:
+            val = node.meta.get("val") if node.op == "placeholder" else None
+            if isinstance(val, torch.Tensor):
+                meta = self._meta(val)
+                parts = (*meta.sizes, *meta.strides)
+            else:
+                parts = (self._expression(val),) if isinstance(val, torch.SymInt) else ()
+            for symbol in {s for e in parts for s in e.symbols}:
+                if _KERNEL_NAME.fullmatch(symbol.name) or not symbol.name.isidentifier():
+                    raise GraphNotSupported(f"a size is called {symbol.name}")
+                self.builder.reserve(symbol.name)
 
     # ------------------------------------------------------------------ inputs
     def _placeholder(self, node: torch.fx.Node) -> None:
