@@ -83,14 +83,16 @@ def _call_object(
     cls = type_of(domain, function)
     if cls is weakref.ReferenceType and isinstance(function, Obj) and not args and not kwargs:
         return _dereference(domain, function)
+    if isinstance(function, Obj) and function.real is not NEW and domain.claimed(function.real):
+        if function.path is not None:
+            domain.guard_id(function.path, function.real)
+        return leaf_call(domain, function.real, args, kwargs)
     member = attributes.find_member(domain, cls, "__call__")
     if member.kind == attributes.FUNCTION:
         return call(domain, attributes.member_value(domain, member), [function, *args], kwargs)
     if member.kind == attributes.ABSENT:
         raise domain.error(TypeError, f"'{cls.__name__}' object is not callable")
     if member.kind == attributes.CMETHOD:
-        if isinstance(function, Obj) and domain.claimed(function.real):
-            return leaf_call(domain, function.real, args, kwargs)
         raise _unknown(domain, function, args)
     bound = domain.vm.finish(attributes.bind(domain, member, function))
     return call(domain, bound, args, kwargs)
