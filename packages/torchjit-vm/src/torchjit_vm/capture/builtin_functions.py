@@ -10,7 +10,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, containers, iteration, operators
+from torchjit_vm.capture import attributes, containers, formatting, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.names import namespace
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -215,12 +215,12 @@ def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @builtin(repr)
 def _repr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return operators.to_text(domain, args[0], repr)
+    return formatting.to_text(domain, args[0], repr)
 
 
 @builtin(format)
 def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return operators.format_value(domain, args[0], 0, args[1] if len(args) > 1 else None)
+    return formatting.format_value(domain, args[0], 0, args[1] if len(args) > 1 else None)
 
 
 @builtin(abs)
@@ -457,11 +457,11 @@ _operator(operator.index, lambda domain, args, kwargs: Const(domain.index(args[0
 
 @builtin(operator.setitem)
 def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    operators.setitem(domain, args[0], args[1], args[2])
+    subscripts.setitem(domain, args[0], args[1], args[2])
     return Const(None)
 
 
 @builtin(operator.delitem)
 def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    operators.delitem(domain, args[0], args[1])
+    subscripts.delitem(domain, args[0], args[1])
     return Const(None)

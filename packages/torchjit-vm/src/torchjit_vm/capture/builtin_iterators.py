@@ -7,7 +7,7 @@ import operator
 import types
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, iteration, operators
+from torchjit_vm.capture import attributes, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -101,7 +101,7 @@ def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return ListIterator(iteration.items_of(domain, value)[::-1])
     if isinstance(value, Obj):
         size = domain.index(operators.length(domain, value))
-        return ListIterator([operators.getitem(domain, value, Const(i)) for i in range(size - 1, -1, -1)])
+        return ListIterator([subscripts.getitem(domain, value, Const(i)) for i in range(size - 1, -1, -1)])
     return ListIterator(iteration.items_of(domain, value)[::-1])
 
 

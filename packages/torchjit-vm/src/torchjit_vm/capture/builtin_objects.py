@@ -9,7 +9,7 @@ import types
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, construct, containers, iteration, operators
+from torchjit_vm.capture import attributes, construct, containers, formatting, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.values import (
     BoundMethod,
@@ -214,7 +214,7 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("__getitem__", list, tuple)
 def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], (ListValue, TupleValue)):
-        return operators.sequence_item(domain, args[0], args[1])
+        return subscripts.sequence_item(domain, args[0], args[1])
     return None
 
 
@@ -226,7 +226,7 @@ def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         if operators.same_or_equal(domain, items[i], args[1]):
             return Const(i)
     if isinstance(args[0], ListValue):
-        text = domain.use(cast(Const, operators.to_text(domain, args[1], repr)))
+        text = domain.use(cast(Const, formatting.to_text(domain, args[1], repr)))
         raise domain.error(ValueError, f"{text} is not in list")
     raise domain.error(ValueError, "tuple.index(x): x not in tuple")
 

@@ -7,7 +7,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import attributes, containers, iteration, operators
+from torchjit_vm.capture import attributes, containers, formatting, iteration, operators
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.construct import fill_dict
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -87,7 +87,7 @@ def _bool(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _str(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not args:
         return Const("")
-    return operators.to_text(domain, args[0], str) if len(args) == 1 and not kwargs else None
+    return formatting.to_text(domain, args[0], str) if len(args) == 1 and not kwargs else None
 
 
 def _number(cls: Any, dunders: tuple[str, ...]) -> None:

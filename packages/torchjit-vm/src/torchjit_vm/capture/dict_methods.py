@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, construct, containers, iteration, operators
+from torchjit_vm.capture import attributes, construct, containers, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
 
@@ -30,8 +30,8 @@ def _get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("__getitem__", dict)
 def _getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], DictValue):
-        return operators.dict_item(domain, args[0], args[1])
-    return operators.getitem(domain, args[0], args[1])
+        return subscripts.dict_item(domain, args[0], args[1])
+    return subscripts.getitem(domain, args[0], args[1])
 
 
 @method("__contains__", dict)
@@ -47,18 +47,18 @@ def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     if isinstance(args[0], DictValue):
         containers.dict_store(domain, args[0], containers.key_of(domain, args[1]), args[1], args[2])
     else:
-        operators.setitem(domain, args[0], args[1], args[2])
+        subscripts.setitem(domain, args[0], args[1], args[2])
     return Const(None)
 
 
 @method("__delitem__", dict, OrderedDict)
 def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not isinstance(args[0], DictValue):
-        operators.delitem(domain, args[0], args[1])
+        subscripts.delitem(domain, args[0], args[1])
         return Const(None)
     key = containers.key_of(domain, args[1])
     if containers.dict_lookup(domain, args[0], key) is None:
-        raise domain.raised(operators.key_error(domain, args[1]))
+        raise domain.raised(subscripts.key_error(domain, args[1]))
     containers.dict_remove(domain, args[0], key)
     return Const(None)
 
@@ -102,7 +102,7 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return found
     if default is not None:
         return default
-    raise domain.raised(operators.key_error(domain, args[1]))
+    raise domain.raised(subscripts.key_error(domain, args[1]))
 
 
 @method("popitem", dict, OrderedDict)
@@ -110,7 +110,7 @@ def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     target = cast(DictValue, args[0])
     pairs = containers.dict_pairs(domain, target)
     if not pairs:
-        raise domain.raised(operators.key_error(domain, Const("popitem(): dictionary is empty")))
+        raise domain.raised(subscripts.key_error(domain, Const("popitem(): dictionary is empty")))
     last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
     key, value = pairs[-1 if operators.truth(domain, last) else 0]
     containers.dict_remove(domain, target, containers.key_of(domain, key))
@@ -174,7 +174,7 @@ def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value |
     key = containers.key_of(domain, args[1])
     value = containers.dict_lookup(domain, target, key)
     if value is None:
-        raise domain.raised(operators.key_error(domain, args[1]))
+        raise domain.raised(subscripts.key_error(domain, args[1]))
     containers.dict_remove(domain, target, key)
     containers.dict_store(domain, target, key, args[1], value)
     return Const(None)

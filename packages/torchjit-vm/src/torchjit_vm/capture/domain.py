@@ -24,7 +24,18 @@ from torchjit_core.guards import (
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak, Reason
-from torchjit_vm.capture import attributes, calls, containers, exceptions, functions, iteration, names, operators
+from torchjit_vm.capture import (
+    attributes,
+    calls,
+    containers,
+    exceptions,
+    formatting,
+    functions,
+    iteration,
+    names,
+    operators,
+    subscripts,
+)
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -297,9 +308,9 @@ class CaptureDomain:
     is_ = operators.is_
     contains = operators.contains
     truth = operators.truth
-    setitem = operators.setitem
-    delitem = operators.delitem
-    format = operators.format_value
+    setitem = subscripts.setitem
+    delitem = subscripts.delitem
+    format = formatting.format_value
     length = operators.length
     load_attr = attributes.load_attr
     store_attr = attributes.store_attr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import containers, iteration, operators
+from torchjit_vm.capture import containers, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
@@ -110,7 +110,7 @@ def _sort(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("__setitem__", list)
 def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    operators.list_store(domain, cast(ListValue, args[0]), args[1], args[2])
+    subscripts.list_store(domain, cast(ListValue, args[0]), args[1], args[2])
     return Const(None)
 
 

@@ -7,16 +7,14 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, containers, iteration
+from torchjit_vm.capture import attributes, containers, iteration, subscripts
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
-    DELETED,
     NEW,
-    BoundMethod,
     Const,
     DictValue,
     DictView,
@@ -27,7 +25,6 @@ from torchjit_vm.capture.values import (
     ListValue,
     Obj,
     SetValue,
-    SliceValue,
     TupleValue,
     Value,
 )
@@ -35,7 +32,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["binary", "compare", "contains", "delitem", "format_value", "is_", "length", "setitem", "truth", "unary"]
+__all__ = ["binary", "compare", "contains", "is_", "length", "truth", "unary"]
 
 _NAMES = {
     "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
@@ -56,7 +53,6 @@ _RICH = {
     operator.eq: ("__eq__", "__eq__", "=="), operator.ne: ("__ne__", "__ne__", "!="),
     operator.gt: ("__gt__", "__lt__", ">"), operator.ge: ("__ge__", "__le__", ">="),
 }  # fmt: skip
-_MAX_POWER_BITS = 1 << 16
 
 
 def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> Value:
@@ -100,7 +96,7 @@ def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Valu
 def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
     tl, tr = type(left), type(right)
     if function is operator.getitem:
-        return getitem(domain, left, right)
+        return subscripts.getitem(domain, left, right)
     if tl is Const and tr is Const:
         a, b = domain.use(cast(Const, left)), domain.use(cast(Const, right))
         return compute(domain, function, a, b)
@@ -140,7 +136,7 @@ def _container_repeat(domain: CaptureDomain, function: Any, left: Value, right: 
 
 def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
     name = _INPLACE[function][0]
-    if isinstance(left, ListValue) and not _defines(domain, left, name):
+    if isinstance(left, ListValue) and not defines(domain, left, name):
         if function is operator.iadd:
             new = iteration.items_of(domain, right)
             containers.change(domain, left).extend(new)
@@ -150,7 +146,7 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
             target[:] = target * domain.use(right)
             return left
         return None
-    if isinstance(left, DictValue) and function is operator.ior and not _defines(domain, left, name):
+    if isinstance(left, DictValue) and function is operator.ior and not defines(domain, left, name):
         containers.dict_update(domain, left, right)
         return left
     if isinstance(left, SetValue) and not issubclass(left.cls, frozenset):
@@ -162,13 +158,14 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
             target_entries.update(kept)
             return left
         return None
-    if isinstance(left, Obj) and _defines(domain, left, name):
+    if isinstance(left, Obj) and defines(domain, left, name):
         result = special_call(domain, left, name, [right])
         return None if _is_not_implemented(result) else result
     return None
 
 
-def _defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
+def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
+    """Does the class define this method in Python?"""
     return attributes.find_member(domain, value.cls, name).kind == attributes.FUNCTION
 
 
@@ -207,7 +204,7 @@ def _as_tuple(value: Value) -> Value:
 
 
 def _user_add(domain: CaptureDomain, left: Obj, right: Obj) -> bool:
-    return _defines(domain, left, "__add__") or _defines(domain, right, "__radd__")
+    return defines(domain, left, "__add__") or defines(domain, right, "__radd__")
 
 
 def _set_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
@@ -363,7 +360,7 @@ def _default_compare(value: Value, raw: Any) -> bool:
 
 def _user_compare(domain: CaptureDomain, function: Any, left: Obj, right: Obj) -> bool:
     name, swapped, _ = _RICH[function]
-    return _defines(domain, left, name) or _defines(domain, right, swapped)
+    return defines(domain, left, name) or defines(domain, right, swapped)
 
 
 def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
@@ -404,7 +401,7 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
         return compute(domain, operator.contains, domain.use(container), domain.use(item))
     if type(container) is Leaf:
         return leaf_call(domain, operator.contains, [container, item])
-    if isinstance(container, Obj) and _defines(domain, container, "__contains__"):
+    if isinstance(container, Obj) and defines(domain, container, "__contains__"):
         found = special_call(domain, container, "__contains__", [item])
         return domain.constant(found is not None and truth(domain, found))
     if isinstance(container, DictView) and container.kind == "keys":
@@ -445,7 +442,7 @@ def truth(domain: CaptureDomain, value: Value) -> bool:
 def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
     if value.cls.__flags__ & (1 << 9):  # a heap type, which may define either
         for name in ("__bool__", "__len__"):
-            if _defines(domain, value, name):
+            if defines(domain, value, name):
                 found = special_call(domain, value, name, [])
                 return found is not None and truth(domain, found)
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
@@ -474,7 +471,7 @@ def length(domain: CaptureDomain, value: Value) -> Value:
         return compute(domain, len, domain.use(value))
     if type(value) is Leaf:
         return leaf_call(domain, len, [value])
-    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)) and not _defines(domain, value, "__len__"):
+    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)) and not defines(domain, value, "__len__"):
         return Const(size(domain, value))
     if isinstance(value, DictView):
         return Const(containers.dict_length(domain, value.target))
@@ -486,213 +483,3 @@ def length(domain: CaptureDomain, value: Value) -> Value:
     if found is None:
         raise domain.error(TypeError, f"object of type '{type_of(domain, value).__name__}' has no len()")
     return found
-
-
-# Subscripts.
-
-
-def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
-    """`container[key]`."""
-    if type(container) is Leaf:
-        return leaf_call(domain, operator.getitem, [container, key])
-    if isinstance(container, Obj) and _defines(domain, container, "__getitem__"):
-        found = special_call(domain, container, "__getitem__", [key])
-        if found is not None:
-            return found
-    if type(container) is Const:
-        if type(container.value) is tuple:
-            return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
-        index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
-        return compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
-    if isinstance(container, (ListValue, TupleValue)):
-        return sequence_item(domain, container, key)
-    if isinstance(container, DictValue):
-        return dict_item(domain, container, key)
-    if isinstance(container, InstanceDict) and type(key) is Const:
-        attribute = attributes.instance_attr(domain, container.owner, domain.use(key))
-        if attribute is None:
-            raise domain.raised(key_error(domain, key))
-        return attribute
-    if type(container) is Known:
-        return _known_item(domain, container, key)
-    found = special_call(domain, container, "__getitem__", [key])
-    if found is None:
-        raise domain.error(TypeError, f"'{type_of(domain, container).__name__}' object is not subscriptable")
-    return found
-
-
-def key_error(domain: CaptureDomain, key: Value) -> Value:
-    """A KeyError for a key."""
-    return domain.vm.call(Known(KeyError), [key])
-
-
-def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
-    if isinstance(container.obj, type) and is_constant(domain, key):
-        member = attributes.find_member(domain, container.obj, "__class_getitem__")
-        if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:
-            return domain.vm.call(BoundMethod(attributes.member_value(domain, member), container), [key])
-        return compute(domain, operator.getitem, container.obj, constant_of(domain, key))
-    raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {container.obj!r}")
-
-
-def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
-    if isinstance(key, SliceValue):
-        chosen = containers.items(domain, container)[domain.slice(key)]
-        if isinstance(container, ListValue):
-            return ListValue(chosen)
-        # torch.Size keeps its type when it is sliced, as the only tuple subclass that the VM meets with that habit.
-        keeps = container.cls is not tuple and getattr(container.cls, "__module__", "") == "torch"
-        return TupleValue(chosen, container.cls if keeps and not hasattr(container.cls, "_fields") else tuple)
-    if not _is_index(domain, key):
-        kind = "list" if isinstance(container, ListValue) else "tuple"
-        name = type_of(domain, key).__name__
-        raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
-    index = domain.index(key)
-    if container.items is None and container.path is not None and -len(container.real) <= index < len(container.real):
-        return containers.items(domain, container)[index]
-    try:
-        return containers.items(domain, container)[index]
-    except IndexError:
-        kind = "list" if isinstance(container, ListValue) else "tuple"
-        raise domain.error(IndexError, f"{kind} index out of range") from None
-
-
-def _is_index(domain: CaptureDomain, key: Value) -> bool:
-    if type(key) is Const:
-        return hasattr(type(key.value), "__index__")
-    return type(key) is Leaf or (isinstance(key, Obj) and _defines(domain, key, "__index__"))
-
-
-def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
-    found = containers.dict_lookup(domain, container, containers.key_of(domain, key))
-    if found is not None:
-        return found
-    missing = attributes.find_member(domain, container.cls, "__missing__")
-    if type(missing.raw) is types.FunctionType:
-        result = special_call(domain, container, "__missing__", [key])
-        if result is not None:
-            return result
-    if container.factory is not None and not (type(container.factory) is Const and container.factory.value is None):
-        made = domain.vm.call(container.factory, [])
-        containers.dict_store(domain, container, containers.key_of(domain, key), key, made)
-        return made
-    raise domain.raised(key_error(domain, key))
-
-
-def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -> None:
-    if type(container) is Leaf:
-        leaf_call(domain, operator.setitem, [container, key, value])
-        domain.mutated_at = domain.vm.step
-        return
-    if isinstance(container, Obj) and _defines(domain, container, "__setitem__"):
-        special_call(domain, container, "__setitem__", [key, value])
-    elif isinstance(container, ListValue):
-        list_store(domain, container, key, value)
-    elif isinstance(container, DictValue):
-        containers.dict_store(domain, container, containers.key_of(domain, key), key, value)
-    elif isinstance(container, InstanceDict) and type(key) is Const:
-        attributes.write(domain, container.owner, domain.use(key), value)
-    else:
-        name = type_of(domain, container).__name__
-        if isinstance(container, (TupleValue, Const)):
-            raise domain.error(TypeError, f"'{name}' object does not support item assignment")
-        raise domain.graph_break(UNKNOWN_OPERATION, f"store to an item of {name}")
-
-
-def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
-    if isinstance(key, SliceValue):
-        new = iteration.items_of(domain, value)
-        where = domain.slice(key)
-        try:
-            containers.change(domain, container)[where] = new
-        except ValueError as error:
-            raise domain.raised(from_real(domain, error)) from None
-        return
-    index = domain.index(key)
-    target = containers.items(domain, container)
-    if not -len(target) <= index < len(target):
-        raise domain.error(IndexError, "list assignment index out of range")
-    containers.change(domain, container)[index] = value
-
-
-def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
-    if isinstance(container, Obj) and _defines(domain, container, "__delitem__"):
-        special_call(domain, container, "__delitem__", [key])
-    elif isinstance(container, ListValue):
-        where = domain.slice(key) if isinstance(key, SliceValue) else domain.index(key)
-        target = containers.items(domain, container)
-        if not isinstance(where, slice) and not -len(target) <= where < len(target):
-            raise domain.error(IndexError, "list assignment index out of range")
-        del containers.change(domain, container)[where]
-    elif isinstance(container, DictValue):
-        found = containers.key_of(domain, key)
-        if containers.dict_lookup(domain, container, found) is None:
-            raise domain.raised(key_error(domain, key))
-        containers.dict_remove(domain, container, found)
-    elif isinstance(container, InstanceDict) and type(key) is Const:
-        name = domain.use(key)
-        if attributes.instance_attr(domain, container.owner, name) is None:
-            raise domain.raised(key_error(domain, key))
-        attributes.write(domain, container.owner, name, DELETED)
-    else:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")
-
-
-# Formatting.
-
-
-def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Value | None) -> Value:
-    """`f"{value!conversion:spec}"`."""
-    text = "" if spec is None else domain.use(cast(Const, spec))
-    if conversion:
-        value = to_text(domain, value, (str, str, repr, ascii)[conversion])
-        if spec is None:
-            return value
-    if type(value) is Leaf:
-        return leaf_call(domain, format, [value, Const(text)])
-    if isinstance(value, Obj) and _defines(domain, value, "__format__"):
-        found = special_call(domain, value, "__format__", [Const(text)])
-        if found is not None:
-            return found
-    if text == "" and not isinstance(value, Const):
-        return to_text(domain, value, str)
-    if is_constant(domain, value):
-        return compute(domain, format, constant_of(domain, value), text)
-    raise domain.graph_break(UNKNOWN_OPERATION, f"formatting of {type_of(domain, value).__name__}")
-
-
-def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str]) -> Value:
-    """`str(value)`, `repr(value)` or `ascii(value)`."""
-    if type(value) is Leaf:
-        return leaf_call(domain, function, [value])
-    names = ["__str__", "__repr__"] if function is str else ["__repr__"]
-    if type(value) is Obj and issubclass(value.cls, BaseException):
-        own = attributes.find_member(domain, value.cls, names[0])
-        if own.kind == attributes.CMETHOD:
-            return _exception_text(domain, value, function)
-    if isinstance(value, (Obj, Known)) and not (isinstance(value, Known) and isinstance(value.obj, type)):
-        for name in names:
-            member = attributes.find_member(domain, type_of(domain, value), name)
-            if type(member.raw) is types.FunctionType:
-                bound = domain.vm.finish(attributes.bind(domain, member, value))
-                return domain.vm.call(bound, [])
-            if member.raw is not object.__str__:
-                break
-    if is_constant(domain, value):
-        return compute(domain, function, constant_of(domain, value))
-    raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")
-
-
-def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any], str]) -> Value:
-    """`str` or `repr` of an exception whose class leaves it to C."""
-    args = iteration.items_of(domain, domain.vm.finish(attributes.load_attr(domain, value, "args")))
-    own: Any = value.cls.__str__
-    if function is str and own is BaseException.__str__ and len(args) == 1:
-        return to_text(domain, args[0], str)
-    if not all(is_constant(domain, a) for a in args):
-        raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {value.cls.__name__}")
-    real = [constant_of(domain, a) for a in args]
-    cls = cast(type[BaseException], value.cls)
-    stand_in = cls.__new__(cls, *real)
-    stand_in.args = tuple(real)
-    return compute(domain, function, stand_in)

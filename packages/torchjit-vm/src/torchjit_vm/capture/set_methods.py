@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import containers, iteration, operators
+from torchjit_vm.capture import containers, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, SetValue, Value
 
@@ -34,7 +34,7 @@ def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     key = containers.key_of(domain, args[1])
     target = cast(SetValue, args[0])
     if key not in containers.set_entries(domain, target):
-        raise domain.raised(operators.key_error(domain, args[1]))
+        raise domain.raised(subscripts.key_error(domain, args[1]))
     del containers.set_change(domain, target)[key]
     return Const(None)
 

@@ -1,0 +1,179 @@
+"""Subscripts: reading, storing and deleting items."""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import TYPE_CHECKING
+
+from torchjit_vm.capture import attributes, containers, iteration, operators
+from torchjit_vm.capture.exceptions import from_real
+from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import (
+    DELETED,
+    BoundMethod,
+    Const,
+    DictValue,
+    InstanceDict,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SliceValue,
+    TupleValue,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["delitem", "dict_item", "getitem", "key_error", "list_store", "sequence_item", "setitem"]
+
+
+def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
+    """`container[key]`."""
+    if type(container) is Leaf:
+        return operators.leaf_call(domain, operator.getitem, [container, key])
+    if isinstance(container, Obj) and operators.defines(domain, container, "__getitem__"):
+        found = operators.special_call(domain, container, "__getitem__", [key])
+        if found is not None:
+            return found
+    if type(container) is Const:
+        if type(container.value) is tuple:
+            return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
+        index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
+        return operators.compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
+    if isinstance(container, (ListValue, TupleValue)):
+        return sequence_item(domain, container, key)
+    if isinstance(container, DictValue):
+        return dict_item(domain, container, key)
+    if isinstance(container, InstanceDict) and type(key) is Const:
+        attribute = attributes.instance_attr(domain, container.owner, domain.use(key))
+        if attribute is None:
+            raise domain.raised(key_error(domain, key))
+        return attribute
+    if type(container) is Known:
+        return _known_item(domain, container, key)
+    found = operators.special_call(domain, container, "__getitem__", [key])
+    if found is None:
+        raise domain.error(TypeError, f"'{type_of(domain, container).__name__}' object is not subscriptable")
+    return found
+
+
+def key_error(domain: CaptureDomain, key: Value) -> Value:
+    """A KeyError for a key."""
+    return domain.vm.call(Known(KeyError), [key])
+
+
+def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
+    if isinstance(container.obj, type) and is_constant(domain, key):
+        member = attributes.find_member(domain, container.obj, "__class_getitem__")
+        if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:
+            return domain.vm.call(BoundMethod(attributes.member_value(domain, member), container), [key])
+        return operators.compute(domain, operator.getitem, container.obj, constant_of(domain, key))
+    raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {container.obj!r}")
+
+
+def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
+    if isinstance(key, SliceValue):
+        chosen = containers.items(domain, container)[domain.slice(key)]
+        if isinstance(container, ListValue):
+            return ListValue(chosen)
+        # torch.Size keeps its type when it is sliced, as the only tuple subclass that the VM meets with that habit.
+        keeps = container.cls is not tuple and getattr(container.cls, "__module__", "") == "torch"
+        return TupleValue(chosen, container.cls if keeps and not hasattr(container.cls, "_fields") else tuple)
+    if not _is_index(domain, key):
+        kind = "list" if isinstance(container, ListValue) else "tuple"
+        name = type_of(domain, key).__name__
+        raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
+    index = domain.index(key)
+    if container.items is None and container.path is not None and -len(container.real) <= index < len(container.real):
+        return containers.items(domain, container)[index]
+    try:
+        return containers.items(domain, container)[index]
+    except IndexError:
+        kind = "list" if isinstance(container, ListValue) else "tuple"
+        raise domain.error(IndexError, f"{kind} index out of range") from None
+
+
+def _is_index(domain: CaptureDomain, key: Value) -> bool:
+    if type(key) is Const:
+        return hasattr(type(key.value), "__index__")
+    return type(key) is Leaf or (isinstance(key, Obj) and operators.defines(domain, key, "__index__"))
+
+
+def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
+    found = containers.dict_lookup(domain, container, containers.key_of(domain, key))
+    if found is not None:
+        return found
+    missing = attributes.find_member(domain, container.cls, "__missing__")
+    if type(missing.raw) is types.FunctionType:
+        result = operators.special_call(domain, container, "__missing__", [key])
+        if result is not None:
+            return result
+    if container.factory is not None and not (type(container.factory) is Const and container.factory.value is None):
+        made = domain.vm.call(container.factory, [])
+        containers.dict_store(domain, container, containers.key_of(domain, key), key, made)
+        return made
+    raise domain.raised(key_error(domain, key))
+
+
+def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -> None:
+    if type(container) is Leaf:
+        operators.leaf_call(domain, operator.setitem, [container, key, value])
+        domain.mutated_at = domain.vm.step
+        return
+    if isinstance(container, Obj) and operators.defines(domain, container, "__setitem__"):
+        operators.special_call(domain, container, "__setitem__", [key, value])
+    elif isinstance(container, ListValue):
+        list_store(domain, container, key, value)
+    elif isinstance(container, DictValue):
+        containers.dict_store(domain, container, containers.key_of(domain, key), key, value)
+    elif isinstance(container, InstanceDict) and type(key) is Const:
+        attributes.write(domain, container.owner, domain.use(key), value)
+    else:
+        name = type_of(domain, container).__name__
+        if isinstance(container, (TupleValue, Const)):
+            raise domain.error(TypeError, f"'{name}' object does not support item assignment")
+        raise domain.graph_break(UNKNOWN_OPERATION, f"store to an item of {name}")
+
+
+def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
+    if isinstance(key, SliceValue):
+        new = iteration.items_of(domain, value)
+        where = domain.slice(key)
+        try:
+            containers.change(domain, container)[where] = new
+        except ValueError as error:
+            raise domain.raised(from_real(domain, error)) from None
+        return
+    index = domain.index(key)
+    target = containers.items(domain, container)
+    if not -len(target) <= index < len(target):
+        raise domain.error(IndexError, "list assignment index out of range")
+    containers.change(domain, container)[index] = value
+
+
+def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
+    if isinstance(container, Obj) and operators.defines(domain, container, "__delitem__"):
+        operators.special_call(domain, container, "__delitem__", [key])
+    elif isinstance(container, ListValue):
+        where = domain.slice(key) if isinstance(key, SliceValue) else domain.index(key)
+        target = containers.items(domain, container)
+        if not isinstance(where, slice) and not -len(target) <= where < len(target):
+            raise domain.error(IndexError, "list assignment index out of range")
+        del containers.change(domain, container)[where]
+    elif isinstance(container, DictValue):
+        found = containers.key_of(domain, key)
+        if containers.dict_lookup(domain, container, found) is None:
+            raise domain.raised(key_error(domain, key))
+        containers.dict_remove(domain, container, found)
+    elif isinstance(container, InstanceDict) and type(key) is Const:
+        name = domain.use(key)
+        if attributes.instance_attr(domain, container.owner, name) is None:
+            raise domain.raised(key_error(domain, key))
+        attributes.write(domain, container.owner, name, DELETED)
+    else:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")
