@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
@@ -101,6 +102,16 @@ def _size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     return NotImplemented
 
 
+def _dropout(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """Outside of training the input itself; torch 2.11 makes a copy of fakes with symbolic sizes."""
+    given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+    probability, training = given.get("p", 0.5), given.get("training", given.get("train", True))
+    known = type(probability) in (int, float) and 0 <= probability <= 1
+    return (
+        given["input"] if training is False and known and isinstance(given.get("input"), TensorLeaf) else NotImplemented
+    )
+
+
 def _length(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     leaf = args[0]
     if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes:
@@ -151,6 +162,7 @@ def _table() -> dict[Any, Any]:
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache
     table[torch.Tensor.type] = _type
+    table.update(dict.fromkeys((F.dropout, torch.dropout, F.alpha_dropout, F.feature_alpha_dropout), _dropout))
     table[torch.Tensor.size] = _size
     table[torch.Tensor.dim] = table[torch.Tensor.ndimension] = _rank
     table[torch.Size.numel] = _elements
