@@ -16,6 +16,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_core import events
 from torchjit_inductor import Inductor, InductorSettings
+from torchjit_inductor.cpp.backend import CBackend
+from torchjit_inductor.host import write_host_program
+from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.steps import KernelStep
 
 aten = torch.ops.aten
 
@@ -298,3 +304,51 @@ def test_names_of_nodes_do_not_clash_with_the_host_program() -> None:
         node.name = name
     graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
     torch.testing.assert_close(graph(*inputs)[0], fn(*inputs))
+
+
+def test_memory_is_not_overwritten_before_what_is_stored_last_has_read_it() -> None:
+    """Two kernels that random graphs found: per-row results are computed after the pass that stores per element."""
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x / (x * x + 1)
+        total, soft = y.sum(0, keepdim=True) * 0.1, (y + 0.25).softmax(0)
+        rest = total - soft.view(6) - total
+        return [F.pad(soft, (1, 2)), rest + 0, soft.view(6).softmax(0), (rest * rest + 1).sqrt()]
+
+    check(fn, (sample(1, 6),), aten=None)
+
+
+def test_convolutions_choose_their_layout() -> None:
+    """Whatever the race says, results and the strides of outputs are eager's."""
+    torch.manual_seed(0)
+    w1, w2, w3 = torch.randn(16, 3, 3, 3), torch.randn(16, 16, 3, 3), torch.randn(8, 16, 1, 1)
+
+    def fn(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor) -> list[torch.Tensor]:
+        a = F.relu(F.conv2d(x, w1, padding=1))
+        b = F.relu(F.conv2d(a, w2, padding=1) + a)
+        return [b, F.conv2d(b, w3, stride=2), F.conv2d(b, w2, padding=1).mean((2, 3))]
+
+    x = sample(2, 3, 12, 12)
+    inputs = (x, w1, w2, w3)
+    gm = trace(fn, inputs)
+    fed = {n.args[0] for n in gm.graph.nodes if n.op == "call_function" and n.target is aten.convolution.default}
+    for channels_last in (frozenset(), frozenset(n for n in fed if n.op == "call_function")):
+        program = lower_graph(gm, "g", channels_last)
+        program = rename_kernels(remove_dead_stores(fuse(program, {})))
+        kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+        made = CBackend(InductorSettings(cache_dir=cache_dir())).compile(kernels, program.buffers, graph="g", hints={})
+        host = write_host_program(
+            program, {k.name: k for k in made}, passes_tensors=lambda d: False, check_strides=True
+        )
+        for got, want in zip(host.call(*inputs), fn(*inputs)):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+            assert got.stride() == want.stride()
+
+
+def test_a_variance_pass_does_not_read_what_an_earlier_pass_overwrote() -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x @ x
+        var, mean = torch.var_mean(y, 1, keepdim=True, correction=0)
+        return [y - mean, (y - mean) * torch.rsqrt(var + 1e-5)]
+
+    check(fn, (sample(40, 40),), aten=1, tol={"rtol": 1e-4, "atol": 1e-4})

@@ -119,7 +119,7 @@ def compare(seed: int, mode: str) -> None:
             want,
             rtol=2e-4,
             atol=2e-4 * scale,
-            msg=lambda m, k=k: f"seed {seed}, output {k}: {m}\n{graph.source}",
+            msg=f"seed {seed}, output {k}: {got} instead of {want}\n{graph.source}",
         )
 
 

@@ -17,6 +17,7 @@ from torchjit_inductor.codegen_protocol import CompiledKernel, CompilerMissing, 
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.kernel import LoopKernel
+from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
@@ -115,7 +116,8 @@ class Inductor:
             if self.settings.fallback_only:
                 raise GraphNotSupported("fallback_only is set")
             with events.phase("inductor lowering"):
-                program = lower_graph(gm, name)
+                race = self.settings.race_layouts and kind == "inference"
+                program = lower_graph(gm, name, preferred_layouts(gm) if race else frozenset())
             compiled, source = self._compiled(gm, program, name)
         except GraphNotSupported as refusal:
             return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device)

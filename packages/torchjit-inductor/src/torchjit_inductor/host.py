@@ -80,14 +80,26 @@ def overwritable(kernel: LoopKernel, old: str, new: str) -> bool:
         return True
     if store.outer:
         return False
-    # Backends may pass over the data more often than `level` says (a variance takes two passes), never less.
+    passes = _passes(kernel)
+    last = passes[store.value]
     needs: set[Value] = set(uses)
     for value in kernel.values:
-        if any(a in needs for a in value.args) and value.op != "reduce":
+        if value.op == "reduce":
+            if value.args[0] in needs and passes[value] > last:
+                return False
+        elif any(a in needs for a in value.args):
             needs.add(value)
-        elif value.op == "reduce" and value.args[0] in needs and value.level > store.value.level:
-            return False
-    return all(s.value.level <= store.value.level for s in kernel.stores if s.value in needs)
+    # What is stored per outer point is computed after the last pass, from the operands again.
+    return all(not s.outer and passes[s.value] <= last for s in kernel.stores if s.value in needs)
+
+
+def _passes(kernel: LoopKernel) -> dict[Value, int]:
+    """Levels as a backend may run them: squared distances from a mean can take a pass of their own after the mean's."""
+    passes: dict[Value, int] = {}
+    for value in kernel.values:
+        own = 0 if value.op != "reduce" else 2 if value.data == "welford_m2" else 1
+        passes[value] = max((passes[a] for a in value.args), default=0) + own
+    return passes
 
 
 def _python(e: Expr) -> str:

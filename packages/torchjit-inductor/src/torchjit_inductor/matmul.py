@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.steps import ExternStep, Program, Step, TensorRef
 
-__all__ = ["choose_matmuls"]
+__all__ = ["best_times", "choose_matmuls"]
 
 _RACES: dict[tuple[Any, ...], bool] = {}
 """Results: does oneDNN win? A fact about this machine and process, by shape, strides and threads."""
@@ -101,12 +101,18 @@ def _sample(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
 
 
 def _faster(new: Callable[[], Any], old: Callable[[], Any]) -> bool:
-    """Is the best of a few runs of `new` at least a tenth faster? Runs alternate, so that both meet the same noise."""
-    best = {0: float("inf"), 1: float("inf")}
+    """Is `new` at least a tenth faster?"""
+    first, second = best_times(new, old)
+    return first < 0.9 * second
+
+
+def best_times(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
+    """Processor seconds of the best of a few runs. Runs alternate, so that both meet the same noise."""
+    best = [float("inf"), float("inf")]
     for round_number in range(ROUNDS + 1):
-        for which, run in enumerate((new, old)):
+        for which, run in enumerate((first, second)):
             start = time.process_time()
             run()
             if round_number:
                 best[which] = min(best[which], time.process_time() - start)
-    return best[0] < 0.9 * best[1]
+    return best[0], best[1]

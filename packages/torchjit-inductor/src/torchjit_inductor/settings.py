@@ -21,6 +21,7 @@ class InductorSettings:
         fusion: fuse kernels.
         compile_jobs: C files that are compiled at once; None is the number of processors that may be used, at most 8.
         vector_bytes: width of vectors in C kernels; None asks torch which instructions this machine has.
+        race_layouts: time convolutions of inference graphs on the CPU in both layouts and take the faster.
         race_matmuls: time aten's and oneDNN's matrix product for each new shape on the CPU and take the faster.
         check_strides: test that aten ops return the strides that the graph promises, and copy if they do not.
     """
@@ -33,3 +34,4 @@ class InductorSettings:
     vector_bytes: int | None = None
     check_strides: bool = True
     race_matmuls: bool = True
+    race_layouts: bool = True

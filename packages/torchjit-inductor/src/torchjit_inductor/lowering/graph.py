@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, final
 
+import attrs
 import torch
 import torch.fx
 
@@ -16,6 +17,7 @@ from torchjit_core.reasons import reason
 # The tables fill as their modules are imported.
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
+from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering import creation, norms, pointwise, pooling, reductions, views  # noqa: F401
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import find_lowering
@@ -41,19 +43,22 @@ class GraphNotSupported(Exception):
     """The whole graph must run by interpretation. The text says why."""
 
 
-def lower_graph(gm: torch.fx.GraphModule, name: str) -> Program:
+def lower_graph(gm: torch.fx.GraphModule, name: str, channels_last: Set[torch.fx.Node] = frozenset()) -> Program:
     """Lower a functional ATen graph.
+
+    Args:
+        channels_last: nodes whose result, if it is stored, is stored with the channels innermost.
 
     Raises:
         GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
     """
-    return _GraphLowering(gm, name).run()
+    return _GraphLowering(gm, name, channels_last).run()
 
 
 @final
 class _GraphLowering:
-    def __init__(self, gm: torch.fx.GraphModule, name: str) -> None:
-        self.gm, self.name = gm, name
+    def __init__(self, gm: torch.fx.GraphModule, name: str, channels_last: Set[torch.fx.Node]) -> None:
+        self.gm, self.name, self.channels_last = gm, name, channels_last
         self.builder = Builder()
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | Expr | None] = []
@@ -190,6 +195,11 @@ class _GraphLowering:
     def _extern(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
         if metas is None and getattr(node.target, "_schema", None) is not None and node.users:
             raise GraphNotSupported(f"result of {node.target}")
+        if node.target is torch.ops.aten.convolution.default and node.args[0] in self.channels_last:
+            place = self.builder.materialize(args[0])
+            if place.strides == channels_last_strides(place.sizes):
+                # oneDNN answers in the layout that it is asked in.
+                metas = attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
         try:
             return self.builder.extern(node.target, args, kwargs, metas)
         except NotLowered as refusal:
@@ -198,6 +208,8 @@ class _GraphLowering:
     def _settle(self, node: torch.fx.Node, made: Any) -> Any:
         if isinstance(made, Lazy):
             meta = self._meta(node.meta["val"])
+            if node in self.channels_last:
+                meta = attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
             if made.layout is None:
                 made.layout = meta.strides
             return self.builder.settled(made, meta, len(node.users))
