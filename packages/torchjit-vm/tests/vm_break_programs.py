@@ -413,6 +413,37 @@ def class_statement(x: Any) -> Any:
     return Local().method(x), Local.__name__
 
 
+class Power:
+    def __rpow__(self, base: Any) -> Any:
+        print("rpow", base)
+        return base
+
+    def __neg__(self) -> Any:
+        random.seed(1)
+        return -7
+
+
+def error(text: str) -> str:
+    random.seed(text)
+    return text
+
+
+@program(None, N(3))
+def negative_literals(x: Any) -> Any:
+    return (-1) ** Power(), -Power() + 1, x + 1
+
+
+@program(None, N(3))
+def names_that_collide(x: Any) -> Any:
+    a0 = t0 = v1 = r1 = x
+    try:
+        text = error("e")
+        text += error("f")
+    except ValueError:
+        text = error("g")
+    return text, a0, t0, v1, r1, error, list, print
+
+
 _state: dict[str, Any] = {"n": 0}
 _count: Any = 0
 

@@ -303,16 +303,9 @@ def copies(c: Config, b: Base, items: list[Any]) -> Any:
 
 @program({"b", "a", "c", 5})
 def set_order(s: set[Any]) -> Any:
-    made = {3, 100, 1, 64, "x", "y"}
+    made = {3, 100, 1, 64}
     made.add(7)
-    return (
-        list(s),
-        list(made),
-        [v for v in {"q", "p"} | s],
-        tuple(frozenset([9, 8])),
-        sorted({3, 1, 2}),
-        list(set("hello")),
-    )
+    return list(s), sorted(made), [v for v in {1, 2}], tuple(frozenset([8])), sorted({"q", "p"} | {"r"})
 
 
 @program(N(2))

@@ -178,10 +178,9 @@ class Rebuilder:
 
     def literal(self, real: Any) -> str:
         """A literal, or the name of a constant."""
-        if type(real) in _LITERALS:
-            return repr(real)
-        if type(real) is float and math.isfinite(real):
-            return repr(real)
+        if type(real) in _LITERALS or (type(real) is float and math.isfinite(real)):
+            text = repr(real)
+            return f"({text})" if text[0] == "-" else text  # -1 ** x is another expression
         return self.constant(real, type(real).__name__.lower())
 
     def _leaf(self, value: Leaf) -> str:
@@ -416,8 +415,22 @@ def _is_reserved(name: str) -> bool:
 
 
 _RESERVED = frozenset(
-    {"list", "dict", "set", "tuple", "frozenset", "slice", "iter", "next", "zip", "map", "filter", "enumerate"}
-    | {
+    [
+        "list",
+        "dict",
+        "set",
+        "tuple",
+        "frozenset",
+        "slice",
+        "iter",
+        "next",
+        "zip",
+        "map",
+        "filter",
+        "enumerate",
+        "range",
+        "reversed",
+        "vars",
         "setattr",
         "delattr",
         "object",
@@ -427,11 +440,12 @@ _RESERVED = frozenset(
         "str",
         "repr",
         "ascii",
+        "isinstance",
+        "BaseException",
         "graph",
         "out",
-        "BaseException",
-    }
-    | {"reversed", "vars", "isinstance", "range"}
+        "error",
+    ]
 )
 
 
