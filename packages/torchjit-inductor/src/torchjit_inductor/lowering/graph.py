@@ -52,7 +52,11 @@ def lower_graph(gm: torch.fx.GraphModule, name: str, channels_last: Set[torch.fx
     Raises:
         GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
     """
-    return _GraphLowering(gm, name, channels_last).run()
+    try:
+        return _GraphLowering(gm, name, channels_last).run()
+    except NotLowered as refusal:
+        # A formula that was only evaluated later.
+        raise GraphNotSupported(str(refusal)) from None
 
 
 @final

@@ -110,6 +110,8 @@ def _reshape(b: Builder, meta: TensorMeta, x: Lowered, *sizes: Any, **_: Any) ->
         strides = reshape_strides(x, meta.sizes)
         if strides is not None:
             return _restrided(x, meta.sizes, strides)
+    # Whether the sizes can be matched shows now, not when the formula is used.
+    reshape_index(tuple(constant(0) for _ in meta.sizes), meta.sizes, x.sizes)
     return view(x, meta, lambda i: reshape_index(i, meta.sizes, x.sizes))
 
 
