@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,32 @@ def test_traceback_shows_the_users_line() -> None:
         Jit(uncaught_after_break)(N(1))
     last = caught.traceback[-1]
     assert 'raise LookupError("gone", 1)' in str(last.statement)
+
+
+def _reads(path: str) -> Any:
+    return open(path)
+
+
+def _calls_reads(path: str) -> Any:
+    return [_reads(path)]
+
+
+def test_traceback_shows_inlined_frames() -> None:
+    """An error of a breaking operation passes through every frame that was inlined."""
+
+    def outermost(x: Any) -> Any:
+        y = x + 1
+        return y, _calls_reads("/no such file")
+
+    for function in (outermost, Jit(outermost)):
+        with pytest.raises(FileNotFoundError) as caught:
+            function(N(1))
+        lines = [str(entry.statement).strip() for entry in caught.traceback if entry.path == Path(__file__)]
+        assert lines[-3:] == [
+            'return y, _calls_reads("/no such file")',
+            "return [_reads(path)]",
+            "return open(path)",
+        ]
 
 
 def test_disabled_and_not_inlined() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, final
@@ -276,11 +277,36 @@ class _BreakWriter:
             out.lines.append((out.indent + 1, f"raise {state.handled}", out.location))
             out.write("except BaseException:")
             out.indent += 1
-        for line in form.lines:
+        for line in self._in_frames(form) if i else form.lines:
             out.write(line)
         if state.handled is not None:
             out.indent -= 1
         return form.outcomes
+
+    def _in_frames(self, form: Form) -> tuple[str, ...]:
+        """The instruction of an inlined frame, called through a stand-in for each such frame.
+
+        It does what the lines do; a traceback shows the file, the function and the line of every inlined frame.
+        """
+        names = [n for n in ast.walk(ast.parse("\n".join(form.lines))) if isinstance(n, ast.Name)]
+        results = list(dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Store)))
+        loads = dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Load) and n.id not in results)
+        constants = {n: self.out.constants[n] for n in loads if n in self.out.constants}
+        parameters = [n for n in loads if n not in constants and not hasattr(builtins, n)]
+        signature = ", ".join(parameters)
+        lines = [*form.lines, f"return [{', '.join(results)}]"] if results else list(form.lines)
+        function: Callable[..., Any] | None = None
+        for state in reversed(self.states[1:]):
+            code = state.frame.code.code
+            location = state.frame.code.location(state.pc - 1)
+            name = code.co_name if code.co_name.isidentifier() else "region"
+            if function is not None:
+                lines, constants = [f"return inner_({signature})"], {"inner_": function}
+            text = [(0, f"def {name}({signature}):", location), *((1, line, location) for line in lines)]
+            function, _ = _compile(list(text), code, name, constants)
+        call = f"{self.out.constant(function, f'in_{name}')}({signature})"
+        shown = tuple(f"# {line}" for line in form.lines)
+        return (*shown, f"[{', '.join(results)}] = {call}" if results else call)
 
     def _go_on(self, state: _State, outcomes: tuple[Outcome, ...]) -> str:
         """An expression for the return value of a frame that goes on after its instruction."""
