@@ -665,3 +665,21 @@ def nested_functions(items: list[int]) -> Any:
 
     square: Any = lambda v: v * v  # noqa: E731
     return list(map(compose(square, str, len), items)), compose(square)
+
+
+class _Marking(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return getattr(instance, "marked", False) is True or super().__instancecheck__(instance)
+
+
+class _Marked(metaclass=_Marking):
+    pass
+
+
+class _Outsider:
+    marked = True
+
+
+@program(N(2), _Outsider())
+def metaclass_instance_check(x: Any, outsider: Any) -> Any:
+    return isinstance(x, _Marked), isinstance(outsider, _Marked), isinstance(_Marked(), _Marked), x + 1

@@ -352,7 +352,9 @@ class _Writer:
             if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
                 strides = _tuple(buffer.strides)
                 self.put(
-                    f"if {name}.stride() != {strides}: {name} = conformed({name}, {_tuple(buffer.sizes)}, {strides})"
+                    # On CUDA, attention leaves out results that its fake has (they are None then).
+                    f"if {name} is not None and {name}.stride() != {strides}: "
+                    f"{name} = conformed({name}, {_tuple(buffer.sizes)}, {strides})"
                 )
 
     def _function(self, op: Any) -> str:

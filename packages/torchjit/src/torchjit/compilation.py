@@ -14,7 +14,7 @@ from torchjit import control, inlining
 from torchjit.backends import Backend
 from torchjit.config import config
 from torchjit.site import Site, Specialization
-from torchjit_frame import FrontDoor, forget_all
+from torchjit_frame import FrontDoor, eager, forget_all
 
 __all__ = ["Compilation", "all_compilations"]
 
@@ -155,7 +155,8 @@ def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:
 
     def resume(*slots: Any) -> Any:
         if not made:
-            made.append(torchjit_vm.resume_function(region))
+            with eager():  # the assembler is not the user's code: the hook must not capture it
+                made.append(torchjit_vm.resume_function(region))
             inlining.leave_alone(made[0])
         return made[0](*slots)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 import torchjit_aot
 import torchjit_core.paths
@@ -76,6 +77,8 @@ _OURS = (
 )
 
 VALUE_TYPES = (
+    torch.finfo,
+    torch.iinfo,
     torch.dtype,
     torch.device,
     torch.layout,
@@ -92,6 +95,12 @@ SUBSTITUTES: dict[Callable[..., Any], object] = {
     torch.jit._trace.is_tracing: ReturnConstant(False),
     torch._C._get_tracing_state: ReturnConstant(None),
     torch._C._log_api_usage_once: ReturnConstant(None),
+    # Nobody else dispatches while we capture: a site runs eagerly under a dispatch mode.
+    torch._C._len_torch_dispatch_stack: ReturnConstant(0),
+    # What it recomputes in the backward must be what ran in the forward: plain Python both times.
+    torch.utils.checkpoint.checkpoint: control.disable(
+        torch.utils.checkpoint.checkpoint, reason="checkpointed regions run eagerly"
+    ),
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
 }
 """Functions that mean something else under capture, and what stands for them."""

@@ -16,6 +16,7 @@ from torchjit.config import Settings, config
 from torchjit.environment import read_environment
 from torchjit.options import Options
 from torchjit_inductor.codegen_protocol import KernelBackend
+from torchjit_inductor.lowering.registry import LOWERINGS
 
 __all__ = ["inductor_backend"]
 
@@ -51,7 +52,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     """
     inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings), cuda_backend=_cuda_backend())
     compiler = _Compiler(inductor, record=options.cudagraphs)
-    aot = torchjit_aot.AotSettings()
+    aot = torchjit_aot.AotSettings(decompositions=torchjit_aot.default_decompositions(), keep_ops=frozenset(LOWERINGS))
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return torchjit_aot.compile(gm, example_inputs, compiler=compiler, settings=aot)

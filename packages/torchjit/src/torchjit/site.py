@@ -157,25 +157,34 @@ class Site:
 
         def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             made.graphs.append(gm)
-            counters["stats"]["unique_graphs"] += 1
             with events.phase("backend"):
                 return self._call_backend(gm, example_inputs)
 
-        domain = torchjit_fx.TensorDomain(compile_graph, sizes, owner.fx_settings())
+        def start() -> tuple[torchjit_fx.TensorDomain, torchjit_fx.TensorDomain]:
+            # A break that cannot be resumed where it lies makes the VM start again and break further out.
+            nonlocal sizes
+            made.graphs.clear()
+            sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
+            domain = torchjit_fx.TensorDomain(compile_graph, sizes, owner.fx_settings())
+            return domain, domain
+
+        leaves, compiler = start()
         try:
             with events.phase("capture"):
                 captured = torchjit_vm.capture(
                     self.region,
                     slots,
-                    leaves=domain,
-                    compiler=domain,
+                    leaves=leaves,
+                    compiler=compiler,
                     continuations=owner.door_for,
                     policy=owner.policy,
+                    restart=start,
                 )
         except GraphBreak as error:
             if not owner.fullgraph:
                 raise
             raise exc.Unsupported(error.reason, error.detail, error.location) from None
+        counters["stats"]["unique_graphs"] += len(made.graphs)
         made.breaks, made.source = captured.breaks, captured.source
         for record in captured.breaks:
             counters["graph_break"][record.reason.headline] += 1
@@ -183,7 +192,7 @@ class Site:
         self._report(made)
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         target = captured.target
-        if captured.breaks and owner.captures_calls_at_breaks:
+        if captured.continuations and owner.captures_calls_at_breaks:
             target = _with_hook(target, owner.door_for_call)
         return Entry(program, target, captured.unwrap, made)
 

@@ -90,6 +90,14 @@ def _special_instance_check(
     return operators.truth(domain, result)
 
 
+@builtin(type.__instancecheck__)
+def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    # What a metaclass's own check calls through super(): the classes decide, no further hook is asked.
+    if len(args) != 2 or not (isinstance(args[0], Known) and isinstance(args[0].obj, type)):
+        return None
+    return domain.constant(args[0].obj in type_of(domain, args[1]).__mro__)
+
+
 @builtin(type)
 def _type(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if len(args) != 1 or kwargs:
