@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -90,7 +91,6 @@ class Inductor:
         self._backends: dict[str, KernelBackend] = {"cpu": CBackend(self.settings)}
         if cuda_backend is not None:
             self._backends["cuda"] = cuda_backend
-        self._warned = False
 
     def __call__(
         self,
@@ -122,7 +122,7 @@ class Inductor:
         except GraphNotSupported as refusal:
             return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device)
         except CompilerMissing as missing:
-            self._warn(str(missing))
+            _warn(str(missing))
             return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device)
         events.emit("host_program", name=name, source=source.source)
         return CompiledGraph(
@@ -203,12 +203,10 @@ class Inductor:
             call, static_inputs=static_inputs, mutated_inputs=mutated, device=device, reason_not_recordable=detail
         )
 
-    def _warn(self, detail: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{NO_COMPILER.id}: {NO_COMPILER.headline}: {detail}. {NO_COMPILER.explanation}", stacklevel=4
-            )
+
+@functools.cache  # once a process for each cause, however many graphs meet it
+def _warn(detail: str) -> None:
+    warnings.warn(f"{NO_COMPILER.id}: {NO_COMPILER.headline}: {detail}. {NO_COMPILER.explanation}", stacklevel=4)
 
 
 def _by_device(kernels: Sequence[LoopKernel]) -> dict[str, list[LoopKernel]]:
