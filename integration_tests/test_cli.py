@@ -1,0 +1,67 @@
+"""The command line, as a user runs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import torch, torchjit
+
+@torchjit.compile
+def traced(x):
+    y = x.sin()
+    print("broken", flush=True)
+    return y.cos() + 1
+
+traced(torch.randn(8)); traced(torch.randn(9)); traced(torch.randn(10))
+"""
+
+
+def _run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_trace_and_report(tmp_path: Path) -> None:
+    done = _run("-c", PROGRAM, cwd=tmp_path, TORCHJIT_TRACE=str(tmp_path / "trace"))
+    assert done.returncode == 0, done.stderr
+    done = _run("-m", "torchjit.cli", "report", str(tmp_path / "trace"), "-o", "page.html", cwd=tmp_path)
+    assert done.returncode == 0 and "page.html" in done.stdout, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    for part in ("traced", "TJ-VM", "kernel", "captured", "http-equiv"):
+        assert part in page, part
+    assert "src=" not in page.replace('src=""', ""), "the page is self-contained"
+    missing = _run("-m", "torchjit.cli", "report", "nowhere", cwd=tmp_path)
+    assert missing.returncode == 2 and "nowhere" in missing.stderr
+
+
+def test_info_and_usage(tmp_path: Path) -> None:
+    done = _run("-m", "torchjit.cli", "info", cwd=tmp_path)
+    assert done.returncode == 0 and "inductor" in done.stdout
+    assert _run("-m", "torchjit.cli", "nonsense", cwd=tmp_path).returncode == 2
+
+
+def test_logs_from_the_environment(tmp_path: Path) -> None:
+    done = _run("-c", PROGRAM, cwd=tmp_path, TORCHJIT_LOGS="+graph_breaks,recompiles")
+    assert done.returncode == 0, done.stderr
+    assert "print" in done.stderr and "recompiles" in done.stderr
+    done = _run("-c", PROGRAM, cwd=tmp_path, TORCHJIT_LOGS="graph_break")
+    assert done.returncode != 0 and "did you mean 'graph_breaks'" in done.stderr
+    done = _run(
+        "-c", PROGRAM + "assert traced.__class__.__name__ == 'function'", cwd=tmp_path, TORCH_COMPILE_DISABLE="1"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_demo_agrees_with_eager(tmp_path: Path) -> None:
+    done = _run("-m", "torchjit.cli", "demo", "--seconds", "0.1", "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("as eager") == 4 and "torchjit-report.html" in done.stdout
+    assert (tmp_path / "torchjit-report.html").stat().st_size > 100_000
