@@ -192,3 +192,60 @@ def test_what_python_calls_at_a_break_is_captured_too() -> None:
         alone = torchjit.compile(f, backend="eager")
         torch.testing.assert_close(alone(x), compiled(x))
         assert not any(s.name.endswith("inner") for s in alone.compiled.sites)
+
+
+def test_checkpoint_recomputes_what_ran() -> None:
+    lin = nn.Linear(8, 8)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.utils.checkpoint.checkpoint(lambda t: lin(t).relu(), x.sin(), use_reentrant=False)
+        return y.sum()
+
+    compiled = torchjit.compile(f, backend="inductor")
+    x = torch.randn(4, 8, requires_grad=True)
+    (want,) = torch.autograd.grad(f(x), x)
+    for _ in range(2):
+        (got,) = torch.autograd.grad(compiled(x), x)
+        torch.testing.assert_close(got, want)
+
+
+def test_a_whole_step_with_backward_and_optimizer() -> None:
+    nets = [nn.Linear(8, 1), nn.Linear(8, 1)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    optimizers = [torch.optim.AdamW(n.parameters(), lr=1e-2) for n in nets]
+    x = torch.randn(4, 8)
+
+    def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    compiled = torchjit.compile(step)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(nets[1], optimizers[1]), step(nets[0], optimizers[0]))
+    torch.testing.assert_close(nets[1].weight, nets[0].weight)
+
+
+def test_threads_share_one_compilation() -> None:
+    import threading
+
+    compiled = torchjit.compile(lambda x: (x @ x.T).relu().sum(0))
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for k in range(5):
+                y = torch.randn(4 + k, 8)
+                torch.testing.assert_close(compiled(y), (y @ y.T).relu().sum(0))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+    assert len(compiled.compiled.specializations) == 2

@@ -121,17 +121,17 @@ def test_distinct_keeps_the_first_of_equals() -> None:
 
 
 def test_reasons_register_once_and_errors_pickle() -> None:
-    made = reason("TJ-TST-001", "a test", "It exists for a test.", "Do nothing.")
-    assert reason("TJ-TST-001", "a test", "It exists for a test.", "Do nothing.") is made
+    made = reason("TJ-TST-990", "a test", "It exists for a test.", "Do nothing.")
+    assert reason("TJ-TST-990", "a test", "It exists for a test.", "Do nothing.") is made
     with pytest.raises(ValueError, match="taken"):
-        reason("TJ-TST-001", "another", "")
+        reason("TJ-TST-990", "another", "")
     with pytest.raises(ValueError, match="malformed"):
         reason("nonsense", "x", "")
-    assert find_reason("TJ-TST-001") is made and made in all_reasons()
+    assert find_reason("TJ-TST-990") is made and made in all_reasons()
     error = GraphBreak(made, "why", CodeLocation(__file__, "f", 1))
     copy = pickle.loads(pickle.dumps(error))
     assert copy.reason is made and str(copy) == str(error)
-    assert "hint: Do nothing." in str(error) and "TJ-TST-001: a test: why" in str(error)
+    assert "hint: Do nothing." in str(error) and "TJ-TST-990: a test: why" in str(error)
     assert isinstance(UserError(made), ValueError)
 
 

@@ -131,7 +131,7 @@ class Compilation:
         region = torchjit_vm.Region.of_function(function)
         site = self._sites.get(region.key)
         if site is None:
-            site = Site(self, region, function)
+            site = Site(self, region, function, only_with_tensors=True)
             self._sites[region.key] = site
         return site.door
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,18 @@ def worth_capturing(function: types.FunctionType) -> bool:
     """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
     if "__name__" not in function.__globals__ or id(function.__code__) in _resuming:
         return False  # emitted code, which carries the user's file name, and resumed code: both are ours
+    if _inside_checkpoint():
+        return False  # what the backward recomputes, outside of the hook, must be what ran here
     return is_user_code(function.__code__) and should_inline(function)
+
+
+def _inside_checkpoint() -> bool:
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def leave_alone(function: types.FunctionType) -> None:
@@ -97,10 +109,6 @@ SUBSTITUTES: dict[Callable[..., Any], object] = {
     torch._C._log_api_usage_once: ReturnConstant(None),
     # Nobody else dispatches while we capture: a site runs eagerly under a dispatch mode.
     torch._C._len_torch_dispatch_stack: ReturnConstant(0),
-    # What it recomputes in the backward must be what ran in the forward: plain Python both times.
-    torch.utils.checkpoint.checkpoint: control.disable(
-        torch.utils.checkpoint.checkpoint, reason="checkpointed regions run eagerly"
-    ),
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
 }
 """Functions that mean something else under capture, and what stands for them."""

@@ -15,6 +15,7 @@ from torchjit.backends import Backend, register_backend
 from torchjit.config import Settings, config
 from torchjit.environment import read_environment
 from torchjit.options import Options
+from torchjit_frame import eager
 from torchjit_inductor.codegen_protocol import KernelBackend
 from torchjit_inductor.lowering.registry import LOWERINGS
 
@@ -38,7 +39,8 @@ class _Compiler:
         static_inputs: frozenset[int] = frozenset(),
         name: str = "graph",
     ) -> Callable[..., Sequence[Any]]:
-        compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+        with eager():  # a backward compiles inside the user's call of backward(): the frame hook may be on
+            compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
         if self.record and kind == "inference":
             return torchjit_cudagraphs.record(compiled, example_inputs)
         return compiled

@@ -85,14 +85,23 @@ class Specialization:
 class Site:
     """One region and its front door. `on_miss` is what the door calls, under the door's lock."""
 
-    def __init__(self, owner: Compilation, region: torchjit_vm.Region, function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        owner: Compilation,
+        region: torchjit_vm.Region,
+        function: Callable[..., Any],
+        *,
+        only_with_tensors: bool = False,
+    ) -> None:
         """
         Args:
             owner: the `torchjit.compile` call that this region belongs to.
             region: where the capture starts.
             function: what runs when the region is not compiled, over the slots of a continuation.
+            only_with_tensors: nobody asked for this function by name: leave it alone unless it is given tensors.
         """
         self.owner = owner
+        self.only_with_tensors = only_with_tensors
         self.region = region
         self.number = next(_site_numbers)
         self.history = torchjit_guards.SizeHistory()
@@ -112,6 +121,9 @@ class Site:
     def on_miss(self, door: FrontDoor, slots: tuple[Any, ...]) -> Entry | None:
         """Make a specialisation for these slots, or None to run the function as it is."""
         if self.given_up is not None or _must_run_eagerly():
+            return None
+        if self.only_with_tensors and not any(map(_holds_tensors, slots)):
+            door.sealed = True
             return None
         before = set_eager(True)
         try:
@@ -295,6 +307,15 @@ class Site:
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
         warnings.warn(str(wrapped), RuntimeWarning, stacklevel=2)
+
+
+def _holds_tensors(value: Any, depth: int = 2) -> bool:
+    """A tensor, a module, or a container with one near its top."""
+    if isinstance(value, torch.Tensor | torch.nn.Module):
+        return True
+    if depth and type(value) in (tuple, list):
+        return any(_holds_tensors(v, depth - 1) for v in value)
+    return bool(depth) and type(value) is dict and any(_holds_tensors(v, depth - 1) for v in value.values())
 
 
 def _with_hook(target: Callable[..., Any], callback: Callable[[types.FunctionType], Any]) -> Callable[..., Any]:

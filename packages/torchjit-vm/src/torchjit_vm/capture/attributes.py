@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import types
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, Any, cast, final
@@ -571,8 +572,20 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
     raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
 
 
+@functools.cache
+def _stores_plainly(cls: type) -> bool:
+    """Does C code store attributes of such objects as `object.__setattr__` does? A `threading.local` does not."""
+    for base in cls.__mro__:
+        store = base.__dict__.get("__setattr__")
+        if store is not None and not isinstance(store, types.FunctionType):
+            return store is object.__dict__["__setattr__"]
+    return True
+
+
 def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
     if isinstance(value, Obj):
+        if not _stores_plainly(value.cls):
+            raise domain.graph_break(UNKNOWN_OPERATION, f"store to an attribute of {value.cls.__name__}")
         domain.touch(value)
     else:
         domain.mutated_at = domain.vm.step
