@@ -6,6 +6,7 @@ import json
 import math
 import os
 import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
