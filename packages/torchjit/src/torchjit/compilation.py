@@ -103,8 +103,11 @@ class Compilation:
     # ------------------------------------------------------------------ sites
     @property
     def sites(self) -> tuple[Site, ...]:
-        """The entry of the function, then its continuations in the order in which they were met."""
-        return tuple(self._sites.values())
+        """The entry of the function, then its continuations and what it called, in the order in which they were met.
+
+        Functions that Python called during a break and that were left alone do not count.
+        """
+        return tuple(s for s in self._sites.values() if s.specializations or not s.only_with_tensors)
 
     @property
     def specializations(self) -> list[Specialization]:
@@ -138,7 +141,7 @@ class Compilation:
     def reset(self) -> None:
         """Forget every specialisation."""
         forget_all()
-        for site in self.sites:
+        for site in self._sites.values():
             site.door.clear()
             site.door.sealed = False
             site.specializations.clear()

@@ -578,7 +578,7 @@ def _stores_plainly(cls: type) -> bool:
     for base in cls.__mro__:
         store = base.__dict__.get("__setattr__")
         if store is not None and not isinstance(store, types.FunctionType):
-            return store is object.__dict__["__setattr__"]
+            return any(store is plain.__dict__["__setattr__"] for plain in (object, BaseException))
     return True
 
 
