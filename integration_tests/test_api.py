@@ -249,3 +249,21 @@ def test_threads_share_one_compilation() -> None:
         t.join()
     assert not errors
     assert len(compiled.compiled.specializations) == 2
+
+
+def test_settings_reach_the_compilation() -> None:
+    with torchjit.config.patch(automatic_dynamic_shapes=False):
+        fixed = torchjit.compile(lambda x: x.sin() * 2, backend="eager")
+        for size in (3, 4, 5):
+            fixed(torch.ones(size))
+        assert len(fixed.compiled.specializations) == 3
+    with pytest.raises(ValueError, match="not implemented"):
+        torchjit.config.capture_scalar_outputs = True
+    with pytest.raises(ValueError, match="not implemented"):
+        torchjit.compile(lambda x: x, options={"activation_memory_budget": 0.5})
+    with torchjit.config.patch(caches=False):
+        torch.testing.assert_close(torchjit.compile(lambda x: x.sin() * 2)(torch.ones(3)), torch.ones(3).sin() * 2)
+    symbolic = torchjit.compile(lambda x: x.sin() * 2, backend="eager", dynamic=True)
+    for size in (3, 4, 5):
+        symbolic(torch.ones(size))
+    assert len(symbolic.compiled.specializations) == 1

@@ -57,7 +57,7 @@ class Compilation:
         self.backend = backend
         self.backend_is_users = backend_is_users
         self.fullgraph = fullgraph
-        self.dynamic = dynamic
+        self._dynamic = dynamic
         self.name = name or function.__qualname__
         self._recompile_limit = recompile_limit
         self._on_error = on_error
@@ -71,6 +71,13 @@ class Compilation:
     def recompile_limit(self) -> int:
         """Specialisations per site."""
         return config.snapshot().recompile_limit if self._recompile_limit is None else self._recompile_limit
+
+    @property
+    def dynamic(self) -> bool | None:
+        """True: every size is a symbol; False: none; None: those that change."""
+        if self._dynamic is None and not config.snapshot().automatic_dynamic_shapes:
+            return False
+        return self._dynamic
 
     @property
     def on_error(self) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
@@ -62,6 +65,13 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     return backend
 
 
+@functools.cache
+def _folder_of_this_process() -> str:
+    folder = tempfile.TemporaryDirectory(prefix="torchjit-")
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
 def _cuda_backend() -> KernelBackend | None:
     if not torch.cuda.is_available():
         return None
@@ -74,6 +84,8 @@ def _cuda_backend() -> KernelBackend | None:
 def _inductor_settings(options: Options, settings: Settings) -> torchjit_inductor.InductorSettings:
     environment = read_environment()
     cache = str(environment.cache_dir) if environment.cache_dir else None
+    if environment.caches_off or not settings.caches:
+        cache = _folder_of_this_process()
     return torchjit_inductor.InductorSettings(cache_dir=cache)
 
 

@@ -481,9 +481,13 @@ def _bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
         if common:
             rest = _from_terms((_divided(m, common) or (), c) for m, c in e.terms)
             total = total.intersect(_monomial_bounds(common, ranges) * _bounds(rest, ranges))
-        elif total.lower is None or total.upper is None:
+        elif len(e.terms) <= _GROUPED_TERMS and (total.lower is None or total.upper is None):
             total = total.intersect(_grouped_bounds(e, ranges))
     return total
+
+
+# Trying each atom in turn is exponential in the number of terms.
+_GROUPED_TERMS = 6
 
 
 def _common(e: Expr) -> Monomial:
