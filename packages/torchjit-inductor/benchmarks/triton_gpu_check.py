@@ -73,8 +73,9 @@ class Compiled:
                 fakes = [mode.from_tensor(x) for x in inputs]
                 gm = make_fx(function)(*fakes)
         self.program: Program = rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
-        kernels = [s.kernel for s in self.program.steps if isinstance(s, KernelStep)]
         backend = TritonBackend(TritonSettings(arch=arch))
+        self.program = backend.prepare(self.program, {})
+        kernels = [s.kernel for s in self.program.steps if isinstance(s, KernelStep)]
         for kernel in kernels:
             reason = backend.unsupported(kernel, self.program.buffers)
             if reason:

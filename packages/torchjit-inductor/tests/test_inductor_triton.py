@@ -93,6 +93,19 @@ CASES: dict[str, Case] = {
     "sum_all": _case(lambda x: x.sum(), (50, 50)),
     "sum_all_large": _case(lambda x: x.sum(), (300, 101)),
     "mean_columns_large": _case(lambda x: x.mean(0), (4000, 20)),
+    "bias_grad": _case(lambda g, x: (g * (x > 0), (g * (x > 0)).sum(0)), (4000, 20), (4000, 20)),
+    "bias_grad_uneven": _case(lambda g, x: (g * (x > 0), (g * (x > 0)).sum(0)), (4001, 20), (4001, 20)),
+    "bias_grad_of_a_cat": _case(
+        lambda a, b: (torch.cat([a, b], 1), torch.cat([a, b], 1).sum(0)), (3000, 8), (3000, 8),
+    ),
+    "batch_norm_few_channels": _case(
+        lambda x: F.relu(F.batch_norm(x, None, None, training=True)), (32, 4, 10, 50), portable=False,
+    ),
+    "batch_norm_running": _case(
+        lambda x, m: (x - x.mean((0, 2), keepdim=True), 0.9 * m + 0.1 * x.mean((0, 2))), (64, 4, 300), (4,),
+    ),
+    "channels_last_mean": _case(lambda x: x - x.mean((0, 1, 2)), (20, 30, 20, 6)),
+    "reshaped_sum": _case(lambda g: g.reshape(64, 7, 7, 24).reshape(3136, 24).sum(0), (64, 7, 7, 24)),
     "var_mean": _case(lambda x: torch.var_mean(x, -1), (6, 70)),
     "var_mean_long": _case(lambda x: torch.var_mean(x, -1), (2, 20011)),
     "var_all": _case(lambda x: torch.var_mean(x), (128, 128)),
@@ -194,11 +207,12 @@ def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
 
 def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch.Tensor], wide: bool) -> None:
     stages, scratch = split(merged(kernel), buffers, {})
-    every = {**buffers, **{s.buffer.name: s.buffer for s in scratch}}
+    every = {**buffers, **{s.name: s for s in scratch}}
     held = dict(memory)
     for made in scratch:
-        held[made.buffer.name] = torch.full((made.buffer.span.evaluate({}),), 77).to(made.buffer.dtype)
+        held[made.name] = torch.full((made.span.evaluate({}),), 77).to(made.dtype)
     for stage in stages:
+        stage.verify(every)
         plan = make_plan(stage, every, {})
         source = kernel_source(stage, every, plan, wide=wide, portable=True)
         function = jit_function(source, function_name(stage))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
-from torchjit_inductor.steps import KernelStep
+from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton import TritonBackend, TritonSettings
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
@@ -75,13 +75,18 @@ class RecordingDriver:
         return 77 + device
 
 
+def program_of(function: Callable[..., Any], *inputs: tuple[tuple[int, ...], torch.dtype]) -> Program:
+    """The fused program of a function."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        gm = make_fx(function)(*[torch.empty(s, dtype=d, device="cuda:0") for s, d in inputs])
+    return rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
+
+
 def compile_function(
     function: Callable[..., Any], *inputs: tuple[tuple[int, ...], torch.dtype], arch: int = 90
 ) -> tuple[list[Any], RecordingDriver]:
     """Compiled kernels of a function, and the driver that they launch on."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        gm = make_fx(function)(*[torch.empty(s, dtype=d, device="cuda:0") for s, d in inputs])
-    program = rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
+    program = program_of(function, *inputs)
     driver = RecordingDriver()
     kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     backend = TritonBackend(TritonSettings(arch=arch), driver)
@@ -212,21 +217,18 @@ def test_repeated_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(calls) <= 2  # two threads may start on one text
 
 
-def test_scratch_of_a_split_reduction_lives_between_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    (kernel,), driver = compile_function(lambda x: x.float().sum(), ROWS)
-    made: list[torch.Tensor] = []
-    empty = torch.empty
-
-    def on_cpu(sizes: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        made.append(empty(sizes, dtype=dtype))
-        return made[-1]
-
-    monkeypatch.setattr(torch, "empty", on_cpu)
-    kernel.launch(16, 32)
-    first, second = driver.launches
-    assert first.programs > 100 and second.programs == 1
-    assert first.values[:2] == [16, made[0].data_ptr()]
-    assert second.values[:2] == [made[0].data_ptr(), 32]
+def test_scratch_of_a_split_reduction_is_a_buffer_of_the_program() -> None:
+    program = program_of(lambda x: x.float().sum(), ROWS)
+    driver = RecordingDriver()
+    backend = TritonBackend(TritonSettings(arch=90), driver)
+    program = backend.prepare(program, {})
+    first, second = (s.kernel for s in program.steps if isinstance(s, KernelStep))
+    (scratch,) = first.writes
+    assert second.reads == (scratch,)
+    assert program.buffers[scratch].span.value == first.outer[0].size.value
+    for kernel in backend.compile([first, second], program.buffers, graph="graph", hints={}):
+        kernel.launch(16, 32)
+    assert driver.launches[0].programs > 100 and driver.launches[1].programs == 1
 
 
 # ------------------------------------------------------------------------------------------------ symbolic sizes

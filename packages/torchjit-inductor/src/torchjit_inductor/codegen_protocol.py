@@ -24,8 +24,8 @@ merging), and split a reduction over several programs. Values keep eager's seman
 `launch(*arguments, *sizes)` once per kernel: `arguments` are, for each name of `kernel.buffers`, the tensor itself
 (a `torch.Tensor` whose `data_ptr()` is the buffer's first element; only the address and dtype matter) when
 `backend.passes_tensors`, else its `data_ptr()`; `sizes` are Python ints, one for each of `kernel.symbols`. It returns
-nothing. On a GPU it enqueues on the current stream and neither allocates persistent state nor synchronises
-(scratch memory for split reductions comes from torch's allocator).
+nothing. On a GPU it enqueues on the current stream and neither allocates nor synchronises: scratch memory is a buffer of
+the program, which `prepare` may add.
 
 Errors: `unsupported(kernel, buffers)` is asked first; a text there sends the kernel's graph nodes to aten instead.
 `compile` raising is a bug, except `CompilerMissing`.
@@ -39,6 +39,7 @@ from typing import Any, Protocol, final
 import attrs
 
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.steps import Program
 
 __all__ = ["CompiledKernel", "CompilerMissing", "KernelBackend"]
 
@@ -74,6 +75,15 @@ class KernelBackend(Protocol):
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why this backend cannot compile the kernel, or None when it can."""
+        ...
+
+    def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
+        """Change the steps of this backend's devices before kernels are compiled, for example split reductions.
+
+        Args:
+            program: lowered and fused.
+            hints: as for `compile`.
+        """
         ...
 
     def compile(

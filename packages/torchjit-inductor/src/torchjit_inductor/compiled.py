@@ -139,6 +139,8 @@ class Inductor:
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
                 program = choose_matmuls(program, hints)
+        for kind in _by_device([s.kernel for s in program.steps if isinstance(s, KernelStep)]):
+            program = self._backend(kind).prepare(program, hints)
         kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
         for kernel in kernels:
             kernel.verify(program.buffers)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, final
+
+import attrs
 
 from torchjit_core.expr import Expr, Operation, Symbol, as_expr, constant, maximum, minimum
 from torchjit_inductor.ir.kernel import LoopVar
 
-__all__ = ["always_below", "loop_symbol", "merge_loops", "simplify", "stride"]
+__all__ = ["always_below", "join_digits", "loop_symbol", "merge_loops", "simplify", "stride", "unit_steps"]
 
 
 def loop_symbol(prefix: str, number: int, size: Expr) -> Symbol:
@@ -81,7 +84,108 @@ def simplify(index: Expr, sizes: Mapping[Symbol, Expr]) -> Expr:
         for atom, power in monomial:
             term = term * (_simplify_operation(atom, sizes) if isinstance(atom, Operation) else _of(atom)) ** power
         total = total + term
-    return total
+    return join_digits(total)
+
+
+def join_digits(index: Expr) -> Expr:
+    """Put digits of one number together again: `(e // 49)*147 + (e // 7 % 7)*21 + (e % 7)*3` is `e*3`.
+
+    Reshapes leave such sums behind; joined, loops merge and memory is seen to be walked in order.
+    """
+    digits: list[_Part] = []
+    rest = constant(0)
+    for monomial, coefficient in index.terms:
+        part = _part(monomial, coefficient)
+        if part is None:
+            rest = rest + Expr(((monomial, coefficient),))
+        else:
+            digits.append(part)
+    if len(digits) < 2:
+        return index
+    joined = True
+    while joined:
+        joined = False
+        for low in digits:
+            high = next((h for h in digits if low.continued_by(h)), None)
+            if high is not None:
+                digits.remove(low)
+                digits.remove(high)
+                size = None if high.size is None or low.size is None else low.size * high.size
+                digits.append(_Part(low.number, low.divisor, size, low.coefficient))
+                joined = True
+                break
+    for part in digits:
+        rest = rest + part.expr()
+    return rest
+
+
+@final
+@attrs.frozen(eq=False)
+class _Part:
+    """`coefficient * ((number // divisor) % size)`; no remainder is taken when size is None."""
+
+    number: Expr
+    divisor: int
+    size: int | None
+    coefficient: int
+
+    def continued_by(self, high: _Part) -> bool:
+        return (
+            self.size is not None
+            and high is not self
+            and high.number is self.number
+            and high.divisor == self.divisor * self.size
+            and high.coefficient == self.coefficient * self.size
+        )
+
+    def expr(self) -> Expr:
+        made = self.number if self.divisor == 1 else self.number // constant(self.divisor)
+        return (made if self.size is None else made % constant(self.size)) * self.coefficient
+
+
+def _part(monomial: Any, coefficient: int) -> _Part | None:
+    if len(monomial) != 1 or monomial[0][1] != 1:
+        return None
+    atom = monomial[0][0]
+    if isinstance(atom, Symbol):
+        return _Part(as_expr(atom), 1, None, coefficient)
+    if not isinstance(atom, Operation) or atom.right.value is None or atom.right.value < 1:
+        return None
+    inner = atom.left.terms[0][0][0][0] if len(atom.left.terms) == 1 and len(atom.left.terms[0][0]) == 1 else None
+    alone = inner is not None and atom.left.terms[0][1] == 1 and atom.left.terms[0][0][0][1] == 1
+    nested = inner if alone and isinstance(inner, Operation) and (inner.right.value or 0) > 0 else None
+    if atom.kind == "mod":
+        if nested is not None and nested.kind == "floordiv":
+            return _Part(nested.left, nested.right.value or 1, atom.right.value, coefficient)
+        return _Part(atom.left, 1, atom.right.value, coefficient)
+    if atom.kind == "floordiv":
+        if nested is not None and nested.kind == "mod" and (nested.right.value or 0) % atom.right.value == 0:
+            return _Part(nested.left, atom.right.value, (nested.right.value or 0) // atom.right.value, coefficient)
+        return _Part(atom.left, atom.right.value, None, coefficient)
+    return None
+
+
+def unit_steps(index: Expr, var: Symbol, size: int) -> bool:
+    """Does the index mostly grow by one when `var` does? Decided by trying, where it is not linear.
+
+    Args:
+        size: of the loop over `var`.
+    """
+    found = stride(index, var)
+    if found is not None:
+        return found.value == 1
+    if size < 2:
+        return False
+    others = {s: 0 for s in index.symbols}
+    samples = sorted({k * (size - 1) // 16 for k in range(16)})
+    steps = 0
+    for start in samples:
+        try:
+            here = index.evaluate({**others, var: start})
+            steps += index.evaluate({**others, var: start + 1}) - here == 1
+        except ZeroDivisionError:
+            return False
+    return steps * 4 >= len(samples) * 3
 
 
 def _of(atom: object) -> Expr:

@@ -18,6 +18,7 @@ from torchjit_inductor.cpp.loader import load
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.settings import InductorSettings
+from torchjit_inductor.steps import Program
 
 __all__ = ["CBackend"]
 
@@ -39,6 +40,10 @@ class CBackend:
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why there is no C code for a kernel, or None."""
         return unsupported(kernel, buffers)
+
+    def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
+        """Nothing: loops over threads and vectors are made from the kernels as they are."""
+        return program
 
     def compile(
         self, kernels: Sequence[LoopKernel], buffers: Mapping[str, Buffer], *, graph: str, hints: Mapping[Any, int]

@@ -14,6 +14,7 @@ from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.steps import Program
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
@@ -21,7 +22,7 @@ from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.operations import can_express
 from torchjit_inductor.triton.plan import make_plan
 from torchjit_inductor.triton.source import kernel_comments
-from torchjit_inductor.triton.split import Scratch, split
+from torchjit_inductor.triton.split import split_program
 
 __all__ = ["TritonBackend", "TritonSettings"]
 
@@ -85,21 +86,20 @@ class TritonBackend:
     def _start(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
     ) -> Callable[[], CompiledKernel]:
-        stages, scratch = split(merged(kernel), buffers, hints)
-        everything = {**buffers, **{s.buffer.name: s.buffer for s in scratch}}
-        parts = [self._stage(stage, everything, hints, pool) for stage in stages]
+        kernel = merged(kernel)
+        make, future = self._launcher(kernel, buffers, hints, pool)
 
         def finish() -> CompiledKernel:
-            for _, future in parts:
-                future.result()
-            launches = [make() for make, _ in parts]
-            source = "\n\n".join(self._text(stage, everything, hints) for stage in stages)
-            launch = launches[0] if len(stages) == 1 else _staged(kernel, stages, scratch, launches)
-            return CompiledKernel(kernel.name, source, launch)
+            future.result()
+            return CompiledKernel(kernel.name, self._text(kernel, buffers, hints), make())
 
         return finish
 
-    def _stage(
+    def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
+        """Split reductions of much into little over several kernels."""
+        return split_program(program, hints)
+
+    def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
     ) -> tuple[Callable[[], Callable[..., None]], Future[MachineCode]]:
         plan = make_plan(kernel, buffers, hints)
@@ -120,24 +120,3 @@ class TritonBackend:
             return self._settings.arch
         major, minor = torch.cuda.get_device_capability(device)
         return major * 10 + minor
-
-
-def _staged(
-    kernel: LoopKernel,
-    stages: Sequence[LoopKernel],
-    scratch: Sequence[Scratch],
-    launches: Sequence[Callable[..., None]],
-) -> Callable[..., None]:
-    """A launcher that runs the stages of a split kernel over scratch memory from torch's allocator."""
-    names = [*kernel.buffers, *kernel.symbols]
-    wanted = [[*stage.buffers, *stage.symbols] for stage in stages]
-
-    def launch(*arguments: int) -> None:
-        have: dict[Any, int] = dict(zip(names, arguments, strict=True))
-        # They live until both kernels are queued; the allocator then gives the memory to later work of this stream.
-        tensors = [s.allocate() for s in scratch]
-        have.update((s.buffer.name, t.data_ptr()) for s, t in zip(scratch, tensors, strict=True))
-        for stage, run in zip(wanted, launches, strict=True):
-            run(*(have[name] for name in stage))
-
-    return launch

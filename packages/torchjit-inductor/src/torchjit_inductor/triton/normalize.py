@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 
 from torchjit_core.expr import Expr
-from torchjit_inductor.indexing import merge_loops
+from torchjit_inductor.indexing import join_digits, merge_loops
 from torchjit_inductor.ir.kernel import LoopKernel, Store
-from torchjit_inductor.ir.values import substitute_all
+from torchjit_inductor.ir.values import Value, substitute_all
 
 __all__ = ["index_expressions", "merged"]
 
@@ -20,6 +20,7 @@ def index_expressions(kernel: LoopKernel) -> list[Expr]:
 
 def merged(kernel: LoopKernel) -> LoopKernel:
     """The same kernel with neighbouring loops joined wherever every index walks them as one."""
+    kernel = _joined(kernel)
     outer, outer_map = merge_loops(kernel.outer, index_expressions(kernel))
     inner, inner_map = merge_loops(kernel.inner, index_expressions(kernel))
     mapping = {**outer_map, **inner_map}
@@ -31,3 +32,21 @@ def merged(kernel: LoopKernel) -> LoopKernel:
         for s, value in zip(kernel.stores, values, strict=True)
     )
     return attrs.evolve(kernel, outer=tuple(outer), inner=tuple(inner), stores=stores)
+
+
+def _joined(kernel: LoopKernel) -> LoopKernel:
+    """The kernel with the digits in its indices put together."""
+    indices = index_expressions(kernel)
+    if all(join_digits(i) is i for i in indices):
+        return kernel
+
+    def replace(value: Value) -> Value | None:
+        if value.op not in ("load", "index"):
+            return None
+        return Value(value.op, value.args, value.dtype, attrs.evolve(value.data, index=join_digits(value.data.index)))
+
+    values = substitute_all([s.value for s in kernel.stores], {}, replace)
+    stores = tuple(
+        attrs.evolve(s, index=join_digits(s.index), value=v) for s, v in zip(kernel.stores, values, strict=True)
+    )
+    return attrs.evolve(kernel, stores=stores)

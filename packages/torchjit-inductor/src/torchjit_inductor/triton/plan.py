@@ -12,11 +12,11 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Expr, Symbol
-from torchjit_inductor.indexing import stride
+from torchjit_inductor.indexing import stride, unit_steps
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
 from torchjit_inductor.ir.values import Value
 
-__all__ = ["Axis", "TilePlan", "make_plan", "power_of_two"]
+__all__ = ["MULTIPROCESSORS", "Axis", "TilePlan", "make_plan", "power_of_two", "walks_columns"]
 
 MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
@@ -117,6 +117,7 @@ class _Facts:
         self.kernel = kernel
         self.hints = hints
         self.loads = [v for v in kernel.values if v.op == "load"]
+        self.loop_symbols = {v.symbol for v in (*kernel.outer, *kernel.inner)}
         self.itemsize = self._itemsize(buffers)
 
     def _itemsize(self, buffers: Mapping[str, Buffer]) -> int:
@@ -137,12 +138,15 @@ class _Facts:
     def unit_accesses(self, var: LoopVar) -> int:
         """How many loads and stores walk memory element by element along `var`."""
         indices = [v.data.index for v in self.loads] + [s.index for s in self.kernel.stores]
-        return sum(1 for i in indices if _unit(i, var))
+        return sum(1 for i in indices if self.unit(i, var))
 
-
-def _unit(index: Expr, var: LoopVar) -> bool:
-    found = stride(index, var.symbol)
-    return found is not None and found.value == 1
+    def unit(self, index: Expr, var: LoopVar) -> bool:
+        """Does the index walk memory element by element along `var`?"""
+        found = stride(index, var.symbol)
+        if found is not None:
+            return found.value == 1
+        known = {s: self.hints.get(s, 64) for s in var.size.symbols}
+        return index.symbols <= self.loop_symbols and unit_steps(index, var.symbol, var.size.evaluate(known))
 
 
 # ---------------------------------------------------------------------------------------------------- pointwise
@@ -215,12 +219,20 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
     return TilePlan(kernel.outer, (r,), num_warps=max(1, min(8, block // 256)))
 
 
+def walks_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:
+    """Does a program of this reduction best hold several columns, because memory runs along the last outer loop?"""
+    facts = _Facts(kernel, buffers, hints)
+    return bool(kernel.outer) and facts.unit_accesses(kernel.outer[-1]) > 0 and _walks_columns(facts)
+
+
 def _walks_columns(facts: _Facts) -> bool:
     """Do the large loads walk memory along the last outer loop and not along the inner one?"""
-    inner = {v.symbol for v in facts.kernel.inner}
-    large = [v for v in facts.loads if v.symbols & inner]
-    columns = sum(1 for v in large if _unit(v.data.index, facts.kernel.outer[-1]))
-    rows = sum(1 for v in large if _unit(v.data.index, facts.kernel.inner[-1]))
+    kernel = facts.kernel
+    inner = {v.symbol for v in kernel.inner}
+    large = [v.data.index for v in facts.loads if v.symbols & inner]
+    large += [s.index for s in kernel.stores if s.index.symbols & inner]
+    columns = sum(1 for i in large if facts.unit(i, kernel.outer[-1]))
+    rows = sum(1 for i in large if facts.unit(i, kernel.inner[-1]))
     return columns > rows
 
 

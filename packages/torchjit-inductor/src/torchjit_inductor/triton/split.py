@@ -1,151 +1,205 @@
-"""Reductions of much into little: first by many programs into scratch memory, then by few into the result."""
+"""Reductions of much into little: first by many programs into scratch memory, then by few into the result.
+
+A kernel with few outer iterations and long reductions becomes up to three: `partial` reduces parts of the inner loops
+and does the stores that need no reduction, `join` reduces the parts' results, and `apply`, a pointwise kernel, does the
+stores that need the reductions and run over the inner loops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import final
+from collections.abc import Mapping, Sequence
 
 import attrs
 import torch
 
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_core.expr import Expr, Symbol, as_expr, constant, minimum
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count
 from torchjit_inductor.ir.values import Value
+from torchjit_inductor.steps import KernelStep, Program, Step
+from torchjit_inductor.triton.normalize import merged
+from torchjit_inductor.triton.plan import MULTIPROCESSORS, walks_columns
 
-__all__ = ["Scratch", "split"]
+__all__ = ["split", "split_program"]
 
-_PROGRAMS = 4 * 132  # enough to fill the GPU
+_PROGRAMS = 4 * MULTIPROCESSORS  # enough to fill the GPU
 _SMALLEST = 4096  # elements that are worth a program of their own
+_COLUMNS = 64  # that one program holds
 _KINDS = frozenset(("sum", "prod", "max", "min", "any", "all", "welford_mean", "welford_m2"))
 
 
-@final
-@attrs.frozen
-class Scratch:
-    """Memory between the stages."""
-
-    buffer: Buffer
-
-    def allocate(self) -> torch.Tensor:
-        """A tensor of it, on the current stream."""
-        sizes = [s.evaluate({}) for s in self.buffer.sizes]
-        return torch.empty(sizes, dtype=self.buffer.dtype, device=self.buffer.device)
+def split_program(program: Program, hints: Mapping[Symbol, int]) -> Program:
+    """The program with merged loops in its CUDA kernels, and with reductions split where that fills the GPU better."""
+    buffers = dict(program.buffers)
+    steps: list[Step] = []
+    for step in program.steps:
+        if isinstance(step, KernelStep) and step.kernel.device.type == "cuda":
+            stages, scratch = split(merged(step.kernel), buffers, hints)
+            buffers.update((b.name, b) for b in scratch)
+            steps += [KernelStep(stage) for stage in stages]
+        else:
+            steps.append(step)
+    return attrs.evolve(program, buffers=buffers, steps=tuple(steps))
 
 
 def split(
     kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]
-) -> tuple[tuple[LoopKernel, ...], tuple[Scratch, ...]]:
-    """The stages of a kernel: itself, or two with scratch memory between them where that fills the GPU better.
+) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
+    """The stages of a kernel: itself, or two or three with scratch memory between them.
 
     Args:
         kernel: with merged loops.
         buffers: of the graph.
         hints: typical values of the size symbols.
+
+    Returns:
+        The kernels in order, and the scratch buffers.
     """
-    chunks = _chunks(kernel)
+    chunks = _chunks(kernel, buffers, hints)
     if chunks is None:
         return (kernel,), ()
-    return _Split(kernel, chunks).stages()
+    return _Split(kernel, *chunks).stages()
 
 
-def _chunks(kernel: LoopKernel) -> int | None:
-    """Into how many parts the first reduction loop is cut; None: not at all."""
+def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[int, int] | None:
+    """Which inner loop is cut, and into how many parts; None: not at all."""
     reductions = [v for v in kernel.values if v.op == "reduce"]
     if not reductions or any(v.level != 1 or v.data not in _KINDS for v in reductions):
         return None
-    if any(not s.outer for s in kernel.stores) or kernel.symbols:
-        return None
     outer = element_count(tuple(v.size for v in kernel.outer)).value
     inner = element_count(tuple(v.size for v in kernel.inner)).value
-    first = kernel.inner[0].size.value
-    if outer is None or inner is None or first is None:
+    if kernel.symbols or outer is None or inner is None or 0 in (outer, inner) or not _separable(kernel):
         return None
-    # In a kernel over columns one program holds a row of them.
-    along = kernel.outer[-1] if kernel.outer else None
-    columns = along is not None and any(
-        _step(v.data.index, along.symbol) == 1 for v in kernel.values if v.op == "load" and _reads_inner(v, kernel)
+    columns = _COLUMNS if walks_columns(kernel, buffers, hints) else 1
+    programs = max(1, outer // columns)
+    enough = _PROGRAMS // 2
+    if any(not s.outer and s.value.level for s in kernel.stores):
+        # What follows reads everything again in a kernel of its own, and a program's own data may still be in the cache.
+        enough = MULTIPROCESSORS
+    if programs >= enough or inner * columns < 2 * _SMALLEST:
+        return None
+    sizes = [v.size.value or 1 for v in kernel.inner]
+    most = min(_PROGRAMS // programs, inner * columns // _SMALLEST)
+    if most < 2:
+        return None
+    stores = any(not s.outer and not s.value.level for s in kernel.stores)
+    even = any(v.data.startswith("welford") for v in reductions) or (
+        stores and not set(kernel.reads).isdisjoint(kernel.writes)
     )
-    programs = max(1, outer // 64) if columns else outer
-    if programs >= _PROGRAMS // 2 or inner * (64 if columns else 1) < 2 * _SMALLEST:
-        return None
-    wanted = min(_PROGRAMS // programs, inner * (64 if columns else 1) // _SMALLEST, first)
-    for chunks in range(wanted, max(wanted // 2, 1), -1):
-        if first % chunks == 0:
-            return chunks
-    return None if wanted < 2 else _uneven(reductions, wanted)
+    found: list[tuple[int, int]] = []
+    for position, size in enumerate(sizes):
+        wanted = min(most, size)
+        divisor = next((n for n in range(wanted, wanted // 4, -1) if n > 1 and size % n == 0), None)
+        if divisor is not None:
+            found.append((position, divisor))
+        elif not even and wanted > 1:
+            found.append((position, wanted))
+    return max(found, key=lambda f: f[1], default=None)
 
 
-def _uneven(reductions: list[Value], wanted: int) -> int | None:
-    """Parts of different lengths have masks; a mean needs parts of one length."""
-    return None if any(v.data.startswith("welford") for v in reductions) else wanted
-
-
-def _reads_inner(value: Value, kernel: LoopKernel) -> bool:
-    return any(v.symbol in value.symbols for v in kernel.inner)
-
-
-def _step(index: Expr, symbol: Symbol) -> int | None:
-    found = stride(index, symbol)
-    return None if found is None else found.value
+def _separable(kernel: LoopKernel) -> bool:
+    """May the stages run one after the other: does none read what an earlier one has written over?"""
+    written: list[set[str]] = [set(), set(), set()]
+    read: list[set[str]] = [set(), set(), set()]
+    for store in kernel.stores:
+        stage = 1 if store.outer else 0 if not store.value.level else 2
+        if store.mode != "set":
+            return False
+        written[stage].add(store.buffer)
+        for value in ir.walk(store.value):
+            if value.op == "load":
+                read[stage].add(value.data.buffer)
+                if value.level == 0:
+                    read[0].add(value.data.buffer)
+    return written[0].isdisjoint(read[1] | read[2]) and written[1].isdisjoint(read[2])
 
 
 class _Split:
-    def __init__(self, kernel: LoopKernel, chunks: int) -> None:
-        self.kernel = kernel
-        first = kernel.inner[0]
-        total = first.size.value or 0
+    def __init__(self, kernel: LoopKernel, position: int, chunks: int) -> None:
+        self.kernel, self.cut = kernel, kernel.inner[position]
+        total = self.cut.size.value or 0
         self.length = -(-total // chunks)
         self.chunks = -(-total // self.length)
         self.part = LoopVar(Symbol("part", 0, self.chunks - 1), constant(self.chunks))
-        self.rest = LoopVar(Symbol(first.symbol.name, 0, self.length - 1), constant(self.length))
-        self.position = as_expr(self.part.symbol) * self.length + as_expr(self.rest.symbol)
+        self.rest = LoopVar(Symbol(self.cut.symbol.name, 0, self.length - 1), constant(self.length))
+        inside = as_expr(self.rest.symbol) if self.length > 1 else constant(0)
+        self.position = as_expr(self.part.symbol) * self.length + inside
         self.even = total == self.length * self.chunks
+        self.stores = any(not s.outer and not s.value.level for s in kernel.stores)
         self.inside = ir.apply("lt", ir.index_value(self.position), ir.constant(total, torch.int64))
         found = [v for v in kernel.values if v.op == "reduce"]
         means = [_mean(v) for v in found if v.data == "welford_m2"]
         self.reductions = list(dict.fromkeys((*found, *means)))
+        self.inner = tuple(v for v in (self.rest if v is self.cut else v for v in kernel.inner) if v.size.value != 1)
+        if not self.inner:
+            self.inner = (self.rest,)
 
-    def stages(self) -> tuple[tuple[LoopKernel, ...], tuple[Scratch, ...]]:
+    def stages(self) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
         kernel = self.kernel
-        scratch = [self._scratch(n, v) for n, v in enumerate(self.reductions)]
-        offset = self._offset()
-        partial = tuple(
-            Store(s.buffer.name, offset, self._first(v), outer=True)
-            for s, v in zip(scratch, self.reductions, strict=True)
-        )
-        inner = (self.rest, *kernel.inner[1:])
-        first = attrs.evolve(
-            kernel, name=f"{_stem(kernel.name)}_partial", outer=(self.part, *kernel.outer), inner=inner, stores=partial
-        )
-        loads = {v: ir.load(s.buffer.name, offset, v.dtype) for v, s in zip(self.reductions, scratch, strict=True)}
-        replaced = {v: self._second(v, loads) for v in self.reductions}
-        stores = tuple(attrs.evolve(s, value=_replace(s.value, replaced)) for s in kernel.stores)
-        second = attrs.evolve(kernel, name=f"{_stem(kernel.name)}_join", inner=(self.part,), stores=stores)
-        return (first, second), tuple(scratch)
+        scratch = {v: self._scratch(f"part{n}", v, (self.part,)) for n, v in enumerate(self.reductions)}
+        offset = self._offset((self.part,))
+        partial = [Store(scratch[v].name, offset, self._first(v), outer=True) for v in self.reductions]
+        early = [s for s in kernel.stores if not s.outer and not s.value.level]
+        partial += [attrs.evolve(s, index=self._moved(s.index), value=self._clamped(s.value)) for s in early]
+        first = self._stage("partial", (self.part, *kernel.outer), self.inner, partial)
+        loads = {v: ir.load(b.name, offset, v.dtype) for v, b in scratch.items()}
+        joined = {v: self._second(v, loads) for v in self.reductions}
+        outer = [attrs.evolve(s, value=_replace(s.value, joined)) for s in kernel.stores if s.outer]
+        late = [s for s in kernel.stores if not s.outer and s.value.level]
+        if not late:
+            return (first, self._stage("join", kernel.outer, (self.part,), outer)), tuple(scratch.values())
+        used = [v for v in self.reductions if any(v in ir.walk(s.value) for s in late)]
+        whole = {v: self._scratch(f"whole{n}", v, ()) for n, v in enumerate(used)}
+        outer += [Store(b.name, self._offset(()), joined[v], outer=True) for v, b in whole.items()]
+        second = self._stage("join", kernel.outer, (self.part,), outer)
+        known = {v: ir.load(b.name, self._offset(()), v.dtype) for v, b in whole.items()}
+        stores = [attrs.evolve(s, value=_replace(s.value, known)) for s in late]
+        third = self._stage("apply", _memory_order((*kernel.outer, *kernel.inner), stores[0].index), (), stores)
+        return (first, second, merged(third)), (*scratch.values(), *whole.values())
 
-    def _scratch(self, number: int, value: Value) -> Scratch:
-        sizes = (self.part.size, *(v.size for v in self.kernel.outer))
+    def _stage(
+        self, name: str, outer: Sequence[LoopVar], inner: Sequence[LoopVar], stores: Sequence[Store]
+    ) -> LoopKernel:
+        stem, _, number = self.kernel.name.rpartition("_")
+        full = f"{stem}_{name}_{number}" if number.isdigit() else f"{self.kernel.name}_{name}"
+        return attrs.evolve(self.kernel, name=full, outer=tuple(outer), inner=tuple(inner), stores=tuple(stores))
+
+    def _scratch(self, name: str, value: Value, loops: tuple[LoopVar, ...]) -> Buffer:
+        sizes = (*(v.size for v in loops), *(v.size for v in self.kernel.outer))
         strides = tuple(element_count(sizes[n + 1 :]) for n in range(len(sizes)))
-        return Scratch(Buffer(f"scratch{number}", value.dtype, self.kernel.device, sizes, strides))
+        return Buffer(f"{self.kernel.name}_{name}", value.dtype, self.kernel.device, sizes, strides)
 
-    def _offset(self) -> Expr:
-        """Where a part's result lies: part by part, within it like the outer loops."""
-        total = as_expr(self.part.symbol)
-        for var in self.kernel.outer:
+    def _offset(self, loops: tuple[LoopVar, ...]) -> Expr:
+        """Where a result lies: part by part, within it like the outer loops."""
+        total = constant(0)
+        for var in (*loops, *self.kernel.outer):
             total = total * var.size + as_expr(var.symbol)
         return total
 
+    def _moved(self, index: Expr) -> Expr:
+        """An index of the kernel as one of the first stage; the last part does its last element again and again."""
+        position = self.position
+        if not self.even:
+            position = minimum(position, (self.cut.size.value or 1) - 1)
+        return index.substitute({self.cut.symbol: position})
+
+    def _clamped(self, value: Value) -> Value:
+        position = self.position if self.even else minimum(self.position, (self.cut.size.value or 1) - 1)
+        return ir.substitute(value, {self.cut.symbol: position})
+
     def _first(self, value: Value) -> Value:
         """The reduction of one part."""
-        old = self.kernel.inner[0].symbol
-        operand = ir.substitute(value.args[0], {old: self.position}, None if self.even else self._mask)
-        if not self.even:
-            operand = ir.where(self.inside, operand, _identity(value))
-        return ir.reduce(value.data, operand)
+        if self.even:
+            return ir.reduce(value.data, ir.substitute(value.args[0], {self.cut.symbol: self.position}))
+        if self.stores:
+            operand = self._clamped(value.args[0])
+        else:
+            operand = ir.substitute(value.args[0], {self.cut.symbol: self.position}, self._mask)
+        return ir.reduce(value.data, ir.where(self.inside, operand, _identity(value)))
 
     def _mask(self, node: Value) -> Value | None:
+        """A load that does not go beyond the end."""
         if node.op != "load" or self.rest.symbol not in node.symbols:
             return None
         data, mask = node.data, self.inside
@@ -161,18 +215,23 @@ class _Split:
         if value.data != "welford_m2":
             return ir.reduce(value.data, loads[value])
         # Within the parts, and between them: length * sum((mean of part - mean)**2).
-        count = element_count((self.rest.size, *(v.size for v in self.kernel.inner[1:]))).value or 1
+        count = element_count(tuple(v.size for v in self.inner)).value or 1
         between = ir.apply("mul", ir.reduce("welford_m2", loads[_mean(value)]), ir.constant(float(count), value.dtype))
         return ir.apply("add", ir.reduce("sum", loads[value]), between)
+
+
+def _memory_order(loops: Sequence[LoopVar], index: Expr) -> list[LoopVar]:
+    """The loops, the one with the largest stride first; in the given order where strides are not known."""
+    strides = [stride(index, v.symbol) for v in loops]
+    if any(s is None or s.value is None for s in strides):
+        return list(loops)
+    order = sorted(range(len(loops)), key=lambda n: -(strides[n].value or 0))  # type: ignore[union-attr]
+    return [loops[n] for n in order]
 
 
 def _mean(m2: Value) -> Value:
     """The mean that belongs to a sum of squared distances."""
     return ir.reduce("welford_mean", m2.args[0])
-
-
-def _stem(name: str) -> str:
-    return name.rstrip("0123456789").rstrip("_") or "kernel"
 
 
 def _identity(value: Value) -> Value:
