@@ -27,7 +27,9 @@ merging), and split a reduction over several programs. Values keep eager's seman
 nothing. On a GPU it enqueues on the current stream and neither allocates nor synchronises: scratch memory is a buffer of
 the program, which `prepare` may add.
 
-Errors: `unsupported(kernel, buffers)` is asked first; a text there sends the kernel's graph nodes to aten instead.
+Errors: `unsupported(kernel, buffers)` is asked for every kernel, also before two are fused; a text there keeps them apart, and
+a single kernel that is refused runs by `ir.evaluate` (slowly, with an event `fallback`). For what a backend lacks as a whole there
+are `FEATURES`.
 `compile` raising is a bug, except `CompilerMissing`.
 """
 
@@ -41,7 +43,7 @@ import attrs
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.steps import Program
 
-__all__ = ["CompiledKernel", "CompilerMissing", "KernelBackend"]
+__all__ = ["FEATURES", "CompiledKernel", "CompilerMissing", "KernelBackend"]
 
 
 class CompilerMissing(RuntimeError):
@@ -57,11 +59,22 @@ class CompiledKernel:
         name: the kernel's.
         source: readable text for reports; what was compiled.
         launch: see the module's call convention.
+        takes_tensors: this one takes tensors whatever its backend says.
     """
 
     name: str
     source: str
     launch: Callable[..., Any]
+    takes_tensors: bool = False
+
+
+FEATURES = ("bounded", "scatter", "scan")
+"""What a backend may lack: lowerings ask before they use it, and leave the op to aten where it is missing.
+
+* `bounded`: values of op `bounded` (`ir.values.BoundData`): computed positions that raise when they lie outside.
+* `scatter`: stores with `positions`, and mode `add` (`ir.kernel.Store`).
+* `scan`: values of op `scan` (`ir.values.SCANS`).
+"""
 
 
 class KernelBackend(Protocol):
@@ -72,6 +85,9 @@ class KernelBackend(Protocol):
 
     passes_tensors: bool
     """Launchers take tensors (True) or their data pointers (False)."""
+
+    features: frozenset[str]
+    """Which of `FEATURES` it has."""
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why this backend cannot compile the kernel, or None when it can."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, final
 
 import torch
@@ -16,8 +16,9 @@ from torchjit_core.expr import Symbol
 from torchjit_core.reasons import Reason, reason
 from torchjit_inductor.codegen_protocol import CompiledKernel, CompilerMissing, KernelBackend
 from torchjit_inductor.cpp.backend import CBackend
+from torchjit_inductor.evaluated import evaluated
 from torchjit_inductor.host import write_host_program
-from torchjit_inductor.ir.kernel import LoopKernel
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
 from torchjit_inductor.matmul import choose_matmuls
@@ -39,6 +40,13 @@ NO_BACKEND = reason(
     "TJ-IND-004",
     "a device without a code generator",
     "Kernels are generated for CPUs and for NVIDIA GPUs. Graphs on other devices run op by op.",
+)
+
+KERNEL_REFUSED = reason(
+    "TJ-IND-005",
+    "a kernel that the code generator cannot write",
+    "This one kernel is evaluated with torch's operations, point by point: right, but slow. The rest of the graph is compiled.",
+    "Report it with the graph (TORCHJIT_LOGS=graph).",
 )
 
 Kind = Literal["inference", "forward", "backward"]
@@ -117,7 +125,8 @@ class Inductor:
                 raise GraphNotSupported("fallback_only is set")
             with events.phase("inductor lowering"):
                 race = self.settings.race_layouts and kind == "inference"
-                program = lower_graph(gm, name, preferred_layouts(gm) if race else frozenset())
+                layouts = preferred_layouts(gm) if race else frozenset()
+                program = lower_graph(gm, name, layouts, self._features)
             compiled, source = self._compiled(gm, program, name)
         except GraphNotSupported as refusal:
             return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device)
@@ -134,7 +143,7 @@ class Inductor:
         hints = _hints(gm, program)
         with events.phase("inductor scheduling"):
             if self.settings.fusion:
-                program = fuse(program, hints)
+                program = fuse(program, hints, accepts=lambda kernel: self._refusal(kernel, program.buffers) is None)
             program = rename_kernels(remove_dead_stores(program))
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
@@ -148,12 +157,16 @@ class Inductor:
         compiled: dict[str, CompiledKernel] = {}
         for kind, group in _by_device(kernels).items():
             backend = self._backend(kind)
-            refused = next((r for r in (backend.unsupported(k, program.buffers) for k in group) if r), None)
-            if refused is not None:
-                raise GraphNotSupported(refused)
-            for kernel, made in zip(
-                group, backend.compile(group, program.buffers, graph=name, hints=hints), strict=True
-            ):
+            refusals = {k.name: self._refusal(k, program.buffers) for k in group}
+            accepted = [k for k in group if refusals[k.name] is None]
+            results = {
+                k.name: k for k in backend.compile(accepted, program.buffers, graph=name, hints=hints)
+            }  # fmt: skip
+            for kernel in group:
+                why = refusals[kernel.name]
+                if why is not None:
+                    events.emit("fallback", reason=KERNEL_REFUSED.id, headline=KERNEL_REFUSED.headline, detail=why)
+                made = results[kernel.name] if why is None else evaluated(kernel)
                 compiled[made.name] = made
                 origins = [f"{o.node} = {o.op}  {o.source}".rstrip() for o in kernel.origins]
                 events.emit(
@@ -165,6 +178,13 @@ class Inductor:
             check_strides=self.settings.check_strides,
         )  # fmt: skip
         return [compiled[k.name] for k in kernels], host
+
+    def _features(self, device: torch.device) -> frozenset[str]:
+        return self._backend(device.type).features
+
+    def _refusal(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
+        """Why the kernel's backend cannot compile it, or None."""
+        return self._backend(kernel.device.type).unsupported(kernel, buffers)
 
     def _backend(self, kind: str) -> KernelBackend:
         """The code generator for a device type.

@@ -244,7 +244,7 @@ class _Writer:
             if name not in self.foreign and name not in self.allocated:
                 self._allocate(name, self._dying_input(kernel, name, position))
         self.names[kernel.name] = self.kernels[kernel.name].launch
-        if self.passes_tensors(kernel.device):
+        if self.passes_tensors(kernel.device) or self.kernels[kernel.name].takes_tensors:
             args = list(kernel.buffers)
         else:
             args = [self._address(n) for n in kernel.buffers]

@@ -11,9 +11,9 @@ from typing import Any, final
 import torch
 
 from torchjit_core.events import phase
-from torchjit_inductor.codegen_protocol import CompiledKernel
+from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
-from torchjit_inductor.cpp.kernel import generate, unsupported
+from torchjit_inductor.cpp.kernel import checks_positions, generate
 from torchjit_inductor.cpp.loader import load
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -32,6 +32,7 @@ class CBackend:
 
     language = "c"
     passes_tensors = False
+    features = frozenset(FEATURES)
 
     def __init__(self, settings: InductorSettings) -> None:
         self._settings = settings
@@ -39,7 +40,7 @@ class CBackend:
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why there is no C code for a kernel, or None."""
-        return unsupported(kernel, buffers)
+        return None
 
     def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
         """Nothing: loops over threads and vectors are made from the kernels as they are."""
@@ -86,11 +87,16 @@ def _entry(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:
     count = len(kernel.buffers)
     reads = [f"({STORAGE[buffers[n].dtype]}*)py_int(args[{k}])" for k, n in enumerate(kernel.buffers)]
     reads += [f"py_int(args[{count + k}])" for k in range(len(kernel.symbols))]
+    checks = checks_positions(kernel)
+    if checks:
+        reads.append("fault")
     return "\n".join(
         [
             f'extern "C" void* py_{kernel.name}(void*, void* const* args, i64) {{',
+            *(["  i64 fault[4] = {0, 0, 0, 0};"] if checks else []),
             f"  {kernel.name}::Args a = {{{', '.join(reads)}}};",
             f"  void* thread = py_save(); {kernel.name}::run(a); py_restore(thread);",
+            *(["  if (fault[0]) return raise_fault(fault);"] if checks else []),
             "  py_incref(py_none); return py_none;",
             "}",
         ]
@@ -127,5 +133,6 @@ extern "C" void tj_init(void* const* table) {
   tj_parallel = table[0] ? (void (*)(i64, i64, i64, void (*)(i64, i64, void*), void*))table[0] : run_serially;
   py_int = (i64 (*)(void*))table[1]; py_save = (void* (*)(void))table[2]; py_restore = (void (*)(void*))table[3];
   py_incref = (void (*)(void*))table[4]; py_none = table[5];
+  py_format = (void* (*)(void*, const char*, ...))table[6]; py_index_error = table[7]; py_runtime_error = table[8];
 }
 """

@@ -69,6 +69,9 @@ def _table() -> Any:
         _address(python.PyEval_RestoreThread),
         _address(python.Py_IncRef),
         id(None),
+        _address(python.PyErr_Format),
+        id(IndexError),
+        id(RuntimeError),
     ]
     return (ctypes.c_void_p * len(entries))(*entries)
 

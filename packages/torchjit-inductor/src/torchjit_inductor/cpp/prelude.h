@@ -9,6 +9,7 @@ struct Full {}; struct Part {};
 static void (*tj_parallel)(i64, i64, i64, void (*)(i64, i64, void*), void*);
 static i64 (*py_int)(void*); static void* (*py_save)(void); static void (*py_restore)(void*);
 static void (*py_incref)(void*); static void* py_none;
+static void* (*py_format)(void*, const char*, ...); static void *py_index_error, *py_runtime_error;
 
 
 // Vector types of W lanes. A bool is a mask of 32-bit lanes, 0 or -1.
@@ -45,6 +46,19 @@ INLINE i64 floor_div(i64 a, i64 b) { i64 q = a / b; return q - ((a % b != 0) & (
 INLINE i64 floor_mod(i64 a, i64 b) { i64 r = a % b; return r + ((r != 0) & ((r < 0) != (b < 0))) * b; }
 INLINE i64 imax(i64 a, i64 b) { return a > b ? a : b; }
 INLINE i64 imin(i64 a, i64 b) { return a < b ? a : b; }
+
+// A computed position, checked. One that lies outside is noted in `fault` (which error, position, dimension, size); the
+// kernel goes on with 0 and its entry raises. Any of several faults may win.
+INLINE i64 bounded(i64 i, i64 size, bool wrap, i64 dim, i64 error, i64* fault) {
+  i64 j = wrap && i < 0 ? i + size : i;
+  if (__builtin_expect((u64)j < (u64)size, 1)) return j;
+  fault[1] = i; fault[2] = dim; fault[3] = size; __atomic_store_n(&fault[0], error, __ATOMIC_RELEASE);
+  return 0; }
+template <class V> INLINE V bounded_lanes(V v, int n, i64 size, bool wrap, i64 dim, i64 error, i64* fault) {
+  V r = {}; for (int k = 0; k < n; k++) r[k] = bounded(v[k], size, wrap, dim, error, fault); return r; }
+static void* raise_fault(const i64* f) {
+  const char* text = f[0] == 3 ? "index out of range in self" : "index %ld is out of bounds for dimension %ld with size %ld";
+  return py_format(f[0] == 2 ? py_runtime_error : py_index_error, text, f[1], f[2], f[3]); }
 
 // Operations that read alike for scalars and vectors.
 template <class T> INLINE T op_maximum(T a, T b) { return (a != a) ? a : ((a >= b) ? a : b); }

@@ -12,9 +12,9 @@ import torch
 from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store
 from torchjit_inductor.ir.operations import OPERATIONS
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import BoundData, Value
 
-__all__ = ["evaluate_index", "evaluate_kernel"]
+__all__ = ["evaluate_index", "evaluate_kernel", "position_error"]
 
 
 def evaluate_kernel(
@@ -37,7 +37,8 @@ def evaluate_kernel(
     for value in kernel.values:
         done[value] = _evaluate(value, done, env, memory, shape)
     for store in kernel.stores:
-        _store(store, done[store.value], env, memory, shape)
+        bound = dict(zip(store.binders, (done[p] for p in store.positions), strict=True))
+        _store(store, done[store.value], {**env, **bound}, memory, shape)
 
 
 def evaluate_index(index: Expr, env: Mapping[Symbol, torch.Tensor]) -> torch.Tensor:
@@ -93,6 +94,10 @@ def _evaluate(
         return evaluate_index(value.data.index, {**env, **dict(zip(value.data.binders, args, strict=True))})
     if value.op == "load":
         return _load(value, args, env, memory)
+    if value.op == "bounded":
+        return _bounded(value.data, args[0], evaluate_index(value.data.index, env))
+    if value.op == "scan":
+        return _scan(value.data, args[0].expand(args[0].shape[0], shape[1]))
     if value.op == "reduce":
         return _reduce(value.data, args[0].expand(args[0].shape[0], shape[1]))
     if value.op == "cast":
@@ -118,6 +123,33 @@ def _load(
         return torch.full(index.shape, data.other, dtype=value.dtype)
     found = memory[data.buffer][torch.where(mask, index, index[mask][0])].to(value.dtype)
     return torch.where(mask, found, torch.tensor(data.other, dtype=value.dtype))
+
+
+def _bounded(data: BoundData, at: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+    if data.wrap:
+        at = torch.where(at < 0, at + size, at)
+    outside = (at < 0) | (at >= size)
+    if outside.any():
+        raise position_error(data.error, int(at[outside][0]), data.dim, int(size))
+    return at
+
+
+def position_error(error: str, position: int, dim: int, size: int) -> Exception:
+    """Eager's exception for a computed position outside of a dimension; see `BoundData`."""
+    if error == "embedding":
+        return IndexError("index out of range in self")
+    kind = IndexError if error == "index" else RuntimeError
+    return kind(f"index {position} is out of bounds for dimension {dim} with size {size}")
+
+
+def _scan(kind: str, x: torch.Tensor) -> torch.Tensor:
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        "sum": lambda x: x.cumsum(1, dtype=x.dtype),
+        "prod": lambda x: x.cumprod(1, dtype=x.dtype),
+        "max": lambda x: x.cummax(1).values,
+        "min": lambda x: x.cummin(1).values,
+    }
+    return functions[kind](x)
 
 
 def _reduce(kind: str, x: torch.Tensor) -> torch.Tensor:

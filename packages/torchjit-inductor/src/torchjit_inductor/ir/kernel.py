@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import final
 
@@ -12,9 +12,9 @@ import torch
 from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_core.reasons import InvalidIR, reason
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
-from torchjit_inductor.ir.values import Value, walk
+from torchjit_inductor.ir.values import INDEXED, Value, substitute_all, walk
 
-__all__ = ["Buffer", "LoopKernel", "LoopVar", "Origin", "Store", "element_count"]
+__all__ = ["Buffer", "LoopKernel", "LoopVar", "Origin", "Store", "element_count", "rewrite_stores", "roots"]
 
 BROKEN_KERNEL = reason(
     "TJ-IND-001",
@@ -73,10 +73,17 @@ class Store:
 
     When neither the index nor the value's own level needs the inner loop, it is written once per outer iteration.
 
+    A store with `positions` is a *scatter*: several iterations may write one element. With `set` the last one in
+    row-major loop order should win (backends for which that is dear may let any win), with `add` all are added to what
+    is there. Two iterations that differ in a loop variable that occurs in `index` write different elements: a
+    backend may share such loops between threads without atomic operations.
+
     Attributes:
-        index: over loop variables and size symbols.
+        index: over loop variables, size symbols and `binders`.
         outer: written once per outer iteration (value and index depend on no inner variable outside of reductions).
-        mode: `set`; `add` adds atomically (duplicate indices allowed).
+        mode: `set` or `add`.
+        positions: computed int64 values that `index` uses.
+        binders: the symbols of `index` that stand for them, one each.
     """
 
     buffer: str
@@ -84,6 +91,13 @@ class Store:
     value: Value
     outer: bool = False
     mode: str = "set"
+    positions: tuple[Value, ...] = ()
+    binders: tuple[Symbol, ...] = ()
+
+    @property
+    def scatters(self) -> bool:
+        """May several iterations write one element?"""
+        return bool(self.positions) or self.mode != "set"
 
 
 @final
@@ -129,7 +143,7 @@ class LoopKernel:
     @cached_property
     def values(self) -> tuple[Value, ...]:
         """Every value, operands before users."""
-        return tuple(walk(*(s.value for s in self.stores)))
+        return tuple(walk(*roots(self.stores)))
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -153,7 +167,7 @@ class LoopKernel:
         for var in (*self.outer, *self.inner):
             found |= var.size.symbols
         for store in self.stores:
-            found |= store.index.symbols | store.value.symbols
+            found |= (store.index.symbols - set(store.binders)).union(*(v.symbols for v in roots((store,))))
         loops = {v.symbol for v in (*self.outer, *self.inner)}
         return tuple(sorted(found - loops, key=lambda s: s.sort_key))
 
@@ -184,12 +198,16 @@ class LoopKernel:
             if value.op == "reduce":
                 check(bool(self.inner), "a reduction without inner loops")
                 check(value.args[0].level == value.level - 1, "levels are out of step")
+            if value.op == "scan":
+                check(bool(self.inner), "a scan without inner loops")
         for store in self.stores:
             check(store.mode in ("set", "add"), f"unknown store mode {store.mode}")
             check(
                 not store.outer or not (store.index.symbols & inner), f"outer store to {store.buffer} in the inner loop"
             )
             check(not store.outer or not (inner_symbols(store.value) & inner), f"{store.buffer}: value is not outer")
+            check(not store.scatters or not store.outer, f"outer scatter to {store.buffer}")
+            check(not store.positions or all(p.level <= store.value.level for p in store.positions), "a late position")
 
     def __str__(self) -> str:
         names: dict[Value, str] = {}
@@ -202,7 +220,7 @@ class LoopKernel:
                 continue
             names[value] = f"v{len(names)}"
             args = [names[a] for a in value.args]
-            if value.op in ("load", "index"):
+            if value.op in INDEXED:
                 args.insert(
                     0, f"{value.data.buffer}[{value.data.index}]" if value.op == "load" else str(value.data.index)
                 )
@@ -211,8 +229,29 @@ class LoopKernel:
             lines.append(f"      {names[value]} = {value.op}({', '.join(args)})  # {value.dtype}, level {value.level}")
         for s in self.stores:
             where = " per outer point" if s.outer else ""
-            lines.append(f"      {s.buffer}[{s.index}] {'=' if s.mode == 'set' else '+='} {names[s.value]}{where}")
+            at = "".join(f", {b} = {names[p]}" for b, p in zip(s.binders, s.positions, strict=True))
+            lines.append(f"      {s.buffer}[{s.index}{at}] {'=' if s.mode == 'set' else '+='} {names[s.value]}{where}")
         return "\n".join(lines)
+
+
+def roots(stores: Sequence[Store]) -> list[Value]:
+    """What stores need: their values and positions."""
+    return [v for s in stores for v in (s.value, *s.positions)]
+
+
+def rewrite_stores(
+    stores: Sequence[Store],
+    mapping: Mapping[Symbol, Expr],
+    replace: Callable[[Value], Value | None] | None = None,
+) -> tuple[Store, ...]:
+    """`values.substitute` on all the expressions of stores."""
+    made = iter(substitute_all(roots(stores), mapping, replace))
+    return tuple(
+        attrs.evolve(
+            s, index=s.index.substitute(mapping), value=next(made), positions=tuple(next(made) for _ in s.positions)
+        )
+        for s in stores
+    )
 
 
 def inner_symbols(value: Value) -> frozenset[Symbol]:
@@ -226,7 +265,7 @@ def _free(root: Value, memo: dict[Value, frozenset[Symbol]]) -> frozenset[Symbol
             # The reduction removes inner variables; its outer ones are added by whoever asks for `symbols`.
             memo[node] = frozenset()
             continue
-        own = node.data.index.symbols.difference(node.data.binders) if node.op in ("load", "index") else frozenset()
+        own = node.data.index.symbols.difference(node.data.binders) if node.op in INDEXED else frozenset()
         memo[node] = own.union(*(memo[a] for a in node.args))
     return memo[root]
 

@@ -22,18 +22,23 @@ from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.ir.dtypes import compute_dtype
 
 __all__ = [
+    "INDEXED",
     "REDUCTIONS",
+    "SCANS",
+    "BoundData",
     "IndexData",
     "LoadData",
     "Number",
     "Value",
     "apply",
+    "bounded",
     "cast",
     "constant",
     "index_value",
     "load",
     "reduce",
     "round_to",
+    "scan",
     "substitute",
     "walk",
     "where",
@@ -51,6 +56,13 @@ max, min: a NaN wins. any, all: over bool. argmax, argmin: the int64 position, i
 variables, of the first largest (smallest) element; a NaN is larger (smaller) than any number, the first NaN wins.
 welford_mean: the mean. welford_m2: the sum of squared distances from the mean. Both of floats, without cancellation.
 """
+
+SCANS: tuple[str, ...] = ("sum", "prod", "max", "min")
+"""Kinds of `scan`: the combination of the operand at this inner point and at all before it, in the row-major order of the
+kernel's inner loops. sum, prod: in the operand's dtype. max, min: a NaN wins, and stays."""
+
+INDEXED = frozenset({"load", "index", "bounded"})
+"""Operations whose data has an expression (`index`) over symbols; its `binders` are no symbols of the kernel."""
 
 
 @final
@@ -83,15 +95,36 @@ class IndexData:
 
 
 @final
+@attrs.frozen
+class BoundData:
+    """Payload of a `bounded`: a computed position, checked.
+
+    Attributes:
+        index: the size of the dimension; at least 1 when the value is computed.
+        wrap: negative positions count from the end.
+        dim: for the message.
+        error: whose error a position outside raises: `index` (IndexError with position, dimension and size), `gather`
+            (RuntimeError with the same) or `embedding` (IndexError, "index out of range in self").
+    """
+
+    index: Expr
+    wrap: bool
+    dim: int
+    error: str
+    binders: tuple[Symbol, ...] = ()
+
+
+@final
 class Value:
     """One node. Do not construct it: use the functions of this module.
 
     Attributes:
-        op: `load`, `constant`, `index`, `reduce`, `cast`, `round_to`, or the name of an operation of `operations.py`.
+        op: `load`, `constant`, `index`, `bounded`, `reduce`, `scan`, `cast`, `round_to`, or the name of an operation of
+            `operations.py`.
         args: operands.
         dtype: of the result.
-        data: load: `LoadData`; constant: the Python number; index: `IndexData`; reduce: the kind, one of `REDUCTIONS`;
-            round_to: the torch dtype to round through (float16 or bfloat16); else None.
+        data: load: `LoadData`; constant: the Python number; index: `IndexData`; bounded: `BoundData`; reduce: the kind,
+            one of `REDUCTIONS`; scan: one of `SCANS`; round_to: the torch dtype to round through (float16 or bfloat16); else None.
         symbols: the loop variables and size symbols that the value depends on, through operands too. A `reduce`
             still lists the inner variables that its operand uses: use `level` to tell where it lives.
         level: how many reductions lie on the longest path below (a `reduce` counts itself): 0 for values that need
@@ -118,7 +151,7 @@ class Value:
         if found is None:
             found = object.__new__(cls)
             found.op, found.args, found.dtype, found.data = op, args, dtype, data
-            own = data.index.symbols.difference(data.binders) if op in ("load", "index") else frozenset()
+            own = data.index.symbols.difference(data.binders) if op in INDEXED else frozenset()
             found.symbols = own.union(*(a.symbols for a in args))
             found.level = max((a.level for a in args), default=0) + (op == "reduce")
             cls._interned[key] = found
@@ -235,6 +268,18 @@ def reduce(kind: str, value: Value) -> Value:
     return Value("reduce", (value,), dtype, kind)
 
 
+def scan(kind: str, value: Value) -> Value:
+    """Combine with all earlier inner points of the kernel; see `SCANS`."""
+    if kind not in SCANS:
+        raise ValueError(f"unknown scan {kind!r}; known: {', '.join(SCANS)}")
+    return Value("scan", (value,), value.dtype, kind)
+
+
+def bounded(position: Value, size: Expr, *, wrap: bool, dim: int, error: str) -> Value:
+    """A computed int64 position as one within 0 <= i < size; the kernel raises `error` for any other."""
+    return Value("bounded", (position,), torch.int64, BoundData(size, wrap, dim, error))
+
+
 def cast(value: Value, dtype: torch.dtype) -> Value:
     """Convert as `Tensor.to` does. To float16 or bfloat16 it rounds and gives float32."""
     target = compute_dtype(dtype)
@@ -305,7 +350,7 @@ def substitute_all(
         if replace is not None or not node.symbols.isdisjoint(mapping):
             args = tuple(memo[a] for a in node.args)
             data = node.data
-            if node.op in ("load", "index"):
+            if node.op in INDEXED:
                 data = attrs.evolve(data, index=data.index.substitute(mapping))
             if args != node.args or data is not node.data:
                 made = Value(node.op, args, node.dtype, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -100,9 +100,14 @@ ReductionBody: TypeAlias = Callable[[Callable[[Lowered, Index], Value], Index, I
 
 @final
 class Builder:
-    """Collects buffers and steps while a graph is lowered."""
+    """Collects buffers and steps while a graph is lowered.
 
-    def __init__(self) -> None:
+    Args:
+        features: which of `codegen_protocol.FEATURES` the backend of a device has; none by default.
+    """
+
+    def __init__(self, features: Callable[[torch.device], frozenset[str]] | None = None) -> None:
+        self._features = features
         self.buffers: dict[str, Buffer] = {}
         self.steps: list[Step] = []
         self.origin = Origin("", "")
@@ -132,6 +137,15 @@ class Builder:
         name = self.fresh(stem)
         self.buffers[name] = Buffer(name, meta.dtype, meta.device, meta.sizes, meta.strides)
         return Strided(name, meta.sizes, meta.strides, constant(0), meta.dtype, meta.device)
+
+    def require(self, feature: str, device: torch.device) -> None:
+        """Go on only if the device's backend has a feature.
+
+        Raises:
+            NotLowered: it has not.
+        """
+        if self._features is None or feature not in self._features(device):
+            raise NotLowered(f"no {feature} on {device.type}")
 
     # ------------------------------------------------------------------ into memory
     def materialize(self, tensor: Lowered, strides: Index | None = None, stem: str = "") -> Strided:
@@ -186,6 +200,28 @@ class Builder:
     def store_into(self, tensor: Lowered, target: Strided) -> None:
         """Write a tensor over an existing view."""
         self._store(tensor, target)
+
+    def scatter(
+        self,
+        target: Strided,
+        sizes: Index,
+        body: Callable[[Point], tuple[Expr, Value, Mapping[Symbol, Value]]],
+        mode: str,
+    ) -> None:
+        """A kernel that writes to computed places of a buffer.
+
+        Args:
+            sizes: of its loops, in the order in which several writes to one element happen.
+            body: from a point to the element's address, the value, and the positions that the address uses.
+            mode: `set` or `add`.
+        """
+        loops, index = self._loops("x", sizes, None)
+        place, value, computed = body(Point(index, {v.symbol: v.size for v in loops}))
+        binders = tuple(s for s in computed if s in place.symbols)
+        store = Store(
+            target.buffer, place, value, mode=mode, positions=tuple(computed[s] for s in binders), binders=binders
+        )
+        self._kernel(target.device, loops, (), (store,), self.all_origins())
 
     def _loops(
         self, prefix: str, sizes: Index, strides: Index | None, first: int = 0

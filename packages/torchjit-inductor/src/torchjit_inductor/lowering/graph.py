@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any, final
 
 import attrs
@@ -18,7 +18,16 @@ from torchjit_core.reasons import reason
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.layouts import channels_last_strides
-from torchjit_inductor.lowering import creation, norms, pointwise, pooling, reductions, views  # noqa: F401
+from torchjit_inductor.lowering import (  # noqa: F401
+    creation,
+    gather,
+    norms,
+    pointwise,
+    pooling,
+    reductions,
+    scatter,
+    views,
+)
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
@@ -43,17 +52,23 @@ class GraphNotSupported(Exception):
     """The whole graph must run by interpretation. The text says why."""
 
 
-def lower_graph(gm: torch.fx.GraphModule, name: str, channels_last: Set[torch.fx.Node] = frozenset()) -> Program:
+def lower_graph(
+    gm: torch.fx.GraphModule,
+    name: str,
+    channels_last: Set[torch.fx.Node] = frozenset(),
+    features: Callable[[torch.device], frozenset[str]] | None = None,
+) -> Program:
     """Lower a functional ATen graph.
 
     Args:
+        features: which of `codegen_protocol.FEATURES` the backend of a device has; none by default.
         channels_last: nodes whose result, if it is stored, is stored with the channels innermost.
 
     Raises:
         GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
     """
     try:
-        return _GraphLowering(gm, name, channels_last).run()
+        return _GraphLowering(gm, name, channels_last, features).run()
     except NotLowered as refusal:
         # A formula that was only evaluated later.
         raise GraphNotSupported(str(refusal)) from None
@@ -61,9 +76,15 @@ def lower_graph(gm: torch.fx.GraphModule, name: str, channels_last: Set[torch.fx
 
 @final
 class _GraphLowering:
-    def __init__(self, gm: torch.fx.GraphModule, name: str, channels_last: Set[torch.fx.Node]) -> None:
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        name: str,
+        channels_last: Set[torch.fx.Node],
+        features: Callable[[torch.device], frozenset[str]] | None,
+    ) -> None:
         self.gm, self.name, self.channels_last = gm, name, channels_last
-        self.builder = Builder()
+        self.builder = Builder(features)
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | Expr | None] = []
         self.mutations: list[tuple[torch.fx.Node, Any]] = []

@@ -14,8 +14,7 @@ import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import loop_symbol, stride
-from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store
-from torchjit_inductor.ir.values import substitute_all
+from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores
 
 __all__ = ["Space", "aligned", "rewritten"]
 
@@ -151,7 +150,4 @@ def _magnitude(scale: Expr) -> float:
 
 def rewritten(kernel: LoopKernel, mapping: Mapping[Symbol, Expr]) -> tuple[Store, ...]:
     """The stores of a kernel with its loop variables replaced."""
-    values = substitute_all([s.value for s in kernel.stores], mapping)
-    return tuple(
-        attrs.evolve(s, index=s.index.substitute(mapping), value=v) for s, v in zip(kernel.stores, values, strict=True)
-    )
+    return rewrite_stores(kernel.stores, mapping)

@@ -37,7 +37,11 @@ def remove_dead_stores(program: Program) -> Program:
 
 def _without_reductions(kernel: LoopKernel) -> LoopKernel:
     """A kernel whose reductions all died is pointwise over all its loops."""
-    if not kernel.inner or any(v.op == "reduce" for v in kernel.values) or any(s.outer for s in kernel.stores):
+    if (
+        not kernel.inner
+        or any(v.op in ("reduce", "scan") for v in kernel.values)
+        or any(s.outer for s in kernel.stores)
+    ):
         return kernel
     return attrs.evolve(kernel, outer=(*kernel.outer, *kernel.inner), inner=())
 

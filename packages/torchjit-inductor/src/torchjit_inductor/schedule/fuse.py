@@ -7,14 +7,14 @@ loads is the very element that the same iteration stored: then the load is repla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import final
 
 import attrs
 
-from torchjit_core.expr import Expr, Symbol
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, inner_symbols
-from torchjit_inductor.ir.values import Value, cast, substitute_all, walk
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, inner_symbols, rewrite_stores, roots
+from torchjit_inductor.ir.values import Value, cast, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
 from torchjit_inductor.steps import KernelStep, Program, Step
 
@@ -42,14 +42,20 @@ class FusionLimits:
     lookback: int = 24
 
 
-def fuse(program: Program, hints: Mapping[Symbol, int], limits: FusionLimits | None = None) -> Program:
+def fuse(
+    program: Program,
+    hints: Mapping[Symbol, int],
+    limits: FusionLimits | None = None,
+    accepts: Callable[[LoopKernel], bool] | None = None,
+) -> Program:
     """Fuse the kernels of a program.
 
     Args:
         hints: a typical value of each size symbol.
+        accepts: can the backend compile a kernel? Fusions that it could not stay undone.
     """
     limits = limits or FusionLimits()
-    fusion = _Fusion(program.buffers, hints, limits)
+    fusion = _Fusion(program.buffers, hints, limits, accepts or (lambda kernel: True))
     for step in program.steps:
         fusion.add(step)
     return attrs.evolve(program, steps=tuple(fusion.groups))
@@ -57,8 +63,14 @@ def fuse(program: Program, hints: Mapping[Symbol, int], limits: FusionLimits | N
 
 @final
 class _Fusion:
-    def __init__(self, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], limits: FusionLimits) -> None:
-        self.buffers, self.hints, self.limits = buffers, hints, limits
+    def __init__(
+        self,
+        buffers: Mapping[str, Buffer],
+        hints: Mapping[Symbol, int],
+        limits: FusionLimits,
+        accepts: Callable[[LoopKernel], bool],
+    ) -> None:
+        self.buffers, self.hints, self.limits, self.accepts = buffers, hints, limits, accepts
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
         self.last_read: dict[str, int] = {}
@@ -93,7 +105,7 @@ class _Fusion:
             group = self.groups[-position]
             if isinstance(group, KernelStep):
                 joined = join(group.kernel, kernel, self.hints, self.limits)
-                if joined is not None:
+                if joined is not None and self.accepts(joined):
                     yield -position, joined
 
     def _shared_bytes(self, group: LoopKernel, kernel: LoopKernel) -> int:
@@ -230,11 +242,32 @@ def _joined(
     forwarded = _forward(stored, after)
     if forwarded is None or not _safe_writes(before, forwarded, inner):
         return None
+    if not _keeps_order(first, space.first, space) or not _keeps_order(second, space.second, space):
+        return None
     stores = (*before, *forwarded)
+    if space.inner and any(s.scatters for s in stores):
+        return None
     if any(s.outer and (s.index.symbols & inner or inner_symbols(s.value) & inner) for s in stores):
         return None
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
     return LoopKernel(first.name, first.device, space.outer, space.inner, stores, origins)
+
+
+def _keeps_order(kernel: LoopKernel, mapping: Mapping[Symbol, Expr], space: Space) -> bool:
+    """Does the shared space run the kernel's points in the order that its scans, positions and scatters count on?"""
+    if any(s.scatters for s in kernel.stores):
+        return _position(kernel.outer).substitute(mapping) is _position(space.outer)
+    if any(v.op == "scan" or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values):
+        return _position(kernel.inner).substitute(mapping) is _position(space.inner)
+    return True
+
+
+def _position(loops: Sequence[LoopVar]) -> Expr:
+    """How many points come before this one."""
+    total = constant(0)
+    for var in loops:
+        total = total * var.size + as_expr(var.symbol)
+    return total
 
 
 def _forward(stored: Mapping[str, Store], after: Sequence[Store]) -> tuple[Store, ...] | None:
@@ -246,15 +279,13 @@ def _forward(stored: Mapping[str, Store], after: Sequence[Store]) -> tuple[Store
         if value.op != "load" or value.data.buffer not in stored:
             return None
         store = stored[value.data.buffer]
-        if store.index is not value.data.index or store.mode != "set" or value.data.binders or value.data.masked:
+        if store.index is not value.data.index or store.scatters or value.data.binders or value.data.masked:
             failed = True
             return None
         return _as_stored(store.value, value)
 
-    values = substitute_all([s.value for s in after], {}, replace)
-    if failed:
-        return None
-    return tuple(attrs.evolve(s, value=v) for s, v in zip(after, values, strict=True))
+    made = rewrite_stores(after, {}, replace)
+    return None if failed else made
 
 
 def _as_stored(value: Value, load: Value) -> Value | None:
@@ -268,10 +299,10 @@ def _safe_writes(before: Sequence[Store], after: Sequence[Store], inner: set[Sym
     if len(set(written)) < len(written):
         return False
     stores = {s.buffer: s for s in (*before, *after)}
-    for value in walk(*(s.value for s in (*before, *after))):
+    for value in walk(*roots((*before, *after))):
         if value.op == "load" and value.data.buffer in stores:
             store = stores[value.data.buffer]
-            if store.index is not value.data.index or value.data.binders or value.data.masked:
+            if store.index is not value.data.index or store.scatters or value.data.binders or value.data.masked:
                 return False
             if inner and not (store.outer and not (value.data.index.symbols & inner)):
                 return False

@@ -54,6 +54,7 @@ class TritonBackend:
 
     language = "triton"
     passes_tensors = False
+    features: frozenset[str] = frozenset()
 
     def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
         self._settings = settings or TritonSettings()

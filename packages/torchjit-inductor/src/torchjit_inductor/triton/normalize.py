@@ -6,8 +6,8 @@ import attrs
 
 from torchjit_core.expr import Expr
 from torchjit_inductor.indexing import join_digits, merge_loops
-from torchjit_inductor.ir.kernel import LoopKernel, Store
-from torchjit_inductor.ir.values import Value, substitute_all
+from torchjit_inductor.ir.kernel import LoopKernel, rewrite_stores
+from torchjit_inductor.ir.values import Value
 
 __all__ = ["index_expressions", "merged"]
 
@@ -26,11 +26,7 @@ def merged(kernel: LoopKernel) -> LoopKernel:
     mapping = {**outer_map, **inner_map}
     if not mapping:
         return kernel
-    values = substitute_all([s.value for s in kernel.stores], mapping)
-    stores = tuple(
-        Store(s.buffer, s.index.substitute(mapping), value, s.outer, s.mode)
-        for s, value in zip(kernel.stores, values, strict=True)
-    )
+    stores = rewrite_stores(kernel.stores, mapping)
     return attrs.evolve(kernel, outer=tuple(outer), inner=tuple(inner), stores=stores)
 
 
@@ -45,8 +41,6 @@ def _joined(kernel: LoopKernel) -> LoopKernel:
             return None
         return Value(value.op, value.args, value.dtype, attrs.evolve(value.data, index=join_digits(value.data.index)))
 
-    values = substitute_all([s.value for s in kernel.stores], {}, replace)
-    stores = tuple(
-        attrs.evolve(s, index=join_digits(s.index), value=v) for s, v in zip(kernel.stores, values, strict=True)
-    )
+    rewritten = rewrite_stores(kernel.stores, {}, replace)
+    stores = tuple(attrs.evolve(s, index=join_digits(s.index)) for s in rewritten)
     return attrs.evolve(kernel, stores=stores)

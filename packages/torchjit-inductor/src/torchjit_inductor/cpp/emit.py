@@ -1,0 +1,343 @@
+"""Writing values and stores of a planned kernel as statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+
+from torchjit_core.expr import Symbol
+from torchjit_inductor.cpp.operations import from_storage, operation_text, to_storage
+from torchjit_inductor.cpp.plan import Plan
+from torchjit_inductor.cpp.text import C_TYPES, VECTOR, c_constant, c_index
+from torchjit_inductor.indexing import stride
+from torchjit_inductor.ir.kernel import Buffer, LoopVar, Store, roots
+from torchjit_inductor.ir.values import Value
+
+__all__ = ["Emitter", "combine_text", "identity_text", "needed", "vector_loop"]
+
+FAULTS = {"index": 1, "gather": 2, "embedding": 3}
+"""Numbers of the errors of `BoundData`, as the prelude knows them."""
+
+
+@final
+class Emitter:
+    """Lines of a kernel, and the names that values have in the open scopes.
+
+    Args:
+        plan: of the kernel.
+        buffers: of the graph.
+    """
+
+    def __init__(self, plan: Plan, buffers: Mapping[str, Buffer], args: Mapping[str, str]) -> None:
+        self.plan, self.buffers, self.args = plan, buffers, args
+        self.lines: list[str] = []
+        self.indent = 1
+        self.counter = 0
+        self.names: dict[Value, str] = {}
+        # Where reductions and scans are accumulated: scalars, vectors or arrays of vectors.
+        self.accumulators: dict[Value, str] = {}
+
+    # ------------------------------------------------------------------ output
+    def put(self, line: str) -> None:
+        self.lines.append("  " * self.indent + line)
+
+    def open(self, line: str) -> None:
+        self.put(line + " {")
+        self.indent += 1
+
+    def close(self, tail: str = "}") -> None:
+        self.indent -= 1
+        self.put(tail)
+
+    def fresh(self) -> str:
+        self.counter += 1
+        return f"t{self.counter}"
+
+    # ------------------------------------------------------------------ values
+    def values(self, wanted: Sequence[Value], place: str) -> None:
+        """Compute what the roots need at a place and what is not computed yet."""
+        for value in needed(wanted):
+            if self.plan.places[value] == place and value not in self.names and value.op != "constant":
+                if value.op == "reduce":
+                    continue
+                self.names[value] = self._emit(value, place)
+
+    @property
+    def vector(self) -> Symbol:
+        """The variable of the vector loop."""
+        return vector_loop(self.plan).symbol
+
+    def _emit(self, value: Value, place: str) -> str:
+        if value.op == "scan":
+            return self._scan(value)
+        name = self.fresh()
+        if place == "body":
+            self.put(f"const {self.vector_type(value.dtype)} {name} = {self._vector_text(value)};")
+        else:
+            self.put(f"const {C_TYPES[value.dtype]} {name} = {self._scalar_text(value)};")
+        return name
+
+    def vector_type(self, dtype: torch.dtype) -> str:
+        return VECTOR[dtype]
+
+    def scalar_name(self, value: Value) -> str:
+        return c_constant(value.data, value.dtype) if value.op == "constant" else self.names[value]
+
+    def vector_name(self, value: Value) -> str:
+        """A value as a vector: a body value, or a scalar in all lanes."""
+        if value.op == "reduce" and self.plan.shape == "outer":
+            return self.tile_element(value)
+        if value in self.names and self.plan.places[value] == "body":
+            return self.names[value]
+        scalar = self.scalar_name(value)
+        kind = self.vector_type(value.dtype)
+        return f"splat_mask<{kind}>({scalar})" if value.dtype == torch.bool else f"splat<{kind}>({scalar})"
+
+    def tile_element(self, value: Value) -> str:
+        """The vector of an outer reduction's (or scan's) array that belongs to these lanes."""
+        return f"{self.accumulators[value]}[({self.vector.name} - from) / W]"
+
+    def _scan(self, value: Value) -> str:
+        """Combine this iteration's operand with what came before."""
+        target = self.tile_element(value) if self.plan.shape == "outer" else self.accumulators[value]
+        name = self.fresh()
+        combined = combine_text(value.data, target, self.vector_name(value.args[0]))
+        self.put(f"const {self.vector_type(value.dtype)} {name} = {target} = {combined};")
+        return name
+
+    # ------------------------------------------------------------------ scalar text
+    def _scalar_text(self, value: Value) -> str:
+        args = [self.scalar_name(a) for a in value.args]
+        if value.op == "load":
+            return self._scalar_load(value, args)
+        if value.op == "bounded":
+            return f"bounded({args[0]}, {self._bound(value)})"
+        if value.op == "index":
+            return c_index(value.data.index, dict(zip(value.data.binders, args, strict=True)))
+        if value.op == "cast":
+            source = value.args[0].dtype
+            if value.dtype == torch.bool:
+                return f"{args[0]} != 0"
+            if source.is_floating_point and value.dtype != torch.float64 and not value.dtype.is_floating_point:
+                return f"({C_TYPES[value.dtype]})(i64){args[0]}"
+            return f"({C_TYPES[value.dtype]}){args[0]}"
+        if value.op == "round_to":
+            if value.data == torch.bfloat16:
+                return f"from_bf16(to_bf16({args[0]}))"
+            return f"(f32)(_Float16){args[0]}"
+        if value.op == "where":
+            return f"{args[0]} ? {args[1]} : {args[2]}"
+        return operation_text(value, args, lambda text: text)
+
+    def _bound(self, value: Value) -> str:
+        """The last arguments of `bounded`."""
+        data = value.data
+        size = f"(i64)({c_index(data.index)})"
+        return f"{size}, {'true' if data.wrap else 'false'}, {data.dim}, {FAULTS[data.error]}, fault"
+
+    def _scalar_load(self, value: Value, args: Sequence[str]) -> str:
+        data = value.data
+        names = dict(zip(data.binders, args, strict=False))
+        text = from_storage(f"{self.args[data.buffer]}[{c_index(data.index, names)}]", self.buffers[data.buffer].dtype)
+        return f"{args[-1]} ? {text} : {c_constant(data.other, value.dtype)}" if data.masked else text
+
+    # ------------------------------------------------------------------ vector text
+    def _vector_text(self, value: Value) -> str:
+        if value.op == "load":
+            return self._vector_load(value)
+        if value.op == "index":
+            return self._vector_index(value)
+        args = [self.vector_name(a) for a in value.args]
+        if value.op == "bounded":
+            return f"bounded_lanes({args[0]}, n, {self._bound(value)})"
+        if value.op == "cast":
+            return self._vector_cast(args[0], value.args[0].dtype, value.dtype)
+        if value.op == "round_to":
+            if value.data == torch.bfloat16:
+                return f"from_bf16v<vf32, vu32>(to_bf16v<vu32, vu16>({args[0]}))"
+            return f"half_round<vf32>({args[0]})"
+        if value.op == "where":
+            return f"({self._mask_for(args[0], value.dtype)}) ? {args[1]} : {args[2]}"
+        return operation_text(value, args, lambda text: self._as_mask(text, value.args[0].dtype), vector=True)
+
+    def _mask_for(self, mask: str, dtype: torch.dtype) -> str:
+        """A 32-bit mask in the lane width of another type."""
+        widths = {1: "vi8", 2: "vi16", 4: "vi32", 8: "vi64"}
+        size = 4 if dtype == torch.bool else dtype.itemsize
+        return mask if size == 4 else f"convert<{widths[size]}>({mask})"
+
+    def _as_mask(self, text: str, dtype: torch.dtype) -> str:
+        """The result of comparing vectors of a type as a 32-bit mask."""
+        size = 4 if dtype == torch.bool else dtype.itemsize
+        return f"(vmask)({text})" if size == 4 else f"convert<vmask>({text})"
+
+    def _vector_cast(self, text: str, source: torch.dtype, target: torch.dtype) -> str:
+        if target == torch.bool:
+            return self._as_mask(f"({text}) != 0", source)
+        kind = self.vector_type(target)
+        if source == torch.bool:
+            return f"convert<{kind}>({text} & 1)"
+        if source.is_floating_point and not target.is_floating_point and target != torch.int64:
+            # By way of int64, as a cast of a number in range; out of range is undefined in eager too.
+            return f"convert<{kind}>(convert<vi64>({text}))"
+        return f"convert<{kind}>({text})"
+
+    def _vector_index(self, value: Value) -> str:
+        vector = self.vector
+        step = stride(value.data.index, vector)
+        if step is None or value.data.binders:
+            names = {b: f"{self.vector_name(a)}[k]" for b, a in zip(value.data.binders, value.args, strict=True)}
+            names[vector] = f"({vector.name} + k)"
+            text = c_index(value.data.index, names)
+            return f"lanes<vi64>([&](int k) {{ return (i64)({text}); }}, W)"
+        base = c_index(value.data.index)
+        moves = "" if step.value == 0 else f" + iota<vi64>() * ({c_index(step)})"
+        return f"splat<vi64>((i64)({base})){moves}"
+
+    def _vector_load(self, value: Value) -> str:
+        data, vector = value.data, self.vector
+        dtype = self.buffers[data.buffer].dtype
+        pointer = self.args[data.buffer]
+        positions = value.args[: len(data.binders)]
+        fixed = all(self.plan.places[p] != "body" for p in positions)
+        step = stride(data.index, vector) if fixed else None
+        kind = self.vector_type(value.dtype)
+        mask = value.args[-1] if data.masked else None
+        uniform = mask is not None and self.plan.places[mask] != "body"
+        other = self._vector_constant(data.other, value.dtype)
+        if step is not None and step.value in (0, 1) and (mask is None or uniform):
+            at = c_index(data.index, {b: self.scalar_name(p) for b, p in zip(data.binders, positions, strict=True)})
+            if step.value == 1:
+                text = self._contiguous(f"{pointer} + {at}", dtype)
+            else:
+                scalar = from_storage(f"{pointer}[{at}]", dtype)
+                text = f"splat_mask<{kind}>({scalar})" if value.dtype == torch.bool else f"splat<{kind}>({scalar})"
+            return text if mask is None else f"{self.scalar_name(mask)} ? {text} : {other}"
+        names = {b: self._lane(p) for b, p in zip(data.binders, positions, strict=True)}
+        names[vector] = f"({vector.name} + k)"
+        element = from_storage(f"{pointer}[{c_index(data.index, names)}]", dtype)
+        if mask is not None:
+            test = f"{self.vector_name(mask)}[k]"
+            element = f"{test} ? {element} : {c_constant(data.other, value.dtype)}"
+        if value.dtype == torch.bool:
+            element = f"({element}) ? -1 : 0"
+        return f"lanes<{kind}>([&](int k) {{ return {element}; }}, n)"
+
+    def _lane(self, value: Value) -> str:
+        """Lane k of a value."""
+        return f"{self.vector_name(value)}[k]" if self.plan.places[value] == "body" else self.scalar_name(value)
+
+    def _vector_constant(self, value: int | float | bool, dtype: torch.dtype) -> str:
+        kind = self.vector_type(dtype)
+        text = c_constant(value, dtype)
+        return f"splat_mask<{kind}>({text})" if dtype == torch.bool else f"splat<{kind}>({text})"
+
+    def _contiguous(self, address: str, dtype: torch.dtype) -> str:
+        if dtype == torch.bool:
+            return f"(convert<vmask>(ld<vu8>(full, {address}, n)) != 0)"
+        if dtype == torch.bfloat16:
+            return f"from_bf16v<vf32, vu32>(ld<vu16>(full, {address}, n))"
+        if dtype == torch.float16:
+            return f"half_load<vf32>({address}, n)"
+        return f"ld<{VECTOR[dtype]}>(full, {address}, n)"
+
+    # ------------------------------------------------------------------ stores
+    def write(self, stores: Sequence[Store], scalar: bool = False) -> None:
+        """Compute and write: all loads of an iteration come before its stores."""
+        body = self.plan.vector is not None and not scalar
+        in_body = [s for s in stores if body and self.plan.store_place(s) == "body"]
+        self.values(roots(in_body), "body")
+        for store in stores:
+            if store in in_body:
+                self._vector_store(store)
+            else:
+                self._scalar_store(store)
+
+    def _scalar_store(self, store: Store) -> None:
+        dtype = self.buffers[store.buffer].dtype
+        names = {b: self.scalar_name(p) for b, p in zip(store.binders, store.positions, strict=True)}
+        target = f"{self.args[store.buffer]}[{c_index(store.index, names)}]"
+        self.put(self._assignment(store, target, self.scalar_name(store.value), dtype))
+
+    def _assignment(self, store: Store, target: str, text: str, dtype: torch.dtype) -> str:
+        if store.mode == "add":
+            text = f"{from_storage(target, dtype)} + {text}"
+        return f"{target} = {to_storage(text, dtype)};"
+
+    def _vector_store(self, store: Store) -> None:
+        dtype = self.buffers[store.buffer].dtype
+        fixed = all(self.plan.places[p] != "body" for p in store.positions)
+        step = stride(store.index, self.vector) if fixed else None
+        if step is not None and step.value == 1:
+            names = {b: self.scalar_name(p) for b, p in zip(store.binders, store.positions, strict=True)}
+            address = f"{self.args[store.buffer]} + {c_index(store.index, names)}"
+            text = self.vector_name(store.value)
+            if store.mode == "add":
+                text = f"{self._contiguous(address, dtype)} + {text}"
+            call = "half_store" if dtype == torch.float16 else "st"
+            self.put(f"{call}(full, {address}, {self._stored_vector(text, store.value.dtype, dtype)}, n);")
+            return
+        name = self.fresh()
+        self.put(f"const auto {name} = {self.vector_name(store.value)};")
+        names = {b: self._lane(p) for b, p in zip(store.binders, store.positions, strict=True)}
+        names[self.vector] = f"({self.vector.name} + k)"
+        target = f"{self.args[store.buffer]}[{c_index(store.index, names)}]"
+        lane = f"({name}[k] & 1)" if store.value.dtype == torch.bool else f"{name}[k]"
+        # Lane after lane: of several that meet in one element the last wins, or all are added.
+        self.put(f"for (int k = 0; k < n; k++) {self._assignment(store, target, lane, dtype)}")
+
+    def _stored_vector(self, text: str, have: torch.dtype, dtype: torch.dtype) -> str:
+        """A vector value as the elements of a buffer."""
+        if dtype == torch.bool:
+            return f"convert<vu8>(({text}) & 1)"
+        if dtype == torch.bfloat16:
+            return f"to_bf16v<vu32, vu16>({text})"
+        if dtype != torch.float16 and VECTOR[dtype] != self.vector_type(have):
+            return f"convert<{VECTOR[dtype]}>({text})"
+        return text
+
+
+def vector_loop(plan: Plan) -> LoopVar:
+    """The vector loop of a plan that has one."""
+    if plan.vector is None:
+        raise ValueError("no vector loop")
+    return plan.vector
+
+
+def needed(roots: Sequence[Value]) -> list[Value]:
+    """What the roots depend on, without what lies below finished reductions."""
+    found: dict[Value, None] = {}
+    stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        value, ready = stack.pop()
+        if ready:
+            found[value] = None
+        elif value not in found:
+            stack.append((value, True))
+            if value.op != "reduce":
+                stack.extend((a, False) for a in reversed(value.args) if a not in found)
+    return list(found)
+
+
+def combine_text(kind: str, a: str, b: str) -> str:
+    """Two operands of a reduction or a scan as one."""
+    if kind in ("sum", "prod"):
+        return f"{a} {'+' if kind == 'sum' else '*'} {b}"
+    if kind in ("any", "all"):
+        return f"{a} {'|' if kind == 'any' else '&'} {b}"
+    return f"op_{'maximum' if kind == 'max' else 'minimum'}({a}, {b})"
+
+
+def identity_text(kind: str, dtype: torch.dtype) -> str:
+    """What leaves every operand of a reduction or a scan as it is."""
+    if kind in ("sum", "prod"):
+        return c_constant(0 if kind == "sum" else 1, dtype)
+    if kind in ("any", "all"):
+        return "false" if kind == "any" else "true"
+    low = kind in ("max", "argmax")
+    if dtype.is_floating_point:
+        return c_constant(-float("inf") if low else float("inf"), dtype)
+    info = torch.iinfo(dtype)
+    return c_constant(info.min if low else info.max, dtype)

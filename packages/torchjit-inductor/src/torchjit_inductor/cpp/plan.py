@@ -1,0 +1,254 @@
+"""Decisions about one kernel: how its loops merge, which one becomes the vector loop, what is computed where.
+
+Three shapes, chosen by which loop walks memory with stride 1 (the *vector loop*):
+
+* pointwise: the vector loop is innermost, all others are flattened into the range that threads share.
+* inner: the vector loop is one of the inner loops; vector accumulators, folded to a scalar at the end of each pass.
+* outer: the vector loop is kept; a tile of it is accumulated in an array while the rows go by.
+
+A value is computed at one of three places: per `row` (once per flattened outer point), in the `mid` loops (inner loops
+outside the vector loop), or in the vector `body`. Row and mid values are scalars, body values are vectors of W lanes.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.indexing import merge_loops, stride
+from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores
+from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce
+from torchjit_inductor.ir.values import constant as number
+
+__all__ = ["CHUNK", "Plan"]
+
+MIN_TILE, MAX_TILE = 4, 64
+"""Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
+CHUNK = 2048
+"""Elements of a long vector loop that one unit of parallel work covers."""
+
+DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
+
+
+def expand_welford(kernel: LoopKernel) -> LoopKernel:
+    """Means and squared distances as sums: the mean first, then the distances in a second pass over cached data."""
+    count = constant(1)
+    for var in kernel.inner:
+        count = count * var.size
+
+    def replace(value: Value) -> Value | None:
+        if value.op != "reduce" or not value.data.startswith("welford"):
+            return None
+        x = value.args[0]
+        n = number(count.value, x.dtype) if count.value is not None else cast(index_value(count), x.dtype)
+        mean = reduce("sum", x) / n
+        return mean if value.data == "welford_mean" else reduce("sum", (x - mean) * (x - mean))
+
+    return attrs.evolve(kernel, stores=rewrite_stores(kernel.stores, {}, replace))
+
+
+def with_serial_loops(kernel: LoopKernel) -> LoopKernel:
+    """A scatter whose colliding iterations are one after the other: they become the inner loops.
+
+    Iterations that differ in a loop variable of the address itself never collide (see `Store`): those loops stay outer,
+    and threads share them without atomic operations. So sums have one order, whatever the number of threads.
+    """
+    scatters = [s for s in kernel.stores if s.scatters]
+
+    def free(var: LoopVar) -> bool:
+        steps = [stride(s.index, var.symbol) for s in scatters]
+        return all(step is not None and step.value != 0 for step in steps)
+
+    outer = tuple(v for v in kernel.outer if free(v))
+    return attrs.evolve(kernel, outer=outer, inner=tuple(v for v in kernel.outer if v not in outer))
+
+
+@final
+class Plan:
+    """What is decided about a kernel before a line is written.
+
+    Args:
+        kernel: any.
+        vector_bytes: width of the machine's vectors.
+        threads: how many will share the work.
+
+    Attributes:
+        kernel: the kernel with merged loops, as it is written.
+        shape: `pointwise`, `inner` or `outer`.
+        vector: the vector loop, or None when there are no loops.
+        width: lanes.
+        tile: vectors per tile of the outer shape.
+        position: of an inner point in row-major order, for argmax and argmin.
+        places: for each value `row`, `mid` or `body`.
+    """
+
+    def __init__(self, kernel: LoopKernel, vector_bytes: int, threads: int) -> None:
+        self.positional = any(v.op == "reduce" and v.data.startswith("arg") for v in kernel.values)
+        self.scans = any(v.op == "scan" for v in kernel.values)
+        self.position: Expr | None = None
+        self.kernel = self._merged(expand_welford(kernel))
+        if any(s.scatters for s in kernel.stores):
+            self.kernel = with_serial_loops(self.kernel)
+        self.inner_set = {v.symbol for v in self.kernel.inner}
+        self.shape, self.vector = self._choose()
+        in_order = self.positional or (self.scans and self.shape == "inner")
+        self.width = 1 if in_order else self._width(vector_bytes)
+        self.tile = self._tile(threads)
+        self.places: dict[Value, str] = {}
+        self._place_all()
+
+    # ------------------------------------------------------------------ decisions
+    def _merged(self, kernel: LoopKernel) -> LoopKernel:
+        """Merge loops that every access walks as one."""
+        indices = [s.index for s in kernel.stores] + [v.data.index for v in kernel.values if v.op in INDEXED]
+        if self.positional:
+            position = constant(0)
+            for var in kernel.inner:
+                position = position * var.size + as_expr(var.symbol)
+            self.position = position
+            indices.append(position)
+        outer, outer_map = merge_loops(kernel.outer, indices)
+        inner, inner_map = merge_loops(kernel.inner, indices)
+        mapping = {**outer_map, **inner_map}
+        if self.position is not None:
+            self.position = self.position.substitute(mapping)
+        stores = rewrite_stores(kernel.stores, mapping)
+        return attrs.evolve(kernel, outer=tuple(outer), inner=tuple(inner), stores=stores)
+
+    def _choose(self) -> tuple[str, LoopVar | None]:
+        """The shape and the vector loop."""
+        kernel = self.kernel
+        loops = [*kernel.outer, *kernel.inner]
+        if not loops:
+            return "pointwise", None
+        if self.positional:
+            return "inner", kernel.inner[-1]
+        weighted = self._weighted_accesses(loops)
+
+        def score(position: int) -> tuple[int, int]:
+            var = loops[position]
+            total = 0
+            for index, weight in weighted:
+                step = stride(index, var.symbol)
+                if step is None:
+                    total -= 2 * weight
+                elif step.value == 1:
+                    total += 2 * weight
+                elif step.value != 0:
+                    total -= weight
+            return total, position
+
+        best = loops[max(range(len(loops)), key=score)]
+        if not kernel.inner:
+            return "pointwise", best
+        if best.symbol not in self.inner_set:
+            return "outer", best
+        # A scan goes through its inner points in order.
+        return "inner", kernel.inner[-1] if self.scans else best
+
+    def _weighted_accesses(self, loops: list[LoopVar]) -> list[tuple[Expr, int]]:
+        """Index expressions with their say: what moves little memory has little."""
+        kernel = self.kernel
+        accesses = [(s.index, 3) for s in kernel.stores if not s.outer]
+        accesses += [(v.data.index, 2) for v in kernel.values if v.op == "load"]
+        accesses += [(s.index, 1) for s in kernel.stores if s.outer]
+
+        def touched(index: Expr) -> int:
+            """Elements that an access reaches."""
+            count = 1
+            for var in loops:
+                if var.symbol in index.symbols:
+                    count *= 64 if var.size.value is None else var.size.value
+            return count
+
+        return [(index, weight * touched(index)) for index, weight in accesses]
+
+    def _width(self, vector_bytes: int) -> int:
+        """Lanes: as many as fit for the widest type computed with."""
+        widest = 4
+        for value in self.kernel.values:
+            if value.dtype.itemsize == 8 and value.op != "constant" and self._varies(value):
+                widest = 8
+        return vector_bytes // widest
+
+    def _tile(self, threads: int) -> int:
+        """Vectors per tile of an outer reduction."""
+        size = None if self.vector is None else self.vector.size.value
+        if size is None:
+            return 4 * MIN_TILE
+        others = 1
+        for var in self.rest():
+            others *= var.size.value or 1
+        tiles = max(1, -(-threads // others))
+        return min(max(-(-size // (self.width * tiles)), MIN_TILE), MAX_TILE)
+
+    def _varies(self, value: Value) -> bool:
+        return self.vector is None or self.vector.symbol in value.symbols
+
+    def _place_all(self) -> None:
+        vector = None if self.vector is None else self.vector.symbol
+        free: dict[Value, frozenset[Symbol]] = {}
+        for value in self.kernel.values:
+            if value.op == "reduce":
+                free[value] = free[value.args[0]] - self.inner_set
+                self.places[value] = "body" if self.shape == "outer" else "row"
+                continue
+            own: frozenset[Symbol] = frozenset()
+            if value.op in INDEXED:
+                own = value.data.index.symbols.difference(value.data.binders)
+            free[value] = own.union(*(free[a] for a in value.args))
+            if vector in free[value] or value.op == "scan" or any(self.places[a] == "body" for a in value.args):
+                self.places[value] = "body"
+            elif free[value] & self.inner_set:
+                self.places[value] = "mid"
+            else:
+                self.places[value] = "row"
+
+    def store_place(self, store: Store) -> str:
+        """Where a store happens: in the vector body, in the loops around it, or once per row."""
+        if self.vector is None:
+            return "row"
+        needs = [self.places[v] for v in (store.value, *store.positions)]
+        if self.vector.symbol in store.index.symbols or "body" in needs:
+            return "body"
+        # Every iteration of a scatter counts, whether or not its text varies.
+        return "body" if store.scatters else "row"
+
+    # ------------------------------------------------------------------ work and its sharing
+    def work(self) -> int:
+        """Rough cost of one iteration, in units of a load or store of 4 bytes."""
+        cost = len(self.kernel.stores) * 2
+        for value in self.kernel.values:
+            if value.op == "load":
+                cost += 2
+            elif value.op in DEAR:
+                cost += 4
+            elif value.op != "constant":
+                cost += 1
+        return (cost + 1) // 2
+
+    def rest(self) -> list[LoopVar]:
+        """Flattened loops: outer ones but the vector loop."""
+        return [v for v in self.kernel.outer if self.vector is None or v.symbol is not self.vector.symbol]
+
+    def chunk(self) -> int | None:
+        """Elements of the vector loop per unit of work, or None if a unit covers all of it."""
+        if self.vector is None or self.shape == "inner":
+            return None
+        if self.shape == "outer":
+            return self.width * self.tile
+        size = self.vector.size.value
+        return CHUNK if size is None or size > 2 * CHUNK else None
+
+    def unit_size(self) -> Expr:
+        """Iterations per unit of work."""
+        total = constant(1)
+        chunk = self.chunk()
+        if self.vector is not None:
+            total = constant(chunk) if chunk is not None else self.vector.size
+        for var in self.kernel.inner:
+            if self.vector is None or var.symbol is not self.vector.symbol:
+                total = total * var.size
+        return total

@@ -1,0 +1,193 @@
+"""Reading at computed positions: embedding, index, gather, and their kin. They are formulas, so they fuse into what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_inductor.ir.values import Value, bounded, cast, load, where
+from torchjit_inductor.ir.values import constant as number
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta
+from torchjit_inductor.lowering.views import broadcast_index, dim_of
+
+__all__ = ["checked_position", "position_symbol"]
+
+INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def position_symbol(dim: int, size: Expr) -> Symbol:
+    """The symbol that stands for a computed position in a dimension."""
+    return Symbol(f"at_dim{dim}", 0, None if size.value is None else max(size.value - 1, 0))
+
+
+def checked_position(
+    index: Lowered, point: Point, size: Expr, *, wrap: bool, dim: int, error: str, width: torch.dtype = torch.int64
+) -> Value:
+    """The position that an index tensor holds at a point, checked against the size of the dimension.
+
+    Raises:
+        NotLowered: the dimension may be empty, or the index is no integer.
+    """
+    if index.dtype not in INDEX_DTYPES or (index.dtype == torch.uint8 and error == "index"):
+        raise NotLowered(f"an index of {index.dtype}")
+    low = size.bounds().lower
+    if low is None or low < 1:
+        raise NotLowered("a position in an empty dimension")
+    value = cast(index.value(point), width)
+    if point.mask is not None:
+        # Where nothing is to be read nothing may fail.
+        value = where(point.mask, value, number(0, value.dtype))
+    return bounded(value, size, wrap=wrap, dim=dim, error=error)
+
+
+def read_at(x: Strided, index: Sequence[Expr], computed: dict[Symbol, Value], point: Point) -> Value:
+    """The element of a tensor in memory at an index some of whose parts are computed."""
+    return load(x.buffer, x.address(tuple(index)), x.dtype, binders=computed, mask=point.mask)
+
+
+def _gathered(
+    b: Builder, meta: TensorMeta, x: Lowered, places: Callable[[Point], tuple[list[Expr], dict[Symbol, Value]]]
+) -> Lazy:
+    """A tensor whose element at a point is `x` at the computed place."""
+    b.require("bounded", meta.device)
+    held = b.materialize(x)
+
+    def formula(point: Point) -> Value:
+        index, computed = places(point)
+        return read_at(held, index, computed, point)
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+def _nonempty(size: Expr) -> None:
+    low = size.bounds().lower
+    if low is None or low < 1:
+        raise NotLowered("a position in an empty dimension")
+
+
+def _of_index_dtype(*indices: Lowered) -> None:
+    for index in indices:
+        if index.dtype not in (torch.int64, torch.int32):
+            raise NotLowered(f"an index of {index.dtype}")
+
+
+@lowering("embedding")
+def _embedding(
+    b: Builder, meta: TensorMeta, weight: Lowered, index: Lowered, padding: Any = -1, scale: Any = False,
+    sparse: Any = False,
+) -> Lowered:  # fmt: skip
+    _of_index_dtype(index)
+    if len(weight.sizes) != 2:
+        raise NotLowered("embedding of a table that is no matrix")
+    _nonempty(weight.sizes[0])
+
+    def places(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
+        symbol = position_symbol(0, weight.sizes[0])
+        row = checked_position(index, point.at(point.index[:-1]), weight.sizes[0], wrap=False, dim=0, error="embedding")
+        return [as_expr(symbol), point.index[-1]], {symbol: row}
+
+    return _gathered(b, meta, weight, places)
+
+
+@lowering("index_select")
+def _index_select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered) -> Lowered:
+    _of_index_dtype(index)
+    if not x.sizes or len(index.sizes) != 1:
+        raise NotLowered("index_select of a number")
+    dim = dim_of(dim, len(x.sizes))
+    _nonempty(x.sizes[dim])
+
+    def places(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
+        symbol = position_symbol(dim, x.sizes[dim])
+        at = checked_position(
+            index, point.at((point.index[dim],)), x.sizes[dim], wrap=False, dim=dim, error="embedding"
+        )
+        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
+
+    return _gathered(b, meta, x, places)
+
+
+@lowering("gather")
+def _gather(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, sparse_grad: Any = False) -> Lowered:
+    _of_index_dtype(index)
+    if not x.sizes or not index.sizes:
+        raise NotLowered("gather from a number")
+    dim = dim_of(dim, len(x.sizes))
+    _nonempty(x.sizes[dim])
+
+    def places(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
+        symbol = position_symbol(dim, x.sizes[dim])
+        at = checked_position(index, point, x.sizes[dim], wrap=False, dim=dim, error="gather")
+        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
+
+    return _gathered(b, meta, x, places)
+
+
+def index_places(sizes: Index, indices: Sequence[Lowered | None], rank: int) -> tuple[list[int], int, int]:
+    """How advanced indexing lays out its result.
+
+    Args:
+        sizes: of the indexed tensor.
+        indices: one per leading dimension, None for a whole dimension.
+        rank: of the broadcast indices.
+
+    Returns:
+        The indexed dimensions, and where the broadcast dimensions of the result begin and end.
+    """
+    indexed = [k for k, i in enumerate(indices) if i is not None]
+    adjacent = indexed == list(range(indexed[0], indexed[-1] + 1))
+    first = indexed[0] if adjacent else 0
+    return indexed, first, first + rank
+
+
+def computed_index(
+    sizes: Index, indices: Sequence[Lowered | None], rank: int, point: Point, lead: int = 0
+) -> tuple[list[Expr], dict[Symbol, Value]]:
+    """The index into the indexed tensor for a point of the result of `x[indices]`."""
+    indexed, first, last = index_places(sizes, indices, rank)
+    broadcast = point.index[first:last]
+    rest = iter((*point.index[:first], *point.index[last:]))
+    index: list[Expr] = []
+    computed: dict[Symbol, Value] = {}
+    for dim, size in enumerate(sizes):
+        if dim not in indexed:
+            index.append(next(rest))
+            continue
+        held = indices[dim]
+        if held is None:
+            raise ValueError("no index tensor")
+        symbol = position_symbol(dim, size)
+        at = point.at(broadcast_index(broadcast, held.sizes)) if held.sizes else point.at(())
+        # Eager's message counts the indexed dimensions only.
+        number_of_dim = indexed.index(dim)
+        computed[symbol] = checked_position(held, at, size, wrap=True, dim=number_of_dim, error="index")
+        index.append(as_expr(symbol))
+    return index, computed
+
+
+def broadcast_rank(x: Lowered, indices: Sequence[Lowered | None]) -> int:
+    """The rank that index tensors have together.
+
+    Raises:
+        NotLowered: they are masks, or select from an empty dimension.
+    """
+    present = [i for i in indices if i is not None]
+    if not present:
+        raise NotLowered("index without indices")
+    _of_index_dtype(*present)
+    for size, index in zip(x.sizes, indices, strict=False):
+        if index is not None:
+            _nonempty(size)
+    return max(len(i.sizes) for i in present)
+
+
+@lowering("index.Tensor", "_unsafe_index.Tensor")
+def _index(b: Builder, meta: TensorMeta, x: Lowered, indices: Sequence[Lowered | None]) -> Lowered:
+    rank = broadcast_rank(x, indices)
+    return _gathered(b, meta, x, lambda p: computed_index(x.sizes, indices, rank, p))

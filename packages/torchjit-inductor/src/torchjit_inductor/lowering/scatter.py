@@ -1,0 +1,256 @@
+"""Writing at computed positions: scatter, index_put, index_add, the gradient of embedding; and running sums.
+
+A result is a copy of the tensor that is written to, in a new buffer, and a kernel whose store has computed positions.
+A scatter that writes at most one element per row is a formula instead: it compares the position with the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.ir.dtypes import accumulate_dtype, compute_dtype, is_float
+from torchjit_inductor.ir.values import Value, apply, cast, index_value, scan, where
+from torchjit_inductor.ir.values import constant as number
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.gather import (
+    broadcast_rank,
+    checked_position,
+    computed_index,
+    index_places,
+    position_symbol,
+)
+from torchjit_inductor.lowering.reductions import Split, over
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, full
+from torchjit_inductor.lowering.views import broadcast_index, dim_of
+
+__all__: list[str] = []
+
+Where: TypeAlias = Callable[[Point], tuple[list[Expr], dict[Symbol, Value]]]
+
+
+def _scattered(
+    b: Builder,
+    meta: TensorMeta,
+    base: Lowered,
+    sizes: Index,
+    where_to: Where,
+    what: Callable[[Point], Value],
+    mode: str,
+) -> Strided:
+    """A copy of `base` with `what` written (or added) at computed places.
+
+    Args:
+        sizes: of the loops; points have one index expression for each.
+    """
+    b.require("scatter", meta.device)
+    b.require("bounded", meta.device)
+    if mode == "add" and meta.dtype == torch.bool:
+        raise NotLowered("adding bools")
+    if any(s.value == 0 and n.value != 1 for s, n in zip(meta.strides, meta.sizes, strict=True)):
+        raise NotLowered("writing to an expanded tensor")
+    target = b.materialize(Lazy(base.sizes, base.dtype, base.device, base.value), meta.strides)
+    if target.dtype != meta.dtype:
+        raise NotLowered("writing that converts")
+
+    def body(point: Point) -> tuple[Expr, Value, dict[Symbol, Value]]:
+        index, computed = where_to(point)
+        return target.address(tuple(index)), cast(what(point), compute_dtype(meta.dtype)), computed
+
+    b.scatter(target, sizes, body, mode)
+    return target
+
+
+# ---------------------------------------------------------------------- scatter along a dimension
+def _scatter(
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered | None, value: Any, mode: str
+) -> Lowered:
+    if not x.sizes or len(index.sizes) != len(x.sizes):
+        raise NotLowered("scatter into a number")
+    if source is not None and (source.dtype != x.dtype or len(source.sizes) != len(x.sizes)):
+        raise NotLowered("scatter that converts")
+    if index.dtype not in (torch.int64, torch.int32):
+        raise NotLowered(f"an index of {index.dtype}")
+    dim = dim_of(dim, len(x.sizes))
+    size = x.sizes[dim]
+    low = size.bounds().lower
+    if low is None or low < 1:
+        raise NotLowered("a position in an empty dimension")
+    given = full(value, meta) if source is None else source
+
+    def position(point: Point) -> Value:
+        return checked_position(index, point, size, wrap=False, dim=dim, error="gather")
+
+    others = [k for k in range(len(x.sizes)) if k != dim]
+    if index.sizes[dim].value == 1 and all(index.sizes[k] is x.sizes[k] for k in others):
+        b.require("bounded", meta.device)
+        return _one_per_row(meta, x, dim, position, given, mode)
+
+    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
+        symbol = position_symbol(dim, size)
+        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: position(point)}
+
+    return _scattered(b, meta, x, index.sizes, where_to, given.value, mode)
+
+
+def _one_per_row(
+    meta: TensorMeta, x: Lowered, dim: int, position: Callable[[Point], Value], given: Lowered, mode: str
+) -> Lazy:
+    def formula(point: Point) -> Value:
+        at = point.at(tuple(constant(0) if k == dim else i for k, i in enumerate(point.index)))
+        hit = apply("eq", index_value(point.index[dim]), position(at))
+        old, new = x.value(point), given.value(at)
+        return where(hit, new if mode == "set" else old + new, old)
+
+    if mode == "add" and meta.dtype == torch.bool:
+        raise NotLowered("adding bools")
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+@lowering("scatter.src")
+def _scatter_src(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, src: Lowered) -> Lowered:
+    return _scatter(b, meta, x, dim, index, src, None, "set")
+
+
+@lowering("scatter.value")
+def _scatter_value(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, value: Any) -> Lowered:
+    if not isinstance(value, (bool, int, float)):
+        raise NotLowered(f"scatter of {value!r}")
+    return _scatter(b, meta, x, dim, index, None, value, "set")
+
+
+@lowering("scatter_add")
+def _scatter_add(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, src: Lowered) -> Lowered:
+    return _scatter(b, meta, x, dim, index, src, None, "add")
+
+
+@lowering("scatter_reduce.two")
+def _scatter_reduce(
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, src: Lowered, reduce: str, *,
+    include_self: bool = True,
+) -> Lowered:  # fmt: skip
+    if reduce != "sum" or not include_self:
+        raise NotLowered(f"scatter_reduce with {reduce}")
+    return _scatter(b, meta, x, dim, index, src, None, "add")
+
+
+# ---------------------------------------------------------------------- index_put and its kin
+@lowering("index_put", "_unsafe_index_put")
+def _index_put(
+    b: Builder, meta: TensorMeta, x: Lowered, indices: Sequence[Lowered | None], values: Lowered,
+    accumulate: bool = False, *_: Any,
+) -> Lowered:  # fmt: skip
+    rank = broadcast_rank(x, indices)
+    if values.dtype != x.dtype:
+        raise NotLowered("index_put that converts")
+    sizes = _indexed_sizes(x.sizes, indices, rank)
+    if len(values.sizes) > len(sizes):
+        raise NotLowered("index_put of values with leading dimensions")
+
+    def what(point: Point) -> Value:
+        return values.value(point.at(broadcast_index(point.index, values.sizes)))
+
+    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
+        return computed_index(x.sizes, indices, rank, point)
+
+    return _scattered(b, meta, x, sizes, where_to, what, "add" if accumulate else "set")
+
+
+def _indexed_sizes(sizes: Index, indices: Sequence[Lowered | None], rank: int) -> Index:
+    """The sizes of `x[indices]`."""
+    indexed, first, _ = index_places(sizes, indices, rank)
+    broadcast = [constant(1)] * rank
+    for index in indices:
+        if index is not None:
+            for k, n in enumerate(reversed(index.sizes)):
+                if n.value != 1:
+                    broadcast[rank - 1 - k] = n
+    rest = [n for k, n in enumerate(sizes) if k not in indexed]
+    return (*rest[:first], *broadcast, *rest[first:])
+
+
+@lowering("index_add")
+def _index_add(
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered, *, alpha: Any = 1
+) -> Lowered:
+    if not x.sizes or len(source.sizes) != len(x.sizes) or index.dtype not in (torch.int64, torch.int32):
+        raise NotLowered("index_add to a number")
+    if source.dtype != x.dtype or not isinstance(alpha, (int, float)):
+        raise NotLowered("index_add that converts")
+    dim = dim_of(dim, len(x.sizes))
+    size = x.sizes[dim]
+    low = size.bounds().lower
+    if low is None or low < 1:
+        raise NotLowered("a position in an empty dimension")
+
+    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
+        symbol = position_symbol(dim, size)
+        at_index = point.at((point.index[dim],)) if index.sizes else point.at(())
+        at = checked_position(index, at_index, size, wrap=False, dim=dim, error="gather")
+        return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
+
+    def what(point: Point) -> Value:
+        value = source.value(point)
+        return value if alpha == 1 else value * alpha
+
+    return _scattered(b, meta, x, source.sizes, where_to, what, "add")
+
+
+@lowering("embedding_dense_backward")
+def _embedding_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, index: Lowered, rows: Any, padding: int, scale_by_freq: bool
+) -> Lowered:
+    if scale_by_freq:
+        raise NotLowered("embedding gradient scaled by frequency")
+    if index.dtype not in (torch.int64, torch.int32):
+        raise NotLowered(f"an index of {index.dtype}")
+    size = meta.sizes[0]
+    low = size.bounds().lower
+    if low is None or low < 1:
+        raise NotLowered("a position in an empty dimension")
+
+    def position(point: Point) -> Value:
+        at = point.at(point.index[:-1])
+        return checked_position(index, at, size, wrap=False, dim=0, error="embedding")
+
+    def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
+        symbol = position_symbol(0, size)
+        return [as_expr(symbol), point.index[-1]], {symbol: position(point)}
+
+    def what(point: Point) -> Value:
+        value = grad.value(point)
+        if padding < 0:
+            return value
+        return where(apply("eq", position(point), index_value(padding)), number(0, value.dtype), value)
+
+    return _scattered(b, meta, full(0, meta), grad.sizes, where_to, what, "add")
+
+
+# ---------------------------------------------------------------------- running sums and products
+def _running(b: Builder, meta: TensorMeta, x: Lowered, dim: int, kind: str) -> Lowered:
+    b.require("scan", meta.device)
+    wide = accumulate_dtype(meta.dtype) if is_float(meta.dtype) else torch.int64
+    if wide == torch.float32 and meta.dtype == torch.float32 and meta.device.type == "cpu":
+        wide = torch.float64  # as eager does
+    split = Split.of(x, dim)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        v = cast(cast(read(x, split.index(outer, inner)), compute_dtype(meta.dtype)), wide)
+        return [cast(scan(kind, v), compute_dtype(meta.dtype))]
+
+    return over(b, split, [split.full_output(meta)], body)[0]
+
+
+@lowering("cumsum")
+def _cumsum(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: Any = None) -> Lowered:
+    return _running(b, meta, x, dim, "sum")
+
+
+@lowering("cumprod")
+def _cumprod(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: Any = None) -> Lowered:
+    return _running(b, meta, x, dim, "prod")
