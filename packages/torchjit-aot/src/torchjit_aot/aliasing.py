@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import attrs
 import torch
 from torch._ops import OpOverload
+from torch.autograd.function import BackwardCFunction
 
 from torchjit_aot.refusals import METADATA_MUTATION, OUTPUT_KIND
 from torchjit_aot.symbols import SYMBOLIC_TYPES
@@ -160,6 +161,8 @@ class _Planner:
         if key in self.replayed:
             return self.replayed[key]
         step = self.recorder.views.get(id(tensor))
+        if step is not None and isinstance(tensor.grad_fn, BackwardCFunction):
+            raise GraphBreak(OUTPUT_KIND, "a view with the gradient of a custom autograd function")
         if step is None:
             if storage_key(tensor) in self.input_storages:
                 raise GraphBreak(OUTPUT_KIND, "a view of an input that no view operator made")

@@ -3,10 +3,12 @@
 from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.polyfills import POLYFILLS
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
 
 __all__ = [
+    "POLYFILLS",
     "CaptureContext",
     "FxSettings",
     "InputLeaf",

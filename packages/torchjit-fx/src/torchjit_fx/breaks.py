@@ -99,3 +99,15 @@ STORAGE_OFFSET = reason(
     "the operation needs the place of a tensor inside its storage",
     "The tensor is a view that begins inside its storage; the graph sees each input as a tensor of its own. " + _EAGER,
 )
+CUSTOM_FUNCTION = reason(
+    "TJ-FX-017",
+    "a custom autograd function or checkpoint that cannot be captured",
+    "Its forward and backward become graphs of their own, which this use does not allow. " + _EAGER,
+)
+ESCAPED_TENSOR = reason(
+    "TJ-FX-018",
+    "a tensor made inside a custom autograd function is used outside of it",
+    "The forward stored an intermediate tensor somewhere else than in its context or its results. The function runs "
+    "eagerly.",
+    "Return the tensor, and mark it with ctx.mark_non_differentiable().",
+)

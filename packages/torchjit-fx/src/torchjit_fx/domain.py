@@ -16,6 +16,7 @@ from torchjit_core.reasons import GraphBreak, InvalidIR
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.fakes import FakeFactory
+from torchjit_fx.functions import FunctionCapture
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
@@ -68,6 +69,7 @@ class TensorDomain:
         self.metas = MetaService(self.fakes, self.modes)
         self.memory = InputMemory()
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, self.memory)
+        self.functions: list[FunctionCapture] = []
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
 
@@ -260,6 +262,8 @@ class TensorDomain:
             if path is not None:
                 outputs.append(path)
                 continue
+            if leaf.step is not None and leaf.step.scope is not None:  # type: ignore[attr-defined]
+                raise GraphBreak(breaks.ESCAPED_TENSOR, "", capture.location())
             if id(leaf) not in places:
                 places[id(leaf)] = len(asked)
                 asked.append(leaf)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -13,6 +13,9 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import Reason
 from torchjit_fx.records import TensorRecord
+
+if TYPE_CHECKING:
+    from torchjit_fx.scopes import Scope
 
 __all__ = ["InputLeaf", "OpaqueLeaf", "Step", "Storage", "SymLeaf", "TensorLeaf"]
 
@@ -30,16 +33,20 @@ class Step:
         written: storages that it writes.
         effect: it must stay even when nobody uses its result (random numbers, modes, assertions).
         mode: for a change of ambient state, (what it sets, to which value); else None.
+        scope: the scope that it was recorded in, None for the region itself.
+        checkpoint: the number of the checkpointed region that it belongs to, or None.
     """
 
     __slots__ = (
         "args",
+        "checkpoint",
         "effect",
         "kwargs",
         "location",
         "mode",
         "op",
         "results",
+        "scope",
         "stack",
         "target",
         "token",
@@ -67,6 +74,8 @@ class Step:
         self.written: tuple[Storage, ...] = ()
         self.effect = False
         self.mode: tuple[Any, Any] | None = None
+        self.scope: Scope | None = None
+        self.checkpoint: int | None = None
 
 
 @final

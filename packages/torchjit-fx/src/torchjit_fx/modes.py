@@ -122,6 +122,15 @@ class TorchModes:
         self._now[key] = value
         self._renew()
 
+    def snapshot(self) -> dict[Key, Any]:
+        """The state now, for `restore`."""
+        return dict(self._now)
+
+    def restore(self, snapshot: dict[Key, Any]) -> None:
+        """Go back to an earlier state."""
+        self._now = {key: snapshot.get(key, self._initial[key]) for key in self._now}
+        self._renew()
+
     @property
     def grad(self) -> bool:
         """Is autograd recording?"""

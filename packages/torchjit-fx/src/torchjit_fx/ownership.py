@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
+from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 
 __all__ = ["CONSTANT_FUNCTIONS", "REFUSED", "graph_target", "owned_functions", "owns"]
@@ -142,7 +143,6 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
     ),
     breaks.AUTOGRAD_CALL: (
         torch.autograd.grad, torch.autograd.backward, torch.autograd.functional.jacobian, torch.autograd.functional.hessian,
-        torch.utils.checkpoint.checkpoint if hasattr(torch.utils, "checkpoint") else torch.autograd.grad,
     ),
     breaks.DATA_DEPENDENT: (torch.is_nonzero, torch.equal, torch.allclose),
     breaks.UNSUPPORTED_TENSOR: (
@@ -161,6 +161,7 @@ def owned_functions() -> frozenset[Any]:
     """Every function that `owns` knows by identity."""
     found: set[Any] = set(_CONSTANT_FUNCTIONS)
     found.update(REFUSED)
+    found.update(INTRINSICS)
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))

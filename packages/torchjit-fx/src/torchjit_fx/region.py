@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import fx
+from torch.utils.checkpoint import CheckpointPolicy
 
 from torchjit_core.events import emit_lazy, listening
 from torchjit_core.guards import Different
@@ -17,11 +18,17 @@ from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import placeholder_name
 
+if TYPE_CHECKING:
+    from torchjit_fx.scopes import Scope
+
 __all__ = ["GraphWriter", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
 
 
 def live_steps(
-    steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf], initial: Callable[[Any], Any]
+    steps: Sequence[Step],
+    asked: Sequence[TensorLeaf | SymLeaf],
+    initial: Callable[[Any], Any],
+    scope: Scope | None = None,
 ) -> list[Step]:
     """The steps that the asked leaves, the inputs' memory or the outside world need, in order.
 
@@ -32,6 +39,7 @@ def live_steps(
         steps: in order.
         asked: the region's results.
         initial: the ambient state at the start, by key.
+        scope: what the steps belong to; None for the region.
     """
     needed_steps: set[int] = set()
     needed_memory: set[int] = set()
@@ -48,7 +56,7 @@ def live_steps(
         need(leaf)
     live: list[Step] = []
     for step in reversed(steps):
-        if id(step) in needed_steps or step.effect or any(_is_needed(s, needed_memory) for s in step.written):
+        if id(step) in needed_steps or step.effect or any(_is_needed(s, needed_memory, scope) for s in step.written):
             live.append(step)
             map_raw(step.args, need)
             map_raw(step.kwargs, need)
@@ -56,8 +64,8 @@ def live_steps(
     return _without_idle_modes(live, initial)
 
 
-def _is_needed(storage: Storage, needed: set[int]) -> bool:
-    return id(storage) in needed or any(isinstance(leaf, InputLeaf) for leaf in storage.leaves)
+def _is_needed(storage: Storage, needed: set[int], scope: Scope | None) -> bool:
+    return id(storage) in needed or any(leaf.step is None or leaf.step.scope is not scope for leaf in storage.leaves)
 
 
 def _without_idle_modes(steps: list[Step], initial: Callable[[Any], Any]) -> list[Step]:
@@ -133,6 +141,7 @@ class GraphWriter:
         self.graph = fx.Graph()
         self.inputs: list[InputLeaf | SymLeaf] = []
         self._values: dict[int, fx.Node] = {}
+        self._lifted: dict[int, fx.Node] = {}
         self._parts: dict[tuple[int, tuple[Any, ...]], fx.Node] = {}
         self._names: dict[str, int] = {}
         self._traces: dict[tuple[CodeLocation, ...], str] = {}
@@ -151,6 +160,13 @@ class GraphWriter:
         self._values[key] = node
         self.inputs.append(leaf)
 
+    def lift(self, leaf: TensorLeaf | SymLeaf, key: int, name: str) -> None:
+        """Add a placeholder for a leaf that was made outside of this graph. `key`: as in `node`."""
+        self._lifted[key] = self.graph.placeholder(name)
+        fake = leaf.value if isinstance(leaf, SymLeaf) else leaf.fake
+        if fake is not None:
+            self._lifted[key].meta["val"] = fake
+
     def write(self, step: Step) -> None:
         """Add the node of one step."""
         args = map_raw(step.args, self.node)
@@ -160,6 +176,9 @@ class GraphWriter:
         if step.location is not None:
             node.meta["location"] = step.location
             node.meta["stack_trace"] = self._trace(step.stack)
+        if step.checkpoint is not None:
+            node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
+            node.meta["ac_graph_id"] = step.checkpoint
         if len(step.results) == 1 and not step.results[0].way and step.results[0].fake is not None:
             node.meta["val"] = step.results[0].fake
         self._values[id(step)] = node
@@ -172,6 +191,10 @@ class GraphWriter:
 
     def node(self, leaf: Any) -> fx.Node:
         """The node of a leaf; parts of a step's result are taken out on first use."""
+        if self._lifted:
+            lifted = self._lifted.get(id(leaf.expr) if type(leaf) is SymLeaf and leaf.step is None else id(leaf))
+            if lifted is not None:
+                return lifted
         key = id(leaf.expr) if type(leaf) is SymLeaf and leaf.step is None else id(leaf.step or leaf)
         node = self._values[key]
         for i, index in enumerate(leaf.way if leaf.step is not None else ()):
@@ -183,7 +206,7 @@ class GraphWriter:
 
     def _take(self, node: fx.Node, index: Any, leaf: Any) -> fx.Node:
         part = self.graph.call_function(operator.getitem, (node, index))
-        for name in ("location", "stack_trace"):
+        for name in ("location", "stack_trace", "recompute", "ac_graph_id"):
             if name in node.meta:
                 part.meta[name] = node.meta[name]
         if leaf is not None and getattr(leaf, "fake", None) is not None:

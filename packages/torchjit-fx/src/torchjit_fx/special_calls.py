@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
+from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED
@@ -159,6 +160,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys(MODE_READERS, _read_mode))
     table.update(dict.fromkeys(MODE_SETTERS, _set_mode))
     table.update(dict.fromkeys(CONSTANT_FUNCTIONS, _evaluate))
+    table.update(INTRINSIC_CALLS)
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache
     table[torch.Tensor.type] = _type

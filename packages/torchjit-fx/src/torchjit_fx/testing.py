@@ -132,6 +132,9 @@ class _Context:
     def new_object(self, type: type, items: Sequence[object], /) -> NewObject:
         return NewObject(type, tuple(items))
 
+    def forbid_effects(self, forbid: bool) -> None:
+        """Proxies run Python for real; nobody looks."""
+
 
 class Proxy:
     """A leaf in the hands of ordinary Python."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -17,6 +17,9 @@ from torchjit_fx.modes import TorchModes
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
+
+if TYPE_CHECKING:
+    from torchjit_fx.scopes import Scope
 
 __all__ = ["Recorder"]
 
@@ -47,6 +50,9 @@ class Recorder:
         self._shared = shared_cache
         self._own = MetaCache()
         self._inputs = inputs
+        self.scope: Scope | None = None
+        self._checkpoints: list[int] = []
+        self._checkpoint_count = 0
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
         """Record one call and give its raw result.
@@ -58,6 +64,7 @@ class Recorder:
             found = Arguments(args, kwargs)
         except UnwritableArgument as error:
             raise _refuse_argument(error.args[0], fn, capture) from None
+        self._check_reach(found, capture)
         op, target = graph_target(fn)
         cache = self._own if found.symbolic else self._shared
         key = (fn, self.modes.token, *found.key)
@@ -65,6 +72,45 @@ class Recorder:
         if outcome is not None and (not outcome.written or all(found.leaves[i].is_alone() for i in outcome.written)):
             return self._apply(outcome, op, target, args, kwargs, found, _NOT_RUN, capture)
         return self._call_new(key, cache, op, target, args, kwargs, found, capture)
+
+    def record(self, target: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
+        """Record a call of a callable that belongs to this capture alone.
+
+        Raises:
+            GraphBreak: it cannot be in a graph.
+        """
+        found = Arguments(args, {})
+        found.cacheable = False
+        self._check_reach(found, capture)
+        for leaf in found.leaves:
+            self._materialise_neighbours(leaf)
+        return self._call_new(None, self._own, "call_function", target, args, {}, found, capture)
+
+    def _check_reach(self, found: Arguments, capture: CaptureContext) -> None:
+        leaves: list[TensorLeaf | SymLeaf] = [*found.leaves, *found.sym]
+        for leaf in leaves:
+            made_in = None if leaf.step is None else leaf.step.scope
+            if made_in is None or made_in is self.scope or not made_in.closed:
+                continue
+            if self.scope is None or not self.scope.may_use(leaf):
+                raise GraphBreak(breaks.ESCAPED_TENSOR, "", capture.location())
+
+    def _new_step(self, op: str, target: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Step:
+        stack = capture.stack()
+        step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
+        step.scope = self.scope
+        if self._checkpoints:
+            step.checkpoint = self._checkpoints[0]
+        return step
+
+    def enter_checkpoint(self) -> None:
+        """A checkpointed region begins; of nested ones the outermost counts."""
+        self._checkpoint_count += 1
+        self._checkpoints.append(self._checkpoint_count)
+
+    def leave_checkpoint(self) -> None:
+        """It ends."""
+        self._checkpoints.pop()
 
     def _call_new(
         self, key: Any, cache: MetaCache, op: str, target: Any, args: Any, kwargs: Any, found: Arguments, capture: Any
@@ -144,8 +190,7 @@ class Recorder:
         none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(found.leaves)
         if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
             return _Builder(None, found.leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
-        stack = capture.stack()
-        step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
+        step = self._new_step(op, target, args, kwargs, capture)
         step.effect = outcome.random or (none_for_effect and not outcome.written)
         raw = _Builder(step, found.leaves, result, capture, self.metas.fakes).build(outcome.result)
         if outcome.written:
@@ -157,6 +202,8 @@ class Recorder:
         written: dict[int, Storage] = {}
         for i in outcome.written:
             storage = leaves[i].memory()
+            if self.scope is not None:
+                self.scope.note_write(storage)
             storage.written = True
             written[id(storage)] = storage
         step.written = tuple(written.values())
@@ -167,15 +214,13 @@ class Recorder:
 
     def add_size(self, leaf: TensorLeaf, dim: int, value: Any, expr: Any, capture: CaptureContext) -> SymLeaf:
         """Record the reading of a size that is not a plain symbol."""
-        stack = capture.stack()
-        step = Step("call_method", "size", (leaf, dim), {}, self.modes.token, stack[-1] if stack else None, stack)
+        step = self._new_step("call_method", "size", (leaf, dim), {}, capture)
         self.steps.append(step)
         return SymLeaf(value, expr, step)
 
     def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode: tuple[Any, Any], capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
-        stack = capture.stack()
-        step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
+        step = self._new_step("call_function", fn, args, {}, capture)
         step.effect = True
         step.mode = mode
         self.steps.append(step)

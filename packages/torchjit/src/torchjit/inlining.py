@@ -22,7 +22,7 @@ import torchjit_inductor
 import torchjit_report
 import torchjit_vm
 from torchjit import control
-from torchjit_vm import DictChainGetattr, ReturnConstant
+from torchjit_vm import DictChainGetattr, InOnePiece, ReturnConstant
 
 __all__ = ["SUBSTITUTES", "VALUE_TYPES", "is_user_code", "leave_alone", "should_inline", "worth_capturing"]
 
@@ -33,7 +33,7 @@ _LEFT_TO_PYTHON = (
     "traceback", "unittest", "urllib", "warnings",
     "torch._dynamo", "torch._inductor", "torch._subclasses", "torch.cuda.graphs", "torch.distributed", "torch.fx",
     "torch.hub", "torch.jit", "torch.multiprocessing", "torch.onnx", "torch.profiler", "torch.serialization",
-    "torch.testing", "torch.utils.benchmark", "torch.utils.checkpoint", "torch.utils.data", "torch.autograd.function",
+    "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._higher_order_ops",
     "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor",
     "torchjit_cudagraphs", "torchjit_report",
 )  # fmt: skip
@@ -42,6 +42,8 @@ _LEFT_TO_PYTHON = (
 def should_inline(fn: types.FunctionType) -> bool:
     """May the VM look inside this function? By the module that defines it."""
     module = fn.__globals__.get("__name__") or ""
+    if module.startswith("torchjit_fx.polyfills."):
+        return True
     return not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
 
 
@@ -109,6 +111,7 @@ SUBSTITUTES: dict[Callable[..., Any], object] = {
     torch._C._log_api_usage_once: ReturnConstant(None),
     # Nobody else dispatches while we capture: a site runs eagerly under a dispatch mode.
     torch._C._len_torch_dispatch_stack: ReturnConstant(0),
+    **{original: InOnePiece(polyfill) for original, polyfill in torchjit_fx.POLYFILLS.items()},
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
 }
 """Functions that mean something else under capture, and what stands for them."""

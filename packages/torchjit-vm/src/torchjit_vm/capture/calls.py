@@ -14,11 +14,11 @@ from torchjit_vm.capture import attributes, containers, functions, iteration
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.operators import compute, leaf_call
-from torchjit_vm.capture.policy import DictChainGetattr, ReturnConstant
+from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, ReturnConstant
 from torchjit_vm.capture.pure import is_pure
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object, wrap
-from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, UNKNOWN_CALL
+from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
@@ -30,9 +30,10 @@ from torchjit_vm.capture.values import (
     Known,
     Leaf,
     Obj,
+    TupleValue,
     Value,
 )
-from torchjit_vm.frame import Frame
+from torchjit_vm.frame import Frame, Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -119,6 +120,10 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
         substitute = policy.substitutes.get(obj, DELETED)
         if substitute is not DELETED:
             return _substituted(domain, substitute)
+        if type(obj) is types.BuiltinFunctionType and isinstance(obj.__self__, type):
+            member = attributes.find_member(domain, obj.__self__, obj.__name__)
+            if type(member.raw) is types.ClassMethodDescriptorType and member.raw in policy.substitutes:
+                return _substituted(domain, policy.substitutes[member.raw], Known(obj.__self__))
         if obj in policy.assume_constant:
             return _assume_constant
         allowed = obj in policy.allow_in_graph
@@ -173,15 +178,35 @@ def _breaking(why: Any, detail: str) -> Callee:
     return run
 
 
-def _substituted(domain: CaptureDomain, substitute: Any) -> Callee:
+def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Callee:
+    """`first`: what the original was bound to."""
     if isinstance(substitute, ReturnConstant):
         constant = substitute.value
         return lambda domain, function, args, kwargs: constant_object(domain, constant)
     if isinstance(substitute, DictChainGetattr):
         names = substitute.dicts
         return lambda domain, function, args, kwargs: _dict_chain(domain, names, args)
+    if isinstance(substitute, InOnePiece):
+        piece = Known(substitute.function)
+        return lambda domain, function, args, kwargs: _in_one_piece(domain, piece, [*first, *args], kwargs)
     replacement = Known(substitute)
-    return lambda domain, function, args, kwargs: call(domain, replacement, args, kwargs)
+    return lambda domain, function, args, kwargs: call(domain, replacement, [*first, *args], kwargs)
+
+
+def _in_one_piece(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    try:
+        return domain.vm.call(function, args, kwargs)
+    except Raised as raised:
+        # The capture starts again and breaks here, as after a break below; then the original raises for real.
+        domain.nested_stack = domain.stack()
+        raise domain.graph_break(RAISED_INSIDE, _text_of(domain, raised.value)) from None
+
+
+def _text_of(domain: CaptureDomain, exception: Value) -> str:
+    name = type_of(domain, exception).__name__
+    args = attributes.instance_attr(domain, exception, "args") if isinstance(exception, Obj) else None
+    first = args.items[0] if isinstance(args, TupleValue) and args.items else None
+    return f"{name}: {first.value}" if type(first) is Const else name
 
 
 def _dict_chain(domain: CaptureDomain, names: tuple[str, ...], args: list[Value]) -> Value:

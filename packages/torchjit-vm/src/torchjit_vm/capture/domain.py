@@ -37,6 +37,7 @@ from torchjit_vm.capture import (
     subscripts,
 )
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
+from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, Known, Leaf, SliceValue, Value
@@ -80,6 +81,7 @@ class CaptureDomain:
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.root_location: CodeLocation | None = None
         self.kept: list[Any] = []
+        self.quiet: Quiet | None = None
         self._state: dict[str, object] = {}
 
     # What the interpreter needs.
@@ -136,6 +138,8 @@ class CaptureDomain:
 
     def touch(self, value: Any) -> None:
         """Note that a value is about to change; real ones are written back at the end."""
+        if self.quiet is not None:
+            self.quiet.check(self, value)
         self.mutated_at = self.vm.step
         if value.real is not NEW:
             self.touched[value] = None
@@ -279,6 +283,10 @@ class CaptureDomain:
 
     def set_state(self, key: str, value: object) -> None:
         self._state[key] = value
+
+    def forbid_effects(self, forbid: bool) -> None:
+        """From now on what was there before may not change (or may again): the code runs later than the region."""
+        self.quiet = Quiet(self.vm.frames[:-1]) if forbid else None
 
     # Names and cells.
 

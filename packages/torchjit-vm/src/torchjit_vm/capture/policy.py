@@ -18,6 +18,7 @@ __all__ = [
     "CaptureContext",
     "CapturePolicy",
     "DictChainGetattr",
+    "InOnePiece",
     "LeafHandler",
     "NewObject",
     "RegionCompiler",
@@ -44,6 +45,17 @@ class ReturnConstant:
 
 @final
 @attrs.frozen
+class InOnePiece:
+    """A substitute: `function` is interpreted instead, in a loop of its own.
+
+    A break or an exception anywhere below it becomes a break at the call itself, which then runs the original.
+    """
+
+    function: Callable[..., object]
+
+
+@final
+@attrs.frozen
 class DictChainGetattr:
     """A substitute for a `__getattr__` that looks the name up in dicts of the instance (as nn.Module's does).
 
@@ -63,6 +75,7 @@ class CaptureContext(Protocol):
     def new_object(self, type: type, items: Sequence[object]) -> object: ...
     def state(self, key: str) -> object: ...
     def set_state(self, key: str, value: object) -> None: ...
+    def forbid_effects(self, forbid: bool) -> None: ...
 
 
 class LeafHandler(Protocol):
@@ -112,7 +125,8 @@ class CapturePolicy:
         inline: may this Python function be interpreted? If not, its call is a break.
         disabled: a reason if calls of this callable are breaks.
         allow_in_graph: functions whose calls go to the leaf handler unseen.
-        substitutes: real function to what is called instead: a callable, `ReturnConstant` or `DictChainGetattr`.
+        substitutes: real function to what is called instead: a callable, `ReturnConstant`, `InOnePiece` or
+            `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
         assume_constant: functions called for real at capture; their result is a constant.
         pure: more C functions that are called for real when all arguments are constants.
         value_types: types whose instances are immutable values with a trustworthy `==` (torch.dtype, torch.device):

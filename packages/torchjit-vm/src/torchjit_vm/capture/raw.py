@@ -82,7 +82,11 @@ def _raw_tuple(domain: CaptureDomain, value: TupleValue) -> Any:
         return items
     try:
         return tuple.__new__(value.cls, items)
-    except TypeError:
+    except TypeError:  # a tuple of C makes its own instances
+        pass
+    try:
+        return value.cls.__new__(value.cls, items)
+    except TypeError:  # such as a torch.Size over leaves
         return items
 
 

@@ -11,6 +11,8 @@ __all__ = [
     "NO_RESTART",
     "OPAQUE_ITERATOR",
     "OPAQUE_OBJECT",
+    "QUIET",
+    "RAISED_INSIDE",
     "REBUILD",
     "STEP_LIMIT",
     "TOO_DEEP",
@@ -83,3 +85,16 @@ NO_RESTART = reason(
     "The break lies where a frame cannot be resumed in its middle; the capture would have to start again.",
 )
 BOUNDARY = reason("TJ-VM-016", "end of a region", "Not an obstacle: the region ends here on purpose.")
+RAISED_INSIDE = reason(
+    "TJ-VM-030",
+    "an exception inside a call that is captured in one piece",
+    "The forward or backward of a custom autograd function, or a checkpointed function, raised while it was captured. "
+    "The call runs for real, between two graphs, and raises there if the exception is the program's.",
+)
+QUIET = reason(
+    "TJ-VM-031",
+    "a side effect in code that runs later",
+    "The backward of a custom autograd function and gradient hooks run when gradients are computed, perhaps never or "
+    "twice; a graph holds their tensor operations only. The call runs for real, between two graphs.",
+    "Keep what such code remembers in the context object that it is given.",
+)

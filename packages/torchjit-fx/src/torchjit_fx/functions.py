@@ -1,0 +1,251 @@
+"""Capturing a call of a custom autograd function: what the intrinsics of its polyfill do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.custom_gradient import Backward, CapturedFunction
+from torchjit_fx.intrinsics import (
+    abandon_backward,
+    enter_backward,
+    enter_checkpoint,
+    enter_forward,
+    finish_function,
+    leave_backward,
+    leave_checkpoint,
+    leave_forward,
+    refuse,
+)
+from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.records import TensorRecord
+from torchjit_fx.scopes import Scope, scope_graph
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["INTRINSIC_CALLS", "FunctionCapture"]
+
+
+@final
+class FunctionCapture:
+    """One call of a custom autograd function that is being captured."""
+
+    def __init__(self, domain: TensorDomain, tensors: Sequence[TensorLeaf]) -> None:
+        self.domain = domain
+        self.tensors = list(tensors)
+        self.forward = Scope(domain)
+        domain.modes.write(("grad",), False)
+        self.forward.begin()
+        self.outputs: list[TensorLeaf] = []
+        self.saved: list[TensorLeaf] = []
+        self.constant: list[TensorLeaf] = []
+        self.dirty: list[TensorLeaf] = []
+        self.backwards: list[tuple[tuple[bool, ...], Scope, list[TensorLeaf | None], list[TensorLeaf | None]]] = []
+        self._gradients: list[TensorLeaf | None] = []
+        self._defined: tuple[bool, ...] = ()
+        self._backward: Scope | None = None
+
+    def leave_forward(self, outputs: list[Any], saved: list[Any], constant: list[Any], dirty: list[Any]) -> None:
+        self.forward.close()
+        self.outputs, self.saved, self.constant, self.dirty = outputs, saved, constant, dirty
+        for leaf in (*outputs, *saved, *constant, *dirty):
+            if not isinstance(leaf, TensorLeaf):
+                raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a result of a custom autograd function")
+        if not all(_is_in(leaf, self.tensors) for leaf in dirty):
+            raise GraphBreak(breaks.CUSTOM_FUNCTION, "mark_dirty() of what is no argument")
+
+    def enter_backward(self, defined: list[bool], capture: CaptureContext) -> list[TensorLeaf | None]:
+        scope = self._backward = Scope(self.domain, sees=self.forward)
+        modes = self.domain.modes
+        modes.write(("grad",), False)
+        for device in ("cpu", "cuda"):  # gradients are computed outside of the program's autocast blocks
+            modes.write(("autocast", device), False)
+        scope.begin()
+        self._defined = tuple(defined)
+        self._gradients = [
+            scope.parameter(TensorLeaf(self._gradient_record(output.record), None)) if there else None
+            for output, there in zip(self.outputs, defined, strict=True)
+        ]
+        capture.forbid_effects(True)
+        return self._gradients
+
+    def _gradient_record(self, r: TensorRecord) -> TensorRecord:
+        layout = _layout(r) or torch.contiguous_format
+        strides: Any = r.strides if _layout(r) is layout else _contiguous(r.sizes)
+        flags = (False, True, False, False, False)
+        return self.domain.fakes.records.get(r.dtype, r.device, r.sizes, strides, 0, flags)
+
+    def leave_backward(self, found: list[Any], capture: CaptureContext) -> None:
+        scope = self._close_backward(capture)
+        if scope.writes_outside:
+            raise GraphBreak(breaks.CUSTOM_FUNCTION, "the backward writes to a tensor that it did not make")
+        if not all(leaf is None or isinstance(leaf, TensorLeaf) for leaf in found):
+            raise GraphBreak(breaks.CUSTOM_FUNCTION, "the backward gives something that is no tensor")
+        self.backwards.append((self._defined, scope, self._gradients, found))
+
+    def _close_backward(self, capture: CaptureContext) -> Scope:
+        scope = self._backward
+        if scope is None:
+            raise RuntimeError("no backward was entered")
+        capture.forbid_effects(False)
+        scope.close()
+        return scope
+
+    def abandon_backward(self, capture: CaptureContext) -> None:
+        self._close_backward(capture)
+
+    def finish(self, name: str, materialize: bool, once: bool, capture: CaptureContext) -> list[Any]:
+        """Record the call, unless no tensor comes out of it."""
+        if not self.outputs:
+            return []
+        backward_graphs = []
+        kept: list[TensorLeaf | SymLeaf] = []
+        for defined, scope, gradients, found in self.backwards:
+            asked = _unique([leaf for leaf in found if leaf is not None])
+            graph, lifted = scope_graph(scope, [g for g in gradients if g is not None], asked)
+            kept.extend(leaf for leaf in lifted if not _is_in(leaf, kept))
+            backward_graphs.append((defined, graph, gradients, lifted, found, asked))
+        saved = [leaf for leaf in _unique(self.saved) if _is_in(leaf, kept)]
+        rest = [leaf for leaf in kept if not _is_in(leaf, saved)]
+        given = _unique(self.tensors)
+        forward, others = scope_graph(self.forward, given, [*self.outputs, *saved, *rest])
+        backwards: dict[tuple[bool, ...], Backward] = {}
+        for defined, graph, gradients, lifted, found, asked in backward_graphs:
+            sources = [("gradient", i) for i, g in enumerate(gradients) if g is not None]
+            sources += [
+                ("saved", _place(leaf, saved)) if _is_in(leaf, saved) else ("kept", _place(leaf, rest))
+                for leaf in lifted
+            ]
+            returns = tuple(None if leaf is None else _place(leaf, asked) for leaf in found)
+            backwards[defined] = Backward(graph, tuple(sources), returns)
+        call = CapturedFunction(
+            name=name,
+            forward=forward,
+            given=tuple(_place(leaf, self.tensors) for leaf in given),
+            outputs=len(self.outputs),
+            saved=len(saved),
+            constant=frozenset(i for i, leaf in enumerate(self.outputs) if _is_in(leaf, self.constant)),
+            dirty=tuple(_place(leaf, self.tensors) for leaf in _unique(self.dirty)),
+            layouts=tuple(_layout(leaf.record) or torch.contiguous_format for leaf in self.outputs),
+            materialize=materialize,
+            once=once,
+            backwards=backwards,
+        )
+        result = self.domain.recorder.record(call, (tuple(others), *self.tensors), capture)
+        return list(result)
+
+
+def _is_in(leaf: Any, leaves: Sequence[Any]) -> bool:
+    return any(leaf is other for other in leaves)
+
+
+def _place(leaf: Any, leaves: Sequence[Any]) -> int:
+    return next(i for i, other in enumerate(leaves) if leaf is other)
+
+
+def _unique(leaves: Sequence[Any]) -> list[Any]:
+    return list({id(leaf): leaf for leaf in leaves}.values())
+
+
+def _contiguous(sizes: Sequence[Any], order: Sequence[int] | None = None) -> tuple[Any, ...]:
+    """Dense strides, innermost last in `order` (row-major by default). A size of 0 counts as 1, as in torch."""
+    strides: list[Any] = [1] * len(sizes)
+    step: Any = 1
+    for dim in reversed(range(len(sizes)) if order is None else order):
+        strides[dim] = step
+        step = step * (max(sizes[dim], 1) if type(sizes[dim]) is int else sizes[dim])
+    return tuple(strides)
+
+
+def _layout(r: TensorRecord) -> torch.memory_format | None:
+    """The memory format that a dense tensor has, None if it has neither of those that there are."""
+    if r.strides == _contiguous(r.sizes):
+        return torch.contiguous_format
+    if len(r.sizes) == 4 and r.strides == _contiguous(r.sizes, (0, 2, 3, 1)):
+        return torch.channels_last
+    if len(r.sizes) == 5 and r.strides == _contiguous(r.sizes, (0, 2, 3, 4, 1)):
+        return torch.channels_last_3d
+    return None
+
+
+# ---- the intrinsics
+
+
+def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    raise GraphBreak(breaks.CUSTOM_FUNCTION, str(args[0]), capture.location())
+
+
+def _located(action: Callable[..., Any]) -> Callable[..., Any]:
+    """Breaks get the user's line."""
+
+    def run(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+        try:
+            return action(domain, *args, capture)
+        except GraphBreak as stop:
+            if stop.location is None:
+                raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
+            raise
+
+    return run
+
+
+def _enter_forward(domain: TensorDomain, tensors: list[Any], capture: CaptureContext) -> None:
+    for leaf in tensors:
+        if not isinstance(leaf, TensorLeaf):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a custom autograd function")
+    domain.functions.append(FunctionCapture(domain, tensors))
+
+
+def _leave_forward(
+    domain: TensorDomain,
+    outputs: list[Any],
+    saved: list[Any],
+    constant: list[Any],
+    dirty: list[Any],
+    capture: CaptureContext,
+) -> None:
+    domain.functions[-1].leave_forward(outputs, saved, constant, dirty)
+
+
+def _enter_backward(domain: TensorDomain, defined: list[bool], capture: CaptureContext) -> Any:
+    return domain.functions[-1].enter_backward(defined, capture)
+
+
+def _leave_backward(domain: TensorDomain, gradients: list[Any], capture: CaptureContext) -> None:
+    domain.functions[-1].leave_backward(gradients, capture)
+
+
+def _abandon_backward(domain: TensorDomain, capture: CaptureContext) -> None:
+    domain.functions[-1].abandon_backward(capture)
+
+
+def _finish(domain: TensorDomain, name: str, materialize: bool, once: bool, capture: CaptureContext) -> Any:
+    return domain.functions.pop().finish(name, materialize, once, capture)
+
+
+def _enter_checkpoint(domain: TensorDomain, capture: CaptureContext) -> None:
+    domain.recorder.enter_checkpoint()
+
+
+def _leave_checkpoint(domain: TensorDomain, capture: CaptureContext) -> None:
+    domain.recorder.leave_checkpoint()
+
+
+INTRINSIC_CALLS: dict[Any, Callable[..., Any]] = {
+    refuse: _refuse,
+    enter_forward: _located(_enter_forward),
+    leave_forward: _located(_leave_forward),
+    enter_backward: _located(_enter_backward),
+    leave_backward: _located(_leave_backward),
+    abandon_backward: _located(_abandon_backward),
+    finish_function: _located(_finish),
+    enter_checkpoint: _located(_enter_checkpoint),
+    leave_checkpoint: _located(_leave_checkpoint),
+}
+"""What the domain does when the interpreter calls one of them."""

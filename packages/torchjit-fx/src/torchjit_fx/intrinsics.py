@@ -1,0 +1,80 @@
+"""What polyfills say to the tensor domain: functions without a body, which the domain answers (see `special_calls`)."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+__all__ = [
+    "INTRINSICS",
+    "abandon_backward",
+    "enter_backward",
+    "enter_checkpoint",
+    "enter_forward",
+    "finish_function",
+    "leave_backward",
+    "leave_checkpoint",
+    "leave_forward",
+    "refuse",
+]
+
+
+def _only_interpreted() -> NoReturn:
+    raise RuntimeError("this function has a meaning only while it is interpreted")
+
+
+def refuse(what: str) -> NoReturn:
+    """The polyfill does not cover this call: it breaks the graph and runs the original."""
+    _only_interpreted()
+
+
+def enter_forward(tensors: list[Any]) -> None:
+    """The forward of a custom autograd function starts; `tensors` are its tensor arguments."""
+    _only_interpreted()
+
+
+def leave_forward(outputs: list[Any], saved: list[Any], constant: list[Any], dirty: list[Any]) -> None:
+    """It ends: its tensor results, what was saved for the backward, what has no gradient, what was written."""
+    _only_interpreted()
+
+
+def enter_backward(defined: list[bool]) -> list[Any]:
+    """Its backward starts: gives one gradient per result of the forward, None where `defined` says so."""
+    _only_interpreted()
+
+
+def leave_backward(gradients: list[Any]) -> None:
+    """It ends: one gradient or None per tensor argument."""
+    _only_interpreted()
+
+
+def abandon_backward() -> None:
+    """It raised: these gradients may not be missing."""
+    _only_interpreted()
+
+
+def finish_function(name: str, materialize: bool, once: bool) -> list[Any]:
+    """Record the call; gives the results that the program goes on with."""
+    _only_interpreted()
+
+
+def enter_checkpoint() -> None:
+    """What is recorded from here on belongs to a checkpointed region."""
+    _only_interpreted()
+
+
+def leave_checkpoint() -> None:
+    """The region ends."""
+    _only_interpreted()
+
+
+INTRINSICS = (
+    refuse,
+    enter_forward,
+    leave_forward,
+    enter_backward,
+    leave_backward,
+    abandon_backward,
+    finish_function,
+    enter_checkpoint,
+    leave_checkpoint,
+)

@@ -1,0 +1,165 @@
+"""`torch.autograd.Function.apply`. Source: torch/csrc/autograd/python_function.cpp (torch 2.15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import _SingleLevelFunction, once_differentiable
+
+from torchjit_fx.intrinsics import (
+    abandon_backward,
+    enter_backward,
+    enter_forward,
+    finish_function,
+    leave_backward,
+    leave_forward,
+    refuse,
+)
+
+__all__ = ["Context", "apply"]
+
+_PLAIN_SETUP = _SingleLevelFunction.setup_context
+_PLAIN_VJP = _SingleLevelFunction.vjp
+_decorate: Any = once_differentiable
+_ONCE_CODE = _decorate(None).__code__
+_MOST_OPTIONAL = 2
+
+
+class Context:
+    """The `ctx` of forward and backward."""
+
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
+        self.to_save: tuple[Any, ...] = ()
+        self.non_differentiable: tuple[Any, ...] = ()
+        self.dirty_tensors: tuple[Any, ...] = ()
+        self.materialize_grads = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *args: Any) -> None:
+        self.dirty_tensors = args
+
+    def mark_non_differentiable(self, *args: Any) -> None:
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize_grads = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        return self.to_save
+
+
+def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Interpreted instead of `cls.apply`."""
+    if kwargs or getattr(cls, "boxed_grads_call", False):
+        refuse("keyword arguments, or gradients in a list")
+    separate = cls.setup_context is not _PLAIN_SETUP
+    if separate:
+        args = _with_defaults(cls.forward, args)
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    ctx = Context(tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args]))
+    recording = torch.is_grad_enabled() and any(ctx.needs_input_grad)
+    if not recording:
+        with torch.no_grad():
+            outputs = _run_forward(cls, ctx, args, separate)
+            if not isinstance(outputs, tuple):
+                return _as_fresh(outputs, tensors, ctx)
+            return tuple([_as_fresh(o, tensors, ctx) for o in outputs])
+    enter_forward(tensors)
+    outputs = _run_forward(cls, ctx, args, separate)
+    items = outputs if isinstance(outputs, tuple) else (outputs,)
+    made = [o for o in items if isinstance(o, torch.Tensor)]
+    saved = [t for t in ctx.to_save if t is not None]
+    constant = [_is_in(o, ctx.non_differentiable) or not _may_have_gradient(o) for o in made]
+    leave_forward(made, saved, list(ctx.non_differentiable), list(ctx.dirty_tensors))
+    backward = cls.vjp if cls.vjp is not _PLAIN_VJP else cls.backward
+    for defined in _patterns(constant, ctx.materialize_grads):
+        gradients = enter_backward(defined)
+        if all(defined):
+            found = _run_backward(backward, ctx, items, gradients)
+        else:
+            try:
+                found = _run_backward(backward, ctx, items, gradients)
+            except Exception:
+                abandon_backward()
+                continue
+        leave_backward(_gradients_of_tensors(found, args))
+    once = getattr(backward, "__code__", None) is _ONCE_CODE
+    results = finish_function(cls.__name__, ctx.materialize_grads, once)
+    if not isinstance(outputs, tuple):
+        return results[0] if results else outputs
+    rest = iter(results)
+    return tuple([next(rest) if isinstance(o, torch.Tensor) else o for o in items])
+
+
+def _run_forward(cls: Any, ctx: Context, args: tuple[Any, ...], separate: bool) -> Any:
+    if not separate:
+        return cls.forward(ctx, *args)
+    outputs = cls.forward(*args)
+    cls.setup_context(ctx, args, outputs)
+    return outputs
+
+
+def _with_defaults(forward: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    code = forward.__code__
+    missing = code.co_argcount - len(args)
+    if missing <= 0:
+        return args
+    defaults = forward.__defaults__ or ()
+    if missing > len(defaults):
+        refuse("an argument is missing")
+    return (*args, *defaults[len(defaults) - missing :])
+
+
+def _as_fresh(output: Any, tensors: list[Any], ctx: Context) -> Any:
+    """An argument that comes back is another tensor object, unless it was written."""
+    if isinstance(output, torch.Tensor) and _is_in(output, tensors) and not _is_in(output, ctx.dirty_tensors):
+        return output.detach()
+    return output
+
+
+def _is_in(tensor: Any, tensors: Any) -> bool:
+    return any([tensor is other for other in tensors])
+
+
+def _may_have_gradient(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def _patterns(constant: list[bool], materialize: bool) -> list[list[bool]]:
+    """Which gradients may be there. Those of constant outputs are zeros, or None if missing ones are not filled in."""
+    if materialize:
+        return [[True] * len(constant)]
+    patterns: list[list[bool]] = [[]]
+    if len(constant) - sum(constant) > _MOST_OPTIONAL:
+        refuse("many outputs whose gradients may be missing")
+    for fixed in constant:
+        choices = [False] if fixed else [True, False]
+        patterns = [[*pattern, choice] for pattern in patterns for choice in choices]
+    return patterns
+
+
+def _run_backward(backward: Any, ctx: Context, items: tuple[Any, ...], gradients: list[Any]) -> Any:
+    rest = iter(gradients)
+    return backward(ctx, *[next(rest) if isinstance(o, torch.Tensor) else None for o in items])
+
+
+def _gradients_of_tensors(found: Any, args: tuple[Any, ...]) -> list[Any]:
+    if not isinstance(found, tuple):
+        found = (found,)
+    if len(found) < len(args) or any([f is not None for f in found[len(args) :]]):
+        refuse("a wrong number of gradients")
+    gradients = []
+    for value, arg in zip(found, args, strict=False):
+        if isinstance(arg, torch.Tensor):
+            gradients.append(value if arg.requires_grad else None)
+        elif value is not None:
+            refuse("a gradient of what is no tensor")
+    return gradients

@@ -1,0 +1,50 @@
+"""`torch.utils.checkpoint.checkpoint`: the function is captured and its nodes are tagged for recomputation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import _DEFAULT_DETERMINISM_MODE, noop_context_fn
+
+from torchjit_fx.intrinsics import enter_checkpoint, leave_checkpoint, refuse
+
+__all__ = ["checkpoint", "checkpoint_impl"]
+
+
+def checkpoint(function: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Interpreted instead of `torch.utils.checkpoint.checkpoint`."""
+    return _checkpoint(function, args, **kwargs)
+
+
+def checkpoint_impl(function: Any, args: Any, kwargs: Any, **options: Any) -> Any:
+    """Interpreted instead of what `checkpoint` used as a decorator calls."""
+    return _checkpoint(function, args, **kwargs, **options)
+
+
+def _checkpoint(
+    function: Any,
+    args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    context_fn: Callable[..., Any] = noop_context_fn,
+    determinism_check: str = _DEFAULT_DETERMINISM_MODE,
+    debug: bool = False,
+    early_stop: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    # The originals of these warn, raise, or do more than recompute.
+    if function is None or use_reentrant is None or debug or context_fn is not noop_context_fn:
+        refuse("a checkpoint with debug, context_fn or without use_reentrant")
+    if kwargs and use_reentrant:
+        refuse("keyword arguments for the reentrant checkpoint")
+    if not torch.is_grad_enabled():
+        return function(*args, **kwargs)
+    if use_reentrant and not any([isinstance(a, torch.Tensor) and a.requires_grad for a in args]):
+        refuse("no argument requires grad")
+    enter_checkpoint()
+    result = function(*args, **kwargs)
+    leave_checkpoint()
+    return result

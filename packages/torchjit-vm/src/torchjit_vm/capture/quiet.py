@@ -1,0 +1,71 @@
+"""Code that is interpreted now and runs later may change only what it made itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from torchjit_vm.capture.reasons import QUIET
+from torchjit_vm.capture.values import NEW, Value
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["Quiet"]
+
+
+@final
+class Quiet:
+    """Refuses changes of real objects, and of new ones that the program already holds.
+
+    Args:
+        frames: the frames outside of the quiet code, whose variables and stacks say what the program holds.
+    """
+
+    def __init__(self, frames: Sequence[Frame[Value]]) -> None:
+        self._frames = tuple(frames)
+        self._held: set[int] | None = None
+
+    def check(self, domain: CaptureDomain, value: Any) -> None:
+        """`value` is about to change.
+
+        Raises:
+            GraphBreak: it was there before the quiet code started.
+        """
+        if value.real is NEW:
+            if self._held is None:
+                self._held = _reachable([*self._frames, *domain.touched])
+            if id(value) not in self._held:
+                return
+        cls = getattr(value, "cls", None) or type(getattr(value, "real", value))
+        raise domain.graph_break(QUIET, f"a {cls.__name__} changes")
+
+
+def _reachable(roots: Sequence[Any]) -> set[int]:
+    """The ids of all values that can be reached from frames and values."""
+    seen: set[int] = set()
+    todo = list(roots)
+    while todo:
+        item = todo.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        todo.extend(_inside(item))
+    return seen
+
+
+_REAL_OBJECTS = frozenset({"code", "globals", "namespace", "obj", "path", "real"})
+"""Slots that hold objects of the running program, not values."""
+
+
+def _inside(item: Any) -> Iterator[Any]:
+    if isinstance(item, (list, tuple)):
+        yield from item
+    elif isinstance(item, dict):
+        yield from item.values()
+    elif isinstance(item, (Value, Frame)):
+        for cls in type(item).__mro__:
+            for name in getattr(cls, "__slots__", ()):
+                if name not in _REAL_OBJECTS:
+                    yield getattr(item, name, None)
