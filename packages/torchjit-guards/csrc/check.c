@@ -405,6 +405,20 @@ static PyObject *load_tensor_int(Run *run, Op *op, PyObject *base) {
     return PyObject_CallMethod(base, op->code == OP_LOAD_SIZE ? "size" : "stride", "L", (long long)op->imm);
 }
 
+/* The item that a container stores, past any `__getitem__` of a subclass in Python. */
+static PyObject *stored_item(PyObject *base, PyObject *key) {
+    if (PyDict_Check(base)) {
+        return Py_XNewRef(PyDict_GetItemWithError(base, key));
+    }
+    if (PyList_Check(base)) {
+        return PyList_Type.tp_as_mapping->mp_subscript(base, key);
+    }
+    if (PyTuple_Check(base)) {
+        return PyTuple_Type.tp_as_mapping->mp_subscript(base, key);
+    }
+    return PyObject_GetItem(base, key);
+}
+
 /* The general form of every load: 1, or 0 (with or without an error set). */
 int load_value(Run *run, Op *op, PyObject *base) {
     bool borrowed = false;
@@ -421,7 +435,7 @@ int load_value(Run *run, Op *op, PyObject *base) {
         break;
     case OP_LOAD_ITEM:
         run_own(run);
-        value = PyObject_GetItem(base, op->obj);
+        value = stored_item(base, op->obj);
         break;
     case OP_LOAD_ATTR:
         value = load_attr(run, op, base, &borrowed);

@@ -67,7 +67,7 @@ class AccessPath:
         return ClassAttr._intern(self, name, (name,))
 
     def item(self, key: Any) -> Item:
-        """The path of `self[key]` for an exact list, tuple or dict. `key` must be hashable."""
+        """The path of the item that a list, tuple, dict or deque stores under `key`, which must be hashable."""
         try:
             return Item._intern(self, key, (type(key), key))
         except TypeError:
@@ -208,12 +208,18 @@ class ClassAttr(AccessPath):
 
 @final
 class Item(AccessPath):
-    """`base[key]` for an exact list, tuple or dict."""
+    """`base[key]` of a list, tuple, dict or deque: the item that is stored, past a subclass's own `__getitem__`."""
 
     __slots__ = ()
 
     def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return _base(self).resolve(slots)[self.key]
+        base = _base(self).resolve(slots)
+        for kind in (dict, list, tuple):
+            if isinstance(base, kind):
+                if kind is dict and not dict.__contains__(base, self.key):
+                    raise KeyError(self.key)  # past `__missing__`, too
+                return kind.__getitem__(base, self.key)
+        return base[self.key]
 
     def __str__(self) -> str:
         return f"{self.base}[{self.key!r}]"

@@ -336,7 +336,7 @@ class ConcreteDomain:
 
     @_real
     def unpack(self, value: Box, count: int) -> Sequence[Box]:
-        iterator = iter(value.value)
+        iterator = _iterate(value.value)
         items = [item for _, item in zip(range(count), iterator, strict=False)]
         if len(items) < count:
             raise ValueError(f"not enough values to unpack (expected {count}, got {len(items)})")
@@ -346,7 +346,7 @@ class ConcreteDomain:
 
     @_real
     def unpack_ex(self, value: Box, before: int, after: int) -> Sequence[Box]:
-        items = list(value.value)
+        items = list(_iterate(value.value))
         if len(items) < before + after:
             raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
         middle = items[before : len(items) - after]
@@ -500,8 +500,16 @@ class ConcreteDomain:
         if not isinstance(error, BaseException):
             raise TypeError("exceptions must derive from BaseException")
         if cause is not None:
-            because = cause.value
-            error.__cause__ = because() if isinstance(because, type) else because
+            because = cause.value() if isinstance(cause.value, type) else cause.value
+            if not (because is None or isinstance(because, BaseException)):
+                raise TypeError("exception causes must derive from BaseException")
+            error.__cause__ = because
+        if error.__traceback__ is None:
+            context = error.__context__
+            try:
+                raise error
+            except BaseException:
+                error.__context__ = context
         return Box(error)
 
     def chain(self, exception: Box, handled: Box | None) -> None:
@@ -514,6 +522,42 @@ class ConcreteDomain:
         if not all(isinstance(t, builtins.type) and issubclass(t, BaseException) for t in types):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
         return isinstance(exception.value, types)
+
+    @_real
+    def match_group(self, group: Box, type: Box) -> tuple[Box | None, Box | None]:
+        error, wanted = group.value, type.value
+        types = wanted if isinstance(wanted, tuple) else (wanted,)
+        if not all(isinstance(t, builtins.type) and issubclass(t, BaseException) for t in types):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+        if any(issubclass(t, BaseExceptionGroup) for t in types):
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+        if isinstance(error, types):
+            if isinstance(error, BaseExceptionGroup):
+                return None, group
+            wrapped = BaseExceptionGroup("", [error])
+            wrapped.__traceback__ = error.__traceback__
+            return None, Box(wrapped)
+        if not isinstance(error, BaseExceptionGroup):
+            return group, None
+        match, rest = error.split(types)
+        return None if rest is None else Box(rest), None if match is None else Box(match)
+
+    @_real
+    def prepare_reraise(self, group: Box, exceptions: Box) -> Box:
+        """Source: _PyExc_PrepReraiseStar in Objects/exceptions.c."""
+        error = group.value
+        found = [e for e in exceptions.value if e is not None]
+        if not found or not isinstance(error, BaseExceptionGroup):
+            return Box(found[0] if found else None)
+        again = [e for e in found if _same_origin(e, error)]
+        new = [e for e in found if not _same_origin(e, error)]
+        leaves = {id(leaf) for e in again for leaf in _group_leaves(e)}
+        kept = error.split(lambda e: id(e) in leaves)[0] if leaves else None
+        if not new:
+            return Box(kept)
+        if kept is not None:
+            new.append(kept)
+        return Box(new[0] if len(new) == 1 else BaseExceptionGroup("", new))
 
     def exception_triple(self, exception: Box) -> list[Box]:
         error = exception.value
@@ -565,6 +609,28 @@ class ConcreteDomain:
     @_real
     def length(self, value: Box) -> Box:
         return Box(operator.length_hint(value.value) if not hasattr(value.value, "__len__") else len(value.value))
+
+
+def _same_origin(error: BaseException, group: BaseException) -> bool:
+    """Is it a part of the group, raised again?"""
+    return isinstance(error, BaseExceptionGroup) and all(
+        getattr(error, name, None) is getattr(group, name, None)
+        for name in ("__notes__", "__traceback__", "__cause__", "__context__")
+    )
+
+
+def _group_leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _group_leaves(inner)
+    else:
+        yield error
+
+
+def _iterate(value: Any) -> Iterator[Any]:
+    if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+    return iter(value)
 
 
 def bind(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -36,8 +36,6 @@ UNSUPPORTED = {
     "GET_ANEXT": "asynchronous code is not interpreted",
     "GET_AWAITABLE": "asynchronous code is not interpreted",
     "CLEANUP_THROW": "an exception thrown into `yield from` is not interpreted",
-    "CHECK_EG_MATCH": "exception groups are not interpreted",
-    "PREP_RERAISE_STAR": "exception groups are not interpreted",
     "SETUP_ANNOTATIONS": "module and class annotations are not interpreted",
     "TYPE_PARAMETERS": "type parameter scopes are not interpreted",
 }
@@ -413,7 +411,7 @@ def _intrinsic_1(arg: int, following: int, code: CodeType) -> Canonical:
 
 @_translator("CALL_INTRINSIC_2")
 def _intrinsic_2(arg: int, following: int, code: CodeType) -> Canonical:
-    return [("UNSUPPORTED", "PREP_RERAISE_STAR" if arg == 1 else "TYPE_PARAMETERS")]
+    return [("PREP_RERAISE_STAR", 0) if arg == 1 else ("UNSUPPORTED", "TYPE_PARAMETERS")]
 
 
 @_translator("END_SEND")

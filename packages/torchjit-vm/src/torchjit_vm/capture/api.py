@@ -206,9 +206,17 @@ class _Capture:
             return Captured(code.target, code.inputs, where, self._guards(), "", (), ())
         domain = self.domain
         emitted = emit(
-            domain, self.region.code, self._location(), lambda out: write_return(domain, out, result), lambda _: code
+            domain,
+            self.region.code,
+            self._module(),
+            self._location(),
+            lambda out: write_return(domain, out, result),
+            lambda _: code,
         )
         return self._captured(emitted, ())
+
+    def _module(self) -> str:
+        return str(self.region.globals.get("__name__", "builtins"))
 
     def _location(self) -> CodeLocation:
         left = self.vm.left
@@ -221,7 +229,7 @@ class _Capture:
 
     def _finish(self, body: Callable[[Rebuilder], list[Region]], breaks: tuple[GraphBreakRecord, ...] = ()) -> Captured:
         try:
-            emitted = emit(self.domain, self.region.code, self._location(), body, self._compile_leaves)
+            emitted = emit(self.domain, self.region.code, self._module(), self._location(), body, self._compile_leaves)
         except StartedGenerator as started:
             why = breaks[0] if breaks else None
             if why is None:

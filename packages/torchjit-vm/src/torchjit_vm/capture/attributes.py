@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import enum
-import functools
 import types
 from _collections import _tuplegetter  # type: ignore[import-not-found]
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, cast
 
-from torchjit_core.guards import MISSING
-from torchjit_core.paths import Pinned
-from torchjit_vm.capture.raw import from_raw, to_raw
+from torchjit_core.guards import MISSING, Predicate
+from torchjit_vm.capture.known_attributes import known_attr
+from torchjit_vm.capture.members import (
+    ABSENT,
+    CLASS,
+    CMETHOD,
+    DESCRIPTOR,
+    FUNCTION,
+    IMMUTABLE_TYPE,
+    PLAIN,
+    PROPERTY,
+    SLOT,
+    STATIC,
+    Member,
+    find_member,
+    member_value,
+    walk,
+)
+from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
-from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE, UNKNOWN_OPERATION
+from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
@@ -25,9 +39,11 @@ from torchjit_vm.capture.values import (
     InstanceDict,
     Known,
     Leaf,
+    ListValue,
     Obj,
     SliceValue,
     SuperValue,
+    TracebackValue,
     TupleValue,
     Value,
 )
@@ -37,86 +53,15 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
-    "Member",
-    "delete_attr",
-    "find_member",
+    "bind",
+    "generic_attr",
+    "instance_attr",
     "load_attr",
     "load_special",
     "load_super_attr",
     "lookup",
-    "store_attr",
+    "make_super",
 ]
-
-ABSENT, FUNCTION, STATIC, CLASS, PROPERTY, SLOT, GETSET, CMETHOD, DESCRIPTOR, PLAIN = range(10)
-_IMMUTABLE_TYPE = 1 << 8
-
-
-@final
-class Member:
-    """What a class has under a name: `kind`, the raw object, and whether it is a data descriptor."""
-
-    __slots__ = ("cls", "data", "kind", "name", "raw", "value")
-
-    def __init__(self, cls: type, name: str, raw: Any) -> None:
-        self.cls, self.name, self.raw = cls, name, raw
-        self.value: Value | None = None
-        t = type(raw)
-        self.kind = _KINDS.get(t, PLAIN)
-        if raw is MISSING:
-            self.kind = ABSENT
-        elif self.kind == PLAIN:
-            if isinstance(raw, property):
-                self.kind = PROPERTY
-            elif isinstance(raw, classmethod):
-                self.kind = CLASS
-            elif isinstance(raw, staticmethod):
-                self.kind = STATIC
-            elif getattr(t, "__get__", None) is not None:
-                self.kind = DESCRIPTOR
-        self.data = self.kind in (PROPERTY, SLOT, GETSET) or (
-            self.kind == DESCRIPTOR and (hasattr(t, "__set__") or hasattr(t, "__delete__"))
-        )
-
-
-_KINDS = {
-    types.FunctionType: FUNCTION,
-    staticmethod: STATIC,
-    classmethod: CLASS,
-    property: PROPERTY,
-    types.MemberDescriptorType: SLOT,
-    types.GetSetDescriptorType: GETSET,
-    types.MethodDescriptorType: CMETHOD,
-    types.WrapperDescriptorType: CMETHOD,
-    types.ClassMethodDescriptorType: DESCRIPTOR,
-    types.BuiltinFunctionType: PLAIN,
-}
-
-
-def find_member(domain: CaptureDomain, cls: type, name: str) -> Member:
-    """Look a name up along the mro, guarded."""
-    found = domain.members.get((cls, name))
-    if found is None:
-        found = domain.members[cls, name] = Member(cls, name, _walk(cls.__mro__, name))
-        if not cls.__flags__ & _IMMUTABLE_TYPE:
-            domain.guard_class(cls, name, found.raw)
-    return found
-
-
-def _walk(mro: tuple[type, ...], name: str) -> Any:
-    for owner in mro:
-        if name in owner.__dict__:
-            return owner.__dict__[name]
-    return MISSING
-
-
-def member_value(domain: CaptureDomain, member: Member) -> Value:
-    """The raw object of a member as a value."""
-    if member.value is None:
-        raw = member.raw
-        if member.kind in (STATIC, CLASS):
-            raw = raw.__func__
-        member.value = pinned(domain, raw, f"{member.cls.__qualname__}.{member.name}")
-    return member.value
 
 
 def load_attr(domain: CaptureDomain, value: Value, name: str) -> Value | Frame[Value]:
@@ -131,7 +76,7 @@ def load_attr(domain: CaptureDomain, value: Value, name: str) -> Value | Frame[V
     if type(value) is Leaf:
         return _leaf_attr(domain, value, name)
     if type(value) is Known:
-        return _known_attr(domain, value, name)
+        return known_attr(domain, value, name)
     if type(value) is SuperValue:
         return _super_attr(domain, value, name)
     if type(value) is Const:
@@ -149,7 +94,7 @@ def lookup(domain: CaptureDomain, value: Value, name: str) -> Value | None:
         raise
 
 
-def _missing(domain: CaptureDomain, cls: type, name: str) -> Exception:
+def missing(domain: CaptureDomain, cls: type, name: str) -> Exception:
     return domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
 
 
@@ -166,7 +111,7 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
         return domain.call(member_value(domain, hook), [value, Const(name)], {})
     if hook.kind != ABSENT:
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
-    raise _missing(domain, cls, name)
+    raise missing(domain, cls, name)
 
 
 def generic_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Value] | None:
@@ -209,6 +154,14 @@ def items(domain: CaptureDomain, value: TupleValue) -> list[Value]:
     return containers.items(domain, value)
 
 
+def _limit(domain: CaptureDomain, value: ListValue) -> int | None:
+    """`maxlen` of a deque."""
+    from torchjit_vm.capture import containers  # noqa: PLC0415  see items
+
+    containers.items(domain, value)  # which guards the limit of a real one
+    return containers.maximum(value)
+
+
 def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Frame[Value]:
     name = member.name
     if member.kind == PROPERTY:
@@ -222,13 +175,15 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return InstanceDict(value)
     if type(value) is FunctionValue:
         return _code_attr(domain, value, name)
-    if member.kind == SLOT or _is_exception_field(value, name):
-        return _slot(domain, value, name)
+    if member.kind == SLOT or is_exception_field(value, name):
+        return slot(domain, value, name)
     if type(member.raw) is _tuplegetter and isinstance(value, TupleValue):
         index = member.raw.__reduce__()[1][0]
         return items(domain, value)[int(index)]
     if member.kind == DESCRIPTOR:
         return _call_get(domain, member, value)
+    if name == "maxlen" and isinstance(value, ListValue):
+        return Const(_limit(domain, value))
     if issubclass(value.cls, tuple) and value.real is not NEW:
         return constant_object(domain, getattr(value.real, name))
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{value.cls.__name__}.{name}")
@@ -271,11 +226,11 @@ def _annotations(domain: CaptureDomain, value: FunctionValue) -> Value:
 _EXCEPTION_FIELDS = frozenset({"args", "__cause__", "__context__", "__suppress_context__", "__traceback__", "value"})
 
 
-def _is_exception_field(value: Obj, name: str) -> bool:
+def is_exception_field(value: Obj, name: str) -> bool:
     return issubclass(value.cls, BaseException) and name in _EXCEPTION_FIELDS
 
 
-def _slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
+def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
     """A slot of an instance, or a field of a C object that merely holds an object."""
     found = value.attrs.get(name)
     if found is not None and found is not DELETED:
@@ -284,7 +239,9 @@ def _slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
         try:
             real = getattr(value.real, name)
         except AttributeError:
-            raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"empty slot {name}") from None
+            _guard_empty(domain, value, name)
+            value.attrs[name] = DELETED
+            raise missing(domain, value.cls, name) from None
         result = wrap(domain, real, value.path.attr(name))
         value.attrs[name] = result
         return result
@@ -292,9 +249,27 @@ def _slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
         names: tuple[str, ...] = getattr(value.cls, "__match_args__", ())
         if name in names and value.items is not None:
             return value.items[names.index(name)]
+    if issubclass(value.cls, BaseException) and name == "__traceback__" and value in domain.thrown:
+        return TracebackValue(value)
     if issubclass(value.cls, BaseException) and name != "args":
         return Const(False if name == "__suppress_context__" else None)
-    raise _missing(domain, value.cls, name)
+    raise missing(domain, value.cls, name)
+
+
+def _guard_empty(domain: CaptureDomain, value: Obj, name: str) -> None:
+    """Rely on a slot to be empty."""
+    descriptor = walk(value.cls.__mro__, name)
+    if type(descriptor) is not types.MemberDescriptorType or value.path is None:
+        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"empty slot {name}")
+
+    def empty(other: object) -> bool:
+        try:
+            descriptor.__get__(other, type(other))
+        except AttributeError:
+            return True
+        return False
+
+    domain.guard(Predicate(value.path, empty, f"not hasattr({value.path}, {name!r})", domain.location()))
 
 
 def bind(domain: CaptureDomain, member: Member, self_: Value) -> Value | Frame[Value]:
@@ -320,7 +295,7 @@ def _call_get(domain: CaptureDomain, member: Member, self_: Value) -> Value | Fr
         return constant_object(domain, getattr(owner, member.name))
     if descriptor in domain.policy.value_types or isinstance(self_, Const):
         return constant_object(domain, getattr(cast(Const, self_).value, member.name))
-    getter = _walk(descriptor.__mro__, "__get__")
+    getter = walk(descriptor.__mro__, "__get__")
     if type(getter) is types.FunctionType:
         domain.guard_class(descriptor, "__get__", getter)
         label = f"{member.cls.__qualname__}.{member.name}"
@@ -333,7 +308,7 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
     cls = domain.leaves.type_of(value.payload)
     if name == "__class__":
         return Known(cls)
-    raw = _walk(cls.__mro__, name)
+    raw = walk(cls.__mro__, name)
     if type(raw) in (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType):
         member = domain.members.get((cls, name))
         if member is None:
@@ -348,123 +323,12 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
 
 def _const_attr(domain: CaptureDomain, value: Const, name: str) -> Value | Frame[Value]:
     cls = type(value.value)
-    raw = _walk(cls.__mro__, name)
+    raw = walk(cls.__mro__, name)
     if type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
         return BoundMethod(pinned(domain, raw, f"{cls.__name__}.{name}"), value)
     if raw is MISSING:
-        raise _missing(domain, cls, name)
+        raise missing(domain, cls, name)
     return constant_object(domain, getattr(domain.use(value), name))
-
-
-def _known_attr(domain: CaptureDomain, value: Known, name: str) -> Value | Frame[Value]:
-    found = value.attrs.get(name)
-    if found is not None:
-        return found
-    obj = value.obj
-    if isinstance(obj, type):
-        return _type_attr(domain, value, obj, name)
-    if isinstance(obj, types.ModuleType):
-        return _module_attr(domain, value, obj, name)
-    cls = type(obj)
-    if isinstance(obj, types.FunctionType):
-        return _real_function_attr(domain, value, obj, name)
-    raw = _walk(cls.__mro__, name)
-    if type(raw) is types.FunctionType:
-        domain.guard_class(cls, name, raw)
-        return BoundMethod(Known(raw), value)
-    if type(raw) is property and type(raw.fget) is types.FunctionType:
-        domain.guard_class(cls, name, raw)
-        return domain.call(Known(raw.fget), [value], {})
-    if type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
-        return BoundMethod(Known(raw), value)
-    if not hasattr(obj, name):
-        raise _missing(domain, cls, name)
-    real = getattr(obj, name)
-    label = getattr(obj, "__name__", cls.__name__)
-    result = wrap(domain, real, Pinned.of(obj, label).attr(name))
-    value.attrs[name] = result
-    return result
-
-
-def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, name: str) -> Value:
-    path = Pinned.of(module, module.__name__)
-    if name in module.__dict__:
-        result = wrap(domain, module.__dict__[name], path.instance_attr(name))
-    else:
-        try:
-            real = getattr(module, name)
-        except AttributeError as error:
-            raise domain.error(AttributeError, str(error)) from None
-        result = wrap(domain, real, path.attr(name))
-    value.attrs[name] = result
-    return result
-
-
-_FUNCTION_CONSTANTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__code__"})
-
-
-def _real_function_attr(domain: CaptureDomain, value: Known, function: types.FunctionType, name: str) -> Value:
-    if name in ("__get__", "__call__", "__init__", "__repr__", "__eq__", "__hash__"):
-        return BoundMethod(Known(_walk(types.FunctionType.__mro__, name)), value)
-    if not hasattr(function, name):
-        raise _missing(domain, types.FunctionType, name)
-    real = getattr(function, name)
-    path = Pinned.of(function, function.__qualname__).attr(name)
-    result = Const(real) if name in _FUNCTION_CONSTANTS else wrap(domain, real, path)
-    value.attrs[name] = result
-    return result
-
-
-def _type_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Value | Frame[Value]:
-    if isinstance(cls, enum.EnumType) and name in cls.__members__:
-        result: Value = pinned(domain, cls.__members__[name], f"{cls.__qualname__}.{name}")
-        value.attrs[name] = result
-        return result
-    simple = _TYPE_CONSTANTS.get(name)
-    if simple is not None:
-        found: Value = simple(domain, cls)
-        return found
-    member = find_member(domain, cls, name)
-    kind = member.kind
-    if kind == ABSENT:
-        return _metaclass_attr(domain, value, cls, name)
-    if kind == CLASS:
-        return BoundMethod(member_value(domain, member), value)
-    if kind == DESCRIPTOR:
-        if type(member.raw) is types.ClassMethodDescriptorType:
-            return constant_object(domain, getattr(cls, name))
-        getter = _walk(type(member.raw).__mro__, "__get__")
-        if type(getter) is types.FunctionType:
-            label = f"{cls.__qualname__}.{name}"
-            return domain.call(Known(getter), [pinned(domain, member.raw, label), Const(None), value], {})
-        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
-    return member_value(domain, member)
-
-
-_TYPE_CONSTANTS: dict[str, Any] = {
-    "__name__": lambda domain, cls: Const(cls.__name__),
-    "__qualname__": lambda domain, cls: Const(cls.__qualname__),
-    "__module__": lambda domain, cls: Const(cls.__module__),
-    "__class__": lambda domain, cls: Known(type(cls)),
-    "__mro__": lambda domain, cls: TupleValue([Known(c) for c in cls.__mro__]),
-    "__bases__": lambda domain, cls: TupleValue([Known(c) for c in cls.__bases__]),
-    "__base__": lambda domain, cls: Known(cls.__base__),
-}
-
-
-def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Value | Frame[Value]:
-    meta: Any = type(cls)
-    raw = _walk(meta.__mro__, name)
-    if raw is MISSING:
-        hook = _walk(meta.__mro__, "__getattr__")
-        if type(hook) is types.FunctionType:
-            return domain.call(Known(hook), [value, Const(name)], {})
-        raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'")
-    if type(raw) is types.FunctionType or type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
-        return BoundMethod(Known(raw), value)
-    if isinstance(raw, property) and type(raw.fget) is types.FunctionType:
-        return domain.call(Known(raw.fget), [value], {})
-    raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
 
 
 def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | Frame[Value]:
@@ -473,7 +337,7 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
     for owner in after:
         if name in owner.__dict__:
             raw = owner.__dict__[name]
-            if not owner.__flags__ & _IMMUTABLE_TYPE:
+            if not owner.__flags__ & IMMUTABLE_TYPE:
                 domain.guard_class(owner, name, raw)
             member = Member(owner, name, raw)
             instance = not (isinstance(value.self_, Known) and value.self_.obj is value.owner)
@@ -482,8 +346,8 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
             if not instance:
                 return member_value(domain, member)
             return bind(domain, member, value.self_)
-        if not owner.__flags__ & _IMMUTABLE_TYPE:
-            domain.guard_class(owner, name, _walk(owner.__mro__, name))
+        if not owner.__flags__ & IMMUTABLE_TYPE:
+            domain.guard_class(owner, name, walk(owner.__mro__, name))
     raise domain.error(AttributeError, f"'super' object has no attribute '{name}'")
 
 
@@ -524,11 +388,11 @@ def _internal_attr(domain: CaptureDomain, value: Value, name: str) -> Value | Fr
     cls = type_of(domain, value)
     if name == "__class__":
         return Known(cls)
-    raw = _walk(cls.__mro__, name)
+    raw = walk(cls.__mro__, name)
     if type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
         return BoundMethod(Known(raw), value)
     if raw is MISSING:
-        raise _missing(domain, cls, name)
+        raise missing(domain, cls, name)
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
 
 
@@ -542,134 +406,3 @@ def load_special(domain: CaptureDomain, value: Value, name: str) -> Value:
         missed = " (missed __exit__ method)" if name == "__exit__" else ""
         raise domain.error(TypeError, f"'{cls.__name__}' object does not support the context manager protocol{missed}")
     return domain.vm.finish(bind(domain, member, value))
-
-
-# Stores.
-
-
-def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -> Frame[Value] | None:
-    """`value.name = content`."""
-    if isinstance(value, Obj):
-        hook = find_member(domain, value.cls, "__setattr__")
-        if hook.kind == FUNCTION:
-            result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
-            return result if type(result) is Frame else None
-        return generic_store(domain, value, name, content)
-    if type(value) is Leaf:
-        domain.leaves.setattr(value.payload, name, to_raw(domain, content), domain)
-        domain.mutated_at = domain.vm.step
-        return None
-    if type(value) is Known and isinstance(value.obj, (types.ModuleType, types.FunctionType)):
-        if name.startswith("__"):
-            raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
-        write(domain, value, name, content)
-        return None
-    if type(value) is CellValue and name == "cell_contents":
-        domain.cell_set(value, content)
-        return None
-    if type(value) is Const:
-        raise _missing(domain, type(value.value), name)
-    raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
-
-
-@functools.cache
-def _stores_plainly(cls: type) -> bool:
-    """Does C code store attributes of such objects as `object.__setattr__` does? A `threading.local` does not."""
-    for base in cls.__mro__:
-        store = base.__dict__.get("__setattr__")
-        if store is not None and not isinstance(store, types.FunctionType):
-            return any(store is plain.__dict__["__setattr__"] for plain in (object, BaseException))
-    return True
-
-
-def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
-    if isinstance(value, Obj):
-        if not _stores_plainly(value.cls):
-            raise domain.graph_break(UNKNOWN_OPERATION, f"store to an attribute of {value.cls.__name__}")
-        domain.touch(value)
-    else:
-        domain.mutated_at = domain.vm.step
-        domain.touched[value] = None
-    value.attrs[name] = content
-    if value.written is None:
-        value.written = {}
-    value.written[name] = None
-
-
-def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) -> Frame[Value] | None:
-    """`object.__setattr__`."""
-    member = find_member(domain, value.cls, name)
-    if member.kind == PROPERTY:
-        if member.raw.fset is None:
-            kind = value.cls.__name__
-            raise domain.error(AttributeError, f"property '{name}' of '{kind}' object has no setter")
-        label = f"{value.cls.__qualname__}.{name}.fset"
-        result = domain.call(pinned(domain, member.raw.fset, label), [value, content], {})
-        return result if type(result) is Frame else None
-    if type(value) is FunctionValue and member.data:
-        _function_store(domain, value, name, content)
-        return None
-    if member.kind == SLOT or _is_exception_field(value, name):
-        if type(member.raw) is not types.MemberDescriptorType and not _is_exception_field(value, name):
-            raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
-        write(domain, value, name, content)
-        return None
-    if member.data:
-        return _descriptor_store(domain, value, member, content)
-    if not _has_dict(value):
-        if member.kind == ABSENT:
-            raise _missing(domain, value.cls, name)
-        kind = value.cls.__name__
-        raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
-    write(domain, value, name, content)
-    return None
-
-
-def _has_dict(value: Obj) -> bool:
-    return type(value) is FunctionValue or value.cls.__dictoffset__ != 0
-
-
-def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content: Value) -> Frame[Value] | None:
-    setter = _walk(type(member.raw).__mro__, "__set__")
-    if type(setter) is not types.FunctionType:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
-    domain.guard_class(type(member.raw), "__set__", setter)
-    descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{member.name}")
-    result = domain.call(Known(setter), [descriptor, value, content], {})
-    return result if type(result) is Frame else None
-
-
-def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, content: Value) -> None:
-    """Store to a field of a function."""
-    if name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
-        write(domain, value, name, content)
-        if type(content) is Const and name in ("__name__", "__qualname__"):
-            setattr(value, name.strip("_"), domain.use(content))
-    elif name == "__code__" and value.real is NEW and type(content) is Const:
-        domain.touch(value)
-        value.code = domain.use(content)
-    else:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"store to function.{name}")
-
-
-def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] | None:
-    """`del value.name`."""
-    if not isinstance(value, Obj):
-        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of attribute {name}")
-    hook = find_member(domain, value.cls, "__delattr__")
-    if hook.kind == FUNCTION:
-        result = domain.call(member_value(domain, hook), [value, Const(name)], {})
-        return result if type(result) is Frame else None
-    return generic_delete(domain, value, name)
-
-
-def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value] | None:
-    """`object.__delattr__`."""
-    member = find_member(domain, value.cls, name)
-    if member.data and member.kind != SLOT:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of {value.cls.__name__}.{name}")
-    present = _slot(domain, value, name) if member.kind == SLOT else instance_attr(domain, value, name)
-    if present is None:
-        raise domain.error(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
-    write(domain, value, name, DELETED)
-    return None

@@ -10,7 +10,8 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, containers, formatting, iteration, operators, subscripts
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture import attributes, containers, formatting, iteration, members, operators, stores, subscripts
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.names import namespace
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -23,6 +24,7 @@ from torchjit_vm.capture.values import (
     Const,
     DictValue,
     FunctionValue,
+    IdValue,
     InstanceDict,
     Known,
     Leaf,
@@ -57,9 +59,15 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
         return any(_subclass(domain, cls, v, instance) for v in containers.items(domain, of))
     if type(of) is Const and type(of.value) is tuple:
         return any(_subclass(domain, cls, Const(v), instance) for v in of.value)
+    if isinstance(of, Obj) and of.real is not NEW and of.path is not None and not of.written:
+        if type(of.path) is not Pinned:
+            domain.guard_id(of.path, of.real)
+        of = Known(of.real)
     if not isinstance(of, Known):
         raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
     target = of.obj
+    if typing.get_origin(target) is typing.Union:
+        return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
     if isinstance(target, types.UnionType):
         return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
     if not isinstance(target, type):
@@ -68,7 +76,7 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
             return issubclass(cls, origin)
         raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
     if type(target) is not type and instance is not None:
-        hook = attributes.find_member(domain, type(target), "__instancecheck__")
+        hook = members.find_member(domain, type(target), "__instancecheck__")
         special = _special_instance_check(domain, target, hook, instance)
         if special is not None:
             return special
@@ -78,9 +86,7 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
         raise domain.error(TypeError, str(error)) from None
 
 
-def _special_instance_check(
-    domain: CaptureDomain, target: type, hook: attributes.Member, instance: Value
-) -> bool | None:
+def _special_instance_check(domain: CaptureDomain, target: type, hook: members.Member, instance: Value) -> bool | None:
     """A metaclass with its own `__instancecheck__` in Python, ABCMeta aside."""
     if type(hook.raw) is not types.FunctionType or hook.raw.__module__ in ("abc", "_py_abc", "typing"):
         return None
@@ -112,8 +118,8 @@ def _callable(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return domain.constant(callable(value.obj))
     if isinstance(value, (BoundMethod, FunctionValue)):
         return domain.constant(True)
-    member = attributes.find_member(domain, type_of(domain, value), "__call__")
-    return domain.constant(member.kind != attributes.ABSENT)
+    member = members.find_member(domain, type_of(domain, value), "__call__")
+    return domain.constant(member.kind != members.ABSENT)
 
 
 @builtin(getattr)
@@ -132,13 +138,13 @@ def _hasattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 @builtin(setattr)
 def _setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
-    frame = attributes.store_attr(domain, args[0], _name(domain, args[1]), args[2])
+    frame = stores.store_attr(domain, args[0], _name(domain, args[1]), args[2])
     return Const(None) if frame is None else frame
 
 
 @builtin(delattr)
 def _delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
-    frame = attributes.delete_attr(domain, args[0], _name(domain, args[1]))
+    frame = stores.delete_attr(domain, args[0], _name(domain, args[1]))
     return Const(None) if frame is None else frame
 
 
@@ -201,6 +207,8 @@ def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(value, Obj) and value.real is not NEW and value.path is not None:
         domain.guard_id(value.path, value.real)
         return Const(id(value.real))
+    if isinstance(value, (Obj, Leaf)):
+        return IdValue(value)
     raise domain.graph_break(UNKNOWN_CALL, "id() of an object that may be another one next time")
 
 
@@ -208,7 +216,7 @@ def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     value = args[0]
     if isinstance(value, Obj):
-        member = attributes.find_member(domain, value.cls, "__hash__")
+        member = members.find_member(domain, value.cls, "__hash__")
         if type(member.raw) is types.FunctionType:
             return operators.special_call(domain, value, "__hash__", [])
     if is_constant(domain, value):
@@ -255,6 +263,11 @@ for _function in (round, divmod, pow):
     def _numeric_function(
         domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Any = _function
     ) -> Value | None:
+        dunder = f"__{function.__name__}__"
+        if args and type(args[0]) is Obj and operators.defines(domain, args[0], dunder):
+            found = operators.special_call(domain, args[0], dunder, [*args[1:], *kwargs.values()])
+            if not (type(found) is Const and found.value is NotImplemented):
+                return found
         return _direct(domain, function, args, kwargs)
 
     builtin(_function)(_numeric_function)

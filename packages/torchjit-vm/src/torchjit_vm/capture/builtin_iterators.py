@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import types
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, iteration, operators, subscripts
+from torchjit_vm.capture import iteration, library, members, operators, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -33,7 +32,40 @@ _Kwargs = dict[str, Value]
 
 @builtin(iter)
 def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return iteration.get_iter(domain, args[0]) if len(args) == 1 else None
+    if len(args) == 1:
+        return iteration.get_iter(domain, args[0])
+    return _library_iterator(domain, iter, library.until, args, {})
+
+
+def _library_iterator(domain: CaptureDomain, original: Any, function: Any, args: _Args, kwargs: _Kwargs) -> Value:
+    """A C iterator as a generator over the same arguments."""
+    made = domain.vm.call(Known(function), args, kwargs)
+    if type(made) is GeneratorValue:
+        made.original = (original, list(args), dict(kwargs))
+    return made
+
+
+def _register_library() -> None:
+    for original, function in library.ITERATORS.items():
+        builtin(original)(
+            lambda domain, args, kwargs, original=original, function=function: _library_iterator(  # type: ignore[misc]
+                domain, original, function, args, kwargs
+            )
+        )
+    for original, function in library.REPLACED.items():
+        builtin(original)(
+            lambda domain, args, kwargs, function=function: domain.call(Known(function), args, kwargs)  # type: ignore[misc]
+        )
+
+
+_register_library()
+
+
+@builtin(itertools.combinations_with_replacement)
+def _multisets(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    pool = iteration.items_of(domain, args[0])
+    found = itertools.combinations_with_replacement(pool, domain.index(args[1]))
+    return ListIterator([TupleValue(list(p)) for p in found])
 
 
 @builtin(next)
@@ -92,8 +124,8 @@ def _filter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     value = args[0]
     cls = type_of(domain, value)
-    member = attributes.find_member(domain, cls, "__reversed__")
-    if member.kind == attributes.FUNCTION:
+    member = members.find_member(domain, cls, "__reversed__")
+    if member.kind == members.FUNCTION:
         return operators.special_call(domain, value, "__reversed__", [])
     if type(value) is Const and isinstance(value.value, range):
         return RangeIterator(domain.use(value)[::-1])
@@ -115,24 +147,11 @@ def _chain_from(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
     return ChainIterator(iteration.get_iter(domain, args[0]))
 
 
-@builtin(itertools.islice)
-def _islice(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    bounds = [None if type(a) is Const and a.value is None else domain.index(a) for a in args[1:]]
-    part = slice(*bounds)
-    if part.stop is None:
-        return ListIterator(iteration.items_of(domain, args[0])[part])
-    iterator = iteration.get_iter(domain, args[0])
-    taken: list[Value] = []
-    while len(taken) < part.stop and (item := iteration.advance(domain, iterator)) is not None:
-        taken.append(item)
-    return ListIterator(taken[part])
-
-
 @builtin(itertools.repeat)
 def _repeat(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     times = args[1] if len(args) > 1 else kwargs.get("times")
     if times is None:
-        return iteration.RealIterator(itertools.repeat(args[0]))
+        return iteration.RealIterator(None, args[0])
     return ListIterator([args[0]] * max(0, domain.index(times)))
 
 
@@ -162,42 +181,6 @@ def _permutations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value 
 def _combinations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     pool = iteration.items_of(domain, args[0])
     return ListIterator([TupleValue(list(p)) for p in itertools.combinations(pool, domain.index(args[1]))])
-
-
-@builtin(itertools.pairwise)
-def _pairwise(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    items = iteration.items_of(domain, args[0])
-    return ListIterator([TupleValue([a, b]) for a, b in itertools.pairwise(items)])
-
-
-@builtin(itertools.zip_longest)
-def _zip_longest(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    fill = kwargs.get("fillvalue", Const(None))
-    pools = [iteration.items_of(domain, a) for a in args]
-    return ListIterator([TupleValue(list(p)) for p in itertools.zip_longest(*pools, fillvalue=fill)])
-
-
-@builtin(itertools.accumulate)
-def _accumulate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    function = args[1] if len(args) > 1 else kwargs.get("func")
-    items = iteration.items_of(domain, args[0])
-    if "initial" in kwargs:
-        items.insert(0, kwargs["initial"])
-    result: list[Value] = []
-    for item in items:
-        if not result:
-            result.append(item)
-        elif function is None or (type(function) is Const and function.value is None):
-            result.append(operators.binary(domain, operator.add, result[-1], item))
-        else:
-            result.append(domain.vm.call(function, [result[-1], item]))
-    return ListIterator(result)
-
-
-@builtin(itertools.starmap)
-def _starmap(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    rows = iteration.items_of(domain, args[1])
-    return ListIterator([domain.vm.call(args[0], iteration.items_of(domain, row)) for row in rows])
 
 
 # Generators.

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import _thread
 import functools
 import inspect
 import operator
+import threading
 import types
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, construct, containers, formatting, iteration, operators, subscripts
+from torchjit_vm.capture import attributes, construct, containers, formatting, iteration, operators, stores, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.values import (
+    NEW,
     BoundMethod,
     Const,
     DictValue,
+    IdValue,
     Known,
     ListValue,
     Obj,
@@ -35,7 +39,7 @@ _Kwargs = dict[str, Value]
 def _object_setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     if not isinstance(args[0], Obj):
         return None
-    frame = attributes.generic_store(domain, args[0], domain.use(cast(Const, args[1])), args[2])
+    frame = stores.generic_store(domain, args[0], domain.use(cast(Const, args[1])), args[2])
     return Const(None) if frame is None else frame
 
 
@@ -43,7 +47,7 @@ def _object_setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Valu
 def _object_delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     if not isinstance(args[0], Obj):
         return None
-    frame = attributes.generic_delete(domain, args[0], domain.use(cast(Const, args[1])))
+    frame = stores.generic_delete(domain, args[0], domain.use(cast(Const, args[1])))
     return Const(None) if frame is None else frame
 
 
@@ -92,9 +96,38 @@ def _exception_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Valu
     return Const(None)
 
 
-for _cls in (Exception, StopIteration, KeyError, ValueError, TypeError, RuntimeError):
-    if "__init__" in vars(_cls) and _cls is not StopIteration:
+def _fields_init(*fields: str) -> Any:
+    """The `__init__` of an exception class with keyword fields."""
+
+    def init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        if not isinstance(args[0], Obj) or not set(kwargs) <= set(fields):
+            return None
+        domain.touch(args[0])
+        args[0].attrs["args"] = TupleValue(args[1:])
+        for name in fields:
+            args[0].attrs[name] = kwargs.get(name, Const(None))
+        return Const(None)
+
+    return init
+
+
+for _cls in (Exception, KeyError, ValueError, TypeError, RuntimeError):
+    if "__init__" in vars(_cls):
         method("__init__", _cls)(_exception_init)
+method("__init__", AttributeError)(_fields_init("name", "obj"))
+method("__init__", NameError)(_fields_init("name"))
+
+
+@method("add_note", BaseException)
+def _add_note(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    value = args[0]
+    if not isinstance(value, Obj) or value.real is not NEW:
+        return None
+    notes = value.attrs.get("__notes__")
+    if notes is None:
+        notes = value.attrs["__notes__"] = ListValue([])
+    containers.list_append(domain, cast(Value, notes), args[1])
+    return Const(None)
 
 
 @method("with_traceback", BaseException)
@@ -142,7 +175,7 @@ def _mro(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return None
 
 
-@method("__get__", types.FunctionType)
+@method("__get__", types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 def _function_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if type(args[1]) is Const and args[1].value is None:
         return args[0]
@@ -218,20 +251,22 @@ def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Va
     return None
 
 
-@method("index", tuple, list)
+@method("index", tuple, list, deque)
 def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     items = iteration.items_of(domain, args[0])
     bounds = [domain.index(a) for a in args[2:]]
     for i in range(len(items))[slice(bounds[0] if bounds else None, bounds[1] if len(bounds) > 1 else None)]:
         if operators.same_or_equal(domain, items[i], args[1]):
             return Const(i)
+    if isinstance(args[0], ListValue) and issubclass(args[0].cls, deque):
+        return None  # the message differs between versions
     if isinstance(args[0], ListValue):
         text = domain.use(cast(Const, formatting.to_text(domain, args[1], repr)))
         raise domain.error(ValueError, f"{text} is not in list")
     raise domain.error(ValueError, "tuple.index(x): x not in tuple")
 
 
-@method("count", tuple, list)
+@method("count", tuple, list, deque)
 def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     items = iteration.items_of(domain, args[0])
     return Const(sum(operators.same_or_equal(domain, v, args[1]) for v in items))
@@ -262,6 +297,18 @@ def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     real = {k: constant_of(domain, v) for k, v in kwargs.items()}
     function = functools.partial(domain.use(cast(Const, args[0])).format, **real)
     return operators.compute(domain, function, *(constant_of(domain, a) for a in args[1:]))
+
+
+@builtin(inspect.getfullargspec)
+def _full_argument_spec(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.FunctionType):
+        return operators.compute(domain, inspect.getfullargspec, args[0].obj)
+    return None
+
+
+@builtin(_thread.get_ident, threading.get_ident)
+def _get_ident(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return IdValue(Known(threading.get_ident))
 
 
 @builtin(inspect.signature)

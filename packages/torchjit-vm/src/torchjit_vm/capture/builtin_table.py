@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchjit_vm.capture.values import (
     Const,
     DictValue,
+    DictView,
     GeneratorValue,
     InstanceDict,
     ListValue,
@@ -39,6 +40,9 @@ _KINDS: dict[type, tuple[type, ...]] = {
     frozenset: (SetValue,),
     str: (Const,),
     types.GeneratorType: (GeneratorValue,),
+    type({}.keys()): (DictView,),
+    type({}.items()): (DictView,),
+    defaultdict: (DictValue,),
 }
 """The kinds of value that stand for instances of a class; a method on another kind is not known."""
 _kept: list[Any] = []

@@ -7,7 +7,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import attributes, containers, formatting, iteration, operators
+from torchjit_vm.capture import containers, formatting, iteration, members, operators
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.construct import fill_dict
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -71,9 +71,15 @@ def _frozenset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 
 @builtin(deque)
 def _deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if len(args) > 1 or kwargs:
-        return None  # bounded
-    return ListValue(iteration.items_of(domain, args[0]) if args else [], deque)
+    bound = args[1] if len(args) > 1 else kwargs.get("maxlen", Const(None))
+    iterable = args[0] if args else kwargs.get("iterable")
+    made = ListValue([] if iterable is None else iteration.items_of(domain, iterable), deque)
+    if not (type(bound) is Const and bound.value is None):
+        made.limit = domain.index(bound)
+        if made.limit < 0:
+            raise domain.error(ValueError, "maxlen must be non-negative")
+        containers.trim(domain, made, left=True)
+    return made
 
 
 @builtin(bool)
@@ -101,8 +107,8 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
             return operators.compute(domain, function, *(constant_of(domain, a) for a in args))
         for dunder in dunders:
             if len(args) == 1 and isinstance(args[0], Obj):
-                member = attributes.find_member(domain, args[0].cls, dunder)
-                if member.kind == attributes.FUNCTION:
+                member = members.find_member(domain, args[0].cls, dunder)
+                if member.kind == members.FUNCTION:
                     return operators.special_call(domain, args[0], dunder, [])
         return None
 

@@ -6,10 +6,11 @@ from torchjit_vm.capture import builtin_objects as _objects
 from torchjit_vm.capture import builtin_types as _types
 from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import dict_methods as _dicts
+from torchjit_vm.capture import getters as _getters
 from torchjit_vm.capture import list_methods as _lists
 from torchjit_vm.capture import set_methods as _sets
 from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 
 __all__ = ["BUILTINS", "METHODS"]
 
-FAMILIES = (_functions, _iterators, _objects, _types, _copying, _dicts, _lists, _sets)
+FAMILIES = (_functions, _iterators, _objects, _types, _copying, _dicts, _getters, _lists, _sets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 import weakref
 from collections.abc import Callable
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, containers, functions, iteration
+from torchjit_vm.capture import attributes, containers, functions, iteration, members
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
+from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, ReturnConstant
-from torchjit_vm.capture.pure import is_pure
+from torchjit_vm.capture.pure import is_opaque, is_pure
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
-from torchjit_vm.capture.reading import constant_object, wrap
+from torchjit_vm.capture.reading import constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -63,8 +65,12 @@ def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict
         return callee(domain, function, args, kwargs)
     if isinstance(function, FunctionValue):
         return functions.enter_value(domain, function, args, kwargs)
-    if isinstance(function, Obj) and function.cls is functools.partial:
-        return _call_partial(domain, function, args, kwargs)
+    if isinstance(function, Obj):
+        if function.cls is functools.partial:
+            return _call_partial(domain, function, args, kwargs)
+        implementation = CALLABLE_OBJECTS.get(function.cls)
+        if implementation is not None and len(args) == 1 and not kwargs:
+            return implementation(domain, function, args, kwargs)
     return _call_object(domain, function, args, kwargs)
 
 
@@ -88,12 +94,12 @@ def _call_object(
         if function.path is not None:
             domain.guard_id(function.path, function.real)
         return leaf_call(domain, function.real, args, kwargs)
-    member = attributes.find_member(domain, cls, "__call__")
-    if member.kind == attributes.FUNCTION:
-        return call(domain, attributes.member_value(domain, member), [function, *args], kwargs)
-    if member.kind == attributes.ABSENT:
+    member = members.find_member(domain, cls, "__call__")
+    if member.kind == members.FUNCTION:
+        return call(domain, members.member_value(domain, member), [function, *args], kwargs)
+    if member.kind == members.ABSENT:
         raise domain.error(TypeError, f"'{cls.__name__}' object is not callable")
-    if member.kind == attributes.CMETHOD:
+    if member.kind == members.CMETHOD:
         raise _unknown(domain, function, args)
     bound = domain.vm.finish(attributes.bind(domain, member, function))
     return call(domain, bound, args, kwargs)
@@ -101,7 +107,9 @@ def _call_object(
 
 def _dereference(domain: CaptureDomain, reference: Obj) -> Value:
     """Call a weak reference: the same reference leads to the same object, which its path keeps alive."""
-    target = None if reference.real is NEW else reference.real()
+    if reference.real is NEW:
+        return iteration.items_of(domain, cast(Value, reference.attrs["args"]))[0]
+    target = reference.real()
     if target is None or reference.path is None:
         raise domain.graph_break(UNKNOWN_CALL, "a dead weak reference")
     domain.guard_id(reference.path, reference.real)
@@ -138,14 +146,23 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
     if builtin is not None:
         return builtin
     if isinstance(obj, types.FunctionType):
+        dispatcher = _dispatcher(obj)
+        if dispatcher is not None:
+            return dispatcher
+        if is_opaque(obj):
+            return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}")
         if policy.inline(obj):
             return _inlined
         return _breaking(NOT_INLINED, obj.__qualname__)
     if isinstance(obj, type):
-        return _class
+        return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}") if is_opaque(obj) else _class
     if obj in policy.pure or is_pure(obj):
         return _pure
-    if isinstance(obj, (types.ClassMethodDescriptorType, types.MethodWrapperType)):
+    if type(obj) is functools._lru_cache_wrapper:
+        return _cached
+    if isinstance(obj, types.MethodWrapperType):
+        return _method_wrapper
+    if isinstance(obj, types.ClassMethodDescriptorType):
         return _unknown_call
     return _instance
 
@@ -253,6 +270,55 @@ def _pure(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dic
     return _unknown_call(domain, function, args, kwargs)
 
 
+_DISPATCH = next(
+    c for c in functools.singledispatch.__code__.co_consts if isinstance(c, types.CodeType) and c.co_name == "dispatch"
+)
+
+
+def _dispatcher(obj: types.FunctionType) -> Callee | None:
+    """`dispatch(cls)` of a single-dispatch function: looked up at capture, the registry is relied on."""
+    if obj.__code__ is not _DISPATCH:
+        return None
+    registry: Any = inspect.getclosurevars(obj).nonlocals["registry"]
+
+    def run(
+        domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value | Frame[Value]:
+        if len(args) != 1 or not (type(args[0]) is Known and isinstance(args[0].obj, type)):
+            return _inlined(domain, function, args, kwargs)
+        domain.guard_keys(Pinned.of(registry, f"{obj.__qualname__}.registry"), tuple(registry))
+        return pinned(domain, obj(args[0].obj), f"{obj.__qualname__}({args[0].obj.__qualname__})")
+
+    return run
+
+
+def _cached(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    """A function with an LRU cache.
+
+    With constant arguments its first call runs for real, as it would without capture; later ones give that object.
+    Where the region has changed something that it may read, the function below the cache is interpreted.
+    """
+    settled = not domain.touched and not domain.class_stores
+    if settled and all(isinstance(a, (Const, Known)) for a in [*args, *kwargs.values()]):
+        real = [to_raw(domain, a) for a in args]
+        named = {k: to_raw(domain, v) for k, v in kwargs.items()}
+        return compute(domain, functools.partial(function.obj, **named), *real)
+    return call(domain, pinned(domain, function.obj.__wrapped__, function.obj.__qualname__), args, kwargs)
+
+
+def _method_wrapper(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    """A slot method bound to an object, such as `object.__setattr__.__get__`."""
+    owner, name = function.obj.__self__, function.obj.__name__
+    raw = getattr(type(owner), name, None)
+    if not isinstance(raw, types.WrapperDescriptorType):
+        return _unknown_call(domain, function, args, kwargs)
+    return call(domain, Known(raw), [pinned(domain, owner, f"{name}.__self__"), *args], kwargs)
+
+
 def _instance(
     domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame[Value]:
@@ -260,9 +326,9 @@ def _instance(
     obj = function.obj
     if isinstance(obj, staticmethod):
         return call(domain, Known(obj.__func__), args, kwargs)
-    member = attributes.find_member(domain, type(obj), "__call__")
-    if member.kind == attributes.FUNCTION:
-        return call(domain, attributes.member_value(domain, member), [function, *args], kwargs)
+    member = members.find_member(domain, type(obj), "__call__")
+    if member.kind == members.FUNCTION:
+        return call(domain, members.member_value(domain, member), [function, *args], kwargs)
     return _unknown_call(domain, function, args, kwargs)
 
 
@@ -288,6 +354,10 @@ def _unknown(domain: CaptureDomain, function: Value, args: list[Value]) -> Graph
 
 def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value | None) -> Value | Frame[Value]:
     """`function(*args, **kwargs)`."""
+    if type(args) is Const and not hasattr(type(args.value), "__iter__"):
+        kind = type(domain.use(args)).__name__
+        name = containers.call_name(function)
+        raise domain.error(TypeError, f"{name} argument after * must be an iterable, not {kind}")
     positional = iteration.items_of(domain, args)
     named: dict[str, Value] = {}
     if kwargs is not None:

@@ -8,7 +8,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import attributes, containers, iteration
+from torchjit_vm.capture import containers, iteration, members
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -43,9 +43,9 @@ def instantiate(
     if isinstance(cls, enum.EnumType):
         return _enum(domain, cls, args, kwargs)
     if meta is not type:
-        hook = attributes.find_member(domain, meta, "__call__")
-        if hook.kind == attributes.FUNCTION:
-            return domain.call(attributes.member_value(domain, hook), [function, *args], kwargs)
+        hook = members.find_member(domain, meta, "__call__")
+        if hook.kind == members.FUNCTION:
+            return domain.call(members.member_value(domain, hook), [function, *args], kwargs)
         if hook.raw is not type.__dict__["__call__"]:
             return None
     return default_call(domain, function, args, kwargs)
@@ -56,9 +56,9 @@ def default_call(
 ) -> Value | Frame[Value] | None:
     """`type.__call__`: `__new__`, then `__init__`."""
     cls: type = function.obj
-    new = attributes.find_member(domain, cls, "__new__")
-    if new.kind in (attributes.STATIC, attributes.FUNCTION):
-        target = attributes.member_value(domain, new)
+    new = members.find_member(domain, cls, "__new__")
+    if new.kind in (members.STATIC, members.FUNCTION):
+        target = members.member_value(domain, new)
         made = domain.vm.call(target, [function, *args], dict(kwargs))
         if not (isinstance(made, Obj) and issubclass(made.cls, cls)):
             return made
@@ -76,10 +76,10 @@ def default_call(
 def _initialise(
     domain: CaptureDomain, made: Obj, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame[Value] | None:
-    init = attributes.find_member(domain, made.cls, "__init__")
-    if init.kind != attributes.FUNCTION:
+    init = members.find_member(domain, made.cls, "__init__")
+    if init.kind != members.FUNCTION:
         return made if _builtin_init(domain, made, init.raw, args, kwargs) else None
-    result = domain.call(attributes.member_value(domain, init), [made, *args], kwargs)
+    result = domain.call(members.member_value(domain, init), [made, *args], kwargs)
     if type(result) is Frame:
         result.completion, result.instead = Completion.PUSH_INSTEAD, made
         return result
@@ -110,8 +110,7 @@ def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -
     """`new(cls, *args)` for the `__new__` of a C class."""
     if new is object.__new__:
         if getattr(cls, "__abstractmethods__", None):
-            names = sorted(cls.__abstractmethods__)  # type: ignore[attr-defined]
-            raise domain.error(TypeError, f"Can't instantiate abstract class {cls.__name__} ({', '.join(names)})")
+            compute(domain, object.__new__, cls)  # it raises
         return Obj(cls) if cls.__flags__ & _HEAP or cls is object else None
     if issubclass(cls, BaseException):
         # OSError picks a subclass, and groups check their members.
@@ -139,6 +138,8 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value]
     """The `__init__` of a built-in class; False if the VM does not know it."""
     if isinstance(made, DictValue):
         return fill_dict(domain, made, args, kwargs)
+    if init is object.__init__ and members.find_member(domain, made.cls, "__new__").kind == members.STATIC:
+        return True  # its own __new__ has dealt with the arguments
     if kwargs:
         if init is object.__init__ and _raw_new(made.cls) is object.__new__:
             raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
@@ -156,8 +157,7 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value]
     if isinstance(made, TupleValue) or issubclass(made.cls, BaseException):
         return True
     if init is object.__init__:
-        has_new = type(attributes.find_member(domain, made.cls, "__new__").raw) is staticmethod
-        if args and not has_new:
+        if args:
             raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
         return True
     return False
@@ -177,12 +177,19 @@ def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs:
     return True
 
 
+def _iterable(domain: CaptureDomain, value: Value) -> bool:
+    return not (type(value) is Const and not hasattr(type(value.value), "__iter__"))
+
+
 def update_from(domain: CaptureDomain, target: DictValue, other: Value) -> None:
     """`dict.update(other)` with a mapping or an iterable of pairs."""
     pairs = containers.mapping_pairs(domain, other)
     if pairs is None:
         pairs = []
         for number, pair in enumerate(iteration.items_of(domain, other)):
+            if not _iterable(domain, pair):
+                text = f"cannot convert dictionary update sequence element #{number} to a sequence"
+                raise domain.error(TypeError, text)
             both = iteration.items_of(domain, pair)
             if len(both) != 2:
                 text = f"dictionary update sequence element #{number} has length {len(both)}; 2 is required"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import types
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture import attributes, iteration
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture import attributes, iteration, members
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -21,6 +22,9 @@ from torchjit_vm.capture.values import (
     DictValue,
     DictView,
     FunctionValue,
+    HashKey,
+    IdKey,
+    IdValue,
     InstanceDict,
     Known,
     Leaf,
@@ -72,6 +76,8 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         return Ref(value)
     if isinstance(value, FunctionValue):
         return Ref(value)
+    if type(value) is IdValue:
+        return IdKey(value.target)
     if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
         return frozenset(set_entries(domain, value))
     if isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
@@ -85,12 +91,27 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
 
 def _object_key(domain: CaptureDomain, value: Obj) -> Any:
     for name in ("__hash__", "__eq__"):
-        member = attributes.find_member(domain, value.cls, name)
+        member = members.find_member(domain, value.cls, name)
         if member.raw is None:
             raise domain.error(TypeError, f"unhashable type: '{value.cls.__name__}'")
         if type(member.raw) is types.FunctionType:
-            raise domain.graph_break(UNHASHABLE, value.cls.__name__)
+            return _hashed_key(domain, value)
     return Ref(value)
+
+
+def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
+    """The key of an object with its own `__hash__` and `__eq__`, which are interpreted."""
+    from torchjit_vm.capture import operators  # noqa: PLC0415  the modules know one another
+
+    member = members.find_member(domain, value.cls, "__hash__")
+    if type(member.raw) is types.FunctionType:
+        found = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), [])
+        if type(found) is not Const:
+            raise domain.graph_break(UNHASHABLE, value.cls.__name__)
+        number = hash(domain.use(found))
+    else:
+        number = id(value)
+    return HashKey(value, number, lambda a, b: operators.same_or_equal(domain, a, b))
 
 
 def _real_key(key: Any) -> Any:
@@ -98,6 +119,10 @@ def _real_key(key: Any) -> Any:
     if type(key) is Ref:
         real = getattr(key.value, "real", NEW)
         return DELETED if real is NEW else real
+    if type(key) is IdKey:
+        return DELETED
+    if type(key) is HashKey:
+        raise GraphBreak(UNHASHABLE, type(key.value).__name__, None)
     if type(key) is tuple:
         parts = tuple(_real_key(k) for k in key)
         return DELETED if DELETED in parts else parts
@@ -116,8 +141,29 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
             raise AssertionError("a real container without a path")
         if type(path) is not Pinned or not isinstance(real, tuple):
             domain.guard_length(path, len(real))
+        if isinstance(real, deque):
+            domain.guard_value(path.attr("maxlen"), real.maxlen)
         found = value.items = [wrap(domain, item, path.item(i)) for i, item in enumerate(real)]
     return found
+
+
+def maximum(value: ListValue) -> int | None:
+    """`maxlen` of a deque."""
+    if value.limit is not None or value.real is NEW:
+        return value.limit
+    found: int | None = getattr(value.real, "maxlen", None)
+    return found
+
+
+def trim(domain: CaptureDomain, value: ListValue, *, left: bool) -> None:
+    """Drop what is too much for a bounded deque, at the left or the right end."""
+    limit = maximum(value)
+    if limit is not None and value.items is not None and len(value.items) > limit:
+        excess = len(value.items) - limit
+        if left:
+            del value.items[:excess]
+        else:
+            del value.items[limit:]
 
 
 def change(domain: CaptureDomain, value: ListValue) -> list[Value]:
@@ -137,13 +183,21 @@ def _load(domain: CaptureDomain, value: DictValue) -> None:
     if path is None:
         raise AssertionError("a real dict without a path")
     domain.guard_keys(path, tuple(dict.keys(real)))
+    pairs: Any = dict.items(real)
+    if isinstance(real, OrderedDict) and len(real) > 1:
+        # It keeps an order of its own, which `move_to_end` and `popitem` change.
+        pairs = OrderedDict.items(real)
+        order = list(OrderedDict.keys(real))
+        domain.guard_order(path, order)
     partial, value.entries = value.entries, {}
-    for raw, item in dict.items(real):
+    for raw, item in list(pairs):
         key = _wrap_key(domain, raw)
         if key in partial:
-            if partial[key] is None or key in value.removed:
+            stored = partial[key]
+            if stored is None or key in value.removed:
                 continue
-            value.entries[key] = partial.pop(key)
+            del partial[key]
+            value.entries[key] = (_key_value(domain, raw, key), stored[1])
         else:
             value.entries[key] = (_key_value(domain, raw, key), wrap(domain, item, path.item(raw)))
     for key, entry in partial.items():
@@ -259,15 +313,15 @@ def instance_pairs(domain: CaptureDomain, value: InstanceDict) -> list[tuple[Val
     owner = value.owner
     found: dict[str, Value] = {}
     if owner.real is not NEW and owner.path is not None:
-        members = owner.real.__dict__
-        domain.guard_keys(owner.path.attr("__dict__"), tuple(members))
-        for name in members:
+        real = owner.real.__dict__
+        domain.guard_keys(owner.path.attr("__dict__"), tuple(real))
+        for name in real:
             attribute = attributes.instance_attr(domain, owner, name)
             if attribute is not None:
                 found[name] = attribute
     for name, attribute in owner.attrs.items():
-        member = attributes.find_member(domain, owner.cls, name)
-        if attribute is not DELETED and member.kind not in (attributes.SLOT, attributes.GETSET):
+        member = members.find_member(domain, owner.cls, name)
+        if attribute is not DELETED and member.kind not in (members.SLOT, members.GETSET):
             found[name] = attribute
     return [(Const(k), v) for k, v in found.items()]
 
@@ -397,7 +451,7 @@ def dict_update(domain: CaptureDomain, target: Value, other: Value) -> None:
 
 def dict_merge(domain: CaptureDomain, target: Value, other: Value, function: Value) -> None:
     pairs = mapping_pairs(domain, other)
-    name = _call_name(function)
+    name = call_name(function)
     if pairs is None:
         kind = type_of(domain, other).__name__
         raise domain.error(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
@@ -410,11 +464,11 @@ def dict_merge(domain: CaptureDomain, target: Value, other: Value, function: Val
         map_add(domain, target, key, value)
 
 
-def _call_name(function: Value | None) -> str:
+def call_name(function: Value | None) -> str:
     if isinstance(function, FunctionValue):
         return f"{function.globals.get('__name__', '?')}.{function.qualname}()"
     if isinstance(function, BoundMethod):
-        return _call_name(function.function)
+        return call_name(function.function)
     obj = getattr(function, "obj", None)
     name = getattr(obj, "__qualname__", None)
     if name is None:

@@ -6,9 +6,9 @@ import copy
 import copyreg
 import functools
 import types
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, final
 
-from torchjit_vm.capture import attributes, containers
+from torchjit_vm.capture import attributes, containers, members
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.operators import leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
@@ -18,6 +18,7 @@ from torchjit_vm.capture.values import (
     Const,
     DictValue,
     FunctionValue,
+    IdKey,
     InstanceDict,
     Known,
     Leaf,
@@ -31,7 +32,16 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-_Memo = dict[Value, Value]
+
+@final
+class _Memo(dict[Value, Value]):
+    """What has been copied; `seen` is the dict that a `__deepcopy__` is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = DictValue()
+
+
 _HOOKS = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 _SHARED = (Const, Known, FunctionValue)
 
@@ -39,6 +49,8 @@ _SHARED = (Const, Known, FunctionValue)
 @builtin(copy.copy)
 def _copy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     value = args[0]
+    if type(value) is Leaf:
+        return leaf_call(domain, copy.copy, [value])
     if isinstance(value, (*_SHARED, TupleValue)):
         return value
     if isinstance(value, Obj) and _method(domain, value, "__copy__") is not None:
@@ -48,20 +60,25 @@ def _copy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) ->
 
 @builtin(copy.deepcopy)
 def _deepcopy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    if len(args) > 1 or kwargs:
-        return None
-    return _deep(domain, args[0], {})
+    shared = args[1] if len(args) > 1 else kwargs.get("memo")
+    if shared is None or (type(shared) is Const and shared.value is None):
+        return _deep(domain, args[0], _Memo())
+    memo = domain.memos.get(shared)
+    return None if memo is None else _deep(domain, args[0], cast(_Memo, memo))
 
 
 def _method(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
-    member = attributes.find_member(domain, value.cls, name)
-    return attributes.member_value(domain, member) if member.kind == attributes.FUNCTION else None
+    member = members.find_member(domain, value.cls, name)
+    return members.member_value(domain, member) if member.kind == members.FUNCTION else None
 
 
 def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
     if isinstance(value, _SHARED):
         return value
     found = memo.get(value)
+    if found is None and memo.seen.entries:
+        entry = memo.seen.entries.get(IdKey(value))
+        found = None if entry is None else entry[1]
     if found is not None:
         return found
     if type(value) is Leaf:
@@ -69,9 +86,8 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
     if isinstance(value, (Obj, InstanceDict)):
         hook = None if isinstance(value, InstanceDict) else _method(domain, value, "__deepcopy__")
         if hook is not None:
-            if memo:
-                raise domain.graph_break(UNKNOWN_CALL, "copy.deepcopy with __deepcopy__ inside another object")
-            made = domain.vm.call(hook, [value, DictValue()])
+            domain.memos[memo.seen] = memo
+            made = domain.vm.call(hook, [value, memo.seen])
         else:
             made = _duplicate(domain, value, memo)
         memo[value] = made
@@ -85,6 +101,8 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
     """A copy; of the parts too if there is a memo."""
     if isinstance(value, InstanceDict):
         value = containers.instance_snapshot(domain, value)
+    if type(value) is Obj and _keeps_state(domain, value):
+        return _copy_by_state(domain, value, memo)
     if not isinstance(value, Obj) or not _copies_plainly(domain, value):
         raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
 
@@ -119,6 +137,34 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
     return made
 
 
+def _keeps_state(domain: CaptureDomain, value: Obj) -> bool:
+    """Is it an ordinary object that only has `__getstate__` or `__setstate__` in Python?"""
+    rules = [_method(domain, value, name) is not None for name in _HOOKS if not name.endswith("state__")]
+    state = [_method(domain, value, name) is not None for name in ("__getstate__", "__setstate__")]
+    plain_new = members.find_member(domain, value.cls, "__new__").raw is object.__dict__["__new__"]
+    return any(state) and not any(rules) and plain_new and value.cls not in copyreg.dispatch_table
+
+
+def _copy_by_state(domain: CaptureDomain, value: Obj, memo: _Memo | None) -> Value:
+    made = Obj(value.cls)
+    _remember(memo, value, made)
+    getter = _method(domain, value, "__getstate__")
+    state: Value = containers.instance_snapshot(domain, InstanceDict(value))
+    if getter is not None:
+        state = domain.vm.call(getter, [value])
+    if memo is not None:
+        state = _deep(domain, state, memo)
+    setter = _method(domain, value, "__setstate__")
+    if setter is not None:
+        domain.vm.call(setter, [made, state])
+    elif isinstance(state, DictValue):
+        for key, item in containers.dict_pairs(domain, state):
+            made.attrs[domain.use(cast(Const, key))] = item
+    else:
+        raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
+    return made
+
+
 def _remember(memo: _Memo | None, value: Value, made: Value) -> None:
     if memo is not None:
         memo[value] = made
@@ -133,7 +179,7 @@ def _copies_plainly(domain: CaptureDomain, value: Obj) -> bool:
     if not value.cls.__flags__ & (1 << 9) and value.cls is not object and type(value) is Obj:
         return False
     for name in _HOOKS:
-        member = attributes.find_member(domain, value.cls, name)
-        if member.kind not in (attributes.ABSENT, attributes.CMETHOD):
+        member = members.find_member(domain, value.cls, name)
+        if member.kind not in (members.ABSENT, members.CMETHOD):
             return False
     return True

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, construct, containers, iteration, operators, subscripts
+from torchjit_vm.capture import attributes, construct, containers, iteration, operators, stores, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
 
@@ -91,7 +91,7 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         name = domain.use(cast(Const, args[1]))
         found = attributes.instance_attr(domain, args[0].owner, name)
         if found is not None:
-            attributes.write(domain, args[0].owner, name, DELETED)
+            stores.write(domain, args[0].owner, name, DELETED)
     else:
         target = cast(DictValue, args[0])
         key = containers.key_of(domain, args[1])
@@ -124,7 +124,7 @@ def _setdefault(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
         name = domain.use(cast(Const, args[1]))
         found = attributes.instance_attr(domain, args[0].owner, name)
         if found is None:
-            attributes.write(domain, args[0].owner, name, default)
+            stores.write(domain, args[0].owner, name, default)
         return default if found is None else found
     target = cast(DictValue, args[0])
     key = containers.key_of(domain, args[1])
@@ -140,7 +140,7 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     if isinstance(args[0], InstanceDict):
         pairs = containers.mapping_pairs(domain, args[1]) or [] if len(args) > 1 else []
         for key, value in [*pairs, *((Const(k), v) for k, v in kwargs.items())]:
-            attributes.write(domain, args[0].owner, domain.use(cast(Const, key)), value)
+            stores.write(domain, args[0].owner, domain.use(cast(Const, key)), value)
         return Const(None)
     target = cast(DictValue, args[0])
     if len(args) > 1:
@@ -170,7 +170,7 @@ def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value |
     target = cast(DictValue, args[0])
     last = args[2] if len(args) > 2 else kwargs.get("last", Const(True))
     if not operators.truth(domain, last):
-        return None
+        return _move_to_start(domain, target, args[1])
     key = containers.key_of(domain, args[1])
     value = containers.dict_lookup(domain, target, key)
     if value is None:
@@ -178,6 +178,41 @@ def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value |
     containers.dict_remove(domain, target, key)
     containers.dict_store(domain, target, key, args[1], value)
     return Const(None)
+
+
+def _move_to_start(domain: CaptureDomain, target: DictValue, key_value: Value) -> Value:
+    """`move_to_end(key, last=False)`: every other key comes behind it, so all of them are written again."""
+    pairs = containers.dict_pairs(domain, target)
+    first = containers.key_of(domain, key_value)
+    if containers.dict_lookup(domain, target, first) is None:
+        raise domain.raised(subscripts.key_error(domain, key_value))
+    for key, value in pairs:
+        found = containers.key_of(domain, key)
+        if found != first:
+            containers.dict_remove(domain, target, found)
+            containers.dict_store(domain, target, found, key, value)
+    return Const(None)
+
+
+@method("copy", defaultdict)
+def _copy_default(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(DictValue, args[0])
+    return containers.copy_dict(domain, target) if target.cls is defaultdict else None
+
+
+@method("isdisjoint", type({}.keys()), type({}.items()))
+def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    mine = {containers.key_of(domain, v) for v in iteration.items_of(domain, args[0])}
+    return domain.constant(mine.isdisjoint(containers.key_of(domain, v) for v in iteration.items_of(domain, args[1])))
+
+
+@builtin(OrderedDict.fromkeys)
+def _ordered_fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    made = DictValue(OrderedDict)
+    value = args[1] if len(args) > 1 else kwargs.get("value", Const(None))
+    for key in iteration.items_of(domain, args[0]):
+        containers.dict_store(domain, made, containers.key_of(domain, key), key, value)
+    return made
 
 
 @builtin(dict.fromkeys)

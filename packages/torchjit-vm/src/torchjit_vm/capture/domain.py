@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -32,8 +33,10 @@ from torchjit_vm.capture import (
     formatting,
     functions,
     iteration,
+    members,
     names,
     operators,
+    stores,
     subscripts,
 )
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
@@ -72,7 +75,10 @@ class CaptureDomain:
         self.extra_guards: list[Guard] = []
         self.interned: dict[int, Value] = {}
         self.payloads: dict[int, Leaf] = {}
-        self.members: dict[tuple[type, str], attributes.Member] = {}
+        self.members: dict[tuple[type, str], members.Member] = {}
+        self.memos: dict[Value, object] = {}
+        self.thrown: set[Value] = set()
+        self.class_stores: dict[tuple[type, str], Value] = {}
         self.namespaces: dict[int, DictValue] = {}
         self.callees: dict[int, calls.Callee] = {}
         self.functions: dict[types.FunctionType, functions.Facts] = {}
@@ -184,6 +190,12 @@ class CaptureDomain:
 
     def guard_different(self, *paths: AccessPath) -> None:
         self._record(("different", *paths), Different, paths)
+
+    def guard_order(self, path: AccessPath, keys: list[Any]) -> None:
+        def same(other: Any) -> bool:
+            return list(OrderedDict.keys(other)) == keys  # after the guard on the keys: they are the same ones
+
+        self._record(("order", path), Predicate, path, same, f"list({path}) == {keys!r}")
 
     def guard_set(self, path: AccessPath, real: set[Any] | frozenset[Any]) -> None:
         expected = [(type(element), element) for element in real]
@@ -321,8 +333,8 @@ class CaptureDomain:
     format = formatting.format_value
     length = operators.length
     load_attr = attributes.load_attr
-    store_attr = attributes.store_attr
-    delete_attr = attributes.delete_attr
+    store_attr = stores.store_attr
+    delete_attr = stores.delete_attr
     load_special = attributes.load_special
     load_super_attr = attributes.load_super_attr
 
@@ -366,6 +378,8 @@ class CaptureDomain:
     make_raise = exceptions.make_raise
     chain = exceptions.chain
     exception_matches = exceptions.exception_matches
+    match_group = exceptions.match_group
+    prepare_reraise = exceptions.prepare_reraise
     exception_triple = exceptions.exception_triple
     stop_iteration_error = exceptions.stop_iteration_error
 

@@ -50,6 +50,7 @@ class Emitted:
 def emit(
     domain: CaptureDomain,
     code: CodeType,
+    module: str,
     location: CodeLocation,
     body: Callable[[Rebuilder], list[Region]],
     compile_leaves: Callable[[Sequence[Leaf]], RegionCode],
@@ -59,6 +60,7 @@ def emit(
     Args:
         domain: the capture.
         code: the code object whose region this is, for names and lines.
+        module: the name of its module.
         location: of the last instruction, for lines without another.
         body: writes the statements after the graph call, and returns the continuations that they call.
         compile_leaves: compiles the graph for the leaves that the statements need.
@@ -81,7 +83,7 @@ def emit(
     ]
     lines += [(1, text, location) for text in prelude]
     lines += out.lines
-    function, source = _compile(lines, code, name, out.constants)
+    function, source = _compile(lines, code, name, out.constants, module)
     return Emitted(function, tuple(out.gathered), source, tuple(regions))
 
 
@@ -105,7 +107,7 @@ def _prelude(out: Rebuilder, code: RegionCode) -> list[str]:
 
 
 def _compile(
-    lines: list[tuple[int, str, CodeLocation | None]], code: CodeType, name: str, constants: dict[str, Any]
+    lines: list[tuple[int, str, CodeLocation | None]], code: CodeType, name: str, constants: dict[str, Any], module: str
 ) -> tuple[FunctionType, str]:
     source = "\n".join("    " * indent + text for indent, text, _ in lines) + "\n"
     tree = ast.parse(source)
@@ -114,6 +116,7 @@ def _compile(
         if number is not None:
             _locate(node, lines[number - 1][2])
     namespace: dict[str, Any] = dict(constants)
+    namespace.setdefault("__name__", module)  # what `type(name, bases, members)` and warnings look at
     exec(compile(tree, code.co_filename, "exec"), namespace)
     function = namespace.pop(name)
     # A constant may have the function's own name.
@@ -303,7 +306,8 @@ class _BreakWriter:
             if function is not None:
                 lines, constants = [f"return inner_({signature})"], {"inner_": function}
             text = [(0, f"def {name}({signature}):", location), *((1, line, location) for line in lines)]
-            function, _ = _compile(list(text), code, name, constants)
+            module = str(state.frame.globals.get("__name__", "builtins"))
+            function, _ = _compile(list(text), code, name, constants, module)
         call = f"{self.out.constant(function, f'in_{name}')}({signature})"
         shown = tuple(f"# {line}" for line in form.lines)
         return (*shown, f"[{', '.join(results)}] = {call}" if results else call)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from torchjit_vm.capture.reading import wrap
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, Const, Known, Obj, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Const, Known, Obj, TracebackValue, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -16,7 +18,9 @@ __all__ = [
     "exception_triple",
     "from_real",
     "make_raise",
+    "match_group",
     "new_exception",
+    "prepare_reraise",
     "stop_iteration_error",
 ]
 
@@ -42,13 +46,20 @@ def make_raise(domain: CaptureDomain, exception: Value, cause: Value | None) -> 
     """The exception that `raise exception from cause` raises."""
     value = _instance(domain, exception)
     if cause is not None and isinstance(value, Obj):
-        because = cause if type(cause) is Const and cause.value is None else _instance(domain, cause)
+        because = cause if type(cause) is Const and cause.value is None else _cause(domain, cause)
         if value.real is not NEW:
             domain.touch(value)
             value.written = {**(value.written or {}), "__cause__": None}
         value.attrs["__cause__"] = because
         value.attrs["__suppress_context__"] = Const(True)
     return value
+
+
+def _cause(domain: CaptureDomain, cause: Value) -> Value:
+    cls = cause.obj if type(cause) is Known else type_of(domain, cause)
+    if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+        raise domain.error(TypeError, "exception causes must derive from BaseException")
+    return _instance(domain, cause)
 
 
 def _instance(domain: CaptureDomain, exception: Value) -> Value:
@@ -61,6 +72,7 @@ def _instance(domain: CaptureDomain, exception: Value) -> Value:
 
 def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> None:
     """Set `__context__` of an exception that is raised while another is handled."""
+    domain.thrown.add(exception)
     if handled is None or handled is exception or not isinstance(exception, Obj):
         return
     if exception.real is NEW:
@@ -82,13 +94,25 @@ def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> b
     return issubclass(type_of(domain, exception), tuple(classes))
 
 
+def match_group(domain: CaptureDomain, group: Value, type: Value) -> tuple[Value | None, Value | None]:
+    """`except* type`: groups are split for real."""
+    raise domain.graph_break(UNKNOWN_OPERATION, "except*")
+
+
+def prepare_reraise(domain: CaptureDomain, group: Value, exceptions: Value) -> Value:
+    """The end of `except*` clauses."""
+    raise domain.graph_break(UNKNOWN_OPERATION, "except*")
+
+
 _TYPE = type
 
 
 def exception_triple(domain: CaptureDomain, exception: Value) -> list[Value]:
-    """What `__exit__` is given. The traceback does not exist yet: None stands for it."""
-    traceback = cast(Value, Const(None))
-    return [Known(type_of(domain, exception)), exception, traceback]
+    """What `__exit__` is given."""
+    if isinstance(exception, Obj) and exception.real is not NEW and exception.path is not None:
+        traceback = wrap(domain, exception.real.__traceback__, exception.path.attr("__traceback__"))
+        return [Known(type_of(domain, exception)), exception, traceback]
+    return [Known(type_of(domain, exception)), exception, TracebackValue(exception)]
 
 
 def stop_iteration_error(domain: CaptureDomain, exception: Value) -> Value:

@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, iteration, operators
+from torchjit_vm.capture import attributes, iteration, members, operators
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -50,12 +50,12 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
         return operators.leaf_call(domain, function, [value])
     names = ["__str__", "__repr__"] if function is str else ["__repr__"]
     if type(value) is Obj and issubclass(value.cls, BaseException):
-        own = attributes.find_member(domain, value.cls, names[0])
-        if own.kind == attributes.CMETHOD:
+        own = members.find_member(domain, value.cls, names[0])
+        if own.kind == members.CMETHOD:
             return _exception_text(domain, value, function)
     if isinstance(value, (Obj, Known)) and not (isinstance(value, Known) and isinstance(value.obj, type)):
         for name in names:
-            member = attributes.find_member(domain, type_of(domain, value), name)
+            member = members.find_member(domain, type_of(domain, value), name)
             if type(member.raw) is types.FunctionType:
                 bound = domain.vm.finish(attributes.bind(domain, member, value))
                 return domain.vm.call(bound, [])

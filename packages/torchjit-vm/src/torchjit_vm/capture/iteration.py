@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from torchjit_vm.capture import containers
-from torchjit_vm.capture.attributes import ABSENT, bind, find_member
+from torchjit_vm.capture.attributes import bind
+from torchjit_vm.capture.members import ABSENT, find_member
 from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reasons import OPAQUE_ITERATOR, REBUILD
 from torchjit_vm.capture.types import type_of
@@ -37,6 +38,7 @@ __all__ = [
     "ChainIterator",
     "EnumerateIterator",
     "FilterIterator",
+    "Indexing",
     "IteratorValue",
     "ListIterator",
     "MapIterator",
@@ -235,23 +237,20 @@ class ChainIterator(IteratorValue):
 
 @final
 class RealIterator(IteratorValue):
-    """A pure iterator of constants, advanced at capture: itertools.count, repeat and the like."""
+    """An endless C iterator: `itertools.count` over constants, advanced at capture, or `itertools.repeat`."""
 
-    __slots__ = ("index", "make", "real")
+    __slots__ = ("real", "repeated")
     python_type = itertools.count
 
-    def __init__(self, real: Iterator[Any], items: list[Value] | None = None) -> None:
+    def __init__(self, real: Any, repeated: Value | None = None) -> None:
         self.real = real
-        self.index = 0
-        self.make = items
+        self.repeated = repeated
 
     def advance(self, domain: CaptureDomain) -> Value | None:
+        if self.repeated is not None:
+            return self.repeated
         domain.mutated_at = domain.vm.step
-        item = builtins.next(self.real, None)
-        self.index += 1
-        if item is None:
-            return None
-        return item if isinstance(item, Value) else Const(item)
+        return Const(builtins.next(self.real))
 
 
 def get_iter(domain: CaptureDomain, value: Value) -> Value:
@@ -304,21 +303,21 @@ def _user_iter(domain: CaptureDomain, value: Value) -> Value:
     if member.kind == ABSENT:
         getter = find_member(domain, cls, "__getitem__")
         if type(getter.raw) is types.FunctionType:
-            return _Indexing(domain.vm.finish(bind(domain, getter, value)))
+            return Indexing(value, domain.vm.finish(bind(domain, getter, value)))
         if getter.kind == ABSENT:
             raise domain.error(TypeError, f"'{cls.__name__}' object is not iterable")
     raise domain.graph_break(OPAQUE_ITERATOR, cls.__name__)
 
 
 @final
-class _Indexing(IteratorValue):
+class Indexing(IteratorValue):
     """The old protocol: `__getitem__` with 0, 1, 2 ... until IndexError."""
 
-    __slots__ = ("getter", "index")
+    __slots__ = ("getter", "index", "sequence")
     python_type: ClassVar[type] = type(iter([]))
 
-    def __init__(self, getter: Value) -> None:
-        self.getter = getter
+    def __init__(self, sequence: Value, getter: Value) -> None:
+        self.sequence, self.getter = sequence, getter
         self.index = 0
 
     def advance(self, domain: CaptureDomain) -> Value | None:
@@ -328,6 +327,7 @@ class _Indexing(IteratorValue):
             if issubclass(type_of(domain, raised.value), (IndexError, StopIteration)):
                 return None
             raise
+        domain.mutated_at = domain.vm.step
         self.index += 1
         return item
 

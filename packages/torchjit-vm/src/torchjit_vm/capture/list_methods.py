@@ -20,34 +20,52 @@ _Kwargs = dict[str, Value]
 @method("append", list, deque)
 def _append(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    if getattr(target.real, "maxlen", None) is not None:
-        return None
     containers.change(domain, target).append(args[1])
+    containers.trim(domain, target, left=True)
     return Const(None)
 
 
 @method("appendleft", deque)
 def _appendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    if getattr(target.real, "maxlen", None) is not None:
-        return None
     containers.change(domain, target).insert(0, args[1])
+    containers.trim(domain, target, left=False)
+    return Const(None)
+
+
+@method("extendleft", deque)
+def _extendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    new = iteration.items_of(domain, args[1])
+    containers.change(domain, target)[:0] = new[::-1]
+    containers.trim(domain, target, left=False)
+    return Const(None)
+
+
+@method("rotate", deque)
+def _rotate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    by = domain.index(args[1]) if len(args) > 1 else 1
+    items = containers.change(domain, cast(ListValue, args[0]))
+    if items:
+        by %= len(items)
+        items[:] = items[-by:] + items[:-by] if by else items
     return Const(None)
 
 
 @method("extend", list, deque)
 def _extend(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    if getattr(target.real, "maxlen", None) is not None:
-        return None
     new = iteration.items_of(domain, args[1])
     containers.change(domain, target).extend(new)
+    containers.trim(domain, target, left=True)
     return Const(None)
 
 
-@method("insert", list)
+@method("insert", list, deque)
 def _insert(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     index = domain.index(args[1])
+    if containers.maximum(cast(ListValue, args[0])) is not None:
+        return None
     containers.change(domain, cast(ListValue, args[0])).insert(index, args[2])
     return Const(None)
 
@@ -73,13 +91,15 @@ def _popleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     return containers.change(domain, target).pop(0)
 
 
-@method("remove", list)
+@method("remove", list, deque)
 def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
     for i, item in enumerate(containers.items(domain, target)):
         if operators.same_or_equal(domain, item, args[1]):
             del containers.change(domain, target)[i]
             return Const(None)
+    if issubclass(target.cls, deque):
+        return None  # the message names the item's repr
     raise domain.error(ValueError, "list.remove(x): x not in list")
 
 
@@ -89,12 +109,19 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return Const(None)
 
 
-@method("copy", list)
+@method("copy", list, deque)
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(ListValue, args[0])
+    if issubclass(target.cls, deque):
+        if target.cls is not deque:
+            return None
+        made = ListValue(list(containers.items(domain, target)), deque)
+        made.limit = containers.maximum(target)
+        return made
     return ListValue(list(containers.items(domain, cast(ListValue, args[0]))))
 
 
-@method("reverse", list)
+@method("reverse", list, deque)
 def _reverse(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     containers.change(domain, cast(ListValue, args[0])).reverse()
     return Const(None)
@@ -119,3 +146,9 @@ def _iadd(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     new = iteration.items_of(domain, args[1])
     containers.change(domain, cast(ListValue, args[0])).extend(new)
     return args[0]
+
+
+@method("__delitem__", list)
+def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    subscripts.delete_from_list(domain, cast(ListValue, args[0]), args[1])
+    return Const(None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, containers, iteration, subscripts
+from torchjit_vm.capture import attributes, containers, iteration, members, subscripts
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
@@ -15,16 +16,19 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
+    BoundMethod,
     Const,
     DictValue,
     DictView,
     FunctionValue,
+    IdValue,
     InstanceDict,
     Known,
     Leaf,
     ListValue,
     Obj,
     SetValue,
+    SliceValue,
     TupleValue,
     Value,
 )
@@ -85,10 +89,10 @@ def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> 
 def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Value]) -> Value | None:
     """Call a dunder of a user-defined class, in a nested loop; None if the class has none."""
     cls = type_of(domain, value)
-    member = attributes.find_member(domain, cls, name)
-    if member.kind == attributes.ABSENT or member.raw is None:
+    member = members.find_member(domain, cls, name)
+    if member.kind == members.ABSENT or member.raw is None:
         return None
-    if member.kind == attributes.CMETHOD and not isinstance(value, Known):
+    if member.kind == members.CMETHOD and not isinstance(value, Known):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__}.{name}")
     return domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), args)
 
@@ -118,9 +122,7 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
 def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:
     base = _INPLACE[function][1] if function in _INPLACE else function
     names = _DUNDERS.get(base, ())
-    return any(
-        attributes.find_member(domain, value.cls, n).kind in (attributes.FUNCTION, attributes.PLAIN) for n in names
-    )
+    return any(members.find_member(domain, value.cls, n).kind in (members.FUNCTION, members.PLAIN) for n in names)
 
 
 def _container_repeat(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
@@ -166,7 +168,7 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
 
 def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
     """Does the class define this method in Python?"""
-    return attributes.find_member(domain, value.cls, name).kind == attributes.FUNCTION
+    return members.find_member(domain, value.cls, name).kind == members.FUNCTION
 
 
 def _is_not_implemented(value: Value | None) -> bool:
@@ -181,20 +183,46 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
         raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
     left, right = _as_tuple(left), _as_tuple(right)
     if function is operator.add:
-        for kind in (ListValue, TupleValue):
-            if isinstance(left, kind) and isinstance(right, kind) and not _user_add(domain, left, right):
-                both = containers.items(domain, left) + containers.items(domain, right)
-                return ListValue(both) if kind is ListValue else TupleValue(both)
+        if isinstance(left, ListValue) and isinstance(right, ListValue) and not _user_add(domain, left, right):
+            return _concatenated(domain, left, right)
+        if isinstance(left, TupleValue) and isinstance(right, TupleValue) and not _user_add(domain, left, right):
+            return TupleValue(containers.items(domain, left) + containers.items(domain, right))
     if function is operator.mul:
         sequence, count = (left, right) if isinstance(left, (ListValue, TupleValue)) else (right, left)
         if isinstance(sequence, (ListValue, TupleValue)) and type(count) is Const and isinstance(count.value, int):
+            if defines(domain, sequence, "__mul__") or defines(domain, sequence, "__rmul__"):
+                return None
+            if isinstance(sequence, ListValue) and _plain_base(sequence.cls) is deque:
+                raise domain.graph_break(UNKNOWN_OPERATION, "deque * int")
             many = containers.items(domain, sequence) * domain.use(count)
             return ListValue(many) if isinstance(sequence, ListValue) else TupleValue(many)
     if function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
+        if defines(domain, left, "__or__") or defines(domain, right, "__ror__"):
+            return None
         made = containers.copy_dict(domain, left)
+        if not is_c_dict(left.cls):
+            made.cls = dict
         containers.dict_update(domain, made, right)
         return made
     return _set_binary(domain, function, left, right)
+
+
+def is_c_dict(cls: type) -> bool:
+    """Is it a dict class of CPython whose copies keep the class?"""
+    return cls in (dict, OrderedDict, defaultdict)
+
+
+def _plain_base(cls: type) -> type:
+    return deque if issubclass(cls, deque) else list
+
+
+def _concatenated(domain: CaptureDomain, left: ListValue, right: ListValue) -> Value | None:
+    base = _plain_base(left.cls)
+    if base is not _plain_base(right.cls):
+        return None
+    if base is deque and (left.cls is not deque or containers.maximum(left) is not None):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{left.cls.__name__} + {right.cls.__name__}")
+    return ListValue(containers.items(domain, left) + containers.items(domain, right), base)
 
 
 def _as_tuple(value: Value) -> Value:
@@ -242,26 +270,40 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
     attempts = [(left, names[0], right), (right, names[1], left)]
     if tl is tr:
         attempts.pop()
-    elif issubclass(tr, tl) and attributes.find_member(domain, tr, names[1]).raw is not (
-        attributes.find_member(domain, tl, names[1]).raw
+    elif issubclass(tr, tl) and members.find_member(domain, tr, names[1]).raw is not (
+        members.find_member(domain, tl, names[1]).raw
     ):
         attempts.reverse()
     unknown = False
     for self_, name, other in attempts:
-        member = attributes.find_member(domain, type_of(domain, self_), name)
-        if member.kind in (attributes.FUNCTION, attributes.PLAIN, attributes.STATIC) and member.raw is not None:
+        member = members.find_member(domain, type_of(domain, self_), name)
+        if member.kind in (members.FUNCTION, members.PLAIN, members.STATIC) and member.raw is not None:
             bound = domain.vm.finish(attributes.bind(domain, member, self_))
             result = domain.vm.call(bound, [other])
             if not _is_not_implemented(result):
                 return result
-        elif member.kind != attributes.ABSENT and isinstance(self_, (Obj, Known)):
+        elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known)):
             unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
     if isinstance(left, (Known, Const)) and isinstance(right, (Known, Const)):
         return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
     if unknown:
         raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
-    symbol = _SYMBOLS[function]
-    raise domain.error(TypeError, f"unsupported operand type(s) for {symbol}: '{tl.__name__}' and '{tr.__name__}'")
+    raise domain.error(TypeError, _operand_text(domain, function, left, right))
+
+
+def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Value) -> str:
+    """What CPython says about operands that do not go together, asked with empty stand-ins of the same types."""
+    tl, tr = type_of(domain, left), type_of(domain, right)
+    stand_ins: list[Any] = [v.value if type(v) is Const else _STAND_INS.get(t) for v, t in ((left, tl), (right, tr))]
+    if None not in stand_ins or tl is type(None) or tr is type(None):
+        try:
+            function(*stand_ins)
+        except TypeError as error:
+            return str(error)
+    return f"unsupported operand type(s) for {_SYMBOLS[function]}: '{tl.__name__}' and '{tr.__name__}'"
+
+
+_STAND_INS: dict[type, Any] = {t: t() for t in (list, tuple, dict, set, frozenset, deque, OrderedDict)}
 
 
 # Comparisons.
@@ -307,7 +349,7 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
                 return domain.constant(function is operator.ne)
         return leaf_call(domain, function, [left, right])
     if tl in (Known, Const) and tr in (Known, Const):
-        member = attributes.find_member(domain, type_of(domain, left), _RICH[function][0])
+        member = members.find_member(domain, type_of(domain, left), _RICH[function][0])
         if type(member.raw) is not types.FunctionType:
             return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
     return _compare_objects(domain, function, _as_tuple(left), _as_tuple(right))
@@ -317,8 +359,22 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
     for kind in (ListValue, TupleValue):
         if isinstance(left, kind) and isinstance(right, kind) and not _user_compare(domain, function, left, right):
             return compare_sequences(domain, function, left, right)
-    if isinstance(left, DictValue) and isinstance(right, DictValue) and function in (operator.eq, operator.ne):
-        equal = _equal_dicts(domain, left, right)
+    equality = function in (operator.eq, operator.ne)
+    dicts = isinstance(left, DictValue) and isinstance(right, DictValue)
+    if dicts and equality and not _user_compare(domain, function, cast(Obj, left), cast(Obj, right)):
+        equal = _equal_dicts(domain, cast(DictValue, left), cast(DictValue, right))
+        return domain.constant(equal is (function is operator.eq))
+    if equality and isinstance(left, Obj) and isinstance(right, Obj) and left.cls is right.cls is types.SimpleNamespace:
+        both = [containers.instance_snapshot(domain, InstanceDict(v)) for v in (left, right)]
+        return domain.constant(_equal_dicts(domain, both[0], both[1]) is (function is operator.eq))
+    if equality and (type(left) is IdValue or type(right) is IdValue):
+        same = type(left) is type(right) and is_(domain, cast(IdValue, left).target, cast(IdValue, right).target)
+        return domain.constant(same is (function is operator.eq))
+    if type(left) is SliceValue and type(right) is SliceValue:
+        parts = [TupleValue([s.start, s.stop, s.step]) for s in (left, right)]
+        return compare_sequences(domain, function, parts[0], parts[1])
+    if type(left) is BoundMethod and type(right) is BoundMethod and equality:
+        equal = is_(domain, left.self_, right.self_) and same_or_equal(domain, left.function, right.function)
         return domain.constant(equal is (function is operator.eq))
     a, b = _set_keys(domain, left), _set_keys(domain, right)
     if a is not None and b is not None:
@@ -329,15 +385,15 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
     if tl is not tr and issubclass(tr, tl):
         attempts.reverse()
     for self_, dunder, other in attempts:
-        member = attributes.find_member(domain, type_of(domain, self_), dunder)
+        member = members.find_member(domain, type_of(domain, self_), dunder)
         if type(member.raw) is types.FunctionType:
             result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self_)), [other])
             if not _is_not_implemented(result):
                 return result
-        elif member.kind != attributes.ABSENT and not _default_compare(self_, member.raw):
+        elif member.kind != members.ABSENT and not _default_compare(self_, member.raw):
             raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {symbol} {tr.__name__}")
     if function is operator.ne:
-        member = attributes.find_member(domain, tl, "__eq__")
+        member = members.find_member(domain, tl, "__eq__")
         if type(member.raw) is types.FunctionType:
             result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, left)), [right])
             if not _is_not_implemented(result):
@@ -393,6 +449,9 @@ def _equal_dicts(domain: CaptureDomain, left: DictValue, right: DictValue) -> bo
         other = containers.dict_lookup(domain, right, containers.key_of(domain, key))
         if other is None or not same_or_equal(domain, value, other):
             return False
+    if issubclass(left.cls, OrderedDict) and issubclass(right.cls, OrderedDict):
+        orders = [[containers.key_of(domain, k) for k, _ in containers.dict_pairs(domain, d)] for d in (left, right)]
+        return orders[0] == orders[1]
     return True
 
 
@@ -413,8 +472,8 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
     if isinstance(container, SetValue):
         return domain.constant(containers.key_of(domain, item) in containers.set_entries(domain, container))
     if type(container) is Known and isinstance(container.obj, type):
-        meta = attributes.find_member(domain, type(container.obj), "__contains__")
-        if meta.kind != attributes.ABSENT and isinstance(item, (Const, Known)):
+        meta = members.find_member(domain, type(container.obj), "__contains__")
+        if meta.kind != members.ABSENT and isinstance(item, (Const, Known)):
             return compute(domain, operator.contains, container.obj, to_raw(domain, item))
     for candidate in iteration.items_of(domain, container):
         if same_or_equal(domain, candidate, item):
@@ -448,7 +507,7 @@ def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         return size(domain, value) > 0
     for name in ("__bool__", "__len__"):
-        if attributes.find_member(domain, value.cls, name).kind != attributes.ABSENT:
+        if members.find_member(domain, value.cls, name).kind != members.ABSENT:
             raise domain.graph_break(UNKNOWN_OPERATION, f"truth of {value.cls.__name__}")
     return True
 

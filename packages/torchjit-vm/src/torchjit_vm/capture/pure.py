@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import cmath
-import functools
+import collections
+import copyreg
+import dataclasses
+import importlib
 import math
 import operator
+import os
 import posixpath
+import re
+import sys
 import types
+import typing
 from typing import Any
 
-__all__ = ["is_pure"]
+__all__ = ["is_opaque", "is_pure"]
 
-_IMMUTABLE = (int, float, complex, str, bytes, bool, tuple, frozenset, range, type(None))
+_IMMUTABLE = (re.Pattern, re.Match, int, float, complex, str, bytes, bool, tuple, frozenset, range, type(None))
 _FUNCTIONS = (
     abs, ascii, bin, chr, divmod, format, hash, hex, len, max, min, oct, ord, pow, repr, round, sorted, sum,
     callable, issubclass, isinstance, math.prod, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
-    types.CodeType.replace, functools.cmp_to_key, posixpath.join,
+    types.CodeType.replace, posixpath.join, os.fspath, sys.intern, re.compile, re.match, re.search, re.sub, re.findall,
+    re.split, re.fullmatch, re.escape, re.subn,
 )  # fmt: skip
 _MODULES = (math, cmath, operator)
 _EFFECTS = frozenset(
@@ -39,6 +47,23 @@ def _collect() -> frozenset[int]:
 
 
 _PURE = _collect()
+
+
+_OPAQUE_MODULES = frozenset(
+    {"ast", "json", "linecache", "pickle", "pprint", "random", "secrets", "shutil", "statistics", "subprocess"}
+    | {"tempfile", "threading", "timeit", "tokenize", "traceback", "uuid", "warnings", "zipfile"}
+)
+_OPAQUE_FUNCTIONS: tuple[Any, ...] = (
+    collections.namedtuple, dataclasses.dataclass, dataclasses.make_dataclass, dataclasses._process_class,  # type: ignore[attr-defined]
+     typing.TypeVar, typing.get_type_hints, typing.NamedTuple,
+    importlib.import_module, copyreg.__newobj__, re._compiler.compile,  # type: ignore[attr-defined]
+)  # fmt: skip
+_OPAQUE_IDS = frozenset(map(id, _OPAQUE_FUNCTIONS))
+
+
+def is_opaque(function: types.FunctionType | type) -> bool:
+    """Does this function, or class, of the standard library run for real in one piece: state, files, new classes, threads?"""
+    return id(function) in _OPAQUE_IDS or getattr(function, "__module__", None) in _OPAQUE_MODULES
 
 
 def is_pure(obj: Any) -> bool:

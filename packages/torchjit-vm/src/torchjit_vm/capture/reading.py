@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 import types
 from collections import deque
 from collections.abc import Callable
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["IMMUTABLE_ATOMS", "constant_object", "pinned", "wrap"]
 
 _NUMBERS = frozenset({int, float, complex})
-_PLAIN = frozenset({str, bool, type(None), bytes, type(Ellipsis), type(NotImplemented), types.CodeType, range})
+_PLAIN = frozenset(
+    {str, bool, type(None), bytes, type(Ellipsis), type(NotImplemented), types.CodeType, range, re.Pattern, re.Match}
+)
 IMMUTABLE_ATOMS = _NUMBERS | _PLAIN
 _IDENTIFIED = (
     types.BuiltinFunctionType,
@@ -48,6 +51,7 @@ _IDENTIFIED = (
     enum.Enum,
     types.GenericAlias,
     types.UnionType,
+    functools._lru_cache_wrapper,
 )
 
 
@@ -199,6 +203,17 @@ def _builtin(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return BoundMethod(pinned(domain, descriptor, obj.__name__), wrap(domain, owner, path.attr("__self__")))
 
 
+def _slot_method(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    """A slot method bound to an object (a fresh object each time it is looked up)."""
+    descriptor = getattr(type(obj.__self__), obj.__name__, None)
+    if not isinstance(descriptor, types.WrapperDescriptorType):
+        return _known(domain, obj, path)
+    domain.guard_type(path, type(obj))
+    domain.guard_value(path.attr("__name__"), obj.__name__)
+    owner = wrap(domain, obj.__self__, path.attr("__self__"))
+    return BoundMethod(pinned(domain, descriptor, obj.__name__), owner)
+
+
 def _slice(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     domain.guard_type(path, slice)
     start, stop, step = (wrap(domain, getattr(obj, n), path.attr(n)) for n in ("start", "stop", "step"))
@@ -219,6 +234,8 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
         return found
     if isinstance(obj, (type, *_IDENTIFIED)):
         return _known(domain, obj, path)
+    if isinstance(obj, types.MethodWrapperType):
+        return _slot_method(domain, obj, path)
     if type(obj) in domain.policy.value_types:
         return Const(obj, path)
     if isinstance(obj, tuple):

@@ -7,7 +7,9 @@ import inspect
 import itertools
 import keyword
 import math
+import operator
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast, final
@@ -27,6 +29,7 @@ from torchjit_vm.capture.values import (
     DictView,
     FunctionValue,
     GeneratorValue,
+    IdValue,
     InstanceDict,
     Known,
     Leaf,
@@ -34,6 +37,7 @@ from torchjit_vm.capture.values import (
     Obj,
     SetValue,
     SliceValue,
+    TracebackValue,
     TupleValue,
     Value,
 )
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cycle", "Rebuilder", "StartedGenerator"]
 
+_FROM_ARGUMENTS = frozenset({operator.itemgetter, operator.attrgetter, operator.methodcaller, weakref.ReferenceType})
+"""Classes whose new instances are rebuilt by a call with their `args` and `kwargs`."""
 _LITERALS = (int, str, bytes, bool, type(None), type(Ellipsis))
 _BASES = (OrderedDict, defaultdict, dict, list, set, frozenset, tuple)
 
@@ -200,7 +206,8 @@ class Rebuilder:
     def _list(self, value: ListValue) -> str:
         items = value.items or []
         if value.cls is deque:
-            return self.assign(f"{self.runtime(deque)}([{self._join(items)}])")
+            bound = "" if value.limit is None else f", {value.limit}"
+            return self.assign(f"{self.runtime(deque)}([{self._join(items)}]{bound})")
         if value.cls is not list:
             name = self.assign(f"{self.runtime(runtime.new)}(list, {self.expr(Known(value.cls))})")
             self._memo[value] = name
@@ -269,7 +276,16 @@ class Rebuilder:
         cls = value.cls
         if cls is functools.partial:
             func, args, keywords = (self.expr(cast(Value, value.attrs[n])) for n in ("func", "args", "keywords"))
-            return self.assign(f"{self.runtime(functools.partial)}({func}, *{args}, **{keywords})")
+            name = self._memo[value] = self.assign(f"{self.runtime(functools.partial)}({func}, *{args}, **{keywords})")
+            for key, content in value.attrs.items():
+                if key not in ("func", "args", "keywords") and content is not DELETED:
+                    self.write(f"{name}.{key} = {self.expr(cast(Value, content))}")
+            return name
+        if cls in _FROM_ARGUMENTS:
+            rest = self.expr(cast(Value, value.attrs["args"]))
+            named = value.attrs.get("kwargs")
+            keywords = "" if named is None else f", **{self.expr(cast(Value, named))}"
+            return self.assign(f"{self.runtime(cls)}(*{rest}{keywords})")
         if cls is types.SimpleNamespace:
             name = self.assign(f"{self.runtime(types.SimpleNamespace)}()")
         elif issubclass(cls, BaseException):
@@ -329,11 +345,20 @@ class Rebuilder:
     def _method(self, value: BoundMethod) -> str:
         function, self_ = self.expr(value.function), self.expr(value.self_)
         if isinstance(value.function, FunctionValue) or hasattr(getattr(value.function, "obj", None), "__get__"):
-            return self.assign(f"{function}.__get__({self_})")
+            # CPython 3.11 crashes when the C methods of some heap types are bound without the type.
+            return self.assign(f"{function}.__get__({self_}, type({self_}))")
         return self.assign(f"{self.runtime(types.MethodType)}({function}, {self_})")
 
     def _slice(self, value: SliceValue) -> str:
         return self.assign(f"slice({self.expr(value.start)}, {self.expr(value.stop)}, {self.expr(value.step)})")
+
+    def _id(self, value: IdValue) -> str:
+        if type(value.target) is Known:  # not an object's: the thread's
+            return self.assign(f"{self.runtime(value.target.obj)}()")
+        return self.assign(f"{self.runtime(id)}({self.expr(value.target)})")
+
+    def _traceback(self, value: TracebackValue) -> str:
+        return self.assign(f"{self.runtime(runtime.traceback)}({self.expr(value.exception)})")
 
     def _view(self, value: DictView) -> str:
         return self.assign(f"{self.expr(value.target)}.{value.kind}()")
@@ -346,9 +371,13 @@ class Rebuilder:
         function = frame.function
         if value.started or function is None:
             raise StartedGenerator(value)
+        if value.original is not None:
+            original, args, kwargs = value.original
+            texts = [self.expr(a) for a in args] + [f"{k}={self.expr(v)}" for k, v in kwargs.items()]
+            return self.assign(f"{self.runtime(original)}({', '.join(texts)})")
         code = frame.code.code
         slots = [self.domain.cell_get(v) if type(v) is CellValue else v for v in frame.fast]
-        texts: list[str] = []
+        texts = []
         for i in range(code.co_argcount):
             texts.append(self._argument(value, slots[i]))
         at = code.co_argcount + code.co_kwonlyargcount
@@ -400,6 +429,13 @@ class Rebuilder:
             return (
                 f"filter({'None' if value.function is None else self.expr(value.function)}, {self.expr(value.inner)})"
             )
+        if isinstance(value, iteration.RealIterator):
+            if value.repeated is not None:
+                return f"{self.runtime(itertools.repeat)}({self.expr(value.repeated)})"
+            return f"{self.runtime(itertools.count)}{value.real.__reduce__()[1]!r}"
+        if isinstance(value, iteration.Indexing):
+            start = self.runtime(runtime.list_iterator)
+            return f"{start}({self.expr(value.sequence)}, {value.index})"
         if isinstance(value, iteration.ChainIterator):
             chain = self.runtime(itertools.chain)
             rest = f"{chain}.from_iterable({self.expr(value.pending)})"
@@ -468,6 +504,8 @@ _REBUILD: dict[type, Callable[[Rebuilder, Any], str]] = {
     BoundMethod: Rebuilder._method,
     SliceValue: Rebuilder._slice,
     DictView: Rebuilder._view,
+    IdValue: Rebuilder._id,
+    TracebackValue: Rebuilder._traceback,
     InstanceDict: Rebuilder._instance_dict,
     GeneratorValue: Rebuilder._generator,
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-__all__ = ["END", "fill_dict", "function", "list_iterator", "new", "restore", "resume_enter"]
+__all__ = ["END", "fill_dict", "function", "list_iterator", "new", "restore", "resume_enter", "traceback"]
 
 
 class _End:
@@ -61,6 +61,17 @@ def list_iterator(sequence: Any, index: int) -> Any:
     iterator = iter(sequence)
     iterator.__setstate__(index)
     return iterator
+
+
+def traceback(error: BaseException) -> Any:
+    """The traceback of an exception that was raised; this line's, if nobody has raised it for real yet."""
+    if error.__traceback__ is None:
+        context = error.__context__
+        try:
+            raise error
+        except BaseException:
+            error.__context__ = context
+    return error.__traceback__
 
 
 def resume_enter(manager: Any) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import containers, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_table import method
-from torchjit_vm.capture.values import Const, SetValue, Value
+from torchjit_vm.capture.values import NEW, Const, SetValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -101,3 +101,43 @@ def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
     mine = containers.set_entries(domain, cast(SetValue, args[0]))
     other = containers.set_entries(domain, _as_set(domain, args[1]))
     return domain.constant(not (mine.keys() & other.keys()))
+
+
+@method("pop", set)
+def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    target = cast(SetValue, args[0])
+    items = containers.set_items(domain, target)
+    if not items:
+        raise domain.raised(subscripts.key_error(domain, Const("pop from an empty set")))
+    if len(items) > 1 and (target.real is NEW or target.changed):
+        return None  # which one comes out depends on the history of the set
+    del containers.set_change(domain, target)[containers.key_of(domain, items[0])]
+    return items[0]
+
+
+def _in_place(name: str, function: Any) -> None:
+    @method(name, set)
+    def combine(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        target = cast(SetValue, args[0])
+        for other in args[1:]:
+            result = cast(SetValue, operators.binary(domain, function, _plain(domain, target), _as_set(domain, other)))
+            entries = containers.set_change(domain, target)
+            kept = dict(result.entries or {})
+            entries.clear()
+            entries.update(kept)
+        return Const(None)
+
+
+_in_place("intersection_update", operator.and_)
+_in_place("difference_update", operator.sub)
+_in_place("symmetric_difference_update", operator.xor)
+
+
+def _plain(domain: CaptureDomain, value: SetValue) -> SetValue:
+    return SetValue(dict(containers.set_entries(domain, value)))
+
+
+@method("__contains__", set, frozenset)
+def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    key = containers.key_of(domain, args[1])
+    return domain.constant(key in containers.set_entries(domain, cast(SetValue, args[0])))

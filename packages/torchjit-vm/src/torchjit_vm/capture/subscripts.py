@@ -6,7 +6,7 @@ import operator
 import types
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import attributes, containers, iteration, operators
+from torchjit_vm.capture import attributes, containers, iteration, members, operators, stores
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -69,9 +69,9 @@ def key_error(domain: CaptureDomain, key: Value) -> Value:
 
 def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
     if isinstance(container.obj, type) and is_constant(domain, key):
-        member = attributes.find_member(domain, container.obj, "__class_getitem__")
+        member = members.find_member(domain, container.obj, "__class_getitem__")
         if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:
-            return domain.vm.call(BoundMethod(attributes.member_value(domain, member), container), [key])
+            return domain.vm.call(BoundMethod(members.member_value(domain, member), container), [key])
         return operators.compute(domain, operator.getitem, container.obj, constant_of(domain, key))
     raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {container.obj!r}")
 
@@ -108,7 +108,7 @@ def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
     found = containers.dict_lookup(domain, container, containers.key_of(domain, key))
     if found is not None:
         return found
-    missing = attributes.find_member(domain, container.cls, "__missing__")
+    missing = members.find_member(domain, container.cls, "__missing__")
     if type(missing.raw) is types.FunctionType:
         result = operators.special_call(domain, container, "__missing__", [key])
         if result is not None:
@@ -129,13 +129,13 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
         operators.special_call(domain, container, "__setitem__", [key, value])
     elif isinstance(container, ListValue):
         list_store(domain, container, key, value)
-    elif isinstance(container, DictValue):
+    elif isinstance(container, DictValue) and container.cls is not types.MappingProxyType:
         containers.dict_store(domain, container, containers.key_of(domain, key), key, value)
     elif isinstance(container, InstanceDict) and type(key) is Const:
-        attributes.write(domain, container.owner, domain.use(key), value)
+        stores.write(domain, container.owner, domain.use(key), value)
     else:
         name = type_of(domain, container).__name__
-        if isinstance(container, (TupleValue, Const)):
+        if isinstance(container, (TupleValue, Const, DictValue)):
             raise domain.error(TypeError, f"'{name}' object does not support item assignment")
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to an item of {name}")
 
@@ -156,15 +156,20 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
     containers.change(domain, container)[index] = value
 
 
+def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:
+    """`del container[key]` by the list's own rules."""
+    where = domain.slice(key) if isinstance(key, SliceValue) else domain.index(key)
+    target = containers.items(domain, container)
+    if not isinstance(where, slice) and not -len(target) <= where < len(target):
+        raise domain.error(IndexError, "list assignment index out of range")
+    del containers.change(domain, container)[where]
+
+
 def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
     if isinstance(container, Obj) and operators.defines(domain, container, "__delitem__"):
         operators.special_call(domain, container, "__delitem__", [key])
     elif isinstance(container, ListValue):
-        where = domain.slice(key) if isinstance(key, SliceValue) else domain.index(key)
-        target = containers.items(domain, container)
-        if not isinstance(where, slice) and not -len(target) <= where < len(target):
-            raise domain.error(IndexError, "list assignment index out of range")
-        del containers.change(domain, container)[where]
+        delete_from_list(domain, container, key)
     elif isinstance(container, DictValue):
         found = containers.key_of(domain, key)
         if containers.dict_lookup(domain, container, found) is None:
@@ -174,6 +179,6 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
         name = domain.use(key)
         if attributes.instance_attr(domain, container.owner, name) is None:
             raise domain.raised(key_error(domain, key))
-        attributes.write(domain, container.owner, name, DELETED)
+        stores.write(domain, container.owner, name, DELETED)
     else:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,14 @@ from torchjit_vm.capture.values import (
     Const,
     DictView,
     GeneratorValue,
+    IdValue,
     InstanceDict,
     Known,
     Leaf,
     Obj,
     SliceValue,
     SuperValue,
+    TracebackValue,
     Value,
 )
 
@@ -30,6 +33,8 @@ _FIXED: dict[type, type] = {
     BoundMethod: types.MethodType,
     CellValue: types.CellType,
     GeneratorValue: types.GeneratorType,
+    IdValue: int,
+    TracebackValue: types.TracebackType,
     InstanceDict: dict,
     SliceValue: slice,
     SuperValue: super,
@@ -50,6 +55,11 @@ def type_of(domain: CaptureDomain, value: Value) -> type:
         return domain.leaves.type_of(value.payload)
     if type(value) is DictView:
         return _VIEWS[value.kind]
+    if type(value) is GeneratorValue and value.original is not None:
+        original = value.original[0]
+        return original if isinstance(original, type) else type(iter(int, 1))
+    if getattr(value, "repeated", None) is not None:
+        return itertools.repeat
     found = _FIXED.get(type(value))
     if found is None:
         found = getattr(type(value), "python_type")  # noqa: B009  iterators declare theirs

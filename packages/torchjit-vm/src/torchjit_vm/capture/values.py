@@ -7,6 +7,7 @@ object, so a store is seen by every later read; what changed on real objects is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -24,6 +25,9 @@ __all__ = [
     "DictView",
     "FunctionValue",
     "GeneratorValue",
+    "HashKey",
+    "IdKey",
+    "IdValue",
     "InstanceDict",
     "Known",
     "Leaf",
@@ -33,6 +37,7 @@ __all__ = [
     "SetValue",
     "SliceValue",
     "SuperValue",
+    "TracebackValue",
     "TupleValue",
     "Value",
 ]
@@ -135,9 +140,12 @@ class Obj(Value):
 
 @final
 class ListValue(Obj):
-    """A list, or a deque, or an instance of a subclass. `items` is None until a real one is read."""
+    """A list, or a deque, or an instance of a subclass. `items` is None until a real one is read.
 
-    __slots__ = ("changed", "items")
+    `limit` is the `maxlen` of a new deque.
+    """
+
+    __slots__ = ("changed", "items", "limit")
 
     def __init__(
         self, items: list[Value] | None, cls: type = list, real: Any = NEW, path: AccessPath | None = None
@@ -145,6 +153,7 @@ class ListValue(Obj):
         Obj.__init__(self, cls, real, path)
         self.items = items
         self.changed = False
+        self.limit: int | None = None
 
 
 @final
@@ -257,6 +266,58 @@ class BoundMethod(Value):
 
 
 @final
+class IdValue(Value):
+    """`id(target)` of an object that is made in the region, or of a leaf: it can be compared and be a key."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+
+
+@final
+class TracebackValue(Value):
+    """`exception.__traceback__` of an exception that was raised in the region."""
+
+    __slots__ = ("exception",)
+
+    def __init__(self, exception: Value) -> None:
+        self.exception = exception
+
+
+@final
+class IdKey:
+    """The key of an `IdValue`: no int of a real dict is equal to it."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is IdKey and other.target is self.target
+
+    def __hash__(self) -> int:
+        return id(self.target)
+
+
+@final
+class HashKey:
+    """The key of an object whose class hashes and compares in Python: `equal` interprets its `__eq__`."""
+
+    __slots__ = ("equal", "number", "value")
+
+    def __init__(self, value: Value, number: int, equal: Callable[[Value, Value], bool]) -> None:
+        self.value, self.number, self.equal = value, number, equal
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is HashKey and (other.value is self.value or self.equal(other.value, self.value))
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+@final
 class SliceValue(Value):
     """`slice(start, stop, step)`."""
 
@@ -298,14 +359,18 @@ class InstanceDict(Value):
 
 @final
 class GeneratorValue(Value):
-    """A generator whose body is interpreted."""
+    """A generator whose body is interpreted.
 
-    __slots__ = ("born", "finished", "frame", "handled", "running", "started")
+    `original` is what it stands for, if that is a C iterator: the class and the arguments.
+    """
+
+    __slots__ = ("born", "finished", "frame", "handled", "original", "running", "started")
 
     def __init__(self, frame: Frame[Value], born: int) -> None:
         self.frame = frame
         self.born = born
         self.handled: Value | None = None
+        self.original: tuple[Any, list[Value], dict[str, Value]] | None = None
         self.started = False
         self.running = False
         self.finished = False

@@ -1,0 +1,145 @@
+"""Attributes of classes, modules, functions and other objects whose identity is settled."""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import TYPE_CHECKING, Any
+
+from torchjit_core.guards import MISSING
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture.members import ABSENT, CLASS, DESCRIPTOR, IMMUTABLE_TYPE, find_member, member_value, walk
+from torchjit_vm.capture.reading import constant_object, pinned, wrap
+from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
+from torchjit_vm.capture.values import BoundMethod, Const, DictValue, Known, TupleValue, Value
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["known_attr"]
+
+
+def known_attr(domain: CaptureDomain, value: Known, name: str) -> Value | Frame[Value]:
+    found = value.attrs.get(name)
+    if found is not None:
+        return found
+    obj = value.obj
+    if isinstance(obj, type):
+        return _type_attr(domain, value, obj, name)
+    if isinstance(obj, types.ModuleType):
+        return _module_attr(domain, value, obj, name)
+    cls = type(obj)
+    if isinstance(obj, types.FunctionType):
+        return _real_function_attr(domain, value, obj, name)
+    raw = walk(cls.__mro__, name)
+    if type(raw) is types.FunctionType:
+        domain.guard_class(cls, name, raw)
+        return BoundMethod(Known(raw), value)
+    if type(raw) is property and type(raw.fget) is types.FunctionType:
+        domain.guard_class(cls, name, raw)
+        return domain.call(Known(raw.fget), [value], {})
+    if type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+        return BoundMethod(Known(raw), value)
+    if not hasattr(obj, name):
+        raise domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
+    real = getattr(obj, name)
+    label = getattr(obj, "__name__", cls.__name__)
+    result = wrap(domain, real, Pinned.of(obj, label).attr(name))
+    value.attrs[name] = result
+    return result
+
+
+def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, name: str) -> Value:
+    path = Pinned.of(module, module.__name__)
+    if name in module.__dict__:
+        result = wrap(domain, module.__dict__[name], path.instance_attr(name))
+    else:
+        try:
+            real = getattr(module, name)
+        except AttributeError as error:
+            raise domain.error(AttributeError, str(error)) from None
+        result = wrap(domain, real, path.attr(name))
+    value.attrs[name] = result
+    return result
+
+
+_FUNCTION_CONSTANTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__code__"})
+
+
+def _real_function_attr(domain: CaptureDomain, value: Known, function: types.FunctionType, name: str) -> Value:
+    if name in ("__get__", "__call__", "__init__", "__repr__", "__eq__", "__hash__"):
+        return BoundMethod(Known(walk(types.FunctionType.__mro__, name)), value)
+    if not hasattr(function, name):
+        raise domain.error(AttributeError, f"'function' object has no attribute '{name}'")
+    real = getattr(function, name)
+    path = Pinned.of(function, function.__qualname__).attr(name)
+    result = Const(real) if name in _FUNCTION_CONSTANTS else wrap(domain, real, path)
+    value.attrs[name] = result
+    return result
+
+
+def _type_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Value | Frame[Value]:
+    if isinstance(cls, enum.EnumType) and name in cls.__members__:
+        result: Value = pinned(domain, cls.__members__[name], f"{cls.__qualname__}.{name}")
+        value.attrs[name] = result
+        return result
+    simple = _TYPE_CONSTANTS.get(name)
+    if simple is not None:
+        found: Value = simple(domain, cls)
+        return found
+    if name == "__dict__":
+        return _class_dict(domain, cls)
+    member = find_member(domain, cls, name)
+    kind = member.kind
+    if kind == ABSENT:
+        return _metaclass_attr(domain, value, cls, name)
+    if kind == CLASS:
+        return BoundMethod(member_value(domain, member), value)
+    if kind == DESCRIPTOR:
+        if type(member.raw) is types.ClassMethodDescriptorType:
+            return constant_object(domain, getattr(cls, name))
+        getter = walk(type(member.raw).__mro__, "__get__")
+        if type(getter) is types.FunctionType:
+            label = f"{cls.__qualname__}.{name}"
+            return domain.call(Known(getter), [pinned(domain, member.raw, label), Const(None), value], {})
+        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
+    return member_value(domain, member)
+
+
+def _class_dict(domain: CaptureDomain, cls: type) -> Value:
+    """`cls.__dict__`: a read-only dict of the raw members, each relied on."""
+    real = cls.__dict__
+    made = DictValue(types.MappingProxyType)
+    for name, raw in real.items():
+        if not cls.__flags__ & IMMUTABLE_TYPE:
+            domain.guard_class(cls, name, raw)
+        made.entries[name] = (Const(name), pinned(domain, raw, f"{cls.__qualname__}.{name}"))
+    made.real, made.path = real, Pinned.of(cls, cls.__qualname__).attr("__dict__")
+    return made
+
+
+_TYPE_CONSTANTS: dict[str, Any] = {
+    "__name__": lambda domain, cls: Const(cls.__name__),
+    "__qualname__": lambda domain, cls: Const(cls.__qualname__),
+    "__module__": lambda domain, cls: Const(cls.__module__),
+    "__class__": lambda domain, cls: Known(type(cls)),
+    "__mro__": lambda domain, cls: TupleValue([Known(c) for c in cls.__mro__]),
+    "__bases__": lambda domain, cls: TupleValue([Known(c) for c in cls.__bases__]),
+    "__base__": lambda domain, cls: Known(cls.__base__),
+}
+
+
+def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Value | Frame[Value]:
+    meta: Any = type(cls)
+    raw = walk(meta.__mro__, name)
+    if raw is MISSING:
+        hook = walk(meta.__mro__, "__getattr__")
+        if type(hook) is types.FunctionType:
+            return domain.call(Known(hook), [value, Const(name)], {})
+        raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'")
+    if type(raw) is types.FunctionType or type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+        return BoundMethod(Known(raw), value)
+    if isinstance(raw, property) and type(raw.fget) is types.FunctionType:
+        return domain.call(Known(raw.fget), [value], {})
+    raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")

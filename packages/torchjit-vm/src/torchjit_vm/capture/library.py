@@ -1,0 +1,346 @@
+"""Functions of C modules written in Python, for the VM to interpret: lazy iterators, heaps, bisection, counting.
+
+Source: the equivalents in the documentation of itertools, and CPython's Lib/heapq.py, Lib/bisect.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+__all__ = ["ITERATORS", "REPLACED"]
+
+_NOTHING: Any = object()
+
+
+def _takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for x in iterable:
+        if not predicate(x):
+            return
+        yield x
+
+
+def _dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(iterable)
+    for x in iterator:
+        if not predicate(x):
+            yield x
+            break
+    yield from iterator
+
+
+def _compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    for d, s in zip(data, selectors, strict=False):
+        if s:
+            yield d
+
+
+def _filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
+    for x in iterable:
+        if not (x if predicate is None else predicate(x)):
+            yield x
+
+
+def _cycle(iterable: Iterable[Any]) -> Iterator[Any]:
+    saved = []
+    for x in iterable:
+        yield x
+        saved.append(x)
+    while saved:
+        yield from saved
+
+
+def _accumulate(
+    iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
+) -> Iterator[Any]:
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        total = next(iterator, _NOTHING)
+        if total is _NOTHING:
+            return
+    yield total
+    for x in iterator:
+        total = total + x if func is None else func(total, x)
+        yield total
+
+
+def _starmap(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for args in iterable:
+        yield function(*args)
+
+
+def _pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(iterable)
+    a = next(iterator, _NOTHING)
+    if a is _NOTHING:
+        return
+    for b in iterator:
+        yield a, b
+        a = b
+
+
+def _islice(iterable: Iterable[Any], *args: Any) -> Iterator[Any]:
+    bounds = slice(*args)
+    start = 0 if bounds.start is None else bounds.start
+    stop = bounds.stop
+    step = 1 if bounds.step is None else bounds.step
+    iterator = iter(iterable)
+    at = 0
+    wanted = start
+    while stop is None or wanted < stop:
+        while at < wanted:
+            if next(iterator, _NOTHING) is _NOTHING:
+                return
+            at += 1
+        x = next(iterator, _NOTHING)
+        if x is _NOTHING:
+            return
+        at += 1
+        yield x
+        wanted += step
+    while stop is not None and at < stop:
+        if next(iterator, _NOTHING) is _NOTHING:
+            return
+        at += 1
+
+
+def _zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[Any]:
+    iterators: list[Any] = [iter(i) for i in iterables]
+    active = len(iterators)
+    while active:
+        row = []
+        for i, iterator in enumerate(iterators):
+            x = fillvalue if iterator is None else next(iterator, _NOTHING)
+            if x is _NOTHING:
+                active -= 1
+                if not active:
+                    return
+                iterators[i] = None
+                x = fillvalue
+            row.append(x)
+        yield tuple(row)
+
+
+def _groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+    iterator = iter(iterable)
+    item = next(iterator, _NOTHING)
+    current = _NOTHING
+    live: Any = None
+
+    def group(target: Any) -> Iterator[Any]:
+        nonlocal item, current
+        while item is not _NOTHING and current == target and live is token:
+            yield item
+            item = next(iterator, _NOTHING)
+            if item is not _NOTHING:
+                current = item if key is None else key(item)
+
+    if item is not _NOTHING:
+        current = item if key is None else key(item)
+    while item is not _NOTHING:
+        target = current
+        live = token = [target]
+        yield target, group(target)
+        live = None
+        while item is not _NOTHING and current == target:
+            item = next(iterator, _NOTHING)
+            if item is not _NOTHING:
+                current = item if key is None else key(item)
+
+
+def _until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
+    while True:
+        x = function()
+        if x == sentinel:
+            return
+        yield x
+
+
+def _tee_one(iterator: Iterator[Any], mine: deque[Any], everyone: list[deque[Any]]) -> Iterator[Any]:
+    while True:
+        if not mine:
+            x = next(iterator, _NOTHING)
+            if x is _NOTHING:
+                return
+            for queue in everyone:
+                queue.append(x)
+        yield mine.popleft()
+
+
+def _tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
+    iterator = iter(iterable)
+    everyone: list[deque[Any]] = [deque() for _ in range(n)]
+    return tuple([_tee_one(iterator, mine, everyone) for mine in everyone])
+
+
+def _count_elements(mapping: Any, iterable: Iterable[Any]) -> None:
+    for element in iterable:
+        mapping[element] = mapping.get(element, 0) + 1
+
+
+def _heappush(heap: list[Any], item: Any) -> None:
+    heap.append(item)
+    _sift_down(heap, 0, len(heap) - 1)
+
+
+def _heappop(heap: list[Any]) -> Any:
+    last = heap.pop()
+    if heap:
+        first = heap[0]
+        heap[0] = last
+        _sift_up(heap, 0)
+        return first
+    return last
+
+
+def _heapreplace(heap: list[Any], item: Any) -> Any:
+    first = heap[0]
+    heap[0] = item
+    _sift_up(heap, 0)
+    return first
+
+
+def _heappushpop(heap: list[Any], item: Any) -> Any:
+    if heap and heap[0] < item:
+        item, heap[0] = heap[0], item
+        _sift_up(heap, 0)
+    return item
+
+
+def _heapify(heap: list[Any]) -> None:
+    for i in reversed(range(len(heap) // 2)):
+        _sift_up(heap, i)
+
+
+def _sift_down(heap: list[Any], start: int, at: int) -> None:
+    new = heap[at]
+    while at > start:
+        above = (at - 1) >> 1
+        if not new < heap[above]:
+            break
+        heap[at] = heap[above]
+        at = above
+    heap[at] = new
+
+
+def _sift_up(heap: list[Any], at: int) -> None:
+    end, start, new = len(heap), at, heap[at]
+    child = 2 * at + 1
+    while child < end:
+        right = child + 1
+        if right < end and not heap[child] < heap[right]:
+            child = right
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    heap[at] = new
+    _sift_down(heap, start, at)
+
+
+def _bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    hi = len(a) if hi is None else hi
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if x < (a[middle] if key is None else key(a[middle])):
+            hi = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+def _bisect_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    hi = len(a) if hi is None else hi
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if (a[middle] if key is None else key(a[middle])) < x:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+def _insort_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
+    a.insert(_bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def _insort_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
+    a.insert(_bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def _cached_property_get(self: Any, instance: Any, owner: Any = None) -> Any:
+    # Without the lock of Python 3.11, which would have to be taken for real.
+    if instance is None:
+        return self
+    members = instance.__dict__
+    if self.attrname in members:
+        return members[self.attrname]
+    result = self.func(instance)
+    members[self.attrname] = result
+    return result
+
+
+class _Key:
+    """What `functools.cmp_to_key` wraps an item in."""
+
+    __slots__ = ("compare", "item")
+
+    def __init__(self, item: Any, compare: Callable[[Any, Any], Any]) -> None:
+        self.item, self.compare = item, compare
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.compare(self.item, other.item) < 0)
+
+
+def _cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    return lambda item: _Key(item, mycmp)
+
+
+def _table() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any]]]:
+    # The originals are looked up here, not imported by name: some are private.
+    import _bisect  # noqa: PLC0415
+    import _collections  # type: ignore[import-not-found]  # noqa: PLC0415
+    import _heapq  # noqa: PLC0415
+    import functools  # noqa: PLC0415
+    import itertools  # noqa: PLC0415
+
+    iterators: dict[Any, Callable[..., Any]] = {
+        itertools.takewhile: _takewhile,
+        itertools.dropwhile: _dropwhile,
+        itertools.compress: _compress,
+        itertools.filterfalse: _filterfalse,
+        itertools.cycle: _cycle,
+        itertools.accumulate: _accumulate,
+        itertools.starmap: _starmap,
+        itertools.pairwise: _pairwise,
+        itertools.islice: _islice,
+        itertools.zip_longest: _zip_longest,
+        itertools.groupby: _groupby,
+    }
+    replaced: dict[Any, Callable[..., Any]] = {
+        itertools.tee: _tee,
+        _collections._count_elements: _count_elements,
+        _heapq.heappush: _heappush,
+        _heapq.heappop: _heappop,
+        _heapq.heapreplace: _heapreplace,
+        _heapq.heappushpop: _heappushpop,
+        _heapq.heapify: _heapify,
+        _bisect.bisect_right: _bisect_right,
+        _bisect.bisect_left: _bisect_left,
+        _bisect.insort_right: _insort_right,
+        _bisect.insort_left: _insort_left,
+        functools.cached_property.__get__: _cached_property_get,
+        functools.cmp_to_key: _cmp_to_key,
+    }
+    return iterators, replaced
+
+
+ITERATORS, REPLACED = _table()
+"""C iterator classes to generator functions that do the same; C functions to functions that do the same."""
+until = _until
+"""`iter(function, sentinel)`."""

@@ -1,0 +1,113 @@
+"""What a class has under a name, guarded."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, final
+
+from torchjit_core.guards import MISSING
+from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.values import Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["Member", "find_member", "member_value", "walk"]
+
+ABSENT, FUNCTION, STATIC, CLASS, PROPERTY, SLOT, GETSET, CMETHOD, DESCRIPTOR, PLAIN = range(10)
+IMMUTABLE_TYPE = 1 << 8
+
+
+@final
+class Member:
+    """What a class has under a name: `kind`, the raw object, and whether it is a data descriptor."""
+
+    __slots__ = ("cls", "data", "kind", "name", "raw", "value")
+
+    def __init__(self, cls: type, name: str, raw: Any) -> None:
+        self.cls, self.name, self.raw = cls, name, raw
+        self.value: Value | None = None
+        t = type(raw)
+        self.kind = _KINDS.get(t, PLAIN)
+        if raw is MISSING:
+            self.kind = ABSENT
+        elif self.kind == PLAIN:
+            if isinstance(raw, property):
+                self.kind = PROPERTY
+            elif isinstance(raw, classmethod):
+                self.kind = CLASS
+            elif isinstance(raw, staticmethod):
+                self.kind = STATIC
+            elif getattr(t, "__get__", None) is not None:
+                self.kind = DESCRIPTOR
+        self.data = self.kind in (PROPERTY, SLOT, GETSET) or (
+            self.kind == DESCRIPTOR and (hasattr(t, "__set__") or hasattr(t, "__delete__"))
+        )
+
+
+_KINDS = {
+    types.FunctionType: FUNCTION,
+    staticmethod: STATIC,
+    classmethod: CLASS,
+    property: PROPERTY,
+    types.MemberDescriptorType: SLOT,
+    types.GetSetDescriptorType: GETSET,
+    types.MethodDescriptorType: CMETHOD,
+    types.WrapperDescriptorType: CMETHOD,
+    types.ClassMethodDescriptorType: DESCRIPTOR,
+    types.BuiltinFunctionType: PLAIN,
+}
+
+
+def find_member(domain: CaptureDomain, cls: type, name: str) -> Member:
+    """Look a name up along the mro, guarded."""
+    found = domain.members.get((cls, name))
+    if found is None:
+        if domain.class_stores:
+            stored = _stored(domain, cls, name)
+            if stored is not None:
+                domain.members[cls, name] = stored
+                return stored
+        found = domain.members[cls, name] = Member(cls, name, walk(cls.__mro__, name))
+        if not cls.__flags__ & IMMUTABLE_TYPE:
+            domain.guard_class(cls, name, found.raw)
+    return found
+
+
+def store_class_attribute(domain: CaptureDomain, cls: type, name: str, content: Value) -> None:
+    """Note that the region stored data on a class: lookups through it and its subclasses find it from now on."""
+    for known, attribute in list(domain.members):
+        if attribute == name and issubclass(known, cls):
+            find_member(domain, known, name)  # what was relied on before is guarded
+            del domain.members[known, attribute]
+    domain.class_stores[cls, name] = content
+
+
+def _stored(domain: CaptureDomain, cls: type, name: str) -> Member | None:
+    """The member that the region stored, unless a class before it in the mro has the name."""
+    for owner in cls.__mro__:
+        content = domain.class_stores.get((owner, name))
+        if content is not None:
+            made = Member(cls, name, None)
+            made.value = content
+            return made
+        if name in owner.__dict__:
+            return None
+    return None
+
+
+def walk(mro: tuple[type, ...], name: str) -> Any:
+    for owner in mro:
+        if name in owner.__dict__:
+            return owner.__dict__[name]
+    return MISSING
+
+
+def member_value(domain: CaptureDomain, member: Member) -> Value:
+    """The raw object of a member as a value."""
+    if member.value is None:
+        raw = member.raw
+        if member.kind in (STATIC, CLASS):
+            raw = raw.__func__
+        member.value = pinned(domain, raw, f"{member.cls.__qualname__}.{member.name}")
+    return member.value

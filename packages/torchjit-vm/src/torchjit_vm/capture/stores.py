@@ -1,0 +1,199 @@
+"""Attribute stores and deletions."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from torchjit_vm.capture.attributes import instance_attr, is_exception_field, missing, slot
+from torchjit_vm.capture.members import (
+    ABSENT,
+    DESCRIPTOR,
+    FUNCTION,
+    IMMUTABLE_TYPE,
+    PLAIN,
+    PROPERTY,
+    SLOT,
+    Member,
+    find_member,
+    member_value,
+    store_class_attribute,
+    walk,
+)
+from torchjit_vm.capture.raw import to_raw
+from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import DELETED, NEW, CellValue, Const, FunctionValue, Known, Leaf, Obj, Value
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["delete_attr", "generic_delete", "generic_store", "store_attr", "write"]
+
+
+def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -> Frame[Value] | None:
+    """`value.name = content`."""
+    if isinstance(value, Obj):
+        hook = find_member(domain, value.cls, "__setattr__")
+        if hook.kind == FUNCTION:
+            result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
+            return result if type(result) is Frame else None
+        return generic_store(domain, value, name, content)
+    if type(value) is Leaf:
+        domain.leaves.setattr(value.payload, name, to_raw(domain, content), domain)
+        domain.mutated_at = domain.vm.step
+        return None
+    if type(value) is Known and isinstance(value.obj, (types.ModuleType, types.FunctionType)):
+        if name.startswith("__"):
+            raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
+        write(domain, value, name, content)
+        return None
+    if type(value) is Known and isinstance(value.obj, type):
+        return _class_store(domain, value, name, content)
+    if type(value) is CellValue and name == "cell_contents":
+        domain.cell_set(value, content)
+        return None
+    if type(value) is Const:
+        raise missing(domain, type(value.value), name)
+    raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
+
+
+def _class_store(domain: CaptureDomain, value: Known, name: str, content: Value) -> Frame[Value] | None:
+    """`cls.name = content`, of data: what classes do with functions and descriptors is left alone."""
+    cls: type = value.obj
+    hook = find_member(domain, type(cls), "__setattr__")
+    if hook.kind == FUNCTION:
+        result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
+        return result if type(result) is Frame else None
+    kind = type_of(domain, content)
+    plain = not any(hasattr(kind, n) for n in ("__get__", "__set__", "__delete__", "__set_name__"))
+    meta = find_member(domain, type(cls), name)
+    if cls.__flags__ & IMMUTABLE_TYPE or name.startswith("__") or not plain or meta.data:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of class {cls.__name__}")
+    before = find_member(domain, cls, name)
+    if before.kind not in (ABSENT, PLAIN):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of class {cls.__name__}")
+    store_class_attribute(domain, cls, name, content)
+    write(domain, value, name, content)
+    return None
+
+
+@functools.cache
+def _stores_plainly(cls: type) -> bool:
+    """Does C code store attributes of such objects as `object.__setattr__` does? A `threading.local` does not."""
+    if issubclass(cls, (functools.partial, types.SimpleNamespace)):
+        return True
+    for base in cls.__mro__:
+        store = base.__dict__.get("__setattr__")
+        if store is not None and not isinstance(store, types.FunctionType):
+            return any(store is plain.__dict__["__setattr__"] for plain in (object, BaseException))
+    return True
+
+
+def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
+    if isinstance(value, Obj):
+        if not _stores_plainly(value.cls):
+            raise domain.graph_break(UNKNOWN_OPERATION, f"store to an attribute of {value.cls.__name__}")
+        domain.touch(value)
+    else:
+        domain.mutated_at = domain.vm.step
+        domain.touched[value] = None
+    value.attrs[name] = content
+    if value.written is None:
+        value.written = {}
+    value.written[name] = None
+
+
+def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) -> Frame[Value] | None:
+    """`object.__setattr__`."""
+    member = find_member(domain, value.cls, name)
+    if member.kind == PROPERTY:
+        if member.raw.fset is None:
+            kind = value.cls.__name__
+            raise domain.error(AttributeError, f"property '{name}' of '{kind}' object has no setter")
+        label = f"{value.cls.__qualname__}.{name}.fset"
+        result = domain.call(pinned(domain, member.raw.fset, label), [value, content], {})
+        return result if type(result) is Frame else None
+    if type(value) is FunctionValue and member.data:
+        _function_store(domain, value, name, content)
+        return None
+    if member.kind == SLOT or is_exception_field(value, name):
+        if type(member.raw) is not types.MemberDescriptorType and not is_exception_field(value, name):
+            raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
+        write(domain, value, name, content)
+        return None
+    if member.data:
+        return _descriptor_store(domain, value, member, content)
+    if not _has_dict(value):
+        if member.kind == ABSENT:
+            raise missing(domain, value.cls, name)
+        kind = value.cls.__name__
+        raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
+    write(domain, value, name, content)
+    return None
+
+
+def _has_dict(value: Obj) -> bool:
+    return type(value) is FunctionValue or value.cls.__dictoffset__ != 0
+
+
+def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content: Value) -> Frame[Value] | None:
+    setter = walk(type(member.raw).__mro__, "__set__")
+    if type(setter) is not types.FunctionType:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
+    domain.guard_class(type(member.raw), "__set__", setter)
+    descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{member.name}")
+    result = domain.call(Known(setter), [descriptor, value, content], {})
+    return result if type(result) is Frame else None
+
+
+def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, content: Value) -> None:
+    """Store to a field of a function."""
+    if name in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
+        write(domain, value, name, content)
+        if type(content) is Const and name in ("__name__", "__qualname__"):
+            setattr(value, name.strip("_"), domain.use(content))
+    elif name == "__code__" and value.real is NEW and type(content) is Const:
+        domain.touch(value)
+        value.code = domain.use(content)
+    else:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"store to function.{name}")
+
+
+def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] | None:
+    """`del value.name`."""
+    if not isinstance(value, Obj):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of attribute {name}")
+    hook = find_member(domain, value.cls, "__delattr__")
+    if hook.kind == FUNCTION:
+        result = domain.call(member_value(domain, hook), [value, Const(name)], {})
+        return result if type(result) is Frame else None
+    return generic_delete(domain, value, name)
+
+
+def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value] | None:
+    """`object.__delattr__`."""
+    member = find_member(domain, value.cls, name)
+    if member.kind == PROPERTY:
+        if member.raw.fdel is None:
+            kind = value.cls.__name__
+            raise domain.error(AttributeError, f"property '{name}' of '{kind}' object has no deleter")
+        label = f"{value.cls.__qualname__}.{name}.fdel"
+        result = domain.call(pinned(domain, member.raw.fdel, label), [value], {})
+        return result if type(result) is Frame else None
+    if member.kind == DESCRIPTOR and type(walk(type(member.raw).__mro__, "__delete__")) is types.FunctionType:
+        deleter = walk(type(member.raw).__mro__, "__delete__")
+        domain.guard_class(type(member.raw), "__delete__", deleter)
+        descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{name}")
+        result = domain.call(Known(deleter), [descriptor, value], {})
+        return result if type(result) is Frame else None
+    if member.data and member.kind != SLOT:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of {value.cls.__name__}.{name}")
+    present = slot(domain, value, name) if member.kind == SLOT else instance_attr(domain, value, name)
+    if present is None:
+        raise domain.error(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
+    write(domain, value, name, DELETED)
+    return None

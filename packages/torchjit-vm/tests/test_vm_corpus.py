@@ -1,0 +1,41 @@
+"""The corpus under the capture domain and under the concrete one, against CPython."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from typing import Any
+
+import pytest
+import vm_corpus_classes
+import vm_corpus_containers
+import vm_corpus_exceptions
+import vm_corpus_iteration
+import vm_corpus_stdlib
+from vm_compare import check, outcome
+from vm_corpus import CORPUS, Program
+
+from torchjit_vm import interpret
+
+_MODULES = (vm_corpus_classes, vm_corpus_containers, vm_corpus_exceptions, vm_corpus_iteration, vm_corpus_stdlib)
+
+
+@pytest.mark.parametrize("program", CORPUS, ids=[p.function.__name__ for p in CORPUS])
+def test_captured(program: Program) -> None:
+    """Equal results, changes, output and exceptions, twice; and no more breaks than stated."""
+    module = vars(sys.modules[program.function.__module__])
+    before = dict(module)
+    jit = check(program.function, *program.args)
+    module.update(before)
+    breaks: list[Any] = [b for c in jit.captured for b in c.breaks]
+    if program.breaks is not None:
+        assert len(breaks) == program.breaks, [(b.reason.id, b.detail) for b in breaks]
+
+
+@pytest.mark.parametrize("program", CORPUS, ids=[p.function.__name__ for p in CORPUS])
+def test_interpreted(program: Program) -> None:
+    """The same over the concrete domain."""
+    expected = outcome(program.function, copy.deepcopy(program.args))
+    actual = outcome(functools.partial(interpret, program.function), copy.deepcopy(program.args))
+    assert actual == expected
