@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import sys
 from typing import Any
 
@@ -39,3 +40,15 @@ def test_interpreted(program: Program) -> None:
     expected = outcome(program.function, copy.deepcopy(program.args))
     actual = outcome(functools.partial(interpret, program.function), copy.deepcopy(program.args))
     assert actual == expected
+
+
+def test_library_functions_need_no_permission() -> None:
+    """What stands in for C functions is interpreted whatever the policy says about this package."""
+
+    def program(items: list[int]) -> list[int]:
+        return sorted(
+            itertools.islice(itertools.accumulate(items), 1, None), key=functools.cmp_to_key(lambda a, b: b - a)
+        )
+
+    jit = check(program, [1, 2, 3], inline=lambda f: not f.__module__.startswith("torchjit_vm"))
+    assert jit.breaks == []

@@ -49,7 +49,7 @@ def should_inline(fn: types.FunctionType) -> bool:
 
 def worth_capturing(function: types.FunctionType) -> bool:
     """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
-    if "__name__" not in function.__globals__ or id(function.__code__) in _resuming:
+    if "__emitted__" in function.__globals__ or id(function.__code__) in _resuming:
         return False  # emitted code, which carries the user's file name, and resumed code: both are ours
     if _inside_checkpoint():
         return False  # what the backward recomputes, outside of the hook, must be what ran here

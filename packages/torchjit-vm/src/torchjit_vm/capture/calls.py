@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, containers, functions, iteration, members
+from torchjit_vm.capture import attributes, containers, functions, iteration, library, members
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
@@ -151,7 +151,7 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
             return dispatcher
         if is_opaque(obj):
             return _breaking(UNKNOWN_CALL, f"{obj.__module__}.{obj.__qualname__}")
-        if policy.inline(obj):
+        if obj.__module__ == library.__name__ or policy.inline(obj):
             return _inlined
         return _breaking(NOT_INLINED, obj.__qualname__)
     if isinstance(obj, type):

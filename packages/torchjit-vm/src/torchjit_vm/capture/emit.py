@@ -116,6 +116,7 @@ def _compile(
         if number is not None:
             _locate(node, lines[number - 1][2])
     namespace: dict[str, Any] = dict(constants)
+    namespace["__emitted__"] = True  # so that a frame hook can tell
     namespace.setdefault("__name__", module)  # what `type(name, bases, members)` and warnings look at
     exec(compile(tree, code.co_filename, "exec"), namespace)
     function = namespace.pop(name)
