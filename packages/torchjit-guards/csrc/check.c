@@ -170,16 +170,26 @@ static int keys_match_fast(PyObject *dict, PyObject *want) {
     return 1;
 }
 
+/* The keys of an OrderedDict in its order, which is not that of the table: a new list, or NULL with an error set. */
+static PyObject *ordered_keys(PyObject *value) {
+    PyObject *method = PyObject_GetAttrString((PyObject *)&PyODict_Type, "keys");
+    PyObject *view = method ? PyObject_CallOneArg(method, value) : NULL;
+    PyObject *keys = view ? PySequence_List(view) : NULL;
+    Py_XDECREF(view);
+    Py_XDECREF(method);
+    return keys;
+}
+
 int check_keys(Run *run, Op *op, PyObject *value) {
     if (!PyDict_Check(value)) {
         return 0;
     }
-    int known = keys_match_fast(value, op->obj);
+    int known = PyODict_Check(value) ? -1 : keys_match_fast(value, op->obj);
     if (known >= 0) {
         return known;
     }
     run_protect(run);
-    PyObject *keys = PyDict_Keys(value);
+    PyObject *keys = PyODict_Check(value) ? ordered_keys(value) : PyDict_Keys(value);
     if (keys == NULL) {
         return -1;
     }

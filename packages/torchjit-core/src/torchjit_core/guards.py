@@ -6,6 +6,7 @@ The VM and the tensor domain record guards while they capture; `torchjit_guards`
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -31,6 +32,7 @@ __all__ = [
     "TensorMatches",
     "TypeIs",
     "ValueEquals",
+    "dict_items",
 ]
 
 
@@ -150,6 +152,14 @@ class LengthIs(Guard):
         return f"len({self.path}) == {self.length}"
 
 
+def dict_items(found: dict[Any, Any]) -> tuple[tuple[Any, Any], ...]:
+    """Keys and values in the dict's own order, whatever a subclass makes of `items`.
+
+    An OrderedDict keeps its order apart from the table that it inherits: `move_to_end` leaves the table alone.
+    """
+    return tuple(OrderedDict.items(found) if isinstance(found, OrderedDict) else dict.items(found))
+
+
 @final
 @attrs.frozen(eq=False)
 class DictKeys(Guard):
@@ -163,7 +173,7 @@ class DictKeys(Guard):
         return ("keys", id(self.path), tuple((type(k), k) for k in self.keys))
 
     def check(self, slots: Slots) -> bool:
-        keys = tuple(dict.keys(self.path.resolve(slots)))
+        keys = tuple(key for key, _ in dict_items(self.path.resolve(slots)))
         return len(keys) == len(self.keys) and all(
             a is b or (type(a) is type(b) and a == b) for a, b in zip(keys, self.keys, strict=True)
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchjit_core.region import RegionCode
-from torchjit_vm.assembly import resume_function
+from torchjit_vm.assembly import is_resume_code, resume_function
 from torchjit_vm.capture.api import Captured, GraphBreakRecord, capture
 from torchjit_vm.capture.policy import (
     CaptureContext,
@@ -34,6 +34,7 @@ __all__ = [
     "ReturnConstant",
     "capture",
     "interpret",
+    "is_resume_code",
     "resume",
     "resume_function",
 ]

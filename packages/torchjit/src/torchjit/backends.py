@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 import attrs
 import torch
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 import torchjit_aot
 from torchjit.exc import UserError, unknown_name
@@ -122,6 +123,9 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Run the captured graph as it is."""
+    # Otherwise the first call goes through GraphModule.__call__, which prints an error of the user's program to stderr,
+    # with lines of the generated code, and imports torch._dynamo to do so.
+    _LazyGraphModule.force_recompile(gm)
     return gm.forward
 
 

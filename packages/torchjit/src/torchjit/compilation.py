@@ -167,7 +167,6 @@ def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:
         if not made:
             with eager():  # the assembler is not the user's code: the hook must not capture it
                 made.append(torchjit_vm.resume_function(region))
-            inlining.leave_alone(made[0])
         return made[0](*slots)
 
     return resume

@@ -24,7 +24,7 @@ import torchjit_vm
 from torchjit import control
 from torchjit_vm import DictChainGetattr, InOnePiece, ReturnConstant
 
-__all__ = ["SUBSTITUTES", "VALUE_TYPES", "is_user_code", "leave_alone", "should_inline", "worth_capturing"]
+__all__ = ["SUBSTITUTES", "VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
 
 # Modules whose functions do more than compute: their effects must happen each time, in Python.
 _LEFT_TO_PYTHON = (
@@ -49,7 +49,7 @@ def should_inline(fn: types.FunctionType) -> bool:
 
 def worth_capturing(function: types.FunctionType) -> bool:
     """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
-    if "__emitted__" in function.__globals__ or id(function.__code__) in _resuming:
+    if "__emitted__" in function.__globals__ or torchjit_vm.is_resume_code(function.__code__):
         return False  # emitted code, which carries the user's file name, and resumed code: both are ours
     if _inside_checkpoint():
         return False  # what the backward recomputes, outside of the hook, must be what ran here
@@ -63,14 +63,6 @@ def _inside_checkpoint() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def leave_alone(function: types.FunctionType) -> None:
-    """Never capture this function as one of the user's: it resumes his code in its middle."""
-    _resuming[id(function.__code__)] = function.__code__
-
-
-_resuming: dict[int, types.CodeType] = {}
 
 
 def is_user_code(code: types.CodeType) -> bool:

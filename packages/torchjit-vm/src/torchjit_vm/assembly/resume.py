@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Final
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -36,7 +37,7 @@ from torchjit_vm.assembly.places import add_locals, check_loads
 from torchjit_vm.assembly.stack import handler_nesting
 from torchjit_vm.region import Region, local_names
 
-__all__ = ["RESUME_FRAMELESS", "RESUME_GENERATOR", "resume_function"]
+__all__ = ["RESUME_FRAMELESS", "RESUME_GENERATOR", "is_resume_code", "resume_function"]
 
 RESUME_GENERATOR = reason(
     "TJ-VM-901",
@@ -54,6 +55,15 @@ RESUME_FRAMELESS = reason(
 _CO_OPTIMIZED, _CO_NEWLOCALS = 0x1, 0x2
 _CO_VARIADIC: Final = 0x4 | 0x8
 _CO_SUSPENDS: Final = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
+
+
+# By id: equal code objects are not the same, and comparing them is slow.
+_made: WeakValueDictionary[int, CodeType] = WeakValueDictionary()
+
+
+def is_resume_code(code: CodeType) -> bool:
+    """Was this code made by `resume_function`? It runs what could not be captured: capturing it would not end."""
+    return _made.get(id(code)) is code
 
 
 def resume_function(region: Region) -> FunctionType:
@@ -91,6 +101,7 @@ def resume_function(region: Region) -> FunctionType:
         co_flags=code.co_flags & ~_CO_VARIADIC,
         co_consts=_constants(region),
     )
+    _made[id(made)] = made
     closure = tuple(CellType() for _ in code.co_freevars)
     return FunctionType(made, region.globals, code.co_name, None, closure)
 

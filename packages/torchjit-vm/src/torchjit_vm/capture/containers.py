@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from torchjit_core.guards import dict_items
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, iteration, members
@@ -182,15 +183,10 @@ def _load(domain: CaptureDomain, value: DictValue) -> None:
     real, path = value.real, value.path
     if path is None:
         raise AssertionError("a real dict without a path")
-    domain.guard_keys(path, tuple(dict.keys(real)))
-    pairs: Any = dict.items(real)
-    if isinstance(real, OrderedDict) and len(real) > 1:
-        # It keeps an order of its own, which `move_to_end` and `popitem` change.
-        pairs = OrderedDict.items(real)
-        order = list(OrderedDict.keys(real))
-        domain.guard_order(path, order)
+    found = dict_items(real)
+    domain.guard_keys(path, tuple(key for key, _ in found))
     partial, value.entries = value.entries, {}
-    for raw, item in list(pairs):
+    for raw, item in found:
         key = _wrap_key(domain, raw)
         if key in partial:
             stored = partial[key]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import types
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -190,12 +189,6 @@ class CaptureDomain:
 
     def guard_different(self, *paths: AccessPath) -> None:
         self._record(("different", *paths), Different, paths)
-
-    def guard_order(self, path: AccessPath, keys: list[Any]) -> None:
-        def same(other: Any) -> bool:
-            return list(OrderedDict.keys(other)) == keys  # after the guard on the keys: they are the same ones
-
-        self._record(("order", path), Predicate, path, same, f"list({path}) == {keys!r}")
 
     def guard_set(self, path: AccessPath, real: set[Any] | frozenset[Any]) -> None:
         expected = [(type(element), element) for element in real]
