@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import fx
 
 from torchjit_aot.joint import JointGraph
 
@@ -20,3 +21,31 @@ def canonicalize(joint: JointGraph) -> None:
     for node in joint.graph.nodes:
         if node.target is aten.native_batch_norm_backward.default and node.args[7] is True:
             node.args = (*node.args[:3], None, None, *node.args[5:])
+        elif node.op == "call_function" and node.target in _FILLS:
+            _forget_the_example(node)
+
+
+_FILLS = {
+    aten.zeros_like.default: 0,
+    aten.ones_like.default: 1,
+    aten.new_zeros.default: 0,
+    aten.new_ones.default: 1,
+    aten.full_like.default: None,
+    aten.new_full.default: None,
+}
+"""Operators that fill a tensor, and with what; None: it is the last argument."""
+
+
+def _forget_the_example(node: fx.Node) -> None:
+    """`zeros_like(x)` to `full(sizes, 0)`: its value does not depend on `x`, so `x` need not live for it."""
+    val = node.meta["val"]
+    if not all(type(n) is int for n in val.shape) or not val.is_contiguous() or val.layout != torch.strided:
+        return
+    number = _FILLS[node.target]  # type: ignore[index]
+    if number is None:
+        number = node.args[-1]
+        if not isinstance(number, (int, float, bool, complex)):
+            return
+    node.target = aten.full.default
+    node.args = ([int(n) for n in val.shape], number)
+    node.kwargs = {"dtype": val.dtype, "device": val.device, "pin_memory": False}

@@ -54,6 +54,45 @@ _SELECTED = """
 """Functional operators whose parts fuse. Not among them: matrix products, convolutions, attention kernels, embedding,
 pooling, and everything random, which a decomposition would make draw other numbers."""
 
+IN_PARTS_FOR_TRAINING = frozenset(
+    {
+        torch.ops.aten._log_softmax.default,
+        torch.ops.aten.threshold_backward.default,
+        torch.ops.aten.hardtanh_backward.default,
+    }
+)
+"""Taken apart in graphs with a backward even if the compiler would keep them.
+
+The log-softmax: the backward computes the large result again from the input and one number per row, and the forward of
+a cross entropy need not write it at all. The others: what they read of the forward is a comparison, one byte each."""
+
+
+def _nll_loss_backward(
+    grad_output: torch.Tensor,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: torch.Tensor,
+) -> Any:
+    """A comparison with the class numbers in place of a scatter: it needs no memory of its own.
+
+    Shapes: input (N, C), target (N); the unbatched form is torch's.
+    """
+    if input.dim() != 2:
+        return torch._decomp.decomposition_table[torch.ops.aten.nll_loss_backward.default](
+            grad_output, input, target, weight, reduction, ignore_index, total_weight
+        )
+    if reduction == 1:  # mean
+        grad_output = grad_output / total_weight
+    rows = grad_output if reduction != 0 else grad_output.unsqueeze(1)
+    column = target.unsqueeze(1)
+    classes = torch.arange(input.shape[1], device=input.device).unsqueeze(0)
+    hit = (classes == column) & (column != ignore_index)
+    amount = -rows if weight is None else -rows * weight.unsqueeze(0)
+    return torch.where(hit, amount, torch.zeros((), dtype=input.dtype, device=input.device)).to(input.dtype)
+
 
 def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """The table for a compiler that fuses pointwise operators and reductions.
@@ -68,6 +107,7 @@ def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
         if found in known:
             table[found] = known[found]
+    table[torch.ops.aten.nll_loss_backward.default] = _nll_loss_backward
     return table
 
 
@@ -83,6 +123,8 @@ class _Template:
 
 def decompose(joint: JointGraph, table: Table, keep: frozenset[OpOverload]) -> None:
     """Replace the operators of `table` that are not in `keep`, in place."""
+    if joint.has_backward:
+        keep -= IN_PARTS_FOR_TRAINING
     used = {op: fn for op, fn in table.items() if op not in keep}
     if not any(node.target in used for node in joint.graph.nodes):
         return

@@ -16,6 +16,7 @@ from torchjit_aot.inputs import lifted_state
 from torchjit_aot.joint import JointGraph, trace_joint
 from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
+from torchjit_aot.pooling import slim_max_pools
 from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
@@ -87,6 +88,9 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     canonicalize(joint)
     if settings.decompositions:
         with phase("decompose"):
+            if joint.has_backward:
+                with joint.fake_mode, torch.no_grad():
+                    slim_max_pools(joint)
             decompose(joint, settings.decompositions, settings.keep_ops)
     tell_graph("joint", settings.name, joint.graph)
     return joint
@@ -139,7 +143,7 @@ def _compile_training(
             else min_cut_partition(joint, recompute_materialized=settings.recompute_materialized)
         )
         forward = build_forward(joint, partition.saved, f"{settings.name}_forward")
-        backward = build_backward(joint, partition.saved, f"{settings.name}_backward")
+        backward = build_backward(joint, partition, f"{settings.name}_backward")
     tell_saved(partition)
     name = f"{settings.name}_backward"
     lazy = LazyBackward(lambda: _invoke_backward(backward_compiler, backward, name, settings))

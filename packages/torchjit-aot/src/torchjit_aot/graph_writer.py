@@ -26,13 +26,16 @@ def value_of(node: fx.Node) -> Any:
 class GraphWriter:
     """Builds a graph from another one.
 
+    Args:
+        graph: where to add nodes; a new one by default.
+
     Attributes:
         graph: the graph so far.
         source: the old node on whose behalf new nodes are added: they inherit its source line.
     """
 
-    def __init__(self) -> None:
-        self.graph = fx.Graph()
+    def __init__(self, graph: fx.Graph | None = None) -> None:
+        self.graph = graph if graph is not None else fx.Graph()
         self.source: fx.Node | None = None
         self._last_placeholder: fx.Node | None = None
 

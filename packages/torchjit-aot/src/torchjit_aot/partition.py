@@ -9,7 +9,7 @@ sink. What lies between the cut and the sink is computed again, inside the kerne
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, final
 
 import attrs
@@ -18,6 +18,7 @@ from torch import fx
 
 from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_symbolic
 from torchjit_aot.dinic import FlowNetwork
+from torchjit_aot.formulas import Formula, find_formulas
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.schemas import is_random
 
@@ -36,10 +37,12 @@ class Partition:
     Attributes:
         saved: the values, in graph order; placeholders are saved as the tensors that the caller passed.
         why: one line for each.
+        formulas: how the backward gets some of the values that are not saved.
     """
 
     saved: tuple[fx.Node, ...]
     why: tuple[str, ...]
+    formulas: Mapping[fx.Node, Formula] = attrs.field(factory=dict, repr=False)
 
 
 Partitioner: TypeAlias = Callable[[JointGraph], Partition]
@@ -143,18 +146,22 @@ def min_cut_partition(joint: JointGraph, *, recompute_materialized: bool = False
     """
     unsafe = protect_mutated_inputs(joint)
     needs = backward_values(joint)
-    order = [node for node in joint.graph.nodes if node in needs.shared]
+    formulas = find_formulas(joint)
+    offered = {n for node, f in formulas.items() if node in needs.shared for n in f.reads}
+    needs = _Needs(needs.backward, needs.shared | _ancestors(list(offered)), needs.read)
+    order = _in_order(joint, needs, formulas)
     position = {node: i for i, node in enumerate(order)}
     source, sink = 2 * len(order), 2 * len(order) + 1
     network = FlowNetwork(2 * len(order) + 2)
-    banned = _banned(order, needs, recompute_materialized)
+    banned = _banned(order, needs, formulas, recompute_materialized)
     infinite = 64 * sum(bytes_of(node.meta["val"]) for node in order) + 64 * len(order) + 64
+    price = _Prices(joint)
     for node, i in position.items():
-        network.add_edge(2 * i, 2 * i + 1, infinite if _never_saved(node, unsafe) else _price(node, joint))
+        network.add_edge(2 * i, 2 * i + 1, infinite if _never_saved(node, unsafe) else price(node))
         if node in banned:
             network.add_edge(source, 2 * i, infinite)
         else:
-            for parent in node.all_input_nodes:
+            for parent in _parents(node, formulas):
                 network.add_edge(2 * position[parent] + 1, 2 * i, infinite)
         if node in needs.read:
             network.add_edge(2 * i + 1, sink, infinite)
@@ -162,7 +169,24 @@ def min_cut_partition(joint: JointGraph, *, recompute_materialized: bool = False
         return save_what_is_read(joint)
     after = network.sink_side(sink)
     saved = tuple(node for node, i in position.items() if after[2 * i + 1] and not after[2 * i])
-    return Partition(saved, tuple(_why(node, banned) for node in saved))
+    return Partition(saved, tuple(_why(node, banned) for node in saved), formulas)
+
+
+def _parents(node: fx.Node, formulas: Mapping[fx.Node, Formula]) -> Sequence[fx.Node]:
+    """What the node is computed from when the backward computes it."""
+    formula = formulas.get(node)
+    return node.all_input_nodes if formula is None else formula.reads
+
+
+def _in_order(joint: JointGraph, needs: _Needs, formulas: Mapping[fx.Node, Formula]) -> list[fx.Node]:
+    """The shared nodes, each after what it is computed from."""
+    at = {node: i for i, node in enumerate(joint.graph.nodes)}
+
+    def key(node: fx.Node) -> tuple[int, int]:
+        formula = formulas.get(node)
+        return (at[node], 0) if formula is None else (max(at[node], *(at[n] for n in formula.reads)), 1)
+
+    return sorted(needs.shared, key=key)
 
 
 def _never_saved(node: fx.Node, unsafe: set[fx.Node]) -> bool:
@@ -170,24 +194,46 @@ def _never_saved(node: fx.Node, unsafe: set[fx.Node]) -> bool:
     return node in unsafe or is_alias(node) or isinstance(node.meta["val"], (tuple, list))
 
 
-def _price(node: fx.Node, joint: JointGraph) -> int:
-    """Bytes, in units of 1/16, and a little more for what the forward would not otherwise write to memory."""
-    if node.op == "placeholder":
-        return 1 if node.meta.get("static") else 16 * bytes_of(node.meta["val"])
-    if is_symbolic(node):
-        return 2
-    return 16 * bytes_of(node.meta["val"]) + (8 if is_fusible(node) else 4)
+@final
+class _Prices:
+    """What saving a value costs, in units of 1/16 byte, and a little more for what the forward would not write to memory.
+
+    Memory that the caller holds in any case costs next to nothing (parameters) or a quarter (inputs, results).
+    """
+
+    def __init__(self, joint: JointGraph) -> None:
+        nodes = [slot for slot in joint.slots if isinstance(slot, fx.Node)]
+        self._returned = {_owner(node) for node in nodes}
+
+    def __call__(self, node: fx.Node) -> int:
+        if node.op == "placeholder":
+            return 1 if node.meta.get("static") else 4 * bytes_of(node.meta["val"])
+        if is_symbolic(node):
+            return 2
+        unit = 4 if _owner(node) in self._returned else 16
+        return unit * bytes_of(node.meta["val"]) + (8 if is_fusible(node) else 4)
 
 
-def _banned(order: Sequence[fx.Node], needs: _Needs, recompute_materialized: bool) -> dict[fx.Node, str]:
+def _owner(node: fx.Node) -> fx.Node:
+    """The node whose memory this one looks at."""
+    while is_alias(node):
+        first = node.args[0]
+        assert isinstance(first, fx.Node)
+        node = first
+    return node
+
+
+def _banned(
+    order: Sequence[fx.Node], needs: _Needs, formulas: Mapping[fx.Node, Formula], recompute_materialized: bool
+) -> dict[fx.Node, str]:
     """The values that are not computed again, with the reason. Walks in graph order."""
     banned: dict[fx.Node, str] = {}
     reads: dict[fx.Node, frozenset[fx.Node]] = {}
     for node in order:
-        why = _reason_not_to_repeat(node, needs, recompute_materialized)
+        why = _reason_not_to_repeat(node, needs, node in formulas, recompute_materialized)
         if why is None:
             size = bytes_of(node.meta["val"])
-            cone = frozenset().union(*(reads[parent] for parent in node.all_input_nodes))
+            cone = frozenset().union(*(reads[parent] for parent in _parents(node, formulas)))
             large = frozenset(leaf for leaf in cone if 2 * bytes_of(leaf.meta["val"]) >= size)
             if len(large) <= _MOST_READS or is_alias(node) or is_symbolic(node):
                 reads[node] = large
@@ -198,16 +244,18 @@ def _banned(order: Sequence[fx.Node], needs: _Needs, recompute_materialized: boo
     return banned
 
 
-def _reason_not_to_repeat(node: fx.Node, needs: _Needs, recompute_materialized: bool) -> str | None:
+def _reason_not_to_repeat(node: fx.Node, needs: _Needs, has_formula: bool, recompute_materialized: bool) -> str | None:
     if node.op == "placeholder":
         return "an input"
     if is_random(node.target):
         return "random numbers are drawn once"
-    if not is_fusible(node):
+    if not is_fusible(node) and not has_formula:
         whole = node.args[0] if node.args else None
         if node.op == "call_function" and isinstance(whole, fx.Node) and isinstance(whole.meta["val"], (tuple, list)):
             return f"a result of {_name(whole)}"
         return f"{_name(node)} is not computed twice"
+    if not node.all_input_nodes:
+        return None  # made of nothing: never worth saving
     if not recompute_materialized and not is_alias(node) and not is_symbolic(node):
         for user in _through_views(node):
             if user in needs.backward and not is_fusible(user) and bytes_of(node.meta["val"]) > 8:

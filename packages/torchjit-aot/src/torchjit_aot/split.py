@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import attrs
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 
 from torchjit_aot.costs import bytes_of, is_symbolic
+from torchjit_aot.formulas import Formula
+from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.partition import Partition
 from torchjit_aot.schemas import is_random
@@ -65,7 +68,8 @@ def live_nodes(joint: JointGraph) -> list[fx.Node]:
 class _Builder:
     """Copies the part of the joint graph that some results need."""
 
-    def __init__(self) -> None:
+    def __init__(self, formulas: Mapping[fx.Node, Formula] | None = None) -> None:
+        self.formulas = formulas or {}
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}
 
@@ -86,14 +90,24 @@ class _Builder:
             if top in self.copies:
                 stack.pop()
                 continue
-            missing = [source for source in top.all_input_nodes if source not in self.copies]
+            formula = self.formulas.get(top)
+            sources = top.all_input_nodes if formula is None else formula.reads
+            missing = [source for source in sources if source not in self.copies]
             if missing:
                 stack.extend(reversed(missing))
                 continue
             stack.pop()
             if top.op == "placeholder":
                 raise AssertionError(f"{top.name} is not an input of this graph")  # a wrong partition: our bug
-            self.copies[top] = self.graph.node_copy(top, self.copies.__getitem__)
+            if formula is None:
+                self.copies[top] = self.graph.node_copy(top, self.copies.__getitem__)
+            else:
+                self.copies[top] = self._write(formula, top)
+
+    def _write(self, formula: Formula, node: fx.Node) -> fx.Node:
+        writer = GraphWriter(self.graph)
+        writer.source = node
+        return formula.write(writer.call, [self.copies[n] for n in formula.reads])
 
     def read(self, value: Any) -> Any:
         return self.copies[value] if isinstance(value, fx.Node) else value
@@ -133,19 +147,19 @@ def _write_back(builder: _Builder, joint: JointGraph, index: int, value: fx.Node
     made.meta["val"] = target.meta["val"]
 
 
-def build_backward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> BuiltGraph:
+def build_backward(joint: JointGraph, partition: Partition, name: str) -> BuiltGraph:
     """The graph from saved values and tangents to gradients. Recomputed values stand just before their first use."""
     grads = [grad for grad in joint.grads if grad is not None]
-    inputs = (*saved, *joint.tangents)
-    builder = _Builder()
-    with joint.fake_mode, torch.no_grad():
-        builder.add_inputs(inputs)
+    inputs = (*partition.saved, *joint.tangents)
+    builder = _Builder(partition.formulas)
     needed = _closure(grads, set(inputs))
-    for node in joint.graph.nodes:
-        if node.meta.get("backward") and node in needed:
-            builder.add(node)
-    for grad in grads:
-        builder.add(grad)
+    with joint.fake_mode, torch.no_grad(), enable_python_dispatcher():
+        builder.add_inputs(inputs)
+        for node in joint.graph.nodes:
+            if node.meta.get("backward") and node in needed:
+                builder.add(node)
+        for grad in grads:
+            builder.add(grad)
     builder.graph.output(tuple(builder.copies[g] if g is not None else None for g in joint.grads))
     return _finish(joint, builder, inputs, name)
 
