@@ -260,7 +260,7 @@ def test_settings_reach_the_compilation() -> None:
     with pytest.raises(ValueError, match="not implemented"):
         torchjit.config.capture_scalar_outputs = True
     with pytest.raises(ValueError, match="not implemented"):
-        torchjit.compile(lambda x: x, options={"activation_memory_budget": 0.5})
+        torchjit.compile(lambda x: x, options={"shape_padding": True})
     with torchjit.config.patch(caches=False):
         torch.testing.assert_close(torchjit.compile(lambda x: x.sin() * 2)(torch.ones(3)), torch.ones(3).sin() * 2)
     symbolic = torchjit.compile(lambda x: x.sin() * 2, backend="eager", dynamic=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import fx
 
@@ -41,7 +43,7 @@ def _forget_the_example(node: fx.Node) -> None:
     val = node.meta["val"]
     if not all(type(n) is int for n in val.shape) or not val.is_contiguous() or val.layout != torch.strided:
         return
-    number = _FILLS[node.target]  # type: ignore[index]
+    number: Any = _FILLS[node.target]  # type: ignore[index]
     if number is None:
         number = node.args[-1]
         if not isinstance(number, (int, float, bool, complex)):

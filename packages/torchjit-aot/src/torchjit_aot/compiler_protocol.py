@@ -41,6 +41,8 @@ class GraphCompiler(Protocol):
             name: for people.
 
         Returns:
-            A callable that takes the inputs positionally and returns the graph's flat outputs as a sequence.
+            A callable that takes the inputs positionally and returns the graph's flat outputs as a sequence. If it has
+            an attribute `boxed`, backwards are called through that: it takes the inputs in one list, which it empties,
+            so that it can free them after their last use.
         """
         ...

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torchjit_aot.schemas import is_random, is_view, writes_to
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 
-__all__ = ["bytes_of", "is_alias", "is_fusible", "is_symbolic", "size_hint"]
+__all__ = ["bytes_of", "is_alias", "is_fusible", "is_reduction", "is_symbolic", "size_hint"]
 
 aten = torch.ops.aten
 
@@ -67,9 +67,53 @@ _FUSIBLE = frozenset(
         aten.where.ScalarSelf,
         torch.ops.prims.convert_element_type.default,
         torch.ops.prims.iota.default,
+        torch.ops.prims.div.default,
+        torch.ops.prims.broadcast_in_dim.default,
     }
 )
 """Not tagged as pointwise, but code generators fuse them all the same."""
+
+
+_REDUCTIONS = frozenset(
+    f"aten::{name}"
+    for name in [
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "prod",
+        "any",
+        "all",
+        "argmax",
+        "argmin",
+        "max",
+        "min",
+        "var",
+        "var_mean",
+        "std",
+        "std_mean",
+        "linalg_vector_norm",
+        "_softmax",
+        "_safe_softmax",
+        "_log_softmax",
+        "_softmax_backward_data",
+        "_log_softmax_backward_data",
+        "native_layer_norm",
+        "native_layer_norm_backward",
+        "native_group_norm",
+        "native_group_norm_backward",
+        "native_batch_norm_backward",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training",
+        "logsumexp",
+    ]
+)
+
+
+def is_reduction(node: fx.Node) -> bool:
+    """Does the node reduce over loops, so that what it reads can be computed inside those loops?"""
+    return isinstance(node.target, OpOverload) and node.target._schema.name in _REDUCTIONS
 
 
 @functools.cache

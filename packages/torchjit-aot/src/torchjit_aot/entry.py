@@ -21,6 +21,7 @@ from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
 from torchjit_aot.settings import AotSettings
+from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
 from torchjit_core.events import emit, phase
 from torchjit_core.reasons import GraphBreak
@@ -92,6 +93,10 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
                 with joint.fake_mode, torch.no_grad():
                     slim_max_pools(joint)
             decompose(joint, settings.decompositions, settings.keep_ops)
+    if settings.simplify:
+        with phase("simplify"):
+            remove_no_ops(joint)
+            merge_equal(joint)
     tell_graph("joint", settings.name, joint.graph)
     return joint
 
@@ -140,7 +145,12 @@ def _compile_training(
         partition: Partition = (
             partitioner(joint)
             if partitioner is not None
-            else min_cut_partition(joint, recompute_materialized=settings.recompute_materialized)
+            else min_cut_partition(
+                joint,
+                recompute_materialized=settings.recompute_materialized,
+                recompute_time=settings.recompute_time,
+                memory_budget=settings.memory_budget,
+            )
         )
         forward = build_forward(joint, partition.saved, f"{settings.name}_forward")
         backward = build_backward(joint, partition, f"{settings.name}_backward")

@@ -27,7 +27,15 @@ def run_eagerly(
     Returns:
         A function of the graph's inputs that returns its outputs as a tuple.
     """
-    return straight_line(gm.graph, name, gm)
+    if kind != "backward":
+        return straight_line(gm.graph, name, gm)
+    boxed = straight_line(gm.graph, name, gm, boxed=True)
+
+    def call(*inputs: Any) -> Sequence[Any]:
+        return boxed(list(inputs))
+
+    call.boxed = boxed  # type: ignore[attr-defined]
+    return call
 
 
 class _Names:
@@ -64,8 +72,17 @@ def argument_source(value: Any, names: _Names, variables: dict[fx.Node, str]) ->
     return names(value)
 
 
-def straight_line(graph: fx.Graph, name: str, owner: torch.nn.Module | None = None) -> CompiledGraph:
-    """Generate and compile the function. `owner` is where `get_attr` nodes find their values."""
+def straight_line(
+    graph: fx.Graph, name: str, owner: torch.nn.Module | None = None, *, boxed: bool = False
+) -> CompiledGraph:
+    """Generate and compile the function.
+
+    Args:
+        graph: what it computes.
+        name: for tracebacks.
+        owner: where `get_attr` nodes find their values.
+        boxed: it takes one list, which it empties, and frees the inputs too.
+    """
     names, variables = _Names(), {}
     nodes = list(graph.nodes)
     frees = _last_uses(nodes)
@@ -82,6 +99,9 @@ def straight_line(graph: fx.Graph, name: str, owner: torch.nn.Module | None = No
         dead = [variables[n] for n in frees.get(node, ())]
         if dead:
             lines.append(f"del {', '.join(dead)}")
+    if boxed:
+        lines[:0] = [f"{', '.join(inputs)}, = inputs" if inputs else "pass", "inputs.clear()"]
+        inputs = ["inputs"]
     body = "\n    ".join(lines) or "return ()"
     source = f"def {_identifier(name)}({', '.join(inputs)}):\n    {body}\n"
     exec(compile(source, f"<{name}>", "exec"), names.bound)

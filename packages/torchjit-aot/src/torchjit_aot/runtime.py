@@ -31,6 +31,10 @@ _EXCLUDED = (
 """Compiled graphs run without autocast (the casts are in the graph) and without view and version tracking."""
 
 
+_GRADS_IN_A_LIST = hasattr(torch.autograd.Function, "boxed_grads_call")
+"""Can a backward take its gradients in a list, so that it can free them (torch 2.15)?"""
+
+
 @final
 class Source:
     """Python text under construction, with the objects that it names."""
@@ -66,20 +70,32 @@ class LazyBackward:
     """
 
     def __init__(self, build: Callable[[], CompiledGraph]) -> None:
-        self.compiled: CompiledGraph | None = None
+        self.boxed: Callable[[list[Any]], Sequence[Any]] | None = None
         self._build: Callable[[], CompiledGraph] | None = build
         self._lock = threading.Lock()
         self._context = contextvars.copy_context()
 
-    def compile(self) -> CompiledGraph:
-        """The compiled graph; other threads wait for the first."""
+    def compile(self) -> Callable[[list[Any]], Sequence[Any]]:
+        """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
         with self._lock:
-            if self.compiled is None and self._build is not None:
+            if self.boxed is None and self._build is not None:
                 with torch.no_grad():
-                    self.compiled = self._context.run(self._build)
+                    self.boxed = _boxed(self._context.run(self._build))
                 self._build = None
-        assert self.compiled is not None
-        return self.compiled
+        assert self.boxed is not None
+        return self.boxed
+
+
+def _boxed(compiled: CompiledGraph) -> Callable[[list[Any]], Sequence[Any]]:
+    """The compiled graph's own entry that takes a list and frees its items early, or one that unpacks the list."""
+    own = getattr(compiled, "boxed", None)
+    if own is not None:
+        return own  # type: ignore[no-any-return]
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        return compiled(*inputs)
+
+    return call
 
 
 # -------------------------------------------------------------------------------------------------- the call itself
@@ -222,6 +238,7 @@ def make_training(
         {
             "forward": staticmethod(_forward(joint, passed, inputs, saved, forward, name)),
             "backward": staticmethod(_backward(joint, passed, saved, backward, name)),
+            "boxed_grads_call": True,
         },
     )
     source = Source()
@@ -318,10 +335,12 @@ def _backward(
     joint: JointGraph, passed: Sequence[fx.Node], saved: Sequence[fx.Node], backward: LazyBackward, name: str
 ) -> Callable[..., Any]:
     source = Source()
-    parameters = [f"g{i}" for i in range(len(joint.slots))]
+    gradients = [f"g{i}" for i in range(len(joint.slots))]
+    if _GRADS_IN_A_LIST:
+        source.lines += [f"{', '.join(gradients)}, = grads", "grads.clear()"]
     has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
     if has_tensors:
-        source.lines.append("t = ctx.saved_tensors")
+        source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
     several = len(joint.differentiable) > 1
     if several:
         given = ", ".join(f"g{i} is None" for i in joint.differentiable)
@@ -344,18 +363,22 @@ def _backward(
         else:
             args.append(f"ctx.numbers[{numbers}]")
             numbers += 1
+    args = ["*t"] if tensors and not numbers else args
     args += [f"g{i}" for i in joint.differentiable]
     lazy = source.bind(backward, "backward")
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    dead = [*(["t"] if has_tensors else []), *gradients]
     source.lines += [
-        f"compiled = {lazy}.compiled or {lazy}.compile()",
+        f"compiled = {lazy}.boxed or {lazy}.compile()",
+        f"inputs = [{', '.join(args)}]",
+        f"del {', '.join(dead)}",
         f"if {source.bind(torch.is_grad_enabled)}():",
         f"    with {source.bind(torch.no_grad)}(), {guard}:",
-        f"        d = compiled({', '.join(args)})",
+        "        d = compiled(inputs)",
         f"    d = {source.bind(_refuse_double_backward)}(d)",
         "else:",
         f"    with {guard}:",
-        f"        d = compiled({', '.join(args)})",
+        "        d = compiled(inputs)",
     ]
     if several:
         reach = source.bind(_tangents_behind(joint), "reach")
@@ -367,6 +390,7 @@ def _backward(
     }
     results = [grad_of.get(node, "None") for node in passed]
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
+    parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
     return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
 
 

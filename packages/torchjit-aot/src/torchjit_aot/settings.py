@@ -20,16 +20,24 @@ class AotSettings:
         decompositions: from an operator to a Python function in terms of simpler operators, applied to the joint graph.
             Empty: the graph keeps the operators that autograd and eager PyTorch use. See `default_decompositions`.
         keep_ops: operators that stay, although `decompositions` has them.
+        simplify: compute equal values once and drop operators that do nothing.
         eager_backward: compile the backward graph together with the forward graph, not at the first backward call.
         recompute_materialized: also recompute in the backward what a matmul or convolution of the backward reads: saves
             memory and costs a kernel.
+        recompute_time: the share of the step's modelled time that the backward may spend on computing again cheap values
+            which a matrix product wants in memory.
+        memory_budget: below 1, the backward computes more again until only this share of the bytes that could go is
+            saved; 0 saves next to nothing but inputs.
         fallback: run a graph that cannot be compiled by eager PyTorch (an event tells the reason). False: raise.
         name: prefix of the graphs' names.
     """
 
     decompositions: Mapping[OpOverload, Callable[..., Any]] = attrs.field(factory=dict, repr=False)
     keep_ops: frozenset[OpOverload] = frozenset()
+    simplify: bool = True
     eager_backward: bool = False
     recompute_materialized: bool = False
+    recompute_time: float = 0.02
+    memory_budget: float = 1.0
     fallback: bool = True
     name: str = "graph"

@@ -63,12 +63,14 @@ class CompiledGraph:
         mutated_inputs: inputs that a call writes.
         device: of all tensors, or None when there are several or none.
         reason_not_recordable: why a CUDA graph cannot record a call; None when it can.
+        boxed: the same call with the inputs in one list, which it empties to free them early; None when there is none.
     """
 
     def __init__(
         self,
-        call: Callable[..., Sequence[Any]],
+        call: Callable[..., Sequence[Any]] | None = None,
         *,
+        boxed: Callable[[list[Any]], Sequence[Any]] | None = None,
         source: str = "",
         kernels: Sequence[CompiledKernel] = (),
         static_inputs: frozenset[int] = frozenset(),
@@ -76,13 +78,20 @@ class CompiledGraph:
         device: torch.device | None = None,
         reason_not_recordable: str | None = None,
     ) -> None:
-        self._call = call
+        if call is None and boxed is None:
+            raise ValueError("a compiled graph needs a call")
+        self.boxed = boxed
+        self._call: Callable[..., Sequence[Any]] = call if call is not None else self._call_boxed
         self.source, self.kernels = source, tuple(kernels)
         self.static_inputs, self.mutated_inputs, self.device = static_inputs, mutated_inputs, device
         self.reason_not_recordable = reason_not_recordable
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         return self._call(*inputs)
+
+    def _call_boxed(self, *inputs: Any) -> Sequence[Any]:
+        assert self.boxed is not None
+        return self.boxed(list(inputs))
 
 
 @final
@@ -127,7 +136,8 @@ class Inductor:
                 race = self.settings.race_layouts and kind == "inference"
                 layouts = preferred_layouts(gm) if race else frozenset()
                 program = lower_graph(gm, name, layouts, self._features)
-            compiled, source = self._compiled(gm, program, name)
+            boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
+            compiled, source = self._compiled(gm, program, name, boxed=boxed)
         except GraphNotSupported as refusal:
             return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device)
         except CompilerMissing as missing:
@@ -135,11 +145,13 @@ class Inductor:
             return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device)
         events.emit("host_program", name=name, source=source.source)
         return CompiledGraph(
-            source.call, source=source.source, kernels=compiled, static_inputs=static_inputs, mutated_inputs=mutated,
-            device=device, reason_not_recordable=_not_recordable(program, device),
+            None if boxed else source.call, boxed=source.call if boxed else None, source=source.source, kernels=compiled,
+            static_inputs=static_inputs, mutated_inputs=mutated, device=device, reason_not_recordable=_not_recordable(program, device),
         )  # fmt: skip
 
-    def _compiled(self, gm: torch.fx.GraphModule, program: Program, name: str) -> tuple[list[CompiledKernel], Any]:
+    def _compiled(
+        self, gm: torch.fx.GraphModule, program: Program, name: str, *, boxed: bool = False
+    ) -> tuple[list[CompiledKernel], Any]:
         hints = _hints(gm, program)
         with events.phase("inductor scheduling"):
             if self.settings.fusion:
@@ -175,7 +187,7 @@ class Inductor:
         events.emit("phase", name="inductor kernels", seconds=time.perf_counter() - start)
         host = write_host_program(
             program, compiled, passes_tensors=lambda d: self._backends[d.type].passes_tensors,
-            check_strides=self.settings.check_strides,
+            check_strides=self.settings.check_strides, boxed=boxed,
         )  # fmt: skip
         return [compiled[k.name] for k in kernels], host
 

@@ -41,7 +41,7 @@ class HostProgram:
 
 def write_host_program(
     program: Program, kernels: Mapping[str, CompiledKernel], *, passes_tensors: Callable[[torch.device], bool],
-    check_strides: bool,
+    check_strides: bool, boxed: bool = False,
 ) -> HostProgram:  # fmt: skip
     """Generate and compile the host program.
 
@@ -49,8 +49,9 @@ def write_host_program(
         kernels: what each kernel's name calls.
         passes_tensors: do the launchers of a device take tensors (True) or addresses?
         check_strides: test the strides of what aten ops return.
+        boxed: the function takes one list, which it empties: inputs that nobody else holds are freed after their last use.
     """
-    writer = _Writer(program, kernels, passes_tensors, check_strides)
+    writer = _Writer(program, kernels, passes_tensors, check_strides, boxed=boxed)
     source = writer.text()
     namespace: dict[str, Any] = dict(writer.names)
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
@@ -135,8 +136,10 @@ class _Writer:
         kernels: Mapping[str, CompiledKernel],
         passes_tensors: Callable[[torch.device], bool],
         check_strides: bool,
+        *,
+        boxed: bool = False,
     ) -> None:
-        self.program, self.kernels = program, kernels
+        self.program, self.kernels, self.boxed = program, kernels, boxed
         self.passes_tensors, self.check_strides = passes_tensors, check_strides
         self.names: dict[str, Any] = {
             "torch": torch,
@@ -219,13 +222,19 @@ class _Writer:
         head = [
             f"# {program.name}: {sum(isinstance(s, KernelStep) for s in program.steps)} kernels, "
             f"{sum(isinstance(s, ExternStep) for s in program.steps)} aten calls",
-            f"def call({', '.join(parameters)}):",
+            *self._signature(parameters),
             "    grad = is_grad()",
             "    no_grad(False)",
             *enter,
             "    try:",
         ]
         return "\n".join([*head, *self.lines, "    finally:", "        no_grad(grad)", *leave, ""])
+
+    def _signature(self, parameters: Sequence[str]) -> list[str]:
+        if not self.boxed:
+            return [f"def call({', '.join(parameters)}):"]
+        unpacked = [f"    {', '.join(parameters)}, = inputs"] if parameters else []
+        return ["def call(inputs):", *unpacked, "    inputs.clear()"]
 
     def _cuda_index(self) -> int | None:
         """The CUDA device to make current during the call, or None."""
@@ -310,11 +319,14 @@ class _Writer:
 
     def _free(self, step: KernelStep | ExternStep, position: int) -> None:
         for name in dict.fromkeys((*step.reads, *step.writes)):
-            if self.last_use.get(name, -1) != position or name in self.foreign:
+            is_input = self.boxed and name in self.inputs
+            if self.last_use.get(name, -1) != position or (name in self.foreign and not is_input):
                 continue
             stale = [ref for ref in self.views if ref.buffer == name]
             if stale:
                 self.put(f"del {', '.join(self.views.pop(ref) for ref in stale)}")
+            if is_input:
+                self.put(f"del {name}")
             if name not in self.allocated:
                 continue
             kind = self._kind(self.program.buffers[name])

@@ -42,11 +42,14 @@ class Options:
             products and convolutions, and the GPU backend takes its configurations from a table.
         fallback_random: random numbers exactly as eager draws them (at present always so).
         cudagraphs: `triton.cudagraphs`: record and replay CUDA graphs.
+        activation_memory_budget: from 1 to 0: the share of the activations, between what is saved by default and the
+            least that can be, that training may save; the backward computes the rest again.
     """
 
     max_autotune: bool = False
     fallback_random: bool = True
     cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})
+    activation_memory_budget: float = 1.0
 
 
 _FIELDS = {f.metadata.get("name", f.name): f for f in attrs.fields(Options)}
@@ -54,7 +57,6 @@ _LATER = {
     "epilogue_fusion": True,
     "trace.enabled": False,
     "emulate_precision_casts": False,
-    "activation_memory_budget": 1.0,
     "shape_padding": False,
     "trace.graph_diagram": False,
     "coordinate_descent_tuning": False,
@@ -110,6 +112,10 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:
+    if type(default) is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise UserError(BAD_VALUE, f"{name}={value!r}, want a number from 0 to 1")
+        return float(value)
     if not isinstance(value, type(default)):
         raise UserError(BAD_VALUE, f"{name}={value!r}, want True or False")
     return value

@@ -57,7 +57,11 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     """
     inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings), cuda_backend=_cuda_backend())
     compiler = _Compiler(inductor, record=options.cudagraphs)
-    aot = torchjit_aot.AotSettings(decompositions=torchjit_aot.default_decompositions(), keep_ops=frozenset(LOWERINGS))
+    aot = torchjit_aot.AotSettings(
+        decompositions=torchjit_aot.default_decompositions(),
+        keep_ops=frozenset(LOWERINGS),
+        memory_budget=options.activation_memory_budget,
+    )
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return torchjit_aot.compile(gm, example_inputs, compiler=compiler, settings=aot)

@@ -1,0 +1,107 @@
+"""The backward's side of a joint graph: what it needs of the forward."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import final
+
+import attrs
+import torch
+from torch import fx
+
+from torchjit_aot.costs import is_alias, is_fusible
+from torchjit_aot.joint import JointGraph
+
+__all__ = ["Needs", "ancestors", "backward_values", "protect_mutated_inputs"]
+
+aten = torch.ops.aten
+
+
+def ancestors(nodes: Sequence[fx.Node], stop: set[fx.Node] | None = None) -> set[fx.Node]:
+    found: set[fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            if stop is None or node not in stop:
+                stack.extend(node.all_input_nodes)
+    return found
+
+
+def _descendants(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    found = set(nodes)
+    stack = list(nodes)
+    while stack:
+        for user in stack.pop().users:
+            if user not in found:
+                found.add(user)
+                stack.append(user)
+    return found
+
+
+@final
+@attrs.frozen(eq=False)
+class Needs:
+    """The backward's side of the joint graph.
+
+    Attributes:
+        backward: nodes that depend on tangents and that a gradient needs.
+        shared: nodes that do not depend on tangents, and that the backward needs directly or for recomputation.
+        read: the part of `shared` that `backward` nodes (or the gradients themselves) read.
+    """
+
+    backward: set[fx.Node]
+    shared: set[fx.Node]
+    read: set[fx.Node]
+
+
+def _asked_for(joint: JointGraph) -> list[fx.Node]:
+    """Expensive operators that the backward itself called without tangents, as a checkpointed region does: they stay."""
+    return [
+        node
+        for node in joint.graph.nodes
+        if node.meta.get("backward") and node.op == "call_function" and not _repeats(node)
+    ]
+
+
+def _repeats(node: fx.Node) -> bool:
+    return is_fusible(node) or node.target is operator.getitem
+
+
+def backward_values(joint: JointGraph) -> Needs:
+    """Split what the gradients need by whether it depends on tangents."""
+    grads = [grad for grad in joint.grads if grad is not None]
+    needed = ancestors(grads)
+    dependent = _descendants(joint.tangents + _asked_for(joint))
+    backward = needed & dependent
+    shared = needed - dependent
+    read = {node for node in shared if any(user in backward for user in node.users)}
+    return Needs(backward, shared, read | (set(grads) & shared))
+
+
+def protect_mutated_inputs(joint: JointGraph) -> set[fx.Node]:
+    """The inputs that are written to, with their views: they have other values when the backward runs.
+
+    Where the backward reads one of them directly, a clone takes its place.
+    """
+    mutated = [joint.inputs[i] for i in joint.mutated]
+    unsafe = set(mutated)
+    for node in joint.graph.nodes:
+        if is_alias(node) and any(source in unsafe for source in node.all_input_nodes):
+            unsafe.add(node)
+    if not unsafe:
+        return unsafe
+    needs = backward_values(joint)
+    for node in mutated:
+        if not any(view in needs.read for view in unsafe & _descendants([node])):
+            continue
+        with joint.graph.inserting_after(node):
+            clone = joint.graph.call_function(aten.clone.default, (node,))
+        clone.meta = {key: value for key, value in node.meta.items() if key != "static"}
+        for user in list(node.users):
+            if user is not clone:
+                user.replace_input_with(node, clone)
+        unsafe -= _descendants([node]) - {node}
+    return unsafe

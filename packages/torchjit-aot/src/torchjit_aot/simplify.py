@@ -1,0 +1,173 @@
+"""Passes over the functional joint graph: common subexpressions, no-ops, and numbers computed while compiling."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from torchjit_aot.costs import is_fusible
+from torchjit_aot.joint import JointGraph
+from torchjit_aot.schemas import is_random, is_view, writes_to
+
+__all__ = ["merge_equal", "remove_no_ops"]
+
+aten = torch.ops.aten
+
+
+def merge_equal(joint: JointGraph) -> int:
+    """Let equal calls be one node, in place: same operator, same arguments, no effect, no random numbers.
+
+    Results that the caller gets stay apart, so that writing to one does not change another.
+
+    Returns:
+        How many nodes went.
+    """
+    seen: dict[Any, fx.Node] = {}
+    returned = _returned_storages(joint)
+    gone: dict[fx.Node, fx.Node] = {}
+    for node in list(joint.graph.nodes):
+        if node.op != "call_function" or not _is_pure(node.target):
+            continue
+        key = _key(node)
+        first = seen.get(key) if key is not None else None
+        if first is None or not _mergeable(first, node, returned):
+            if key is not None:
+                seen[key] = node
+            continue
+        node.replace_all_uses_with(first)
+        gone[node] = first
+        joint.graph.erase_node(node)
+    rename(joint, gone)
+    return len(gone)
+
+
+def _mergeable(first: fx.Node, node: fx.Node, returned: set[fx.Node]) -> bool:
+    return node not in returned and first not in returned
+
+
+def _returned_storages(joint: JointGraph) -> set[fx.Node]:
+    """The slots, gradients and final values of inputs, with what they are views of."""
+    ends = [n for n in (*joint.slots, *joint.grads, *joint.mutated.values()) if isinstance(n, fx.Node)]
+    found: set[fx.Node] = set()
+    for end in ends:
+        node = end
+        while node not in found:
+            found.add(node)
+            looks_at = node.args[0] if node.args and (is_view(node.target) or node.target is operator.getitem) else None
+            if not isinstance(looks_at, fx.Node):
+                break
+            node = looks_at
+    return found
+
+
+def _is_pure(target: Any) -> bool:
+    if target is operator.getitem:
+        return True
+    if not isinstance(target, OpOverload):
+        return False
+    return (
+        target.namespace in ("aten", "prims")
+        and not is_random(target)
+        and not writes_to(target)
+        and bool(target._schema.returns)
+    )
+
+
+def _key(node: fx.Node) -> Any:
+    # what a checkpointed region computes again in the backward must not become the forward's: that saves it
+    part = (bool(node.meta.get("recompute")), bool(node.meta.get("backward")) and not is_fusible(node))
+    try:
+        key = (node.target, _frozen(node.args), _frozen(node.kwargs), part)
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(_frozen(v) for v in value)
+    if isinstance(value, dict):
+        return tuple((k, _frozen(v)) for k, v in value.items())
+    if isinstance(value, float):
+        return (float, value.hex())  # 0.0 and -0.0 are equal, and nan is not equal to itself
+    return value if isinstance(value, fx.Node) else (type(value), value)
+
+
+def remove_no_ops(joint: JointGraph) -> int:
+    """Drop calls that give their argument: casts to the same dtype, views to the same sizes, copies nobody needs.
+
+    Returns:
+        How many nodes went.
+    """
+    returned = _returned_storages(joint)
+    gone: dict[fx.Node, fx.Node] = {}
+    for node in list(joint.graph.nodes):
+        if node.op != "call_function" or node in returned:
+            continue
+        source = node.args[0] if node.args else None
+        if not isinstance(source, fx.Node) or not _same_kind(source.meta.get("val"), node.meta.get("val")):
+            continue
+        if node.target in _NO_OPS and _NO_OPS[node.target](node):
+            node.replace_all_uses_with(source)
+            gone[node] = source
+            joint.graph.erase_node(node)
+    rename(joint, gone)
+    return len(gone)
+
+
+def _same_kind(a: Any, b: Any) -> bool:
+    return (
+        isinstance(a, torch.Tensor)
+        and isinstance(b, torch.Tensor)
+        and (a.dtype, a.device, a.layout) == (b.dtype, b.device, b.layout)
+        and _numbers(a) == _numbers(b)
+    )
+
+
+def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
+    found = (*tensor.shape, *tensor.stride())
+    return tuple(n if isinstance(n, int) else str(n) for n in found)
+
+
+def _always(node: fx.Node) -> bool:
+    return True
+
+
+def _keeps_pinning(node: fx.Node) -> bool:
+    return not node.kwargs.get("pin_memory") and not node.kwargs.get("non_blocking")
+
+
+_NO_OPS: dict[Any, Any] = {
+    aten.view.default: _always,
+    aten._unsafe_view.default: _always,
+    aten.reshape.default: _always,
+    aten.expand.default: _always,
+    aten.permute.default: lambda node: list(node.args[1]) == list(range(len(node.args[1]))),
+    aten.slice.Tensor: _always,
+    aten._to_copy.default: _keeps_pinning,
+    aten.clone.default: _always,
+    aten.alias.default: _always,
+    aten.detach.default: _always,
+    aten.lift_fresh_copy.default: _always,
+}
+"""Operators that do nothing when the result has the argument's sizes, strides and dtype. The graph has no writes."""
+
+
+def rename(joint: JointGraph, gone: dict[fx.Node, fx.Node]) -> None:
+    """Let the joint graph's own lists refer to the nodes that took the places of others."""
+    if not gone:
+        return
+
+    def now(node: Any) -> Any:
+        while isinstance(node, fx.Node) and node in gone:
+            node = gone[node]
+        return node
+
+    joint.slots = [now(s) for s in joint.slots]
+    joint.grads = [now(g) for g in joint.grads]
+    joint.mutated = {i: now(n) for i, n in joint.mutated.items()}

@@ -1,0 +1,79 @@
+"""A model of how long operators take: the larger of arithmetic and memory traffic, on a data-centre accelerator.
+
+Only ratios count: the model ranks values by time per byte and says what share of a step something costs.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+from torch import fx
+
+from torchjit_aot.costs import bytes_of, is_alias, is_symbolic, size_hint
+from torchjit_aot.joint import JointGraph
+
+__all__ = ["flops_of", "seconds_of", "seconds_of_step"]
+
+aten = torch.ops.aten
+_FLOPS = {2: 5.0e14, 4: 2.5e14, 8: 3.0e13}
+"""Multiply-adds count two; by the size of an element."""
+_BANDWIDTH = 3.3e12
+_PRODUCTS = {
+    aten.mm.default: (0, 1),
+    aten.addmm.default: (1, 2),
+    aten.bmm.default: (0, 1),
+    aten.baddbmm.default: (1, 2),
+}
+
+
+def _elements(node: object) -> int:
+    val = node.meta["val"] if isinstance(node, fx.Node) else None
+    return math.prod(size_hint(n) for n in val.shape) if isinstance(val, torch.Tensor) else 0
+
+
+def flops_of(node: fx.Node) -> float:
+    """Floating-point operations of matrix products, convolutions and attention; 0 for what moves memory."""
+    target, args = node.target, node.args
+    if target in _PRODUCTS:
+        left, right = (args[i] for i in _PRODUCTS[target])
+        assert isinstance(left, fx.Node) and isinstance(right, fx.Node)
+        return 2.0 * _elements(left) * size_hint(right.meta["val"].shape[-1])
+    name = getattr(target, "_opname", "")
+    if name == "convolution":
+        weight = args[1]
+        assert isinstance(weight, fx.Node)
+        return 2.0 * _elements(node) * _elements(weight) / max(1, size_hint(weight.meta["val"].shape[0]))
+    if name == "convolution_backward":
+        grad, weight = args[0], args[2]
+        assert isinstance(weight, fx.Node)
+        wanted = list(node.meta["val"])[:2]
+        each = 2.0 * _elements(grad) * _elements(weight) / max(1, size_hint(weight.meta["val"].shape[0]))
+        return each * sum(v is not None for v in wanted)
+    if "scaled_dot_product" in name and isinstance(args[0], fx.Node):
+        backward = name.endswith("_backward")
+        query, key = args[1 if backward else 0], args[2 if backward else 1]
+        assert isinstance(key, fx.Node)
+        return (10.0 if backward else 4.0) * _elements(query) * size_hint(key.meta["val"].shape[-2])
+    return 0.0
+
+
+def seconds_of(node: fx.Node) -> float:
+    """Modelled time of one call of the operator by itself."""
+    if node.op != "call_function" or is_alias(node) or is_symbolic(node) or node.target is operator.getitem:
+        return 0.0
+    val = node.meta["val"]
+    tensors = [v for v in (val if isinstance(val, (tuple, list)) else [val]) if isinstance(v, torch.Tensor)]
+    moved = sum(map(bytes_of, tensors)) + sum(bytes_of(n.meta["val"]) for n in node.all_input_nodes)
+    width = tensors[0].element_size() if tensors else 4
+    return max(flops_of(node) / _FLOPS.get(width, 2.5e14), moved / _BANDWIDTH)
+
+
+def seconds_of_step(joint: JointGraph) -> float:
+    """Modelled time of the whole joint graph: what computes, and half of the traffic of the rest, for fusion."""
+    total = 0.0
+    for node in joint.graph.nodes:
+        time = seconds_of(node)
+        total += time if flops_of(node) else 0.5 * time
+    return total

@@ -1,0 +1,224 @@
+"""What is saved for the backward, and how long it lives."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import attrs
+import pytest
+import torch
+import torch.nn.functional as F
+from aot_harness import graph_of, run_both
+from torch import fx
+from torch.utils.checkpoint import CheckpointPolicy
+
+import torchjit_aot
+from torchjit_aot import AotSettings, default_decompositions, joint_graph, min_cut_partition
+from torchjit_aot.costs import bytes_of
+from torchjit_aot.entry import prepare_joint
+
+aten = torch.ops.aten
+PARTS = AotSettings(fallback=False, decompositions=default_decompositions())
+WHOLE_NORMS = AotSettings(
+    fallback=False,
+    decompositions=default_decompositions(),
+    keep_ops=frozenset(
+        {
+            aten._native_batch_norm_legit_functional.default,
+            aten.native_batch_norm_backward.default,
+            aten.native_layer_norm.default,
+            aten.native_layer_norm_backward.default,
+        }
+    ),
+)
+
+
+def saved_of(f: Any, args: list[torch.Tensor], settings: AotSettings = PARTS) -> list[fx.Node]:
+    """The saved values that are no inputs."""
+    partition = min_cut_partition(joint_graph(f, args, settings=settings))
+    return [node for node in partition.saved if node.op != "placeholder"]
+
+
+def size_of(nodes: list[fx.Node]) -> int:
+    return sum(bytes_of(n.meta["val"]) for n in nodes)
+
+
+def test_cross_entropy_saves_no_probabilities() -> None:
+    x, w, y = torch.randn(16, 8), torch.randn(100, 8, requires_grad=True), torch.randint(0, 100, (16,))
+
+    def f(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> Any:
+        logits = F.linear(x, w)
+        return F.cross_entropy(logits, y), logits
+
+    saved = saved_of(f, [x, w, y])
+    shapes = [tuple(n.meta["val"].shape) for n in saved if n.meta["val"].numel() >= 16 * 100]
+    assert len(shapes) == 1  # the logits, which the caller gets anyway
+    run_both(f, [x, w, y], settings=PARTS, exact=False)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_nll_loss_backward_is_a_comparison(reduction: str) -> None:
+    x, y = torch.randn(6, 5, requires_grad=True), torch.tensor([0, 4, -100, 2, 2, 1])
+
+    def f(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.nll_loss(F.log_softmax(x, 1), y, weight=w, reduction=reduction)
+
+    run_both(f, [x, torch.rand(5), y], settings=PARTS, exact=False)
+    run_both(lambda x, y: F.nll_loss(x, y, reduction=reduction), [x, y], settings=PARTS, exact=False)
+
+
+def test_relu_behind_batch_norm_is_computed_again() -> None:
+    x = torch.randn(4, 3, 6, 6)
+    w = torch.randn(5, 3, 3, 3, requires_grad=True)
+    scale, shift = torch.rand(5, requires_grad=True), torch.rand(5, requires_grad=True)
+    running = [torch.zeros(5), torch.ones(5)]
+
+    def f(x: Any, w: Any, scale: Any, shift: Any, mean: Any, var: Any) -> torch.Tensor:
+        y = F.batch_norm(F.conv2d(x, w), mean, var, scale, shift, training=True)
+        return F.relu(y).sum((2, 3))
+
+    args = [x, w, scale, shift, *running]
+    for settings in (PARTS, WHOLE_NORMS):
+        large = [n.target for n in saved_of(f, args, settings) if n.meta["val"].numel() > 5]
+        assert large == [aten.convolution.default]
+        run_both(f, args, settings=settings, exact=False)
+
+
+def test_layer_norm_formula_and_dropout_formula() -> None:
+    x, w, b = torch.randn(8, 16, requires_grad=True), torch.rand(16), torch.rand(16)
+
+    def f(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.dropout(F.layer_norm(x, (16,), w, b).sin(), 0.3).exp()
+
+    for settings in (PARTS, WHOLE_NORMS):
+        kinds = [n.meta["val"].dtype for n in saved_of(f, [x, w, b], settings) if n.meta["val"].numel() == 128]
+        assert kinds == [torch.bool]
+        run_both(f, [x, w, b], settings=settings, exact=False)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "ceil"), [(2, 2, 0, False), (3, 2, 1, True), (3, 1, 1, False)])
+def test_max_pool_saves_a_byte_for_each_place(kernel: int, stride: int, padding: int, ceil: bool) -> None:
+    x = torch.randn(2, 3, 9, 8, requires_grad=True)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(x.sin(), kernel, stride, padding, ceil_mode=ceil)
+
+    assert {n.meta["val"].dtype for n in saved_of(f, [x])} == {torch.int8}
+    run_both(f, [x], settings=PARTS, exact=False)
+    y = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+    run_both(f, [y], settings=PARTS, exact=False)
+
+
+def test_filled_tensors_are_never_saved() -> None:
+    x = torch.randn(4, 4, requires_grad=True)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.ones_like(x.sin())
+
+    assert saved_of(f, [x]) == []
+    run_both(f, [x], settings=PARTS)
+
+
+def test_saved_tensors_and_gradients_are_free_during_the_backward() -> None:
+    freed: list[bool] = []
+
+    def compiler(gm: fx.GraphModule, example: Any, *, kind: str, **options: Any) -> Any:
+        made = torchjit_aot.run_eagerly(gm, example, kind=kind, **options)  # type: ignore[arg-type]
+        if kind != "backward":
+            return made
+        own = made.boxed  # type: ignore[attr-defined]
+
+        def boxed(inputs: list[Any]) -> Any:
+            leaves = {x.data_ptr(), w.data_ptr()}
+            held = [weakref.ref(t) for t in inputs if t.data_ptr() not in leaves]
+            copies = [t.clone() for t in inputs]
+            inputs.clear()
+            freed.extend(ref() is None for ref in held)
+            return own(copies)
+
+        made.boxed = boxed  # type: ignore[attr-defined]
+        return made
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return ((x @ w).exp() @ w).exp()
+
+    x, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    compiled = torchjit_aot.compile(graph_of(f, 2), [x, w], compiler=compiler, settings=AotSettings(fallback=False))
+    out = compiled(x, w)
+    want = torch.autograd.grad(f(x, w).sum(), w)[0]
+    loss = (out * 1.0).sum()
+    del out
+    got = torch.autograd.grad(loss, w)[0]
+    torch.testing.assert_close(got, want)
+    # of the saved tensors, those that nobody else holds went with the list
+    assert freed.count(True) >= 2
+
+
+def test_a_retained_graph_keeps_its_saved_tensors() -> None:
+    w = torch.randn(4, 4, requires_grad=True)
+
+    def f(w: torch.Tensor) -> torch.Tensor:
+        return (w @ w).sin() @ w
+
+    compiled = torchjit_aot.compile(graph_of(f, 1), [w], compiler=torchjit_aot.run_eagerly)
+    loss = compiled(w).sum()
+    first = torch.autograd.grad(loss, w, retain_graph=True)[0]
+    second = torch.autograd.grad(loss, w)[0]
+    assert torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, w)
+
+
+def deep(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(4):
+        x = F.dropout(F.gelu(x @ w), 0.2) + x
+    return x
+
+
+def test_the_budget_bounds_what_is_saved() -> None:
+    x, w = torch.randn(64, 16), (torch.randn(16, 16) * 0.1).requires_grad_()
+    joint = joint_graph(deep, [x, w], settings=PARTS)
+    sizes = [
+        size_of([n for n in min_cut_partition(joint, memory_budget=b).saved if n.op != "placeholder"])
+        for b in (1.0, 0.6, 0.3, 0.0)
+    ]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[1] > sizes[3]
+    assert sizes[1] <= sizes[3] + 0.6 * (sizes[0] - sizes[3])
+    for budget in (0.5, 0.0):
+        run_both(deep, [x, w], settings=attrs.evolve(PARTS, memory_budget=budget), exact=False)
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        min_cut_partition(joint, memory_budget=1.5)
+
+
+def test_time_is_spent_on_what_a_product_wants_in_memory() -> None:
+    x, w = torch.randn(64, 16), (torch.randn(16, 16) * 0.1).requires_grad_()
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x @ w) @ w
+
+    joint = joint_graph(f, [x, w], settings=PARTS)
+    plain, spent = min_cut_partition(joint), min_cut_partition(joint, recompute_time=10.0)
+    assert size_of([n for n in plain.saved if n.op != "placeholder"]) == 2 * 64 * 16 * 4
+    assert size_of([n for n in spent.saved if n.op != "placeholder"]) == 64 * 16 * 4
+    run_both(f, [x, w], settings=attrs.evolve(PARTS, recompute_time=10.0), exact=False)
+
+
+def test_tags_of_the_captured_graph_are_honoured() -> None:
+    x, w = torch.randn(64, 16), (torch.randn(16, 16) * 0.1).requires_grad_()
+
+    def saved_with(tag: CheckpointPolicy | None) -> list[Any]:
+        graph = fx.Graph()
+        a, b = graph.placeholder("a"), graph.placeholder("b")
+        y = graph.call_function(torch.matmul, (a, b))
+        z = graph.call_function(torch.sin, (graph.call_function(F.dropout, (y, 0.5)),))
+        for node in graph.nodes:
+            if tag is not None and node.op == "call_function":
+                node.meta["recompute"] = tag
+        graph.output(graph.call_function(torch.exp, (z,)))
+        partition = min_cut_partition(prepare_joint(fx.GraphModule({}, graph), [x, w], PARTS))
+        return [n.meta["val"].dtype for n in partition.saved if n.op != "placeholder"]
+
+    assert torch.float32 in saved_with(None)
+    assert saved_with(CheckpointPolicy.MUST_RECOMPUTE) == [torch.bool]  # what is random is never drawn twice
+    assert saved_with(CheckpointPolicy.MUST_SAVE).count(torch.float32) > saved_with(None).count(torch.float32)
