@@ -29,6 +29,7 @@ from torchjit_core.expr import (
 )
 from torchjit_core.guards import SymbolicCondition
 from torchjit_core.location import CodeLocation
+from torchjit_core.marks import SizeMark
 from torchjit_core.paths import Arg
 from torchjit_core.reasons import GraphBreak, UserError
 from torchjit_guards import GuardProgram, ShapeEnv, SizeHistory
@@ -101,13 +102,84 @@ def test_duck_sizing_shares_a_symbol_and_guards_it() -> None:
     assert not program.check((Sized(1), Sized(1, 9)))
 
 
-def test_integer_arguments_keep_their_sign() -> None:
+def test_integer_arguments_have_any_value() -> None:
     env = ShapeEnv(dynamic=True)
-    n, m = expr(env.size(-4, X)), expr(env.size(12, Y))
-    assert env.known(lt(n, 0)) is True and env.known(gt(m, 1)) is True
+    n, m = expr(env.size(-4, X)), expr(env.size(1, Y))
+    assert env.known(lt(n, 0)) is None and env.known(gt(m, 1)) is None
     program = GuardProgram(env.guards(), [], 2)
-    assert program.check((-1, 2)) and not program.check((0, 2)) and not program.check((-1, 1))
-    assert not program.check((-1, "2"))
+    assert program.check((-1, 2)) and program.check((0, 7)) and not program.check((2**70, 2))
+    assert env.guard(lt(n, 0)) and not env.guard(gt(m, 1))
+    program = GuardProgram(env.guards(), [], 2)
+    assert program.check((-1, 1)) and program.check((-5, -5))
+    assert not program.check((0, 1)) and not program.check((-1, 2)) and not program.check((-1, "2"))
+
+
+def test_attributes_wait_for_a_change_and_arguments_do_not() -> None:
+    env = ShapeEnv(dynamic=True)
+    assert env.size(12, X.instance_attr("heads")) == 12 and not env.varies(0.5, X.instance_attr("rate"))
+    assert isinstance(env.size(12, X.item("heads")), Expr) and env.varies(0.5, Y)
+
+
+def test_floats_become_inputs_when_they_change() -> None:
+    history = SizeHistory()
+    nan = float("nan")
+    assert not ShapeEnv(history).varies(0.1, X) and not ShapeEnv(history).varies(0.1, X)
+    assert not ShapeEnv(history).varies(nan, Y) and not ShapeEnv(history).varies(nan, Y)
+    env = ShapeEnv(history)
+    assert env.varies(0.2, X) and env.varies(0.2, Y)
+    env.guard_numbers("f0 * 2.0 > 0.3", (("f0", X),), WHERE)
+    env.guard_numbers("f0 * 2.0 > 0.3", (("f0", X),), WHERE)
+    (guard,) = env.guards()
+    program = GuardProgram([guard], [X], 1)
+    assert program(0.4) == (0.4,) and program(0.1) is None
+    assert not ShapeEnv(SizeHistory(), dynamic=False).varies(0.2, X)
+
+
+def test_sizes_that_differed_do_not_share_a_symbol() -> None:
+    history = SizeHistory()
+    for rows, columns in ((1, 1), (1, 2), (2, 1)):
+        env = ShapeEnv(history)
+        env.size(rows, X.size(0)), env.size(columns, X.size(1))
+    env = ShapeEnv(history)
+    assert env.size(2, X.size(0)) is not env.size(2, X.size(1))
+    assert texts(env) == ["s0 >= 2", "s1 >= 2"]
+
+
+def test_marks() -> None:
+    env = ShapeEnv()
+    assert env.size(9, X.size(0), mark=SizeMark("static")) == 9
+    assert env.size(1, X.size(1), mark=SizeMark("maybe")) == 1
+    loose = expr(env.size(8, X.size(2), mark=SizeMark("maybe")))
+    assert env.guard(eq(loose, 8))  # no error
+    s = expr(env.size(8, Y.size(0), mark=SizeMark("dynamic", 4, 64)))
+    assert env.guard(le(s, 100)) and env.guard(ge(s, 3))
+    assert {g.expression for g in env.guards() if isinstance(g, SymbolicCondition)} >= {"s1 >= 4", "s1 <= 64"}
+    with pytest.raises(UserError, match=r"TJ-GRD-004.*y\.size\(0\) is declared at least 4 and at most 64") as caught:
+        env.guard(le(s, 32), WHERE)
+    assert caught.value.location == WHERE
+    with pytest.raises(UserError, match="TJ-GRD-004.*declared: at most 5"):
+        env.size(6, Y.size(1), mark=SizeMark("dynamic", None, 5))
+    env = ShapeEnv()
+    with pytest.raises(UserError, match=r"TJ-GRD-002.*the program needs y\.size\(2\) == 7"):
+        env.guard(eq(expr(env.size(7, Y.size(2), mark=SizeMark("dynamic"))), 7), WHERE)
+
+
+def test_a_dimension_marked_unbacked_is_an_input_that_no_decision_sees() -> None:
+    env = ShapeEnv()
+    u = expr(env.size(1, X.size(0), mark=SizeMark("unbacked")))
+    assert env.example(u) == 1 and env.known(ge(u, 0)) is True
+    with pytest.raises(GraphBreak, match=r"TJ-GRD-003.*x\.size\(0\) == 1"):
+        env.guard(eq(u, 1), WHERE)
+    assert GuardProgram(env.guards(), [X.size(0)], 1)(Sized(5)) == (5,)
+
+
+def test_nothing_is_decided_after_the_guards_are_made() -> None:
+    env = ShapeEnv(dynamic=True)
+    s = expr(env.size(10, X.size(0)))
+    env.seal()
+    assert env.guard(gt(s, 1)) is True
+    with pytest.raises(GraphBreak, match="TJ-GRD-005"):
+        env.guard(gt(s, 4))
 
 
 def test_decisions_are_recorded_once_with_their_line() -> None:
@@ -162,7 +234,9 @@ def test_a_forced_symbol_must_not_be_fixed() -> None:
     env = ShapeEnv()
     s = expr(env.size(10, X.size(0), dynamic=True))
     env.guard(gt(s, 3))
-    with pytest.raises(UserError, match=r"x\.size\(0\), marked dynamic, is fixed") as caught:
+    with pytest.raises(
+        UserError, match=r"x\.size\(0\) is marked dynamic, and the program needs x\.size\(0\) == 10"
+    ) as caught:
         env.guard(eq(s, 10), WHERE)
     assert caught.value.location == WHERE
 

@@ -15,6 +15,7 @@ from torch.fx.node import map_arg
 from torch.overrides import TorchFunctionMode
 
 from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION, TRACE_FAILED
+from torchjit_aot.symbols import calculate
 from torchjit_core.reasons import GraphBreak
 
 __all__ = ["module_attribute", "replay"]
@@ -65,6 +66,8 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
 
 def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if node.op == "call_function":
+        if not kwargs and (made := calculate(node.target, args)) is not NotImplemented:
+            return made
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)

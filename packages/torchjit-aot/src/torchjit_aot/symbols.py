@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
@@ -19,7 +19,7 @@ from torch import fx
 from torchjit_aot.refusals import SYMBOLIC_EXPRESSION
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["SYMBOLIC_TYPES", "SymbolNodes", "expression_of"]
+__all__ = ["SYMBOLIC_TYPES", "SymbolNodes", "calculate", "expression_of"]
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 Symbolic: TypeAlias = "torch.SymInt | torch.SymFloat | torch.SymBool"
@@ -30,6 +30,17 @@ def expression_of(value: Any) -> Any:
     node = value.node
     found = getattr(node, "expression", None)
     return node.expr if found is None else found
+
+
+def calculate(fn: Any, values: Sequence[Any]) -> Any:
+    """Python arithmetic where a float varies and no tensor is involved, if the float's node knows how; else NotImplemented.
+
+    torch's own operators on SymFloats are narrower than Python's on floats (no negative bases, none of `math`).
+    """
+    node = next((v.node for v in values if isinstance(v, torch.SymFloat)), None)
+    if node is None or not hasattr(node, "calculate"):
+        return NotImplemented
+    return node.calculate(fn, values)
 
 
 def _ceil_div(a: Any, b: Any) -> Any:
@@ -86,6 +97,9 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "OpaqueUnaryFn_sqrt": _sqrt,
     "sqrt": _sqrt,
     "Abs": abs,
+    "abs": abs,
+    "float": torch.sym_float,
+    "round": round,
     "Eq": operator.eq,
     "Ne": operator.ne,
     "Where": _where,
@@ -166,6 +180,8 @@ class SymbolNodes:
                 return self._call(_COMPARE[type(op)], self._build(left), self._build(right))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
                 return self._call(_CALLS[name], *(self._build(a) for a in args))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr=name), args=args, keywords=[]):
+                return self._call(getattr(math, name), *(self._build(a) for a in args))
         raise GraphBreak(SYMBOLIC_EXPRESSION, ast.unparse(tree))
 
     def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -174,7 +190,8 @@ class SymbolNodes:
         node = self.graph.call_function(fn, args)
         values = [a.meta.get("val") if isinstance(a, fx.Node) else a for a in args]
         try:
-            node.meta["val"] = fn(*values)
+            made = calculate(fn, values)
+            node.meta["val"] = fn(*values) if made is NotImplemented else made
         except (TypeError, ValueError):
             node.meta["val"] = None
         return node

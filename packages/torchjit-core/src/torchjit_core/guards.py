@@ -6,8 +6,11 @@ The VM and the tensor domain record guards while they capture; `torchjit_guards`
 
 from __future__ import annotations
 
+import functools
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -356,12 +359,13 @@ class Different(Guard):
 @final
 @attrs.frozen(eq=False)
 class SymbolicCondition(Guard):
-    """A condition over integers read from paths, as a Python expression over `names`.
+    """A condition over numbers read from paths, as a Python expression over `names`.
 
     Attributes:
-        expression: Python text over the names, integer arithmetic and comparisons only: `+ - * // % ** min max`,
-            `== != < <= > >=`, `and or not`. `//` and `%` round as in Python.
-        names: each name and the path whose value (an int) it stands for.
+        expression: Python text over the names, arithmetic and comparisons only: `+ - * // % ** min max`,
+            `== != < <= > >=`, `and or not`. `//` and `%` round as in Python. Over floats also `/`, `abs`, `float`,
+            `int`, `round` and the functions of `math`; such conditions are evaluated by Python.
+        names: each name and the path whose value (an int or a float) it stands for.
     """
 
     expression: str
@@ -373,11 +377,24 @@ class SymbolicCondition(Guard):
 
     def check(self, slots: Slots) -> bool:
         env = {name: path.resolve(slots) for name, path in self.names}
-        return bool(eval(self.expression, {"__builtins__": {}, "min": min, "max": max}, env))
+        try:
+            return bool(eval(_compiled(self.expression), _CONDITION_NAMES, env))
+        except ArithmeticError:  # a division by zero, a float that overflows: not what was captured
+            return False
 
     def __str__(self) -> str:
         where = ", ".join(f"{n} = {p}" for n, p in self.names)
         return f"{self.expression}  (where {where})"
+
+
+_CONDITION_NAMES: dict[str, Any] = {
+    "__builtins__": {}, "min": min, "max": max, "abs": abs, "float": float, "int": int, "round": round, "math": math,
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(expression: str) -> CodeType:
+    return compile(expression, "<guard>", "eval")
 
 
 @final

@@ -9,15 +9,17 @@ import torch
 from torch import fx
 
 from torchjit_core.expr import Expr
-from torchjit_core.guards import IdIs, SameObject, TensorMatches
+from torchjit_core.guards import IdIs, SameObject, TensorMatches, TypeIs
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, InvalidIR
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
+from torchjit_fx.arithmetic import calculate
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.functions import FunctionCapture
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.marks import marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.naming import is_module_state
@@ -29,6 +31,7 @@ from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guar
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import SPECIAL
 from torchjit_fx.symbolic import SymbolicNumbers
+from torchjit_fx.symnode import FloatNode
 from torchjit_fx.tracing import InputMemory, Recorder
 from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
 
@@ -76,11 +79,15 @@ class TensorDomain:
     # ---- the leaf protocol
 
     def wants(self, obj: object, path: AccessPath | None) -> bool:
-        """Is this real object a leaf? Every tensor; an int whose value is symbolic."""
+        """Is this real object a leaf? Every tensor; an int or a float that varies between calls."""
         if isinstance(obj, torch.Tensor):
             return True
-        if type(obj) is int and path is not None and self.settings.symbolic_ints and isinstance(path.root(), Arg):
+        if path is None or isinstance(path, Pinned):
+            return False
+        if type(obj) is int and self.settings.symbolic_ints:
             return not isinstance(self._number(obj, path), int)
+        if type(obj) is float and self.settings.symbolic_floats:
+            return self.sizes.varies(obj, path)
         return False
 
     def _number(self, value: int, path: AccessPath) -> int | Expr:
@@ -93,8 +100,13 @@ class TensorDomain:
 
         A tensor at no path is kept alive as a constant of the graph.
         """
-        if type(obj) is int:
-            return self.numbers.plain(self._number(obj, path)) if path is not None else obj
+        if type(obj) is int or type(obj) is float:
+            if path is None:
+                return obj
+            capture.guard(TypeIs(path, type(obj), capture.location()))
+            return (
+                self.numbers.plain(self._number(obj, path)) if type(obj) is int else self.numbers.plain_float(obj, path)
+            )
         if not isinstance(obj, torch.Tensor):
             raise TypeError(f"not a leaf: {type(obj)}")
         if path is None:
@@ -129,7 +141,7 @@ class TensorDomain:
         fixed_sizes: Any = sizes
         fixed_strides: Any = strides
         if not static:
-            sizes, strides = self._maybe_symbolic(sizes, strides, path, location)  # type: ignore[arg-type]
+            sizes, strides = self._maybe_symbolic(obj, path, location)
             fixed_sizes = tuple([n if type(n) is int else None for n in sizes])
             fixed_strides = tuple([n if type(n) is int else None for n in strides])
         requires_grad = obj.requires_grad
@@ -145,12 +157,18 @@ class TensorDomain:
         return leaf
 
     def _maybe_symbolic(
-        self, real_sizes: tuple[int, ...], real_strides: tuple[int, ...], path: AccessPath, location: CodeLocation
+        self, obj: torch.Tensor, path: AccessPath, location: CodeLocation
     ) -> tuple[tuple[int | Expr, ...], tuple[int | Expr, ...]]:
-        sizes = tuple([self.sizes.size(n, path.size(i)) for i, n in enumerate(real_sizes)])
-        if all(type(n) is int for n in sizes):
-            return sizes, real_strides
-        return sizes, tuple(self.numbers.strides(sizes, real_sizes, real_strides, path, location))
+        """The sizes and strides, with symbols where they vary or where the program marked them."""
+        real: tuple[int, ...] = tuple(obj.shape)
+        marks = marks_of(obj)
+        if marks:
+            sizes = tuple([self.sizes.size(n, path.size(i), mark=marks.get(i)) for i, n in enumerate(real)])
+        else:
+            sizes = tuple([self.sizes.size(n, path.size(i)) for i, n in enumerate(real)])
+        if obj.is_contiguous() and all(type(n) is int for n in sizes):
+            return sizes, obj.stride()
+        return sizes, tuple(self.numbers.strides(sizes, real, obj.stride(), path, location))
 
     def type_of(self, leaf: object) -> type:
         """What `type(x)` gives."""
@@ -227,6 +245,30 @@ class TensorDomain:
             return self.numbers.plain(size)  # type: ignore[no-any-return]
         return self.recorder.add_size(leaf, dim, self.numbers.sym_int(size), size, capture)
 
+    def arithmetic(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
+        """Python arithmetic on numbers of which one is a float that varies.
+
+        Raises:
+            GraphBreak: the result cannot be followed, or Python raises.
+        """
+        some = next(a.value.node for a in args if type(a) is SymLeaf and isinstance(a.value, torch.SymFloat))
+        wrap = {float: some.wrap_float, int: some.wrap_int, bool: some.wrap_int}
+        nodes = [a.value.node if type(a) is SymLeaf else wrap[type(a)](a) for a in args]
+        try:
+            node, target = calculate(fn, nodes)
+        except (ArithmeticError, ValueError, TypeError) as error:
+            raise GraphBreak(breaks.META_FAILED, f"{type(error).__name__}: {error}", capture.location()) from error
+        constant = node.constant
+        if constant is not None:
+            return constant
+        for arg, operand in zip(args, nodes, strict=True):
+            if node is operand:
+                return arg
+        step = self.recorder.add_number(target, args, capture)
+        if isinstance(node, FloatNode):
+            return SymLeaf(torch.SymFloat(node), None, step)  # type: ignore[arg-type]
+        return SymLeaf(self.numbers.sym_int(node.expression), node.expression, step)
+
     def concrete(self, leaf: SymLeaf, capture: CaptureContext) -> Any:
         """The value of a symbolic number at capture; the specialisation then holds for this value only."""
         self.numbers.context.location = capture.location
@@ -300,7 +342,7 @@ class TensorDomain:
                 raise InvalidIR(breaks.SYMBOLIC_UNSUPPORTED, f"{leaf} has neither a step nor a path")
             writer.place(leaf, id(expr), path, leaf.value, False)
             paths.append(path)
-            examples.append(self.sizes.hint(expr))
+            examples.append(self.numbers.example(leaf))
         for tensor in tensors:
             writer.place(tensor, id(tensor), tensor.path, self.fakes.make(tensor.entry), tensor.static)
             paths.append(tensor.path)

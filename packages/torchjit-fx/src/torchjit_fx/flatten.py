@@ -83,9 +83,10 @@ class Arguments:
         elif cls is SymLeaf:
             self.sym.append(arg)
             self.symbolic = True
-            if arg.expr is None:
+            key = arg.key
+            if key is None:
                 self.cacheable = False
-            self.key.append(arg.expr)
+            self.key.append(key)
         elif cls is range:
             self.key.append(arg)
         elif cls is OpaqueLeaf:

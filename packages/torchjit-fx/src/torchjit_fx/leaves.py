@@ -12,6 +12,7 @@ from torchjit_core.guards import TensorMatches
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import Reason
+from torchjit_fx.floats import FloatExpr
 from torchjit_fx.records import TensorRecord
 
 if TYPE_CHECKING:
@@ -183,17 +184,25 @@ class SymLeaf:
     """A number that only the graph knows: `value` is a torch.SymInt, SymBool or SymFloat.
 
     Attributes:
-        expr: of an int, its expression.
+        expr: of an int, its expression; of a float that is an input, too.
         step: the step that computes it in the graph; None for a plain symbol, which is a graph input.
     """
 
     __slots__ = ("expr", "step", "value", "way")
 
-    def __init__(self, value: Any, expr: Expr | None, step: Step | None, way: tuple[Any, ...] = ()) -> None:
+    def __init__(self, value: Any, expr: Expr | FloatExpr | None, step: Step | None, way: tuple[Any, ...] = ()) -> None:
         self.value = value
         self.expr = expr
         self.step = step
         self.way = way
+
+    @property
+    def key(self) -> Any:
+        """What it is, hashable, or None."""
+        if self.expr is not None:
+            return self.expr
+        node = self.value.node
+        return getattr(node, "expression", None) or getattr(node, "condition", None)
 
     def __repr__(self) -> str:
         return f"<SymLeaf {self.value}>"

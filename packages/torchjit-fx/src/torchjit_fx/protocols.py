@@ -8,6 +8,7 @@ from typing import Protocol
 from torchjit_core.expr import Condition, Expr, Symbol
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
+from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath
 
 __all__ = ["CaptureContext", "SymbolicSizes"]
@@ -35,11 +36,24 @@ class CaptureContext(Protocol):
 class SymbolicSizes(Protocol):
     """Decides which integers are symbols, and decides conditions over them."""
 
-    def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
+    def size(
+        self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None
+    ) -> int | Expr:
         """`value` itself where it is static, or the expression that stands for it."""
 
+    def varies(self, value: float, path: AccessPath) -> bool:
+        """Is the float at this path an input of the graph rather than a constant?"""
+
+    def guard_numbers(
+        self, expression: str, names: tuple[tuple[str, AccessPath], ...], location: CodeLocation | None
+    ) -> None:
+        """Record a condition over floats and ints that holds at capture, see `SymbolicCondition`."""
+
     def hint(self, expr: Expr) -> int:
-        """The value at capture."""
+        """The value at capture, for a decision."""
+
+    def example(self, expr: Expr) -> int:
+        """The value at capture, also where no decision may look at it."""
 
     def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
         """Decide with the values at capture, and record."""

@@ -17,9 +17,11 @@ class FxSettings:
     Attributes:
         node_values: put `meta["val"]` on every tensor node, not only on placeholders. Costs about 50 us a node.
         symbolic_ints: let ints that changed between calls become graph inputs (decided by `SymbolicSizes`).
+        symbolic_floats: the same for floats.
         max_cached_metas: entries after which the process-wide metadata cache starts again from empty.
     """
 
     node_values: bool = False
     symbolic_ints: bool = True
+    symbolic_floats: bool = True
     max_cached_metas: int = 50_000

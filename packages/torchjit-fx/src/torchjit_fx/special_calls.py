@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.arithmetic import ARITHMETIC
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
@@ -155,6 +156,15 @@ def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     return NotImplemented
 
 
+def _arithmetic(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """Python arithmetic on numbers of which one is a float that varies: no tensor is involved, so no fake is asked."""
+    if kwargs or not any(type(a) is SymLeaf and isinstance(a.value, torch.SymFloat) for a in args):
+        return NotImplemented
+    if not all(type(a) in (SymLeaf, int, float, bool) for a in args):
+        return NotImplemented
+    return domain.arithmetic(fn, args, capture)
+
+
 def _table() -> dict[Any, Any]:
     table: dict[Any, Any] = dict.fromkeys(REFUSED, _refuse)
     table.update(dict.fromkeys(MODE_READERS, _read_mode))
@@ -171,6 +181,8 @@ def _table() -> dict[Any, Any]:
     table[len] = table[torch.Tensor.__len__] = _length
     table[torch.Tensor.storage_offset] = table[torch.Tensor.as_strided] = table[torch.as_strided] = _offset
     table.update(dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_), _number))
+    table[float.__float__] = _number
+    table.update(dict.fromkeys(ARITHMETIC, _arithmetic))
     return table
 
 

@@ -14,9 +14,11 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.floats import FloatExpr
 from torchjit_fx.leaves import SymLeaf
+from torchjit_fx.node_context import NodeContext
 from torchjit_fx.protocols import SymbolicSizes
-from torchjit_fx.symnode import IntNode, NodeContext, sym_int
+from torchjit_fx.symnode import FloatNode, IntNode, sym_int
 
 __all__ = ["ShapeEnvView", "SymbolicNumbers"]
 
@@ -87,6 +89,7 @@ class SymbolicNumbers:
         self._on_first: Callable[[ShapeEnvView], None] | None = on_first
         self._values: dict[Expr, Any] = {}
         self._plain: dict[Expr, SymLeaf] = {}
+        self._floats: dict[AccessPath, tuple[SymLeaf, float]] = {}
 
     def sym_int(self, expr: int | Expr) -> Any:
         """The torch.SymInt (or int) of an expression; one object per expression."""
@@ -94,9 +97,7 @@ class SymbolicNumbers:
             return expr
         found = self._values.get(expr)
         if found is None:
-            if self._on_first is not None:
-                self._on_first(self.shape_env)
-                self._on_first = None
+            self._start()
             found = self._values[expr] = sym_int(expr, self.context)
         return found
 
@@ -118,8 +119,31 @@ class SymbolicNumbers:
             leaf = self._plain[expr] = SymLeaf(self.sym_int(expr), expr, None)
         return leaf
 
-    def path(self, expr: Expr) -> AccessPath | None:
-        """Where the value of a plain symbol is found, None if `expr` is not one."""
+    def plain_float(self, value: float, path: AccessPath) -> SymLeaf:
+        """The leaf of a float that is an input."""
+        found = self._floats.get(path)
+        if found is None:
+            self._start()
+            expression = FloatExpr(f"f{len(self._floats)}", ((f"f{len(self._floats)}", path),))
+            leaf = SymLeaf(torch.SymFloat(FloatNode(value, expression, self.context)), expression, None)  # type: ignore[arg-type]
+            found = self._floats[path] = leaf, value
+        return found[0]
+
+    def example(self, leaf: SymLeaf) -> int | float:
+        """The value of an input number at capture."""
+        if isinstance(leaf.expr, Expr):
+            return self.sizes.example(leaf.expr)
+        return self._floats[leaf.expr.path][1]  # type: ignore[union-attr, index]  # an input float has a path
+
+    def _start(self) -> None:
+        if self._on_first is not None:
+            self._on_first(self.shape_env)
+            self._on_first = None
+
+    def path(self, expr: Expr | FloatExpr) -> AccessPath | None:
+        """Where the value of a plain number is found, None if `expr` is not one."""
+        if isinstance(expr, FloatExpr):
+            return expr.path
         symbol = expr.as_symbol
         return None if symbol is None else self.sizes.sources().get(symbol)
 
@@ -146,7 +170,7 @@ class SymbolicNumbers:
             return self.truth(leaf)
         if fn is operator.not_:
             return not self.truth(leaf)
-        if fn is int and cls is int:
+        if fn is cls:
             return leaf
         if fn is float and cls is not float:
             return record(torch.sym_float, (leaf,))
@@ -182,6 +206,7 @@ class SymbolicNumbers:
             path: of the tensor.
         """
         strides: list[int | Expr] = list(real_strides)
+        dense = _dense_strides(real_sizes)
         extents: dict[int, Expr] = {1: constant(1)}  # what lies densely so far: length at capture -> length
         for dim in sorted(range(len(sizes)), key=lambda d: (real_strides[d], real_sizes[d])):
             expected = extents.get(real_strides[dim])
@@ -189,9 +214,19 @@ class SymbolicNumbers:
                 actual = self.sizes.size(real_strides[dim], path.stride(dim), dynamic=True)
                 self.sizes.guard(eq(as_expr(actual), expected), location)
                 strides[dim] = expected
+            elif real_strides[dim] != dense[dim] and real_sizes[dim] != 1:
+                # A slice of something wider: that width may vary on its own.
+                strides[dim] = self.sizes.size(real_strides[dim], path.stride(dim))
             length = real_strides[dim] * real_sizes[dim]
             if type(strides[dim]) is not int or type(sizes[dim]) is not int:
                 extents.setdefault(length, as_expr(strides[dim]) * as_expr(sizes[dim]))
             else:
                 extents.setdefault(length, constant(length))
         return strides
+
+
+def _dense_strides(sizes: Sequence[int]) -> list[int]:
+    strides = [1] * len(sizes)
+    for dim in range(len(sizes) - 2, -1, -1):
+        strides[dim] = strides[dim + 1] * max(sizes[dim + 1], 1)
+    return strides

@@ -17,39 +17,13 @@ from typing import Any, final
 import torch
 
 from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, gt, le, lt, maximum, minimum, ne, negate
-from torchjit_fx import layouts
-from torchjit_fx.protocols import SymbolicSizes
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks, floats, layouts
+from torchjit_fx.floats import FloatExpr
+from torchjit_fx.node_context import NodeContext
+from torchjit_fx.sympy_view import sympy_bool, sympy_float, sympy_int
 
-__all__ = ["BoolNode", "FloatNode", "IntNode", "NodeContext"]
-
-
-class NodeContext:
-    """What nodes share: who decides, and where the program is.
-
-    Attributes:
-        shape_env: the object that torch takes for its ShapeEnv.
-        location: gives the user's current line.
-    """
-
-    def __init__(self, sizes: SymbolicSizes) -> None:
-        self.sizes = sizes
-        self.shape_env: Any = None
-        self.location: Callable[[], Any] = lambda: None
-
-    def decide(self, condition: Condition) -> bool:
-        """The truth of a condition, guarded unless it holds for all values."""
-        if condition.kind in ("true", "false"):
-            return condition.kind == "true"
-        known = self.sizes.known(condition)
-        return self.sizes.guard(condition, self.location()) if known is None else known
-
-    def fix(self, expr: Expr) -> int:
-        """The value of an expression at capture, guarded."""
-        if expr.value is not None:
-            return expr.value
-        value = self.sizes.hint(expr)
-        self.decide(eq(expr, value))
-        return value
+__all__ = ["BoolNode", "FloatNode", "IntNode", "derived", "sym_int"]
 
 
 class _Node:
@@ -105,7 +79,7 @@ class _Node:
         return BoolNode(_truth(value), self.context)
 
     def wrap_float(self, value: float) -> FloatNode:
-        return FloatNode(value, (), self.context)
+        return FloatNode(float(value), floats.constant(float(value)), self.context)
 
     def clone(self) -> Any:
         return self
@@ -158,7 +132,7 @@ class IntNode(_Node):
     @property
     def expr(self) -> Any:
         """A sympy view, for torch code that asks for one."""
-        return _sympy_int(self.expression)
+        return sympy_int(self.expression)
 
     _expr = expr
 
@@ -183,16 +157,22 @@ class IntNode(_Node):
     bool_ = functools.partialmethod(guard_bool, None, 0)
 
     def sym_float(self) -> FloatNode:
-        return FloatNode(float(self.hint), (self.expression,), self.context, (self.expression, constant(1)))
+        made = derived(self.context, "float({})", float, self)
+        made.ratio = (self.expression, constant(1))
+        return made
 
     def int_truediv(self, other: Any) -> FloatNode:
-        value = operator.truediv(self.hint, other.hint)
-        exprs = (self.expression, other.expression)
-        return FloatNode(value, exprs, self.context, exprs)
+        if isinstance(other, FloatNode):
+            return derived(self.context, "({} / {})", operator.truediv, self, other)
+        made = derived(self.context, "({} / {})", operator.truediv, self, other)
+        made.ratio = (self.expression, other.expression)
+        return made
 
     truediv = int_truediv
 
-    def pow_by_natural(self, other: Any) -> IntNode:
+    def pow_by_natural(self, other: Any) -> Any:
+        if isinstance(other, FloatNode):
+            return other.rpow(self)
         return IntNode(self.expression ** self.context.fix(other.expression), self.context)
 
     pow = pow_by_natural
@@ -234,13 +214,31 @@ class IntNode(_Node):
 
 
 def _int_operation(name: str, fn: Callable[[Expr, Expr], Expr]) -> None:
-    setattr(IntNode, name, lambda self, other: IntNode(fn(self.expression, other.expression), self.context))
+    """Between ints; with a float on the right Python's rule makes a float."""
+
+    def operation(self: IntNode, other: Any) -> Any:
+        if isinstance(other, FloatNode):
+            template = f"({{}} {_SIGNS[name]} {{}})" if name in _SIGNS else f"{name.removeprefix('sym_')}({{}}, {{}})"
+            return derived(self.context, template, _PLAIN[name], self, other)
+        if name in _DIVISIONS and other.expression.value is None:
+            self.context.divisor(other.expression)
+        return IntNode(fn(self.expression, other.expression), self.context)
+
+    setattr(IntNode, name, operation)
+
+
+_DIVISIONS = frozenset({"mod", "floordiv", "int_floordiv"})
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "mod": "%", "floordiv": "//", "int_floordiv": "//"}
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "mod": operator.mod, "floordiv": operator.floordiv,
+    "int_floordiv": operator.floordiv, "sym_min": min, "sym_max": max,
+}  # fmt: skip
 
 
 def _comparison(name: str, fn: Callable[[Any, Any], Condition]) -> None:
     def compare(self: IntNode, other: Any) -> Any:
         if isinstance(other, FloatNode):
-            return FloatNode(float(self.hint), (self.expression,), self.context)._compare(name, other)
+            return other._decided(f"{{}} {_COMPARISONS[name]} {{}}", getattr(operator, name), self, other)
         return BoolNode(fn(self.expression, other.expression), self.context)
 
     setattr(IntNode, name, compare)
@@ -323,7 +321,7 @@ class BoolNode(_Node):
     @property
     def expr(self) -> Any:
         """A sympy view."""
-        return _sympy_bool(self.condition)
+        return sympy_bool(self.condition)
 
     _expr = expr
 
@@ -372,63 +370,100 @@ class BoolNode(_Node):
 
 @final
 class FloatNode(_Node):
-    """A float computed from symbolic ints.
+    """A float that varies between calls, or that was computed from such numbers.
+
+    Decisions about it are guards on the decision's outcome, so the value itself stays free. Only where torch wants a
+    plain float is it fixed.
 
     Attributes:
-        hint: its value at capture.
-        sources: what it was computed from.
+        hint: its value at capture; None where only the run knows it.
+        expression: what it is.
         ratio: (numerator, denominator) where it is a quotient of two ints, so that floor and ceil stay symbolic.
     """
 
-    __slots__ = ("hint", "ratio", "sources")
+    __slots__ = ("expression", "hint", "ratio")
     pytype = float
 
     def __init__(
-        self, hint: float, sources: tuple[Expr, ...], context: NodeContext, ratio: tuple[Expr, Expr] | None = None
+        self,
+        hint: float | None,
+        expression: FloatExpr,
+        context: NodeContext,
+        ratio: tuple[Expr, Expr] | None = None,
     ) -> None:
+        if hint is not None and type(hint) is not float:
+            raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, f"{expression} is a {type(hint).__name__}")
         self.hint = hint
-        self.sources = tuple(e for e in sources if e.value is None)
+        self.expression = expression
         self.context = context
         self.ratio = ratio
 
     def __repr__(self) -> str:
-        return f"{self.hint!r} (of {', '.join(map(str, self.sources))})"
+        return str(self.expression)
 
     def is_float(self) -> bool:
         return True
 
     def is_constant(self) -> bool:
-        return not self.sources
+        return self.expression.is_constant
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
 
     def maybe_as_float(self) -> float | None:
-        return self.hint if not self.sources else None
+        return self.hint if self.expression.is_constant else None
 
     @property
     def constant(self) -> float | None:
         return self.maybe_as_float()
 
     @property
-    def _hint(self) -> float:
+    def _hint(self) -> float | None:
         return self.hint
 
     @property
     def expr(self) -> Any:
         """A sympy view: fixes the value."""
-        return _sympy().Float(self.fix())
+        return sympy_float(self.fix())
 
     _expr = expr
 
+    def _value_eq(self, other: Any) -> bool:
+        return type(other) is FloatNode and self.expression is other.expression
+
+    def _value_hash(self) -> int:
+        return hash(self.expression)
+
     def fix(self) -> float:
-        """The value, with everything that it was computed from guarded."""
-        for source in self.sources:
+        """The value at capture, guarded."""
+        if self.hint is None:
+            raise GraphBreak(breaks.DATA_DEPENDENT, f"the value of {self.expression}", self.context.location())
+        for source in self.expression.ints:
             self.context.fix(source)
+        if self.expression.floats:
+            self._settle("repr", repr(self.hint))
         return self.hint
+
+    def _settle(self, what: str, value: Any) -> None:
+        """Guard that `what` of this float gives `value`."""
+        text = self.expression.text
+        # repr tells 0.0 from -0.0 and knows NaN; the guards' language has no repr.
+        if what != "repr":
+            self.context.settle(f"{what}({text}) == {value}", self.expression)
+        elif math.isnan(self.hint):  # type: ignore[arg-type]  # `fix` has a value
+            self.context.settle(f"{text} != {text}", self.expression)
+        else:
+            sign = "" if self.hint else f" and math.copysign(1.0, {text}) == {math.copysign(1.0, self.hint)}"  # type: ignore[arg-type]
+            self.context.settle(f"{text} == {floats.constant(self.hint)}{sign}", self.expression)  # type: ignore[arg-type]
 
     def guard_float(self, file: Any = None, line: Any = 0) -> float:
         return self.fix()
 
     def guard_bool(self, file: Any = None, line: Any = 0) -> bool:
-        return bool(self.fix())
+        return self._compare("ne", self.wrap_float(0.0)).guard_bool()
+
+    def bool_(self) -> bool:
+        return self.guard_bool()
 
     def sym_float(self) -> FloatNode:
         return self
@@ -436,92 +471,122 @@ class FloatNode(_Node):
     def sym_int(self) -> IntNode:
         return self.trunc()
 
+    def _rounded(self, what: str, fn: Callable[[float], int]) -> IntNode:
+        """An int that follows from the float: it is fixed, the float is not."""
+        if self.hint is None:
+            raise GraphBreak(breaks.DATA_DEPENDENT, f"{what}({self.expression})", self.context.location())
+        value = fn(self.hint)
+        self._settle(what, value)
+        return self.wrap_int(value)
+
     def floor(self) -> IntNode:
         if self.ratio is not None:
             return IntNode(self.ratio[0] // self.ratio[1], self.context)
-        return self.wrap_int(math.floor(self.fix()))
+        return self._rounded("math.floor", math.floor)
 
     def ceil(self) -> IntNode:
         if self.ratio is not None:
             return IntNode(-(-self.ratio[0] // self.ratio[1]), self.context)
-        return self.wrap_int(math.ceil(self.fix()))
+        return self._rounded("math.ceil", math.ceil)
 
     def trunc(self) -> IntNode:
         if self.ratio is not None and self.context.decide(conj(ge(self.ratio[0], 0), gt(self.ratio[1], 0))):
             return self.floor()
-        return self.wrap_int(math.trunc(self.fix()))
+        return self._rounded("int", int)
 
     def round(self, ndigits: int | None = None) -> Any:
-        value = self.fix()
-        return self.wrap_int(round(value)) if ndigits is None else self.wrap_float(round(value, ndigits))
+        if ndigits is None:
+            return self._rounded("round", round)
+        return self._derive(f"round({{}}, {int(ndigits)})", lambda a: round(a, int(ndigits)))
 
     def is_integer(self) -> BoolNode:
-        return self.wrap_bool(self.fix().is_integer())
+        return self._decided("{} == int({})", lambda a: a.is_integer(), self, self)
 
     def neg(self) -> FloatNode:
-        return FloatNode(-self.hint, self.sources, self.context)
+        return self._derive("(-{})", operator.neg)
 
     def abs(self) -> FloatNode:
-        return FloatNode(abs(self.hint), self.sources, self.context)
+        return self._derive("abs({})", abs)
 
     def pos(self) -> FloatNode:
         return self
 
-    def _with(self, other: Any, fn: Callable[[float, float], float]) -> FloatNode:
-        more = other.sources if isinstance(other, FloatNode) else (other.expression,)
-        return FloatNode(fn(self.hint, other.hint), (*self.sources, *more), self.context)
+    def _derive(self, template: str, fn: Callable[..., Any], *others: Any) -> FloatNode:
+        return derived(self.context, template, fn, self, *others)
+
+    def _decided(self, template: str, fn: Callable[..., bool], *operands: Any) -> BoolNode:
+        hints = [_hint_of(o) for o in operands]
+        expression = floats.combine(template, *map(_operand, operands))
+        if None in hints:
+            raise GraphBreak(breaks.DATA_DEPENDENT, str(expression), self.context.location())
+        truth = fn(*hints)
+        self.context.settle(str(expression) if truth else f"not ({expression})", expression)
+        return self.wrap_bool(truth)
 
     def _compare(self, name: str, other: Any) -> BoolNode:
-        value = other.fix() if isinstance(other, FloatNode) else self.context.fix(other.expression)
-        return self.wrap_bool(getattr(operator, name)(self.fix(), value))
+        return self._decided(f"{{}} {_COMPARISONS[name]} {{}}", getattr(operator, name), self, other)
+
+    def pow(self, other: Any) -> FloatNode:
+        power = other.maybe_as_float() if isinstance(other, FloatNode) else 1.0
+        # A fractional power of a negative float would be a complex number.
+        fractional = power is None or not power.is_integer()
+        if fractional and not self._compare("ge", self.wrap_float(0.0)).maybe_as_bool():
+            raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, "a power of a negative float", self.context.location())
+        return self._derive("({} ** {})", operator.pow, other)
+
+    float_pow = pow
+
+    def rpow(self, base: Any) -> FloatNode:
+        return derived(self.context, "({} ** {})", operator.pow, base, self)
 
 
-for _name, _float_fn in {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv, "mod": operator.mod,
-    "float_truediv": operator.truediv, "float_pow": operator.pow, "pow": operator.pow, "floordiv": operator.floordiv,
-    "sym_min": min, "sym_max": max,
-}.items():  # fmt: skip
-    setattr(FloatNode, _name, lambda self, other, fn=_float_fn: self._with(other, fn))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _hint_of(node: Any) -> Any:
+    """The value at capture of an int or float node, None where only the run knows it."""
+    return node.hint if isinstance(node, FloatNode) else node.context.seen(node.expression)
+
+
+def _operand(node: Any) -> FloatExpr:
+    return node.expression if isinstance(node, FloatNode) else floats.of_int(node.expression)
+
+
+def derived(context: NodeContext, template: str, fn: Callable[..., Any], *operands: Any) -> FloatNode:
+    """A float computed from int and float nodes: `fn` of their values, `template` of their texts."""
+    hints = [_hint_of(o) for o in operands]
+    expression = floats.combine(template, *map(_operand, operands))
+    return FloatNode(None if None in hints else fn(*hints), expression, context)
+
+
+for _name, _sign, _float_fn in (
+    ("add", "+", operator.add), ("sub", "-", operator.sub), ("mul", "*", operator.mul), ("truediv", "/", operator.truediv),
+    ("float_truediv", "/", operator.truediv), ("mod", "%", operator.mod), ("floordiv", "//", operator.floordiv),
+):  # fmt: skip
+    setattr(
+        FloatNode, _name, lambda self, other, sign=_sign, fn=_float_fn: self._derive(f"({{}} {sign} {{}})", fn, other)
+    )
+for _name, _float_fn in (("min", min), ("max", max)):
+    setattr(
+        FloatNode,
+        f"sym_{_name}",
+        lambda self, other, n=_name, fn=_float_fn: self._derive(f"{n}({{}}, {{}})", fn, other),
+    )
+for _name in _COMPARISONS:
     setattr(FloatNode, _name, lambda self, other, name=_name: self._compare(name, other))
 
 
 def _float_function(name: str, fn: Callable[[float], float]) -> None:
-    setattr(FloatNode, name, lambda self: FloatNode(fn(self.hint), self.sources, self.context))
-    setattr(IntNode, name, lambda self: getattr(self.sym_float(), name)())
+    setattr(FloatNode, f"sym_{name}", lambda self: self._derive(f"math.{name}({{}})", fn))
+    setattr(IntNode, f"sym_{name}", lambda self: getattr(self.sym_float(), f"sym_{name}")())
 
 
 for _name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2"):
-    _float_function(f"sym_{_name}", getattr(math, _name))
+    _float_function(_name, getattr(math, _name))
 
 
 def _truth(value: bool) -> Condition:
     return eq(0, 0) if value else eq(0, 1)
-
-
-def _sympy() -> Any:
-    import sympy  # noqa: PLC0415  # half a second, and few programs need it
-
-    return sympy
-
-
-@functools.lru_cache(maxsize=4096)
-def _sympy_int(expression: Expr) -> Any:
-    sympy = _sympy()
-    names = {s.name: sympy.Symbol(s.name, integer=True, positive=True) for s in expression.symbols}
-    # The text is our own rendering of an expression: names, integers and operators.
-    return eval(str(expression), {"__builtins__": {}, "max": sympy.Max, "min": sympy.Min}, names) + sympy.Integer(0)
-
-
-def _sympy_bool(condition: Condition) -> Any:
-    sympy = _sympy()
-    if condition.kind in ("true", "false"):
-        return sympy.true if condition.kind == "true" else sympy.false
-    if condition.kind in ("and", "or"):
-        join = sympy.And if condition.kind == "and" else sympy.Or
-        return join(*map(_sympy_bool, condition.parts))
-    relation = {"eq": sympy.Eq, "ne": sympy.Ne, "le": sympy.Le}[condition.kind]
-    return relation(_sympy_int(condition.expr), 0)
 
 
 def sym_int(expression: Expr, context: NodeContext) -> Any:

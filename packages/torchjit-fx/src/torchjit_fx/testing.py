@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torchjit_core.expr import Condition, Expr, Symbol, negate, symbol
 from torchjit_core.guards import Guard, SymbolicCondition, TensorMatches, distinct
 from torchjit_core.location import CodeLocation
+from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.records import is_structseq, key_set_of
@@ -38,11 +39,24 @@ class NewObject:
 class StaticSizes:
     """Every size is a constant."""
 
-    def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
+    def size(
+        self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None
+    ) -> int | Expr:
         return value
+
+    def varies(self, value: float, path: AccessPath) -> bool:
+        return False
+
+    def guard_numbers(
+        self, expression: str, names: tuple[tuple[str, AccessPath], ...], location: CodeLocation | None
+    ) -> None:
+        raise NotImplementedError
 
     def hint(self, expr: Expr) -> int:
         raise NotImplementedError
+
+    def example(self, expr: Expr) -> int:
+        return self.hint(expr)
 
     def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
         raise NotImplementedError
@@ -73,8 +87,19 @@ class SimpleSizes(StaticSizes):
         self.values: dict[Symbol, int] = {}
         self._sources: dict[Symbol, AccessPath] = {}
         self._conditions: list[tuple[Condition, CodeLocation | None]] = []
+        self._numbers: list[SymbolicCondition] = []
 
-    def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
+    def varies(self, value: float, path: AccessPath) -> bool:
+        return self._dynamic(path)
+
+    def guard_numbers(
+        self, expression: str, names: tuple[tuple[str, AccessPath], ...], location: CodeLocation | None
+    ) -> None:
+        self._numbers.append(SymbolicCondition(expression, names, location))
+
+    def size(
+        self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None
+    ) -> int | Expr:
         if dynamic is None:
             dynamic = self._dynamic(path)
         if not dynamic or value < 2:
@@ -98,10 +123,12 @@ class SimpleSizes(StaticSizes):
         return truth
 
     def guards(self) -> tuple[Guard, ...]:
-        return tuple(
+        made = [
             SymbolicCondition(str(c), tuple((s.name, self._sources[s]) for s in c.symbols), where)
             for c, where in self._conditions
-        ) + tuple(SymbolicCondition(f"{s.name} >= 2", ((s.name, path),)) for s, path in self._sources.items())
+        ]
+        own = [SymbolicCondition(f"{s.name} >= 2", ((s.name, path),)) for s, path in self._sources.items()]
+        return (*made, *self._numbers, *own)
 
     def sources(self) -> dict[Symbol, AccessPath]:
         return self._sources

@@ -218,6 +218,13 @@ class Recorder:
         self.steps.append(step)
         return SymLeaf(value, expr, step)
 
+    def add_number(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Step:
+        """Record Python arithmetic on numbers."""
+        stack = capture.stack()
+        step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
+        self.steps.append(step)
+        return step
+
     def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode: tuple[Any, Any], capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
         step = self._new_step("call_function", fn, args, {}, capture)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import final
 
 import attrs
 
-from torchjit_core.expr import Condition, Expr, Symbol, as_expr, negate, symbol
+from torchjit_core.expr import Bounds, Condition, Expr, Symbol, as_expr, negate, symbol
 from torchjit_core.guards import Guard, SymbolicCondition
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, SizeOf
+from torchjit_core.marks import SizeMark
+from torchjit_core.paths import AccessPath, Arg, Item, SizeOf, StrideOf
 from torchjit_core.reasons import GraphBreak, UserError, reason
 from torchjit_guards.facts import Facts
 from torchjit_guards.size_history import SizeHistory
 
-__all__ = ["DATA_DEPENDENT", "SPECIALISED", "ShapeEnv"]
+__all__ = ["DATA_DEPENDENT", "NARROWED", "SPECIALISED", "ShapeEnv"]
 
 SPECIALISED = reason(
     "TJ-GRD-002",
@@ -24,6 +26,14 @@ SPECIALISED = reason(
     "always captured as constants, because broadcasting and emptiness depend on them).",
     "Call the function with a size of at least 2 when it is captured.",
     "Remove the comparison or the reshape that fixes the size, or remove the mark.",
+    "Use maybe_mark_dynamic if a constant is fine where the program needs one.",
+)
+NARROWED = reason(
+    "TJ-GRD-004",
+    "the program works for a part of the declared range only",
+    "mark_dynamic(min=, max=) declares the sizes that one compilation must serve. The program takes a decision that "
+    "comes out differently for some of them, or the size of this call lies outside of them.",
+    "Declare the range that the message states, or remove the decision.",
 )
 DATA_DEPENDENT = reason(
     "TJ-GRD-003",
@@ -31,6 +41,21 @@ DATA_DEPENDENT = reason(
     "The number comes out of a tensor (item, nonzero ...), so there is no value at capture to decide with.",
     "State what holds with torch._check(...), before the decision.",
 )
+
+
+DIVISION = reason(
+    "TJ-GRD-006",
+    "a number that may be zero divides",
+    "At capture it is zero. The operation runs for real, and raises the error if there is one.",
+)
+TOO_LATE = reason(
+    "TJ-GRD-005",
+    "a decision about a size comes after the guards were made",
+    "What is decided now could no longer be checked on later calls.",
+)
+
+_SMALLEST, _LARGEST = -(2**62), 2**62
+"""Of integers that are no sizes: guards and kernels compute with 64 bits."""
 
 
 @attrs.frozen
@@ -43,10 +68,11 @@ class _Fact:
 class ShapeEnv:
     """The symbols of one capture and the conditions that it relied on.
 
-    * 0 and 1 are constants: broadcasting, contiguity and emptiness depend on them. A size symbol is at least 2.
+    * 0 and 1 are constants as sizes: broadcasting, contiguity and emptiness depend on them. A size symbol is at least 2.
     * An integer that changed between captures (`history`) becomes a symbol; so does every one with `dynamic=True`,
-      and none with `dynamic=False` unless a call of `size` asks for it.
-    * Duck sizing: tensor sizes with the same value at capture share a symbol, and a guard says that they are equal.
+      and none with `dynamic=False` unless a call of `size` asks for it. Integers that are no sizes have any value.
+    * Duck sizing: tensor sizes with the same value at capture share a symbol, and a guard says that they are equal;
+      not those that held different values in an earlier capture.
 
     Args:
         history: of the function; None for a capture that remembers nothing.
@@ -60,15 +86,22 @@ class ShapeEnv:
         self._hints: dict[Symbol, int] = {}
         self._sources: dict[Symbol, AccessPath] = {}
         self._by_path: dict[AccessPath, int | Expr] = {}
-        self._by_value: dict[int, Expr] = {}
+        self._by_value: dict[int, list[Symbol]] = {}
         self._shared: list[tuple[Symbol, AccessPath]] = []  # duck sizing: the path must hold the symbol's value
         self._forced: dict[Symbol, AccessPath] = {}
+        self._declared: dict[Symbol, Bounds] = {}
         self._unbacked: set[Symbol] = set()
+        self._unseen: dict[Symbol, int] = {}  # values of inputs that no decision may look at
         self._recorded: dict[Condition, _Fact] = {}
         self._asserts: dict[Condition, _Fact] = {}
+        self._others: dict[tuple[str, tuple[tuple[str, AccessPath], ...]], SymbolicCondition] = {}
+        self._sealed = False
+        self.history.begin()
 
     # ------------------------------------------------------------------ making symbols
-    def size(self, value: int, path: AccessPath, *, dynamic: bool | None = None) -> int | Expr:
+    def size(
+        self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None
+    ) -> int | Expr:
         """`value` itself where it stays a constant, or the expression that stands for it.
 
         A constant is not guarded here: the caller says that the path holds it (TensorMatches, ValueEquals).
@@ -76,45 +109,95 @@ class ShapeEnv:
         Args:
             value: at capture.
             path: where it is found on later calls.
-            dynamic: True forces a symbol (a marked dimension), False a constant, None leaves it to the policy.
+            dynamic: True forces a symbol, False a constant, None leaves it to the policy.
+            mark: what the program says about it.
 
         Raises:
-            UserError: a symbol is forced for 0 or 1.
+            UserError: a symbol is forced for the size 0 or 1, or the size is outside of its declared range.
         """
         if path not in self._by_path:
             changed = self.history.observe(path, value)
-            self._by_path[path] = self._decide(value, path, changed, dynamic)
+            if mark is not None:
+                self._by_path[path] = self._marked(value, path, mark)
+            else:
+                self._by_path[path] = self._decide(value, path, changed, dynamic)
         return self._by_path[path]
 
-    def _decide(self, value: int, path: AccessPath, changed: bool, dynamic: bool | None) -> int | Expr:
-        wanted = dynamic if dynamic is not None else self.dynamic if self.dynamic is not None else changed
+    def varies(self, value: float, path: AccessPath) -> bool:
+        """Is the float at this path an input of the graph, because it changed between captures?"""
+        changed = self.history.observe(path, value)
+        return self._wanted(path, changed)
+
+    def _wanted(self, path: AccessPath, changed: bool) -> bool:
+        """What the setting `dynamic` says. True holds for sizes and for arguments, not for every attribute of every object
+        that an argument leads to: those are mostly constants of a model."""
+        if self.dynamic and not isinstance(path, SizeOf | StrideOf):
+            at_once = all(isinstance(step, Arg | Item) for step in path.steps())
+            return at_once or changed
+        return changed if self.dynamic is None else self.dynamic
+
+    def _marked(self, value: int, path: AccessPath, mark: SizeMark) -> int | Expr:
+        if mark.kind == "static":
+            return value
+        if mark.kind == "unbacked":
+            lower = 0 if mark.lower is None else max(mark.lower, 0)
+            made = symbol(f"u{len(self._unbacked)}", lower, mark.upper)
+            (new,) = made.symbols
+            self._unbacked.add(new)
+            self._sources[new] = path
+            self._unseen[new] = value
+            return made
         if value in (0, 1):
-            if dynamic:
+            if mark.kind == "maybe":
+                return value
+            raise UserError(SPECIALISED, f"{path} is {value}")
+        declared = Bounds(mark.lower, mark.upper)
+        if value not in declared:
+            raise UserError(NARROWED, f"{path} is {value}, declared: {_range_text(declared)}")
+        made = self._symbol(value, path, Bounds(max(mark.lower or 2, 2), mark.upper))
+        (new,) = made.symbols
+        if mark.kind == "dynamic":
+            self._forced[new] = path
+            if mark.lower is not None or mark.upper is not None:
+                self._declared[new] = Bounds(max(mark.lower or 2, 2), mark.upper)
+        return made
+
+    def _decide(self, value: int, path: AccessPath, changed: bool, dynamic: bool | None) -> int | Expr:
+        wanted = self._wanted(path, changed) if dynamic is None else dynamic
+        is_size = isinstance(path, SizeOf | StrideOf)
+        if is_size and value in (0, 1):
+            if dynamic and isinstance(path, SizeOf):
                 raise UserError(SPECIALISED, f"{path} is {value}")
             return value
-        if not wanted:
+        if not wanted or not _SMALLEST <= value <= _LARGEST:
             return value
-        is_size = isinstance(path, SizeOf)
-        if is_size and dynamic is None and value in self._by_value:
-            made = self._by_value[value]
-            (shared,) = made.symbols
-            self._shared.append((shared, path))
-            return made
-        name = f"s{len(self._sources)}"
-        made = symbol(name) if value > 1 else symbol(name, None, -1)
+        if not is_size:
+            return self._symbol(value, path, Bounds(_SMALLEST, _LARGEST))
+        if isinstance(path, SizeOf) and dynamic is None:
+            for shared in self._by_value.get(value, ()):
+                if not self.history.distinct(self._sources[shared], path):
+                    self._shared.append((shared, path))
+                    return as_expr(shared)
+        made = self._symbol(value, path, Bounds(2, None))
+        (new,) = made.symbols
+        if isinstance(path, SizeOf):
+            if dynamic:
+                self._forced[new] = path
+            else:
+                self._by_value.setdefault(value, []).append(new)
+        return made
+
+    def _symbol(self, value: int, path: AccessPath, bounds: Bounds) -> Expr:
+        made = symbol(f"s{len(self._sources)}", bounds.lower, bounds.upper)
         (new,) = made.symbols
         self._hints[new] = value
         self._sources[new] = path
-        if is_size:
-            self._by_value.setdefault(value, made)
-        if dynamic:
-            self._forced[new] = path
         return made
 
     def unbacked(self, name_hint: str, lower: int, upper: int | None) -> Expr:
-        """A symbol whose value only the run knows, within the bounds."""
-        stem = name_hint if name_hint.isidentifier() else "value"
-        made = symbol(f"u{len(self._unbacked)}_{stem}", lower, upper)
+        """A symbol whose value only the run knows, within the bounds; its name is the hint and a number."""
+        stem = name_hint if name_hint.isidentifier() else "u"
+        made = symbol(f"{stem}{len(self._unbacked)}", lower, upper)
         self._unbacked |= made.symbols
         return made
 
@@ -129,6 +212,10 @@ class ShapeEnv:
         if not self._unbacked.isdisjoint(simple.symbols):
             raise GraphBreak(DATA_DEPENDENT, f"the value of {expr}")
         return simple.evaluate(self._hints)
+
+    def example(self, expr: Expr) -> int:
+        """The value at capture, also of a dimension that was marked unbacked: to call the compiled code with."""
+        return self._facts.simplify_expr(expr).evaluate({**self._hints, **self._unseen})
 
     def known(self, condition: Condition) -> bool | None:
         """The truth of the condition for every value the guards let in, or None. Records nothing."""
@@ -146,13 +233,37 @@ class ShapeEnv:
             return known
         simple = self._facts.simplify(condition)
         if not self._unbacked.isdisjoint(simple.symbols):
-            raise GraphBreak(DATA_DEPENDENT, str(condition), location)
-        truth = simple.evaluate(self._hints)
+            raise GraphBreak(DATA_DEPENDENT, self.in_terms(condition), location)
+        if self._sealed:
+            raise GraphBreak(TOO_LATE, self.in_terms(condition), location)
+        try:
+            truth = simple.evaluate(self._hints)
+        except ZeroDivisionError:
+            raise GraphBreak(DIVISION, self.in_terms(condition), location) from None
         fact = simple if truth else negate(simple)
         self._facts.add(fact)
         self._recorded.setdefault(fact, _Fact(fact, location))
         self._check_forced(fact, location)
         return truth
+
+    def guard_numbers(
+        self, expression: str, names: tuple[tuple[str, AccessPath], ...], location: CodeLocation | None = None
+    ) -> None:
+        """Record a condition over floats (and ints) that was found to hold at capture, see `SymbolicCondition`.
+
+        Raises:
+            GraphBreak: the guards are made already.
+        """
+        key = (expression, names)
+        if key in self._others:
+            return
+        if self._sealed:
+            raise GraphBreak(TOO_LATE, expression, location)
+        self._others[key] = SymbolicCondition(expression, names, location)
+
+    def seal(self) -> None:
+        """The guards are made: a decision that needs another one is refused from now on."""
+        self._sealed = True
 
     def assume(self, condition: Condition, location: CodeLocation | None = None) -> None:
         """Take for true what the program checks at run time (torch._check): `asserts` lists what has to be tested.
@@ -174,7 +285,17 @@ class ShapeEnv:
             value = self._facts.simplify_expr(as_expr(forced)).value
             bounds = self._facts.bounds_of(forced)
             if value is not None or (bounds.lower is not None and bounds.lower == bounds.upper):
-                raise UserError(SPECIALISED, f"{path}, marked dynamic, is fixed by {fact}", location)
+                detail = f"{path} is marked dynamic, and the program needs {self.in_terms(fact)}"
+                raise UserError(SPECIALISED, detail, location)
+            declared = self._declared.get(forced)
+            if declared is not None and bounds != declared:
+                detail = f"{path} is declared {_range_text(declared)}, and {self.in_terms(fact)} leaves {_range_text(bounds)}"
+                raise UserError(NARROWED, detail, location)
+
+    def in_terms(self, condition: Condition) -> str:
+        """The condition over the places that the symbols stand for: `x.size(0) <= 8`."""
+        places = {s.name: str(path) for s, path in self._sources.items()}
+        return _NAME.sub(lambda found: places.get(found.group(), found.group()), str(condition))
 
     # ------------------------------------------------------------------ results
     def asserts(self) -> tuple[tuple[Condition, CodeLocation | None], ...]:
@@ -195,7 +316,7 @@ class ShapeEnv:
         for fact in self._needed():
             names = tuple((s.name, self._sources[s]) for s in sorted(fact.condition.symbols, key=lambda s: s.sort_key))
             made.append(SymbolicCondition(str(fact.condition), names, fact.location))
-        return tuple(made)
+        return (*made, *self._others.values())
 
     def _needed(self) -> list[_Fact]:
         """The facts and the symbols' own bounds, less those that the others imply."""
@@ -207,6 +328,15 @@ class ShapeEnv:
             if _follows(fact.condition, rest):
                 dropped.add(fact.condition)
         return [fact for fact in everything if fact.condition not in dropped]
+
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _range_text(bounds: Bounds) -> str:
+    low = "" if bounds.lower is None else f"at least {bounds.lower}"
+    high = "" if bounds.upper is None else f"at most {bounds.upper}"
+    return " and ".join(part for part in (low, high) if part) or "any"
 
 
 def _own_bounds(s: Symbol) -> list[Condition]:

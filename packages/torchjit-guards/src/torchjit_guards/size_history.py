@@ -1,4 +1,4 @@
-"""The sizes that a function was captured with: what changed once becomes a symbol."""
+"""The numbers that a function was captured with: what changed once becomes a symbol."""
 
 from __future__ import annotations
 
@@ -10,24 +10,44 @@ from torchjit_core.paths import AccessPath
 
 __all__ = ["SizeHistory"]
 
+_KEPT = 32
+"""Captures whose numbers are remembered side by side."""
+
 
 @final
 @attrs.define(eq=False)
 class SizeHistory:
-    """The integers met at each path, over all captures of one function (one front door).
+    """The numbers met at each path, over all captures of one function (one front door).
 
-    A path whose integer differs from an earlier one is **changing**, and stays so.
+    A path whose number differs from an earlier one is **changing**, and stays so. Two paths that held different
+    numbers in one capture are **distinct**, and stay so.
     """
 
-    _first: dict[AccessPath, int] = attrs.field(factory=dict, init=False)
+    _first: dict[tuple[AccessPath, type], str] = attrs.field(factory=dict, init=False)
     _changing: set[AccessPath] = attrs.field(factory=set, init=False)
+    _captures: list[dict[AccessPath, int | float]] = attrs.field(factory=list, init=False)
 
-    def observe(self, path: AccessPath, value: int) -> bool:
-        """Remember `value` at `path`; has the path ever held another one?"""
-        if self._first.setdefault(path, value) != value:
+    def begin(self) -> None:
+        """A new capture: the numbers observed from now on were there at the same time."""
+        self._captures.append({})
+        del self._captures[:-_KEPT]
+
+    def observe(self, path: AccessPath, value: int | float) -> bool:
+        """Remember `value` at `path`; has the path ever held another one of its type?
+
+        A NaN is the same as a NaN, and 0.0 is not -0.0: what a guard on the value would say.
+        """
+        if self._captures:
+            self._captures[-1][path] = value
+        text = repr(value)
+        if self._first.setdefault((path, type(value)), text) != text:
             self._changing.add(path)
         return path in self._changing
 
+    def distinct(self, a: AccessPath, b: AccessPath) -> bool:
+        """Did the paths hold different numbers in one of the last captures?"""
+        return any(a in seen and b in seen and seen[a] != seen[b] for seen in self._captures)
+
     def changing(self) -> frozenset[AccessPath]:
-        """The paths whose integers changed."""
+        """The paths whose numbers changed."""
         return frozenset(self._changing)

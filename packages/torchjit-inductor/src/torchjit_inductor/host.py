@@ -15,7 +15,7 @@ from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.lowering.tensors import contiguous_strides
-from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
+from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
 
 __all__ = ["HostProgram", "write_host_program"]
 
@@ -157,6 +157,7 @@ class _Writer:
         self.allocated: set[str] = set()
         self.addresses: set[str] = set()
         self.views: dict[TensorRef, str] = {}
+        self.numbers: set[str] = set()
         self.last_use = self._last_uses()
         self.pool: dict[tuple[Any, ...], list[str]] = {}
         # How many allocations of each kind are still to come: memory that nobody will want is freed.
@@ -203,7 +204,11 @@ class _Writer:
     def text(self) -> str:
         """The whole program."""
         program = self.program
-        parameters = [n if isinstance(n, str) else f"arg{k}" for k, n in enumerate(program.inputs)]
+        parameters = [
+            n if isinstance(n, str) else n.name if isinstance(n, HostNumber) else f"arg{k}"
+            for k, n in enumerate(program.inputs)
+        ]
+        self.numbers = {n.name for n in program.inputs if isinstance(n, HostNumber)}
         for k, held in program.constants.items():
             self.names[k] = held
         for symbol, (position, dim) in program.symbol_sources.items():
@@ -382,6 +387,8 @@ class _Writer:
             return self._ref(leaf)
         if isinstance(leaf, Expr):
             return _python(leaf)
+        if isinstance(leaf, HostNumber):
+            return self._number(leaf)
         if isinstance(leaf, tuple):
             return f"({', '.join(self._tree(x) for x in leaf)}{',' if len(leaf) == 1 else ''})"
         if isinstance(leaf, list):
@@ -389,6 +396,14 @@ class _Writer:
         if leaf is None or isinstance(leaf, (bool, int, float, str)):
             return repr(leaf)
         return self._constant(leaf)
+
+    def _number(self, number: HostNumber) -> str:
+        """A Python number; computed once, where it is first needed."""
+        if number.name not in self.numbers:
+            args = ", ".join(self._tree(a) for a in number.args)
+            self.put(f"{number.name} = {self._constant(number.function)}({args})")
+            self.numbers.add(number.name)
+        return number.name
 
     def _ref(self, ref: TensorRef) -> str:
         """A view of a buffer; made once and kept while the buffer lives."""

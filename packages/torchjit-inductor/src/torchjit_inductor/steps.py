@@ -10,7 +10,23 @@ import torch
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
 
-__all__ = ["ExternStep", "KernelStep", "Program", "Step", "TensorRef"]
+__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef"]
+
+
+@final
+@attrs.frozen(eq=False)
+class HostNumber:
+    """A Python number that the host program has or computes when it runs.
+
+    Attributes:
+        name: of the variable.
+        function: what computes it; None for an input of the graph.
+        args: of the function: numbers, expressions, `HostNumber`s.
+    """
+
+    name: str
+    function: Any = None
+    args: tuple[Any, ...] = ()
 
 
 @final
@@ -85,7 +101,8 @@ class Program:
 
     Attributes:
         name: of the graph.
-        inputs: per placeholder the buffer's name, or the expression that an integer placeholder is, or None (unused).
+        inputs: per placeholder the buffer's name, or the expression that an integer placeholder is, or the number that a
+            float placeholder is, or None (unused).
         buffers: by name; inputs, temporaries and results.
         steps: in order.
         outputs: per graph output a view of a buffer, an integer expression, or a constant (None, a number).
@@ -95,7 +112,7 @@ class Program:
     """
 
     name: str
-    inputs: tuple[str | Expr | None, ...]
+    inputs: tuple[str | Expr | HostNumber | None, ...]
     buffers: dict[str, Buffer]
     steps: tuple[Step, ...]
     outputs: tuple[Any, ...]

@@ -14,6 +14,7 @@ from torchjit.control import allow_in_graph, assume_constant_result, disable, gr
 from torchjit.counters import counters
 from torchjit.inspection import explain
 from torchjit.logs import set_logs
+from torchjit.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from torchjit.options import list_mode_options, list_options
 
 __version__ = "0.1.0"
@@ -33,6 +34,10 @@ __all__ = [
     "list_mode_options",
     "list_options",
     "lookup_backend",
+    "mark_dynamic",
+    "mark_static",
+    "mark_unbacked",
+    "maybe_mark_dynamic",
     "register_backend",
     "reset",
     "set_logs",

@@ -22,7 +22,7 @@ from torchjit import exc
 from torchjit.counters import counters
 from torchjit_core import events
 from torchjit_core.guards import Guard
-from torchjit_core.reasons import GraphBreak, TorchjitError, reason
+from torchjit_core.reasons import GraphBreak, TorchjitError, UserError, reason
 from torchjit_frame import Entry, FrontDoor, hook_scope, set_eager
 from torchjit_guards import torch_support
 
@@ -133,6 +133,9 @@ class Site:
             raise
         except exc.RecompileLimitExceeded:
             raise
+        except UserError as error:
+            self._forget_last()
+            raise error
         except Exception as error:
             self._failed(error)
             return None
@@ -201,6 +204,7 @@ class Site:
         for record in captured.breaks:
             counters["graph_break"][record.reason.headline] += 1
         made.guards = (*ambient, *captured.guards, *sizes.guards())
+        sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
         self._report(made)
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         target = captured.target
@@ -276,6 +280,11 @@ class Site:
         events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
 
     # ------------------------------------------------------------------ giving up
+    def _forget_last(self) -> None:
+        """The user asked for what cannot be: this attempt is no specialisation."""
+        if self.specializations and len(self.specializations) > len(self.door.entries()):
+            self.specializations.pop()
+
     def _give_up(self, limit: int, cause: str) -> None:
         causes = [s.cause for s in self.specializations[1:]] + [cause]
         ranked = sorted(set(causes), key=lambda c: -causes.count(c))

@@ -29,6 +29,7 @@ __all__ = [
     "IndexData",
     "LoadData",
     "Number",
+    "RunNumber",
     "Value",
     "apply",
     "bounded",
@@ -36,6 +37,7 @@ __all__ = [
     "constant",
     "index_value",
     "load",
+    "number_value",
     "reduce",
     "round_to",
     "scan",
@@ -205,8 +207,31 @@ class Value:
         return apply("ge", self, _lifted(other, self))
 
 
-def _lifted(other: Value | Number, like: Value) -> Value:
-    return other if isinstance(other, Value) else constant(other, like.dtype)
+def _lifted(other: Value | Number | Expr | RunNumber, like: Value) -> Value:
+    return other if isinstance(other, Value) else number_value(other, like.dtype)
+
+
+@final
+@attrs.frozen(eq=False)
+class RunNumber:
+    """A Python float that the host program has when it runs, as an operand of a formula.
+
+    Attributes:
+        host: what the host program calls it.
+        value: the load of it, float64.
+    """
+
+    host: Any
+    value: Value
+
+
+def number_value(number: Number | Expr | RunNumber, dtype: torch.dtype) -> Value:
+    """A Python number, a symbolic int or a float of the run as a value of `dtype`; it rounds as `constant` does."""
+    if isinstance(number, RunNumber):
+        return cast(number.value, dtype)
+    if isinstance(number, Expr):
+        return cast(index_value(number), dtype)
+    return constant(number, dtype)
 
 
 def constant(value: Number, dtype: torch.dtype) -> Value:

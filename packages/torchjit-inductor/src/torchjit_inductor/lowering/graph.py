@@ -17,6 +17,7 @@ from torchjit_core.reasons import reason
 # The tables fill as their modules are imported.
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
+from torchjit_inductor.ir.values import RunNumber
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering import (  # noqa: F401
     creation,
@@ -31,8 +32,8 @@ from torchjit_inductor.lowering import (  # noqa: F401
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta
-from torchjit_inductor.steps import Program, TensorRef
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta
+from torchjit_inductor.steps import HostNumber, Program, TensorRef
 
 __all__ = ["GraphNotSupported", "lower_graph"]
 
@@ -86,11 +87,12 @@ class _GraphLowering:
         self.gm, self.name, self.channels_last = gm, name, channels_last
         self.builder = Builder(features)
         self.env: dict[torch.fx.Node, Any] = {}
-        self.inputs: list[str | Expr | None] = []
+        self.inputs: list[str | Expr | HostNumber | None] = []
         self.mutations: list[tuple[torch.fx.Node, Any]] = []
         self.placeholders: list[torch.fx.Node] = []
         self.sources: dict[Symbol, tuple[int, int | None]] = {}
         self.constants: dict[str, torch.Tensor] = {}
+        self.numbers: dict[tuple[HostNumber, torch.device], RunNumber] = {}
 
     def run(self) -> Program:
         outputs: tuple[Any, ...] = ()
@@ -144,6 +146,10 @@ class _GraphLowering:
             self.env[node] = value
             self.inputs.append(value)
             self._source(value, position, None)
+        elif isinstance(val, torch.SymFloat):
+            self.builder.reserve(node.name)
+            number = self.env[node] = HostNumber(node.name)
+            self.inputs.append(number)
         elif not node.users:
             self.inputs.append(None)
         else:
@@ -175,6 +181,10 @@ class _GraphLowering:
             return self._mutate(node)
         if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
             return self._known(val, node)
+        if isinstance(val, torch.SymFloat) and not isinstance(node.target, torch._ops.OpOverload):
+            # Python arithmetic on numbers: the host program does it as Python does.
+            self.builder.reserve(node.name)
+            return HostNumber(node.name, node.target, tuple(self._argument(a) for a in node.args))
         if isinstance(val, (bool, float, torch.SymBool, torch.SymFloat)):
             raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
@@ -192,6 +202,9 @@ class _GraphLowering:
         lower = find_lowering(node.target)
         if lower is None or metas is None or metas == ():
             return None
+        if _has_number((args, kwargs)):
+            device = next(m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None)
+            args, kwargs = self._as_operands(args, device), self._as_operands(kwargs, device)
         steps, buffers = len(self.builder.steps), set(self.builder.buffers)
         tensors = _tensors((args, kwargs))
         self.builder.operand_origins = _origins_of(tensors)
@@ -199,6 +212,10 @@ class _GraphLowering:
             made = lower(self.builder, metas, *args, **kwargs)
         except NotLowered:
             made = None
+        except (TypeError, AttributeError, ValueError):
+            if not _has_number((args, kwargs)):
+                raise
+            made = None  # a formula that wants the number's value now: aten gets it when it runs
         if made is not None and not _usable(made, tensors, metas):
             made = None
         if made is None:
@@ -216,6 +233,22 @@ class _GraphLowering:
                 result.origins = self.builder.all_origins()
         self.builder.operand_origins = ()
         return made
+
+    def _as_operands(self, tree: Any, device: torch.device) -> Any:
+        """With floats of the run as operands of formulas: kernels load them from memory."""
+        if isinstance(tree, HostNumber):
+            key = (tree, device)
+            if key not in self.numbers:
+                meta = TensorMeta((), (), torch.float64, device)
+                options = {"dtype": torch.float64, "device": device}
+                place = self.builder.extern(torch.ops.aten.full.default, ([], tree), options, meta)
+                self.numbers[key] = RunNumber(tree, place.value(Point(())))
+            return self.numbers[key]
+        if isinstance(tree, (tuple, list)):
+            return type(tree)(self._as_operands(item, device) for item in tree)
+        if isinstance(tree, dict):
+            return {key: self._as_operands(item, device) for key, item in tree.items()}
+        return tree
 
     def _extern(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
         if metas is None and getattr(node.target, "_schema", None) is not None and node.users:
@@ -341,6 +374,14 @@ def _usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
     if any(t.device not in devices for t in tensors):
         return False
     return all(isinstance(m, Strided) or m.dtype in KERNEL_DTYPES for m in results)
+
+
+def _has_number(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    if isinstance(tree, (tuple, list)):
+        return any(map(_has_number, tree))
+    return isinstance(tree, (HostNumber, RunNumber))
 
 
 def _origins_of(tensors: list[Lowered]) -> tuple[Origin, ...]:

@@ -8,7 +8,7 @@ import torch
 
 from torchjit_core.expr import Expr
 from torchjit_inductor.ir.dtypes import compute_dtype
-from torchjit_inductor.ir.values import Value, cast, constant, index_value
+from torchjit_inductor.ir.values import RunNumber, Value, cast, number_value
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
 from torchjit_inductor.lowering.views import broadcast_index
@@ -24,7 +24,7 @@ def promoted(operands: tuple[Any, ...]) -> torch.dtype:
             rank, dtype = (0 if operand.sizes else 1), operand.dtype
         elif isinstance(operand, bool):
             rank, dtype = 2, torch.bool
-        elif isinstance(operand, float):
+        elif isinstance(operand, (float, RunNumber)):
             rank, dtype = 2, torch.get_default_dtype()
         elif isinstance(operand, (int, Expr)):
             rank, dtype = 2, torch.int64
@@ -70,8 +70,8 @@ def pointwise(
             # A conversion to a 16-bit type before arithmetic does not round: eager computes in float32 too.
             return value if wanted is None else cast(value, compute_dtype(wanted))
         if isinstance(operand, Expr):
-            return cast(index_value(operand), compute_dtype(wanted or torch.int64))
-        return constant(operand, compute_dtype(wanted or torch.get_default_dtype()))
+            return number_value(operand, compute_dtype(wanted or torch.int64))
+        return number_value(operand, compute_dtype(wanted or torch.get_default_dtype()))
 
     def value(point: Point) -> Value:
         made = formula(*(read(o, d, point) for o, d in zip(operands, each, strict=True)))

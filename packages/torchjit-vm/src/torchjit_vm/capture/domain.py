@@ -229,7 +229,8 @@ class CaptureDomain:
             GraphBreak: it cannot.
         """
         cls = self.leaves.type_of(leaf.payload)
-        convert = cls if cls in (float, bool, complex) else operator.index
+        # float(x) of a float leaf is the leaf; this asks for the number itself
+        convert = float.__float__ if cls is float else cls if cls in (bool, complex) else operator.index
         result = self.leaves.call(convert, (leaf.payload,), {}, self)
         if type(result) in self.leaves.leaf_types:
             raise self.graph_break(UNKNOWN_OPERATION, f"the value of a symbolic {cls.__name__} is needed")

@@ -1,0 +1,74 @@
+"""What symbolic numbers share: who decides about them, and where the program is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchjit_core.expr import Condition, Expr, eq
+from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.floats import FloatExpr
+from torchjit_fx.protocols import SymbolicSizes
+
+__all__ = ["NodeContext"]
+
+
+class NodeContext:
+    """What nodes share: who decides, and where the program is.
+
+    Attributes:
+        shape_env: the object that torch takes for its ShapeEnv.
+        location: gives the user's current line.
+    """
+
+    def __init__(self, sizes: SymbolicSizes) -> None:
+        self.sizes = sizes
+        self.shape_env: Any = None
+        self.location: Callable[[], Any] = lambda: None
+
+    def decide(self, condition: Condition) -> bool:
+        """The truth of a condition, guarded unless it holds for all values."""
+        if condition.kind in ("true", "false"):
+            return condition.kind == "true"
+        known = self.sizes.known(condition)
+        return self.sizes.guard(condition, self.location()) if known is None else known
+
+    def fix(self, expr: Expr) -> int:
+        """The value of an expression at capture, guarded."""
+        if expr.value is not None:
+            return expr.value
+        value = self.sizes.hint(expr)
+        self.decide(eq(expr, value))
+        return value
+
+    def seen(self, expr: Expr) -> int | None:
+        """The value of an expression at capture, None where only the run knows it."""
+        if expr.value is not None:
+            return expr.value
+        try:
+            return self.sizes.hint(expr)
+        except GraphBreak:
+            return None
+
+    def divisor(self, expr: Expr) -> None:
+        """Python divides by this: an error if it is zero, for the run to raise."""
+        if self.decide(eq(expr, 0)):
+            raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, f"division by {expr}, which is 0", self.location())
+
+    def settle(self, text: str, expression: FloatExpr) -> None:
+        """Guard a condition on floats, given as text over the names of `expression`.
+
+        Raises:
+            GraphBreak: it depends on a number that only the run knows.
+        """
+        places = self.sizes.sources()
+        names: dict[str, AccessPath | None] = dict(expression.floats)
+        for whole in expression.ints:
+            names.update((s.name, places.get(s)) for s in sorted(whole.symbols, key=lambda s: s.sort_key))
+        found = tuple((name, path) for name, path in names.items() if path is not None)
+        if len(found) < len(names):
+            raise GraphBreak(breaks.DATA_DEPENDENT, text, self.location())
+        if found:
+            self.sizes.guard_numbers(text, found, self.location())
