@@ -94,6 +94,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._starts: list[int] = []
         self._sources: list[dict[str, Any]] = []
         self._backward = False
+        if (deferred := getattr(fake_mode.shape_env, "deferred", None)) is not None:
+            deferred.clear()  # what the capture relied on, about its own symbols: the graph's calls test that
 
     # ---------------------------------------------------------------- what the driver of the trace calls
 
@@ -123,9 +125,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def enter(self, node: fx.Node) -> None:
         """The torch-level `node` is about to run: what is recorded next is its doing."""
+        self.write_checks()
         self._source = {key: node.meta[key] for key in SOURCE_KEYS if key in node.meta}
         self._starts.append(torch._C._autograd._get_sequence_nr())
         self._sources.append(self._source)
+
+    def write_checks(self) -> None:
+        """Test, when the graph runs, what operations supposed about numbers that only the run knows."""
+        deferred = getattr(self.fake_mode.shape_env, "deferred", None)
+        while deferred:
+            condition = deferred.pop(0)
+            holds = self.symbols.node_of_text(str(condition))
+            if isinstance(holds, fx.Node):
+                text = f"the compiled graph was made for {condition}, which does not hold in this run"
+                self._call(torch.ops.aten._assert_scalar.default, (holds, text), {}, None)
 
     def enter_backward(self) -> None:
         """What is recorded from now on belongs to the backward."""
@@ -190,6 +203,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _bind(self, out: torch.Tensor, node: fx.Node, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
         if id(out) not in self._nodes:
             self.track(out, node)
+            if self.fake_mode.shape_env is not None:
+                self.symbols.bind_unknown(out, node)
             self._remember_view(out, func, args, kwargs, index)
 
     def _remember_view(self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, index: int | None) -> None:

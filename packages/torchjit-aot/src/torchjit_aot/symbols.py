@@ -133,6 +133,14 @@ class SymbolNodes:
                 if isinstance(value, torch.SymInt):
                     self._sizes.setdefault(str(expression_of(value)), (node, query, (dim,), value))
 
+    def bind_unknown(self, tensor: torch.Tensor, node: fx.Node) -> None:
+        """A size that this result is the first to have (it depends on data) is found on it."""
+        for dim, value in enumerate(tensor.shape):
+            if isinstance(value, torch.SymInt):
+                text = str(expression_of(value))
+                if text.isidentifier() and text not in self._by_text and text not in self._sizes:
+                    self._sizes[text] = (node, torch.ops.aten.sym_size.int, (dim,), value)
+
     def node_for(self, value: Symbolic) -> fx.Node | int | float | bool:
         """The node that gives `value`, or its constant.
 
@@ -140,6 +148,18 @@ class SymbolNodes:
             GraphBreak: the expression cannot be written with what the graph's inputs bring.
         """
         text = str(expression_of(value))
+        made = self.node_of_text(text)
+        if isinstance(made, fx.Node) and text not in self._by_text:
+            made.meta["val"] = value
+            self._by_text[text] = made
+        return made
+
+    def node_of_text(self, text: str) -> fx.Node | int | float | bool:
+        """The node that computes a Python expression over the graph's symbols, or its constant.
+
+        Raises:
+            GraphBreak: it cannot be written.
+        """
         found = self._lookup(text)
         if found is not None:
             return found
@@ -148,9 +168,6 @@ class SymbolNodes:
         except SyntaxError:
             raise GraphBreak(SYMBOLIC_EXPRESSION, text) from None
         made: fx.Node | int | float | bool = self._build(tree)
-        if isinstance(made, fx.Node):
-            made.meta["val"] = value
-            self._by_text[text] = made
         return made
 
     def _lookup(self, text: str) -> fx.Node | None:
@@ -176,6 +193,14 @@ class SymbolNodes:
                 return self._call(operator.neg, self._build(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 return self._call(_BINARY[type(op)], self._build(left), self._build(right))
+            case ast.BoolOp(op=op, values=values):
+                join = operator.and_ if isinstance(op, ast.And) else operator.or_
+                made = self._build(values[0])
+                for part in values[1:]:
+                    made = self._call(join, made, self._build(part))
+                return made
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self._call(operator.not_, self._build(operand))
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
                 return self._call(_COMPARE[type(op)], self._build(left), self._build(right))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:

@@ -29,7 +29,7 @@ from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
 from torchjit_fx.settings import FxSettings
-from torchjit_fx.special_calls import SPECIAL
+from torchjit_fx.special_calls import special_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.symnode import FloatNode
 from torchjit_fx.tracing import InputMemory, Recorder
@@ -67,9 +67,14 @@ class TensorDomain:
         _OUTCOMES.limit = max(_OUTCOMES.limit, settings.max_cached_metas)
         self.modes = TorchModes()
         self.mode = CaptureFakeMode()
-        self.numbers = SymbolicNumbers(sizes, self.mode.allow_symbols)
+        self.numbers = SymbolicNumbers(
+            sizes,
+            self.mode.allow_symbols,
+            scalars=settings.capture_scalar_outputs,
+            shapes=settings.capture_dynamic_output_shape_ops,
+        )
         self.fakes = FakeFactory(self.mode, _RECORDS, self.numbers.sym_int, self.numbers.expression)
-        self.metas = MetaService(self.fakes, self.modes)
+        self.metas = MetaService(self.fakes, self.modes, self.numbers)
         self.memory = InputMemory()
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, self.memory)
         self.functions: list[FunctionCapture] = []
@@ -187,7 +192,7 @@ class TensorDomain:
             GraphBreak: it cannot be in a graph.
         """
         self.numbers.context.location = capture.location
-        special = SPECIAL.get(fn)
+        special = special_call(fn)
         if special is not None:
             result = special(self, fn, args, kwargs, capture)
             if result is not NotImplemented:

@@ -31,6 +31,9 @@ class Decider(Protocol):
     def decide(self, condition: Condition) -> bool:
         """Decide and guard."""
 
+    def seen(self, expr: Expr) -> int | None:
+        """The value at capture, None where only the run knows it."""
+
 
 def _dense_in(order: Sequence[int], sizes: Exprs, strides: Exprs, context: Decider) -> Condition:
     """Dimensions of size other than 1 lie densely, innermost first in `order`."""
@@ -95,8 +98,11 @@ def is_non_overlapping_and_dense(sizes: Exprs, strides: Exprs, context: Decider)
     """Is it dense in some order? The order is that of the values at capture."""
     if len(sizes) == 1:
         return _simplified(disj(eq(strides[0], 1), eq(sizes[0], 1), eq(sizes[0], 0)), context)
-    hint = context.sizes.hint
-    values = [(hint(strides[d]) if strides[d].value is None else strides[d].value, d) for d in range(len(sizes))]
-    widths = [hint(size) if size.value is None else size.value for size in sizes]
-    order = [d for _, d in sorted(values, key=lambda item: (item[0], widths[item[1]]))]
+    order = sorted(range(len(sizes)), key=lambda d: (_seen(strides[d], context), _seen(sizes[d], context)))
     return _dense_in(order, sizes, strides, context)
+
+
+def _seen(e: Expr, context: Decider) -> int:
+    """The value at capture; what only the run knows counts as large, multiples of it as larger."""
+    found = context.seen(e)
+    return 2**40 * max(len(e.terms), 1) * max((abs(c) for _, c in e.terms), default=1) if found is None else found

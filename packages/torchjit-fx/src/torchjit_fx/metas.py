@@ -11,7 +11,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from torchjit_core.expr import Expr
+from torchjit_core.expr import Expr, Symbol
 from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_fx import breaks
 from torchjit_fx.fakes import FakeFactory
@@ -19,6 +19,7 @@ from torchjit_fx.flatten import Arguments, map_raw
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.records import TensorRecord, is_structseq
+from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.versions import Watch
 
 __all__ = ["Constant", "Made", "MetaCache", "MetaService", "Nested", "Outcome", "Same", "Sym", "SymOther"]
@@ -98,6 +99,7 @@ class Outcome:
         changed: new records of argument leaves, by index.
         random: a generator advances.
         makes: the result holds something that only the graph knows.
+        fresh: it holds numbers that only the run knows: another call has others.
     """
 
     result: Template
@@ -105,6 +107,7 @@ class Outcome:
     changed: tuple[tuple[int, TensorRecord], ...]
     random: bool
     makes: bool
+    fresh: bool = False
 
 
 @final
@@ -142,9 +145,10 @@ class MetaCache:
 class MetaService:
     """Runs calls on fake tensors and describes what they did."""
 
-    def __init__(self, fakes: FakeFactory, modes: TorchModes) -> None:
+    def __init__(self, fakes: FakeFactory, modes: TorchModes, numbers: SymbolicNumbers) -> None:
         self.fakes = fakes
         self.modes = modes
+        self.numbers = numbers
 
     def fake(self, leaf: Any) -> Any:
         """The fake tensor or symbolic number that stands for a leaf, made on demand."""
@@ -196,6 +200,8 @@ class MetaService:
         except GraphBreak:
             raise
         except Exception as error:
+            if self.numbers.admit(error):
+                return self.run(op, target, args, kwargs, found)
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
@@ -211,7 +217,8 @@ class MetaService:
                 changed.append((i, record))
         reader = _ResultReader(self.fakes, fakes, storages)
         template = reader.read(result, ())
-        return Outcome(template, written, tuple(changed), watch.random, reader.makes)
+        fresh = self.numbers.context.is_fresh(_symbols(template)) or _holds_read_float(template)
+        return Outcome(template, written, tuple(changed), watch.random, reader.makes, fresh)
 
 
 @final
@@ -272,6 +279,29 @@ class _ResultReader:
         self.count += 1
         made = self.made[id(value)] = Made(record, shares, way)
         return made
+
+
+def _symbols(template: Template) -> set[Symbol]:
+    if type(template) is Nested:
+        return set().union(*map(_symbols, template.items))
+    if type(template) is Made:
+        parts = (*template.record.sizes, *template.record.strides, template.record.offset)
+        return {s for e in parts if isinstance(e, Expr) for s in e.symbols}
+    if type(template) is Sym:
+        return set(template.expr.symbols)
+    if type(template) is SymOther and isinstance(template.value, torch.SymBool):
+        node: Any = template.value.node
+        return set(node.expression.symbols)
+    return set()
+
+
+def _holds_read_float(template: Template) -> bool:
+    if type(template) is Nested:
+        return any(map(_holds_read_float, template.items))
+    if type(template) is not SymOther or not isinstance(template.value, torch.SymFloat):
+        return False
+    node: Any = template.value.node
+    return bool(node.expression.from_run)
 
 
 def _follow(result: Any, way: Way) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from torchjit_core.expr import Condition, Expr, eq
+from torchjit_core.expr import Condition, Expr, Symbol, eq
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
@@ -21,19 +21,50 @@ class NodeContext:
     Attributes:
         shape_env: the object that torch takes for its ShapeEnv.
         location: gives the user's current line.
+        users: the question comes from the user's own code, not from inside an operation.
+        fresh: the symbols whose values only the run knows.
+        deferred: conditions on such numbers that operations relied on, in order: compiled code has to test them.
     """
 
     def __init__(self, sizes: SymbolicSizes) -> None:
         self.sizes = sizes
         self.shape_env: Any = None
         self.location: Callable[[], Any] = lambda: None
+        self.users = False
+        self.fresh: set[Symbol] = set()
+        self.deferred: list[Condition] = []
+        self._floats = 0
 
     def decide(self, condition: Condition) -> bool:
         """The truth of a condition, guarded unless it holds for all values."""
         if condition.kind in ("true", "false"):
             return condition.kind == "true"
         known = self.sizes.known(condition)
+        if known is None and not self.users and not self.fresh.isdisjoint(condition.symbols):
+            known = self.sizes.oblivious(condition)
         return self.sizes.guard(condition, self.location()) if known is None else known
+
+    def fresh_int(self, lower: int | None = None, upper: int | None = None) -> Expr:
+        """A new integer that only the run knows."""
+        made = self.sizes.unbacked("u", lower, upper)
+        self.fresh |= made.symbols
+        return made
+
+    def fresh_float(self) -> FloatExpr:
+        """A new float that only the run knows."""
+        name = f"v{self._floats}"
+        self._floats += 1
+        return FloatExpr(name, ((name, None),))
+
+    def is_fresh(self, symbols: Iterable[Symbol]) -> bool:
+        """Does one of the symbols stand for what only the run knows?"""
+        return not self.fresh.isdisjoint(symbols)
+
+    def assume(self, condition: Condition) -> None:
+        """The run will test the condition: from now on it is known."""
+        if self.sizes.known(condition) is None:
+            self.sizes.assume(condition, self.location())
+            self.deferred.append(condition)
 
     def fix(self, expr: Expr) -> int:
         """The value of an expression at capture, guarded."""

@@ -17,7 +17,7 @@ from torchjit_fx import breaks
 from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 
-__all__ = ["CONSTANT_FUNCTIONS", "REFUSED", "graph_target", "owned_functions", "owns"]
+__all__ = ["CONSTANT_FUNCTIONS", "REFUSED", "graph_target", "is_shape_question", "owned_functions", "owns"]
 
 _torch: Any = torch
 _C: Any = torch._C  # the stubs leave out much of it
@@ -164,6 +164,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(INTRINSICS)
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
+    found.add(torch._check_is_size)
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
     for namespace, python_too in _NAMESPACES:
         for name in dir(namespace):
@@ -201,10 +202,29 @@ def owns(fn: Any) -> bool:
     """Do calls of `fn` belong to the tensor domain, whatever the arguments?"""
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
+    if is_shape_question(fn):
+        return True
     try:
         return fn in owned_functions() or fn in _tensor_methods() or fn in _SIZE_METHODS
     except TypeError:
         return False
+
+
+_QUESTIONS = frozenset(
+    {
+        "expect_true",
+        "_advise_is_size",
+        "guard_or_false",
+        "guard_or_true",
+        "guard_size_oblivious",
+        "statically_known_true",
+    }
+)
+
+
+def is_shape_question(fn: Any) -> bool:
+    """Is it one of the functions by which torch programs ask and state facts about sizes?"""
+    return getattr(fn, "__module__", None) == "torch.fx.experimental.symbolic_shapes" and fn.__name__ in _QUESTIONS
 
 
 @functools.cache

@@ -61,8 +61,17 @@ class SymbolicSizes(Protocol):
     def known(self, condition: Condition) -> bool | None:
         """Decide for all values, without recording."""
 
-    def unbacked(self, name_hint: str, lower: int, upper: int | None) -> Expr:
+    def unbacked(self, name_hint: str, lower: int | None, upper: int | None) -> Expr:
         """A symbol whose value only the run knows."""
+
+    def bound(self, expr: Expr, lower: int | None, upper: int | None) -> None:
+        """A number that only the run knows lies in this range by what makes it."""
+
+    def oblivious(self, condition: Condition) -> bool | None:
+        """The truth if sizes that only the run knows are neither 0 nor 1; None where even that does not decide it."""
+
+    def assume(self, condition: Condition, location: CodeLocation | None) -> None:
+        """Take for true what the program tests when it runs."""
 
     def guards(self) -> tuple[Guard, ...]:
         """What was assumed so far."""

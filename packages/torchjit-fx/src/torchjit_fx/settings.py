@@ -18,10 +18,14 @@ class FxSettings:
         node_values: put `meta["val"]` on every tensor node, not only on placeholders. Costs about 50 us a node.
         symbolic_ints: let ints that changed between calls become graph inputs (decided by `SymbolicSizes`).
         symbolic_floats: the same for floats.
+        capture_scalar_outputs: `item()` and its kind become numbers of the graph rather than breaks.
+        capture_dynamic_output_shape_ops: the same for `nonzero` and other operations whose result's size depends on data.
         max_cached_metas: entries after which the process-wide metadata cache starts again from empty.
     """
 
     node_values: bool = False
     symbolic_ints: bool = True
     symbolic_floats: bool = True
+    capture_scalar_outputs: bool = False
+    capture_dynamic_output_shape_ops: bool = False
     max_cached_metas: int = 50_000

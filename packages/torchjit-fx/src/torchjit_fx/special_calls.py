@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
+from torchjit_core.expr import Expr
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import ARITHMETIC
@@ -15,12 +16,13 @@ from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
-from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED
+from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, is_shape_question
+from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["SPECIAL"]
+__all__ = ["SPECIAL", "special_call"]
 
 
 def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
@@ -149,10 +151,35 @@ def _elements(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
 
 def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Python's own conversions: of tensors they read data, of symbolic numbers the domain decides."""
-    if isinstance(args[0], TensorLeaf):
-        raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
-    if isinstance(args[0], SymLeaf):
-        return domain.numbers.convert(fn, args[0], lambda f, a: domain.recorder.call(f, a, {}, capture))
+    number = args[0]
+    if isinstance(number, TensorLeaf):
+        if fn is complex:
+            raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
+        number = read_number(domain, number, f"{fn.__name__}() of a tensor", capture)
+    if isinstance(number, SymLeaf):
+        return domain.numbers.convert(fn, number, lambda f, a: domain.recorder.call(f, a, {}, capture))
+    return NotImplemented
+
+
+def _item(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], TensorLeaf):
+        return read_number(domain, args[0], f"Tensor.{fn.__name__}", capture)
+    return _refuse(domain, fn, args, kwargs, capture)
+
+
+def _tolist(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], TensorLeaf) and domain.settings.capture_scalar_outputs:
+        return read_list(domain, args[0], capture)
+    return _refuse(domain, fn, args, kwargs, capture)
+
+
+def _squeeze(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """The rank of the result must not depend on a size that only the run knows."""
+    leaf = args[0] if args else None
+    if isinstance(leaf, TensorLeaf) and leaf.record.symbolic:
+        for size in leaf.record.sizes:
+            if isinstance(size, Expr) and domain.numbers.context.is_fresh(size.symbols):
+                raise GraphBreak(breaks.DATA_DEPENDENT, "whether squeeze removes a dimension", capture.location())
     return NotImplemented
 
 
@@ -182,8 +209,18 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.storage_offset] = table[torch.Tensor.as_strided] = table[torch.as_strided] = _offset
     table.update(dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_), _number))
     table[float.__float__] = _number
+    table[torch._check_is_size] = check_is_size
+    table[torch.Tensor.item] = _item
+    table[torch.Tensor.tolist] = _tolist
+    table[torch.Tensor.squeeze] = table[torch.squeeze] = _squeeze
     table.update(dict.fromkeys(ARITHMETIC, _arithmetic))
     return table
+
+
+def special_call(fn: Any) -> Any:
+    """The handler of a callable, or None."""
+    found = SPECIAL.get(fn)
+    return SHAPE_QUESTIONS[fn.__name__] if found is None and is_shape_question(fn) else found
 
 
 SPECIAL: dict[Any, Any] = _table()

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any, final
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from torchjit_core.expr import Expr, as_expr, constant, eq
+from torchjit_core.expr import Condition, Expr, as_expr, constant, eq
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
@@ -18,18 +19,19 @@ from torchjit_fx.floats import FloatExpr
 from torchjit_fx.leaves import SymLeaf
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.protocols import SymbolicSizes
-from torchjit_fx.symnode import FloatNode, IntNode, sym_int
+from torchjit_fx.symnode import BoolNode, FloatNode, IntNode, sym_int
 
 __all__ = ["ShapeEnvView", "SymbolicNumbers"]
 
 
 class _NothingPending:
-    """Empty collections where torch keeps unbacked symbols and replacements."""
+    """Empty collections where torch keeps what is pending about unbacked symbols, and replacements."""
 
     def __init__(self) -> None:
         self.pending_fresh_unbacked_symbols: list[Any] = []
         self.backed_var_to_val: dict[Any, Any] = {}
         self.var_to_val: dict[Any, Any] = {}
+        self.var_to_range: dict[Any, Any] = {}
         self.real_tensor_prop_unbacked_vals: dict[Any, Any] = {}
         self.unbacked_var_to_val: dict[Any, Any] = {}
         self.fake_tensor_cache: dict[Any, Any] = {}
@@ -41,12 +43,17 @@ class ShapeEnvView(_NothingPending):
 
     _translation_validation_enabled = False
     settings = None
-    allow_scalar_outputs = False
-    allow_dynamic_output_shape_ops = False
 
-    def __init__(self, context: NodeContext) -> None:
+    def __init__(self, context: NodeContext, *, scalars: bool = False, shapes: bool = False) -> None:
         super().__init__()
         self.context = context
+        self.allow_scalar_outputs = scalars
+        self.allow_dynamic_output_shape_ops = shapes
+
+    @property
+    def deferred(self) -> list[Condition]:
+        """Conditions that operations relied on and that compiled code has to test; whoever writes the tests clears it."""
+        return self.context.deferred
 
     @contextmanager
     def suppress_guards(self) -> Iterator[None]:
@@ -55,7 +62,7 @@ class ShapeEnvView(_NothingPending):
 
     @contextmanager
     def ignore_fresh_unbacked_symbols(self) -> Iterator[bool]:
-        """No unbacked symbols are made here."""
+        """torch binds unbacked symbols to outputs itself; here the graph's nodes do."""
         yield False
 
     def _maybe_evaluate_static(self, expr: Any, **options: Any) -> Any:
@@ -67,10 +74,22 @@ class ShapeEnvView(_NothingPending):
         return node.guard_bool() if node.is_bool() else node.guard_int(None, 0) if node.is_int() else node.fix()
 
     def create_unbacked_symint(self, *args: Any, **kwargs: Any) -> Any:
-        """Sizes and values that depend on data break the graph."""
-        raise GraphBreak(breaks.DATA_DEPENDENT, "a size that depends on data", self.context.location())
+        """A number that only the run knows."""
+        return sym_int(self.context.fresh_int(), self.context)
 
-    create_unbacked_symfloat = create_unbacked_symbool = create_unbacked_symint
+    def create_unbacked_symbool(self, *args: Any, **kwargs: Any) -> Any:
+        """A truth that only the run knows."""
+        return torch.SymBool(BoolNode(eq(self.context.fresh_int(0, 1), 1), self.context))  # type: ignore[arg-type]
+
+    def create_unbacked_symfloat(self, *args: Any, **kwargs: Any) -> Any:
+        """A float that only the run knows."""
+        return torch.SymFloat(FloatNode(None, self.context.fresh_float(), self.context))  # type: ignore[arg-type]
+
+    def _constrain_range_for_size(self, symbol: Any, min: int | None = None, max: int | None = None) -> None:
+        """torch knows bounds of a size that depends on data; `symbol` is our node's sympy view."""
+        found = next(s for s in self.context.fresh if s.name == symbol.name)
+        upper = max if isinstance(max, int) and max < 2**62 else None
+        self.context.sizes.bound(as_expr(found), min or 0, upper)
 
 
 @final
@@ -80,12 +99,20 @@ class SymbolicNumbers:
     Args:
         sizes: decides about expressions.
         on_first: called before the first symbolic number exists.
+        scalars, shapes: may values, and sizes, that depend on data become symbols?
     """
 
-    def __init__(self, sizes: SymbolicSizes, on_first: Callable[[ShapeEnvView], None]) -> None:
+    def __init__(
+        self,
+        sizes: SymbolicSizes,
+        on_first: Callable[[ShapeEnvView], None],
+        *,
+        scalars: bool = False,
+        shapes: bool = False,
+    ) -> None:
         self.sizes = sizes
         self.context = NodeContext(sizes)
-        self.shape_env = self.context.shape_env = ShapeEnvView(self.context)
+        self.shape_env = self.context.shape_env = ShapeEnvView(self.context, scalars=scalars, shapes=shapes)
         self._on_first: Callable[[ShapeEnvView], None] | None = on_first
         self._values: dict[Expr, Any] = {}
         self._plain: dict[Expr, SymLeaf] = {}
@@ -135,10 +162,28 @@ class SymbolicNumbers:
             return self.sizes.example(leaf.expr)
         return self._floats[leaf.expr.path][1]  # type: ignore[union-attr, index]  # an input float has a path
 
-    def _start(self) -> None:
-        if self._on_first is not None:
-            self._on_first(self.shape_env)
-            self._on_first = None
+    def _start(self) -> bool:
+        """From now on there may be symbols. Were there none before?"""
+        if self._on_first is None:
+            return False
+        self._on_first(self.shape_env)
+        self._on_first = None
+        return True
+
+    def admit(self, error: Exception) -> bool:
+        """An operation whose result depends on data failed without symbols: is it worth another try with them?"""
+        wanted = isinstance(error, DataDependentOutputException) and self.shape_env.allow_scalar_outputs
+        wanted |= isinstance(error, DynamicOutputShapeException) and self.shape_env.allow_dynamic_output_shape_ops
+        return wanted and self._start()
+
+    @contextmanager
+    def asked_by_user(self) -> Iterator[None]:
+        """Decisions inside the block are the program's own."""
+        before, self.context.users = self.context.users, True
+        try:
+            yield
+        finally:
+            self.context.users = before
 
     def path(self, expr: Expr | FloatExpr) -> AccessPath | None:
         """Where the value of a plain number is found, None if `expr` is not one."""
@@ -155,13 +200,15 @@ class SymbolicNumbers:
 
     def truth(self, leaf: SymLeaf) -> bool:
         """`bool(leaf)`, decided with the values at capture and guarded."""
-        return bool(leaf.value)
+        with self.asked_by_user():
+            return bool(leaf.value)
 
     def fix(self, leaf: SymLeaf) -> Any:
         """The value at capture, guarded: the specialisation holds for this value only."""
-        if isinstance(leaf.value, torch.SymInt):
-            return int(leaf.value)
-        return bool(leaf.value) if isinstance(leaf.value, torch.SymBool) else leaf.value.node.fix()
+        with self.asked_by_user():
+            if isinstance(leaf.value, torch.SymInt):
+                return int(leaf.value)
+            return bool(leaf.value) if isinstance(leaf.value, torch.SymBool) else leaf.value.node.fix()
 
     def convert(self, fn: Any, leaf: SymLeaf, record: Callable[[Any, tuple[Any, ...]], Any]) -> Any:
         """int(), float(), bool() ... of a symbolic number; operator.index() asks for the value and fixes it."""

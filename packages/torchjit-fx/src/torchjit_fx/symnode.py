@@ -116,18 +116,22 @@ class IntNode(_Node):
     def maybe_as_int(self) -> int | None:
         return self.expression.value
 
+    def has_hint(self) -> bool:
+        return not self.context.is_fresh(self.expression.symbols)
+
     @property
     def constant(self) -> int | None:
         return self.expression.value
 
     @property
-    def hint(self) -> int:
-        return self.context.sizes.hint(self.expression) if self.expression.value is None else self.expression.value
+    def hint(self) -> int | None:
+        return self.context.seen(self.expression)
 
     _hint = hint
 
     def require_hint(self, fallback: Any = None) -> int:
-        return self.hint
+        found = self.hint
+        return found if found is not None else self.context.sizes.hint(self.expression)
 
     @property
     def expr(self) -> Any:
@@ -299,6 +303,14 @@ class BoolNode(_Node):
     def is_bool(self) -> bool:
         return True
 
+    @property
+    def expression(self) -> Condition:
+        """What it is; its text is Python."""
+        return self.condition
+
+    def has_hint(self) -> bool:
+        return not self.context.is_fresh(self.condition.symbols)
+
     def is_constant(self) -> bool:
         return self.condition.kind in ("true", "false")
 
@@ -310,7 +322,9 @@ class BoolNode(_Node):
         return self.maybe_as_bool()
 
     @property
-    def hint(self) -> bool:
+    def hint(self) -> bool | None:
+        if not self.has_hint():
+            return None
         return bool(self.condition.evaluate({s: self._value(s) for s in self.condition.symbols}))
 
     def _value(self, symbol: Any) -> int:
@@ -328,7 +342,11 @@ class BoolNode(_Node):
     def guard_bool(self, file: Any = None, line: Any = 0) -> bool:
         return self.context.decide(self.condition)
 
-    expect_true = guard_bool
+    def expect_true(self, file: Any = None, line: Any = 0) -> bool:
+        if self.has_hint() or self.is_constant() or self.context.sizes.known(self.condition) is not None:
+            return self.context.decide(self.condition)
+        self.context.assume(self.condition)
+        return True
 
     def bool_(self) -> bool:
         return self.context.decide(self.condition)
@@ -337,9 +355,19 @@ class BoolNode(_Node):
         return int(self.context.decide(self.condition))
 
     def guard_or_false(self, file: Any = None, line: Any = 0) -> bool:
-        return self.context.decide(self.condition)
+        return self._or(False)
 
-    guard_or_true = guard_size_oblivious = guard_or_false
+    def guard_or_true(self, file: Any = None, line: Any = 0) -> bool:
+        return self._or(True)
+
+    def _or(self, default: bool) -> bool:
+        """Decided, but `default` where only the run knows: the caller has a way that is right in both cases."""
+        if self.has_hint():
+            return self.context.decide(self.condition)
+        known = self.context.sizes.known(self.condition)
+        return default if known is None else known
+
+    guard_size_oblivious = guard_bool
 
     def statically_known_true(self, file: Any = None, line: Any = 0) -> bool:
         return self.maybe_as_bool() is True or self.context.sizes.known(self.condition) is True

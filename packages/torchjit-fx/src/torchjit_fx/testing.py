@@ -64,7 +64,16 @@ class StaticSizes:
     def known(self, condition: Condition) -> bool | None:
         return condition.known()
 
-    def unbacked(self, name_hint: str, lower: int, upper: int | None) -> Expr:
+    def unbacked(self, name_hint: str, lower: int | None, upper: int | None) -> Expr:
+        raise NotImplementedError
+
+    def bound(self, expr: Expr, lower: int | None, upper: int | None) -> None:
+        raise NotImplementedError
+
+    def oblivious(self, condition: Condition) -> bool | None:
+        return None
+
+    def assume(self, condition: Condition, location: CodeLocation | None) -> None:
         raise NotImplementedError
 
     def guards(self) -> tuple[Guard, ...]:

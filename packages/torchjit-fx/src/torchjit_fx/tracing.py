@@ -17,6 +17,7 @@ from torchjit_fx.modes import TorchModes
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
+from torchjit_fx.unbacked import runtime_check
 
 if TYPE_CHECKING:
     from torchjit_fx.scopes import Scope
@@ -128,7 +129,7 @@ class Recorder:
                 raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
             raise
         lonely = all(found.leaves[i].is_alone() for i in outcome.written)
-        if found.cacheable and lonely and not (outcome.written and _shares(outcome.result)):
+        if found.cacheable and lonely and not outcome.fresh and not (outcome.written and _shares(outcome.result)):
             cache.put(key, outcome)
         raw = self._apply(outcome, op, target, args, kwargs, found, result, capture)
         for leaf, record in seen:
@@ -217,6 +218,14 @@ class Recorder:
         step = self._new_step("call_method", "size", (leaf, dim), {}, capture)
         self.steps.append(step)
         return SymLeaf(value, expr, step)
+
+    def add_check(self, leaf: SymLeaf, text: str, capture: CaptureContext) -> None:
+        """Record a test of a condition that only the run knows."""
+        stack = capture.stack()
+        where = stack[-1] if stack else None
+        step = Step("call_function", runtime_check, (leaf, text), {}, self.modes.token, where, stack)
+        step.effect = True
+        self.steps.append(step)
 
     def add_number(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Step:
         """Record Python arithmetic on numbers."""

@@ -8,7 +8,7 @@ from typing import final
 
 import attrs
 
-from torchjit_core.expr import Bounds, Condition, Expr, Symbol, as_expr, negate, symbol
+from torchjit_core.expr import Bounds, Condition, Expr, Symbol, as_expr, le, negate, symbol
 from torchjit_core.guards import Guard, SymbolicCondition
 from torchjit_core.location import CodeLocation
 from torchjit_core.marks import SizeMark
@@ -194,12 +194,18 @@ class ShapeEnv:
         self._sources[new] = path
         return made
 
-    def unbacked(self, name_hint: str, lower: int, upper: int | None) -> Expr:
+    def unbacked(self, name_hint: str, lower: int | None, upper: int | None) -> Expr:
         """A symbol whose value only the run knows, within the bounds; its name is the hint and a number."""
         stem = name_hint if name_hint.isidentifier() else "u"
         made = symbol(f"{stem}{len(self._unbacked)}", lower, upper)
         self._unbacked |= made.symbols
         return made
+
+    def bound(self, expr: Expr, lower: int | None, upper: int | None) -> None:
+        """The expression lies in this range by what makes it: nothing has to test that."""
+        for fact in (*(() if lower is None else (le(lower, expr),)), *(() if upper is None else (le(expr, upper),))):
+            if self._facts.known(fact) is None:
+                self._facts.add(fact)
 
     # ------------------------------------------------------------------ deciding
     def hint(self, expr: Expr) -> int:
@@ -220,6 +226,20 @@ class ShapeEnv:
     def known(self, condition: Condition) -> bool | None:
         """The truth of the condition for every value the guards let in, or None. Records nothing."""
         return self._facts.known(condition)
+
+    def oblivious(self, condition: Condition) -> bool | None:
+        """The truth if unbacked sizes are neither 0 nor 1; None if that does not decide it either. Records nothing.
+
+        Metadata functions ask whether a size is 0 or 1 only to take short cuts; what they compute for larger sizes
+        holds for those too, or an operation fails when it runs.
+        """
+        simple = self._facts.simplify(condition)
+        ranges = dict(self._facts.ranges)
+        for s in simple.symbols & self._unbacked:
+            bounds = self._facts.bounds_of(s)
+            if bounds.lower is not None and bounds.lower >= 0 and (bounds.upper is None or bounds.upper >= 2):
+                ranges[s] = Bounds(max(bounds.lower, 2), bounds.upper)
+        return simple.known(ranges)
 
     def guard(self, condition: Condition, location: CodeLocation | None = None) -> bool:
         """Decide the condition with the values at capture, and record what was decided unless it is known.

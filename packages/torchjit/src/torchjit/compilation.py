@@ -105,7 +105,12 @@ class Compilation:
     def fx_settings(self) -> torchjit_fx.FxSettings:
         """What the tensor domain may do, from the settings now."""
         # Our own backends derive the values that they need; a user's may read them on any node.
-        return torchjit_fx.FxSettings(node_values=self.backend_is_users)
+        settings = config.snapshot()
+        return torchjit_fx.FxSettings(
+            node_values=self.backend_is_users,
+            capture_scalar_outputs=settings.capture_scalar_outputs,
+            capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
+        )
 
     # ------------------------------------------------------------------ sites
     @property

@@ -15,8 +15,7 @@ from typing import Any, Literal, final
 
 import attrs
 
-from torchjit.exc import UserError, unknown_name
-from torchjit_core.reasons import reason
+from torchjit.exc import unknown_name
 
 __all__ = ["Config", "Settings", "config"]
 
@@ -29,8 +28,8 @@ class Settings:
     Attributes:
         recompile_limit: specialisations of one region after which it runs eagerly (upstream's name and default).
         automatic_dynamic_shapes: a size that changed between calls becomes a symbol.
-        capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break (refused for now).
-        capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph (refused for now).
+        capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break.
+        capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph.
         unroll_limit: instructions interpreted in one region before it is given up.
         capture_calls_at_breaks: functions that Python calls during a graph break are captured too.
         on_error: what an error inside torchjit does: `eager` runs the user's code as it is and warns once, `raise`
@@ -48,13 +47,6 @@ class Settings:
     caches: bool = True
 
 
-LATER = reason(
-    "TJ-API-008",
-    "this setting exists upstream and is not implemented yet",
-    "torchjit refuses it rather than ignore it: what it would capture is a graph break for now.",
-    "Leave it off; the changelog says when it arrives.",
-)
-_LATER = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
 _NAMES = tuple(f.name for f in attrs.fields(Settings))
 
 
@@ -80,11 +72,9 @@ class Config:
         return [*_NAMES, "patch", "snapshot"]
 
     def _set(self, changes: dict[str, Any]) -> None:
-        for name, value in changes.items():
+        for name in changes:
             if name not in _NAMES:
                 raise unknown_name("setting", name, _NAMES)
-            if name in _LATER and value:
-                raise UserError(LATER, f"{name}={value!r}")
         self._values.update(changes)
 
     def snapshot(self) -> Settings:

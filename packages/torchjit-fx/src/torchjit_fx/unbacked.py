@@ -1,0 +1,115 @@
+"""Numbers that only the run knows: values read out of tensors, and what the program says about them."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.leaves import SymLeaf, TensorLeaf
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["SHAPE_QUESTIONS", "check_is_size", "read_list", "read_number", "runtime_check"]
+
+_MOST_ITEMS = 1024
+"""Of a `tolist()` that becomes single reads."""
+
+
+def runtime_check(holds: Any, text: str) -> None:
+    """What a graph calls where the program stated a fact about a number that only the run knows.
+
+    Raises:
+        RuntimeError: it does not hold.
+    """
+    torch._check(holds, lambda: text)
+
+
+def read_number(domain: TensorDomain, leaf: TensorLeaf, what: str, capture: Any) -> Any:
+    """`leaf.item()` as a number of the graph.
+
+    Raises:
+        GraphBreak: the settings do not allow it, or it is complex.
+    """
+    if not domain.settings.capture_scalar_outputs or leaf.record.dtype.is_complex:
+        raise GraphBreak(breaks.DATA_DEPENDENT, what, capture.location())
+    return domain.recorder.call(torch.Tensor.item, (leaf,), {}, capture)
+
+
+def read_list(domain: TensorDomain, leaf: TensorLeaf, capture: Any) -> Any:
+    """`leaf.tolist()`."""
+    sizes = leaf.record.sizes
+    count = 1
+    for n in sizes:
+        count *= n if type(n) is int else _MOST_ITEMS + 1
+    if count > _MOST_ITEMS:
+        raise GraphBreak(breaks.DATA_DEPENDENT, "Tensor.tolist", capture.location())
+    if not sizes:
+        return read_number(domain, leaf, "Tensor.tolist", capture)
+    if sizes[0] == 0:
+        return []
+    rows = domain.recorder.call(torch.Tensor.unbind, (leaf, 0), {}, capture)
+    return [read_list(domain, row, capture) for row in rows]
+
+
+def _expect_true(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """Below `torch._check`: a fact about a number of the run is tested there, and known from here on."""
+    leaf = args[0]
+    if type(leaf) is not SymLeaf or not isinstance(leaf.value, torch.SymBool):
+        return leaf
+    node: Any = leaf.value.node
+    if node.has_hint() or node.is_constant() or domain.sizes.known(node.condition) is not None:
+        return domain.truth(leaf, capture)
+    domain.recorder.add_check(leaf, f"torch._check failed: {node.condition}, at {capture.location()}", capture)
+    domain.sizes.assume(node.condition, capture.location())
+    return True
+
+
+def check_is_size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`torch._check_is_size(i, message=None, *, max=None)`: read as Python it warns, which would break the graph."""
+    number, most = args[0], kwargs.get("max")
+    if type(number) is not SymLeaf:
+        if number < 0 or (most is not None and number > most):
+            raise GraphBreak(breaks.META_FAILED, "torch._check_is_size", capture.location())
+        return None
+    for compare, bound in ((operator.ge, 0), (operator.le, most)):
+        if bound is not None:
+            holds = domain.call(compare, (number, bound), {}, capture)
+            if not _expect_true(domain, fn, (holds,), {}, capture):
+                raise GraphBreak(breaks.META_FAILED, "torch._check_is_size", capture.location())
+    return None
+
+
+def _advise_is_size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    return None  # what it tells torch's own engine follows here from the number's range
+
+
+def _guard_or(default: bool) -> Any:
+    def answer(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+        leaf = args[0]
+        if type(leaf) is not SymLeaf or not isinstance(leaf.value, torch.SymBool):
+            return bool(leaf) if type(leaf) is not SymLeaf else domain.truth(leaf, capture)
+        node: Any = leaf.value.node
+        return node._or(default)
+
+    return answer
+
+
+def _statically_known(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    leaf = args[0]
+    return leaf.value.node.statically_known_true() if type(leaf) is SymLeaf else leaf is True
+
+
+SHAPE_QUESTIONS: dict[str, Any] = {
+    "expect_true": _expect_true,
+    "_advise_is_size": _advise_is_size,
+    "guard_or_false": _guard_or(False),
+    "guard_or_true": _guard_or(True),
+    "guard_size_oblivious": _guard_or(False),
+    "statically_known_true": _statically_known,
+}
+"""Functions of torch.fx.experimental.symbolic_shapes, by name: importing that module takes half a second."""
