@@ -66,6 +66,7 @@ class Interpreted(Exception):
 def our_compiler() -> tuple[Callable[..., Any], list[str]]:
     """A function that compiles `fn(*tensors)` and the reasons for interpretation so far."""
     import torchjit_aot  # the parent process needs neither
+    from torchjit_core.events import listen
     from torchjit_inductor import Inductor, InductorSettings
     from torchjit_inductor.lowering.registry import LOWERINGS
 
@@ -77,7 +78,10 @@ def our_compiler() -> tuple[Callable[..., Any], list[str]]:
     reasons: list[str] = []
 
     def compiler(gm: Any, inputs: Any, **options: Any) -> Any:
-        made = inductor(gm, inputs, **options)
+        with listen(
+            lambda kind, fields: reasons.append(fields["detail"]) if fields.get("reason") == "TJ-IND-006" else None
+        ):
+            made = inductor(gm, inputs, **options)
         if not made.source:
             reasons.append(str(made.reason_not_recordable))
         return made

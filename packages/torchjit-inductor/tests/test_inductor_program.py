@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torchjit_core import events
 from torchjit_inductor import Inductor, InductorSettings
 from torchjit_inductor.cpp.backend import CBackend
+from torchjit_inductor.cpp.build import trim
 from torchjit_inductor.host import write_host_program
+from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.races import Races, best_times
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep
@@ -318,6 +322,33 @@ def test_memory_is_not_overwritten_before_what_is_stored_last_has_read_it() -> N
     check(fn, (sample(1, 6),), aten=None)
 
 
+class ChannelsLastWins(Races):
+    def times(self, key: Any, contest: Any) -> tuple[float, float]:
+        assert all(time >= 0 for time in best_times(*contest()))
+        return 2.0, 1.0
+
+
+class DefaultWins(Races):
+    def times(self, key: Any, contest: Any) -> tuple[float, float]:
+        return 1.0, 0.95
+
+
+def test_races_are_kept_for_other_processes(tmp_path: Path) -> None:
+    calls = []
+
+    def contest() -> tuple[Callable[[], None], Callable[[], None]]:
+        return lambda: calls.append(1), lambda: calls.append(2)
+
+    first = Races(str(tmp_path)).times(("a", 1), contest)
+    count = len(calls)
+    assert count >= 4
+    assert Races(str(tmp_path)).times(("a", 1), contest) == first
+    assert len(calls) == count
+    (tmp_path / "c" / "races.json").write_text("{not json")
+    Races(str(tmp_path)).times(("a", 1), contest)
+    assert len(calls) == 2 * count
+
+
 def test_convolutions_choose_their_layout() -> None:
     """Whatever the race says, results and the strides of outputs are eager's."""
     torch.manual_seed(0)
@@ -331,8 +362,10 @@ def test_convolutions_choose_their_layout() -> None:
     x = sample(2, 3, 12, 12)
     inputs = (x, w1, w2, w3)
     gm = trace(fn, inputs)
-    fed = {n.args[0] for n in gm.graph.nodes if n.op == "call_function" and n.target is aten.convolution.default}
-    for channels_last in (frozenset(), frozenset(n for n in fed if n.op == "call_function")):
+    chosen = preferred_layouts(gm, ChannelsLastWins(cache_dir()))
+    assert sum(n.target is aten.convolution.default for n in chosen) == 4
+    assert not preferred_layouts(gm, DefaultWins(cache_dir()))
+    for channels_last in (set(), chosen):
         program = lower_graph(gm, "g", channels_last)
         program = rename_kernels(remove_dead_stores(fuse(program, {})))
         kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
@@ -352,3 +385,16 @@ def test_a_variance_pass_does_not_read_what_an_earlier_pass_overwrote() -> None:
         return [y - mean, (y - mean) * torch.rsqrt(var + 1e-5)]
 
     check(fn, (sample(40, 40),), aten=1, tol={"rtol": 1e-4, "atol": 1e-4})
+
+
+def test_the_cache_is_trimmed(tmp_path: Path) -> None:
+    for k in range(4):
+        for suffix in (".so", ".sha256", ".cpp"):
+            path = tmp_path / f"{k:040x}{suffix}"
+            path.write_bytes(b"x" * 100)
+            os.utime(path, (1000 + k, 1000 + k))
+    (tmp_path / "races.json").write_text("{}")
+    assert trim(tmp_path, 600, keep=[tmp_path / f"{0:040x}.so"]) == 600
+    assert sorted({int(p.stem, 16) for p in tmp_path.glob("*.so")}) == [0, 3]
+    assert (tmp_path / "races.json").exists()
+    assert trim(tmp_path, 0) == 0  # not twice within an hour

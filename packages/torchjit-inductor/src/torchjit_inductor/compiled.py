@@ -22,6 +22,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
 from torchjit_inductor.matmul import choose_matmuls
+from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.settings import InductorSettings
@@ -105,6 +106,7 @@ class Inductor:
 
     def __init__(self, settings: InductorSettings | None = None, *, cuda_backend: KernelBackend | None = None) -> None:
         self.settings = settings or InductorSettings()
+        self._races = Races(self.settings.cache_dir)
         self._backends: dict[str, KernelBackend] = {"cpu": CBackend(self.settings)}
         if cuda_backend is not None:
             self._backends["cuda"] = cuda_backend
@@ -134,7 +136,7 @@ class Inductor:
                 raise GraphNotSupported("fallback_only is set")
             with events.phase("inductor lowering"):
                 race = self.settings.race_layouts and kind == "inference"
-                layouts = preferred_layouts(gm) if race else frozenset()
+                layouts = preferred_layouts(gm, self._races) if race else frozenset()
                 program = lower_graph(gm, name, layouts, self._features)
             boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
             compiled, source = self._compiled(gm, program, name, boxed=boxed)
@@ -159,7 +161,7 @@ class Inductor:
             program = rename_kernels(remove_dead_stores(program))
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
-                program = choose_matmuls(program, hints)
+                program = choose_matmuls(program, hints, self._races)
         for kind in _by_device([s.kernel for s in program.steps if isinstance(s, KernelStep)]):
             program = self._backend(kind).prepare(program, hints)
         kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]

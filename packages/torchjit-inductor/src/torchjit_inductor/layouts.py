@@ -1,40 +1,76 @@
-"""Which convolutions of an inference graph run in channels-last layout: a short race for each new shape decides.
+"""Whether the convolutions of an inference graph run in channels-last layout: short races of the largest ones decide.
 
-Inside a graph only its outputs have promised strides. Where a convolution is faster with its channels innermost, what
-feeds it is stored that way, and what comes out stays that way until something else wants it otherwise.
+Inside a graph only its outputs have promised strides. Where convolutions are clearly faster with their channels innermost,
+everything between them is stored that way: one decision for the graph, since every change of layout costs a pass over
+memory and a decision for each convolution would flip with the noise of its race.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchjit_inductor.matmul import best_times
+from torchjit_inductor.races import Races
 
 __all__ = ["channels_last_strides", "preferred_layouts"]
 
-_RACES: dict[tuple[Any, ...], tuple[float, float]] = {}
-"""Seconds in row-major and in channels-last layout, by shapes, arguments and threads. Facts about this process."""
+GAIN = 0.9
+"""The raced convolutions together must take at most this share of the time, else the default stays."""
+SHARE = 0.8
+"""Races stop when this share of the operations has been raced."""
+BATCH = 2
+"""Images of a race: the choice hardly depends on their number, the time of the race does."""
 
-GAIN = 0.8
-"""Channels-last must take at most this share of the time, since other steps may pay for the change."""
-MAX_FLOPS = 2e10
+_CONVOLUTION = torch.ops.aten.convolution.default
+_BARRIERS = frozenset(
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "permute",
+        "transpose",
+        "t",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "bmm",
+        "mm",
+        "addmm",
+        "select",
+        "slice",
+        "as_strided",
+    ]
+)
+"""Ops across which a layout does not carry."""
 
 
-def preferred_layouts(gm: torch.fx.GraphModule) -> set[torch.fx.Node]:
-    """The nodes whose result should be stored channels-last because of the convolutions that read it."""
-    times: dict[torch.fx.Node, list[tuple[float, float]]] = {}
-    for node in gm.graph.nodes:
-        if node.op == "call_function" and node.target is torch.ops.aten.convolution.default:
-            source = node.args[0]
-            if isinstance(source, torch.fx.Node) and source.op == "call_function":
-                raced = _race(node)
-                if raced is not None:
-                    times.setdefault(source, []).append(raced)
-    return {n for n, found in times.items() if sum(t[1] for t in found) < GAIN * sum(t[0] for t in found)}
+def preferred_layouts(gm: torch.fx.GraphModule, races: Races) -> set[torch.fx.Node]:
+    """The nodes whose result should be stored channels-last, and the convolutions that should read their input so."""
+    shapes: Counter[tuple[Any, ...]] = Counter()
+    sample: dict[tuple[Any, ...], torch.fx.Node] = {}
+    convolutions = [n for n in gm.graph.nodes if n.op == "call_function" and n.target is _CONVOLUTION]
+    eligible = []
+    for node in convolutions:
+        key = _race_key(node)
+        if key is not None:
+            eligible.append(node)
+            shapes[key] += 1
+            sample.setdefault(key, node)
+    if not eligible or len(eligible) < len(convolutions) / 2:
+        return set()
+    work = {key: count * _flops(sample[key]) for key, count in shapes.items()}
+    total, raced, row_major, last = sum(work.values()), 0.0, 0.0, 0.0
+    for key in sorted(work, key=lambda k: -work[k]):
+        a, b = races.times(("layout", *key), _contest(sample[key]))
+        row_major, last, raced = row_major + a * shapes[key], last + b * shapes[key], raced + work[key]
+        if raced >= SHARE * total:
+            break
+    return _between(convolutions) if last < GAIN * row_major else set()
 
 
 def channels_last_strides(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -43,34 +79,70 @@ def channels_last_strides(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return (c * h * w, c - c + 1, c * w, c)
 
 
-def _race(node: torch.fx.Node) -> tuple[float, float] | None:
-    """Seconds in both layouts, or None where the choice does not arise."""
-    x, weight, *rest = node.args
+def _between(convolutions: list[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Convolutions, and all that lies before and behind them up to a change of shape."""
+    found: set[torch.fx.Node] = set(convolutions)
+    stack = list(convolutions)
+    while stack:
+        node = stack.pop()
+        for near in (*node.all_input_nodes, *node.users):
+            if near not in found and near.op == "call_function" and _carries_layout(near):
+                found.add(near)
+                stack.append(near)
+    return found
+
+
+def _carries_layout(node: torch.fx.Node) -> bool:
+    val = node.meta.get("val")
+    if isinstance(val, (tuple, list)):
+        val = val[0] if val else None
+    name = getattr(node.target, "_opname", "") or str(getattr(node.target, "__name__", ""))
+    if not isinstance(val, torch.Tensor) or val.dim() != 4 or str(name).split(".")[0] in _BARRIERS:
+        return False
+    return val.is_contiguous() and val.shape[1] != 1
+
+
+def _race_key(node: torch.fx.Node) -> tuple[Any, ...] | None:
+    """What a race of this convolution depends on, or None where the choice does not arise."""
+    x, weight, bias, *options = node.args
     if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
         return None
     a, w = x.meta["val"], weight.meta["val"]
     sizes = (*a.shape, *w.shape)
     if not all(isinstance(n, int) for n in sizes) or a.dim() != 4 or w.dim() != 4 or a.device.type != "cpu":
         return None
-    bias, *options = rest
-    transposed = options[3]
-    out = node.meta["val"].shape
-    flops = 2.0 * node.meta["val"].numel() * w[0].numel()
-    if a.dtype != torch.float32 or transposed or a.shape[1] < 4 or min(*a.shape[2:], *out[2:]) < 2 or flops > MAX_FLOPS:
+    transposed, out = options[3], node.meta["val"].shape
+    if a.dtype != torch.float32 or transposed or min(*a.shape[2:], *out[2:]) < 2 or 0 in sizes:
         return None
     if not a.is_contiguous() or not all(
         isinstance(n, int) for group in options for n in (group if isinstance(group, (list, tuple)) else (group,))
     ):
         return None
-    key = (*sizes, bias is None, str(options), torch.get_num_threads())
-    if key not in _RACES:
-        with _disable_current_modes(), torch.no_grad():
-            plain = torch.full(tuple(a.shape), 0.5)
+    return (min(a.shape[0], BATCH), *sizes[1:], bias is None, str(options))
+
+
+def _flops(node: torch.fx.Node) -> float:
+    weight: Any = node.args[1]
+    return 2.0 * float(node.meta["val"].numel()) * float(weight.meta["val"][0].numel())
+
+
+def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], Any], Callable[[], Any]]]:
+    x, weight, bias, *options = node.args
+
+    def contest() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
+            raise TypeError("a convolution of something else than tensors")
+        a, w = x.meta["val"], weight.meta["val"]
+        with _disable_current_modes():
+            plain = torch.full((min(a.shape[0], BATCH), *a.shape[1:]), 0.5)
             last = plain.contiguous(memory_format=torch.channels_last)
             filters = torch.full(tuple(w.shape), 0.5)
             shift = None if bias is None else torch.ones(w.shape[0])
-            run = torch.ops.aten.convolution.default
-            _RACES[key] = best_times(
-                lambda: run(plain, filters, shift, *options), lambda: run(last, filters, shift, *options)
-            )
-    return _RACES[key]
+
+        def run(image: torch.Tensor) -> None:
+            with _disable_current_modes(), torch.no_grad():
+                torch.ops.aten.convolution.default(image, filters, shift, *options)
+
+        return lambda: run(plain), lambda: run(last)
+
+    return contest

@@ -1,12 +1,11 @@
 """Which library multiplies matrices on the CPU: aten (MKL or OpenBLAS) or oneDNN, chosen per shape by a short race.
 
 oneDNN's linear is more than twice as fast as MKL on AMD processors, and the other way round elsewhere: nobody can know
-without trying. A race is run once per process for each shape, for about as long as a few such products take.
+without trying. A race is run once for each shape, for about as long as a few such products take (see `races.py`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,19 +14,18 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.expr import Expr, Symbol
+from torchjit_inductor.races import Races
 from torchjit_inductor.steps import ExternStep, Program, Step, TensorRef
 
-__all__ = ["best_times", "choose_matmuls"]
+__all__ = ["choose_matmuls"]
 
-_RACES: dict[tuple[Any, ...], bool] = {}
-"""Results: does oneDNN win? A fact about this machine and process, by shape, strides and threads."""
-
-ROUNDS = 3
+GAIN = 0.9
+"""oneDNN must take at most this share of aten's time."""
 MAX_FLOPS = 2e10
 """Larger products are not raced, to keep compilation short: they go where a capped one goes."""
 
 
-def choose_matmuls(program: Program, hints: Mapping[Symbol, int]) -> Program:
+def choose_matmuls(program: Program, hints: Mapping[Symbol, int], races: Races) -> Program:
     """Replace float32 `mm` and `addmm` calls by oneDNN's linear where that is faster.
 
     Args:
@@ -38,7 +36,7 @@ def choose_matmuls(program: Program, hints: Mapping[Symbol, int]) -> Program:
         return program
     steps: list[Step] = []
     for step in program.steps:
-        steps.append(_chosen(step, program, hints, linear) if isinstance(step, ExternStep) else step)
+        steps.append(_chosen(step, program, hints, linear, races) if isinstance(step, ExternStep) else step)
     return attrs.evolve(program, steps=tuple(steps))
 
 
@@ -47,7 +45,7 @@ def _linear() -> Any:
     return None if packet is None else packet.default
 
 
-def _chosen(step: ExternStep, program: Program, hints: Mapping[Symbol, int], linear: Any) -> ExternStep:
+def _chosen(step: ExternStep, program: Program, hints: Mapping[Symbol, int], linear: Any, races: Races) -> ExternStep:
     """The step, or the same product by oneDNN."""
     if step.op is torch.ops.aten.mm.default:
         bias, (left, right) = None, step.args
@@ -63,7 +61,7 @@ def _chosen(step: ExternStep, program: Program, hints: Mapping[Symbol, int], lin
     if program.buffers[right.buffer].dtype != torch.float32:
         return step
     turned = attrs.evolve(right, sizes=right.sizes[::-1], strides=right.strides[::-1])
-    if not _onednn_wins(_shape(left, hints), _shape(turned, hints), bias is not None, linear):
+    if not _onednn_wins(_shape(left, hints), _shape(turned, hints), bias is not None, linear, races):
         return step
     return attrs.evolve(step, op=linear, args=(left, turned, bias, "none", [], ""), kwargs={})
 
@@ -75,44 +73,33 @@ def _shape(ref: TensorRef, hints: Mapping[Symbol, int]) -> tuple[tuple[int, ...]
     return tuple(map(known, ref.sizes)), tuple(map(known, ref.strides))
 
 
-def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any) -> bool:
-    key = (left, right, has_bias, torch.get_num_threads())
-    if key not in _RACES:
-        (rows, depth), (columns, _) = left[0], right[0]
-        if min(rows, depth, columns) == 0 or 2.0 * rows * depth * columns > MAX_FLOPS:
-            return False
+def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, races: Races) -> bool:
+    (rows, depth), (columns, _) = left[0], right[0]
+    if min(rows, depth, columns) == 0 or 2.0 * rows * depth * columns > MAX_FLOPS:
+        return False
+
+    def contest() -> tuple[Callable[[], Any], Callable[[], Any]]:
         # The caller may be tracing with fake tensors: the race needs real ones.
-        with _disable_current_modes(), torch.no_grad():
+        with _disable_current_modes():
             a, w = _sample(*left), _sample(*right)
             bias = torch.ones(columns) if has_bias else None
             out = torch.empty(rows, columns)
-            addmm, mm = torch.ops.aten.addmm.out, torch.ops.aten.mm.out
+        addmm, mm = torch.ops.aten.addmm.out, torch.ops.aten.mm.out
 
-            def plain() -> Any:
-                return mm(a, w.t(), out=out) if bias is None else addmm(bias, a, w.t(), out=out)
+        def onednn() -> None:
+            with _disable_current_modes(), torch.no_grad():
+                linear(a, w, bias, "none", [], "")
 
-            _RACES[key] = _faster(lambda: linear(a, w, bias, "none", [], ""), plain)
-    return _RACES[key]
+        def plain() -> None:
+            with _disable_current_modes(), torch.no_grad():
+                mm(a, w.t(), out=out) if bias is None else addmm(bias, a, w.t(), out=out)
+
+        return onednn, plain
+
+    first, second = races.times(("linear", left, right, has_bias), contest)
+    return first < GAIN * second
 
 
 def _sample(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
     made = torch.empty_strided(sizes, strides)
     return made.fill_(0.5)
-
-
-def _faster(new: Callable[[], Any], old: Callable[[], Any]) -> bool:
-    """Is `new` at least a tenth faster?"""
-    first, second = best_times(new, old)
-    return first < 0.9 * second
-
-
-def best_times(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
-    """Processor seconds of the best of a few runs. Runs alternate, so that both meet the same noise."""
-    best = [float("inf"), float("inf")]
-    for round_number in range(ROUNDS + 1):
-        for which, run in enumerate((first, second)):
-            start = time.process_time()
-            run()
-            if round_number:
-                best[which] = min(best[which], time.process_time() - start)
-    return best[0], best[1]

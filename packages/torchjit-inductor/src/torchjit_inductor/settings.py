@@ -16,6 +16,7 @@ class InductorSettings:
 
     Attributes:
         cache_dir: where compiled kernels are kept; None is the user's cache folder.
+        cache_bytes: what the folder of C kernels may hold; the ones that were not used for longest go.
         compiler: the C++ compiler's command; None finds g++, then clang++.
         fallback_only: run every op by aten (for finding out whether a generated kernel is at fault).
         fusion: fuse kernels.
@@ -27,6 +28,7 @@ class InductorSettings:
     """
 
     cache_dir: str | None = None
+    cache_bytes: int = 1 << 30
     compiler: str | None = None
     fallback_only: bool = False
     fusion: bool = True

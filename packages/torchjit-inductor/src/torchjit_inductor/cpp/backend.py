@@ -65,7 +65,10 @@ class CBackend:
                 first.setdefault(body, position)
             files = _into_files([(kernels[p].name, bodies[p]) for p in first.values()])
         with phase("c compile"):
-            libraries = build([f[1] for f in files], compiler, self._settings.cache_dir, self._settings.compile_jobs)
+            settings = self._settings
+            libraries = build(
+                [f[1] for f in files], compiler, settings.cache_dir, settings.compile_jobs, settings.cache_bytes
+            )
         functions: dict[str, Callable[..., None]] = {}
         for (names, _), library in zip(files, libraries, strict=True):
             # Inside a file kernels are numbered.

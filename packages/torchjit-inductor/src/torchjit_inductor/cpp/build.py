@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -10,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,12 +20,14 @@ from typing import final
 import attrs
 import platformdirs
 import torch
+from filelock import FileLock, Timeout
 
 from torchjit_inductor.codegen_protocol import CompilerMissing
 
-__all__ = ["Compiler", "build", "default_vector_bytes", "find_compiler"]
+__all__ = ["Compiler", "build", "cache_folder", "default_vector_bytes", "find_compiler", "machine", "trim"]
 
 ABI = "torchjit-c-1"
+KEY_LENGTH = 40
 
 
 @final
@@ -80,24 +84,80 @@ def _flags(version: str, vector_bytes: int) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def build(sources: Sequence[str], compiler: Compiler, cache_dir: str | None, jobs: int | None) -> list[Path]:
+def build(
+    sources: Sequence[str], compiler: Compiler, cache_dir: str | None, jobs: int | None, cache_bytes: int = 1 << 30
+) -> list[Path]:
     """Compile each source into a shared library, or find it in the cache.
+
+    Args:
+        cache_bytes: what the cache may hold; the libraries that were not used for longest go.
 
     Raises:
         CompilerMissing: the compiler rejects a file (the message holds what it said).
     """
     folder = cache_folder(cache_dir)
     targets = [folder / f"{_key(source, compiler)}.so" for source in sources]
-    todo = [(s, t) for s, t in dict(zip(sources, targets, strict=True)).items() if not _trusted(t)]
+    todo = []
+    for source, target in dict(zip(sources, targets, strict=True)).items():
+        if _trusted(target):
+            _mark_used(target)
+        else:
+            todo.append((source, target))
     if jobs is None:
         jobs = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if len(todo) == 1:
-        _compile(todo[0][0], todo[0][1], compiler)
+        _compile_once(todo[0][0], todo[0][1], compiler)
     elif todo:
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            for _ in pool.map(lambda job: _compile(job[0], job[1], compiler), todo):
+            for _ in pool.map(lambda job: _compile_once(job[0], job[1], compiler), todo):
                 pass
+    if todo:
+        trim(folder, cache_bytes, keep=targets)
     return targets
+
+
+def _mark_used(target: Path) -> None:
+    """Note, at most once a day, that a library is in use."""
+    with contextlib.suppress(OSError):
+        if time.time() - target.stat().st_mtime > 86400:
+            os.utime(target)
+
+
+def trim(folder: Path, limit: int, keep: Sequence[Path] = ()) -> int:
+    """Remove the libraries that were not used for longest until `limit` bytes are left; leftovers of dead builds too.
+
+    Args:
+        keep: libraries that stay.
+
+    Returns:
+        Bytes removed. Looks at most once an hour, since a look lists the folder.
+    """
+    stamp = folder / "trimmed"
+    with contextlib.suppress(OSError, Timeout):
+        if stamp.exists() and time.time() - stamp.stat().st_mtime < 3600:
+            return 0
+        with FileLock(folder / "trim.lock", timeout=0):
+            stamp.touch()
+            return _trim(folder, limit, {p.stem for p in keep})
+    return 0
+
+
+def _trim(folder: Path, limit: int, keep: set[str]) -> int:
+    groups: dict[str, list[Path]] = {}
+    for path in folder.iterdir():
+        if path.is_file() and len(path.stem) == KEY_LENGTH:
+            groups.setdefault(path.stem, []).append(path)
+    used = {stem: max(p.stat().st_mtime for p in paths) for stem, paths in groups.items()}
+    sizes = {stem: sum(p.stat().st_size for p in paths) for stem, paths in groups.items()}
+    total, removed = sum(sizes.values()), 0
+    for stem in sorted(groups, key=lambda s: used[s]):
+        if total - removed <= limit:
+            break
+        if stem not in keep:
+            for path in groups[stem]:
+                path.unlink(missing_ok=True)
+            removed += sizes[stem]
+    return removed
 
 
 def cache_folder(cache_dir: str | None) -> Path:
@@ -118,12 +178,12 @@ def cache_folder(cache_dir: str | None) -> Path:
 
 
 def _key(source: str, compiler: Compiler) -> str:
-    text = "\0".join((ABI, compiler.version, *compiler.flags, _machine(), source))
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
+    text = "\0".join((ABI, compiler.version, *compiler.flags, machine(), source))
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
 
 @functools.cache
-def _machine() -> str:
+def machine() -> str:
     """What -march=native depends on."""
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {_model_name()}"
 
@@ -145,6 +205,17 @@ def _trusted(target: Path) -> bool:
         return target.with_suffix(".sha256").read_text() == hashlib.sha256(target.read_bytes()).hexdigest()
     except OSError:
         return False
+
+
+def _compile_once(source: str, target: Path, compiler: Compiler) -> None:
+    """Compile unless another process does: then wait for it and take what it made."""
+    lock = target.with_suffix(".lock")
+    with contextlib.suppress(Timeout), FileLock(lock, timeout=120):
+        if not _trusted(target):
+            _compile(source, target, compiler)
+        lock.unlink(missing_ok=True)
+        return
+    _compile(source, target, compiler)  # whoever holds the lock is stuck; the last step of a build is atomic
 
 
 def _compile(source: str, target: Path, compiler: Compiler) -> None:

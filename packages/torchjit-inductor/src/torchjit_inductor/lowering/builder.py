@@ -114,6 +114,7 @@ class Builder:
         # Nodes whose formulas the current node's operands hold: they end up in its kernels.
         self.operand_origins: tuple[Origin, ...] = ()
         self._taken: set[str] = set(RESERVED)
+        self._costs: dict[Lowered, Cost] = {}
 
     # ------------------------------------------------------------------ names and buffers
     def fresh(self, stem: str) -> str:
@@ -336,11 +337,17 @@ class Builder:
         return results[0] if single else tuple(results)
 
     # ------------------------------------------------------------------ decisions
+    def cost(self, tensor: Lowered) -> Cost:
+        """What recomputing a formula costs; computed once for each formula."""
+        if tensor not in self._costs:
+            self._costs[tensor] = Cost.of(tensor)
+        return self._costs[tensor]
+
     def settled(self, tensor: Lowered, meta: TensorMeta, users: int) -> Lowered:
         """Store a formula if that is better than repeating it in every user."""
         if isinstance(tensor, Strided) or tensor.dtype not in KERNEL_DTYPES:
             return tensor
-        cost = Cost.of(tensor)
+        cost = self.cost(tensor)
         too_large = cost.nodes > MAX_INLINED_NODES or cost.loads > MAX_INLINED_LOADS
         if cost.loads and (too_large or (users > 1 and cost.nodes > cost.loads + cost.casts)):
             return self.materialize(tensor, meta.strides)

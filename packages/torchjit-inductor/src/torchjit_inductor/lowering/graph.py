@@ -11,8 +11,10 @@ import attrs
 import torch
 import torch.fx
 
+from torchjit_core.events import emit
 from torchjit_core.expr import Expr, Symbol
 from torchjit_core.reasons import reason
+from torchjit_inductor.codegen_protocol import CompilerMissing
 
 # The tables fill as their modules are imported.
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
@@ -42,6 +44,13 @@ DATA_DEPENDENT = reason(
     "a graph with a value that is only known when it runs",
     "The host program allocates by sizes that follow from the inputs. A graph that reads a number out of a tensor, or "
     "that holds something else than tensors and integers, runs op by op instead.",
+)
+
+BROKEN_LOWERING = reason(
+    "TJ-IND-006",
+    "a lowering failed",
+    "This is a bug in torchjit_inductor. The op is called through aten instead; the rest of the graph is compiled.",
+    "Report it with the graph (TORCHJIT_LOGS=graph).",
 )
 
 
@@ -210,12 +219,20 @@ class _GraphLowering:
         self.builder.operand_origins = _origins_of(tensors)
         try:
             made = lower(self.builder, metas, *args, **kwargs)
+            for result in made if isinstance(made, tuple) else (made,):
+                if isinstance(result, Lazy) and result.dtype in KERNEL_DTYPES:
+                    # A formula that cannot be evaluated shows now, when there is still aten.
+                    self.builder.cost(result)
         except NotLowered:
             made = None
-        except (TypeError, AttributeError, ValueError):
+        except (GraphNotSupported, CompilerMissing):
+            raise
+        except Exception as error:  # a bug in one lowering must not cost the graph
+            # A formula that wants a number's value now is no bug: aten gets the number when it runs.
             if not _has_number((args, kwargs)):
-                raise
-            made = None  # a formula that wants the number's value now: aten gets it when it runs
+                detail = f"{node.target}: {error!r}"
+                emit("fallback", reason=BROKEN_LOWERING.id, headline=BROKEN_LOWERING.headline, detail=detail)
+            made = None
         if made is not None and not _usable(made, tensors, metas):
             made = None
         if made is None:
@@ -253,9 +270,14 @@ class _GraphLowering:
     def _extern(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
         if metas is None and getattr(node.target, "_schema", None) is not None and node.users:
             raise GraphNotSupported(f"result of {node.target}")
-        if node.target is torch.ops.aten.convolution.default and node.args[0] in self.channels_last:
-            place = self.builder.materialize(args[0])
-            if place.strides == channels_last_strides(place.sizes):
+        if node.target is torch.ops.aten.convolution.default and node in self.channels_last and len(args[0].sizes) == 4:
+            source = args[0]
+            wanted = channels_last_strides(source.sizes)
+            if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
+                source = Lazy(source.sizes, source.dtype, source.device, source.value)
+            place = self.builder.materialize(source, wanted)
+            if place.strides == wanted:
+                args = (place, *args[1:])
                 # oneDNN answers in the layout that it is asked in.
                 metas = attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
         try:
@@ -266,7 +288,7 @@ class _GraphLowering:
     def _settle(self, node: torch.fx.Node, made: Any) -> Any:
         if isinstance(made, Lazy):
             meta = self._meta(node.meta["val"])
-            if node in self.channels_last:
+            if node in self.channels_last and len(meta.sizes) == 4:
                 meta = attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
             if made.layout is None:
                 made.layout = meta.strides

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
+
 from torchjit_core.expr import constant
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import element_count
@@ -74,7 +76,8 @@ def _layer_norm_backward(
     if metas[0] is not None and mask[0]:
         (d_input,) = over(b, rows, [rows.full_output(metas[0])], to_input)
     if (metas[1] is not None and mask[1]) or (metas[2] is not None and mask[2]):
-        columns = Split.of(x, list(range(rank - inner_rank)))
+        lead = tuple(range(rank - inner_rank))
+        columns = attrs.evolve(rows, kept=tuple(range(rank - inner_rank, rank)), reduced=lead)
         wanted = [(k, m) for k, m in ((1, metas[1]), (2, metas[2])) if m is not None and mask[k]]
 
         def to_parameters(read: Any, outer: Index, inner: Index) -> list[Value]:
@@ -82,12 +85,10 @@ def _layer_norm_backward(
             g, y, _ = normalized(read, inner, outer)
             return [reduce("sum", g * y if k == 1 else g) for k, _ in wanted]
 
-        if columns.reduced:
-            made = over(b, columns, [columns.outer_output(m) for _, m in wanted], to_parameters)
-            found = {k: t for (k, _), t in zip(wanted, made, strict=True)}
-            d_weight, d_bias = found.get(1), found.get(2)
-        else:
-            raise NotLowered("layer norm of a tensor without rows")
+        outputs = [Output(m, True, lambda outer, inner: outer) for _, m in wanted]
+        made = over(b, columns, outputs, to_parameters)
+        found = {k: t for (k, _), t in zip(wanted, made, strict=True)}
+        d_weight, d_bias = found.get(1), found.get(2)
     return d_input, d_weight, d_bias
 
 

@@ -444,6 +444,8 @@ def _select_backward(b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, di
 @lowering("repeat")
 def _repeat(b: Builder, meta: TensorMeta, x: Lowered, repeats: Any) -> Lowered:
     new = len(meta.sizes) - len(x.sizes)
+    if any(n.value == 0 for n in meta.sizes):
+        return constant_tensor(0, meta)
     return view(
         x, meta, lambda i: tuple(e % as_expr(n) if n.value != 1 else constant(0) for e, n in zip(i[new:], x.sizes))
     )
