@@ -25,6 +25,11 @@ SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 31, 40)
 MOST = 6000
 
 
+def _tensor(made: Any) -> Tensor:
+    assert isinstance(made, Tensor)
+    return made
+
+
 def _dim(x: Tensor, rng: random.Random) -> int:
     return rng.randrange(-x.dim(), x.dim()) if x.dim() else 0
 
@@ -49,8 +54,8 @@ def _view(x: Tensor, rng: random.Random) -> Tensor:
     if kind == 2 and n > 2:
         return x.narrow(d, 1, n - 2)
     if kind == 3 and n > 1:
-        return torch.ops.aten.slice.Tensor(
-            x, d, rng.randrange(-n, n), rng.choice((n, -1, 10**9)), rng.choice((1, 2, 3))
+        return _tensor(
+            torch.ops.aten.slice.Tensor(x, d, rng.randrange(-n, n), rng.choice((n, -1, 10**9)), rng.choice((1, 2, 3)))
         )
     if kind == 4:
         return x.flip(d)
@@ -89,23 +94,25 @@ def _indexing(x: Tensor, rng: random.Random) -> Tensor:
     if kind == 0:
         return x.index_select(d, _positions(x, d, rng, False))
     if kind == 1:
-        return torch.ops.aten.index.Tensor(x, [None] * d + [_positions(x, d, rng, True)])
+        return _tensor(torch.ops.aten.index.Tensor(x, [None] * d + [_positions(x, d, rng, True)]))
     if kind == 2:
         return x.gather(d, _positions(x, d, rng, False, *x.shape))
     if kind == 3 and x.dim() > 1:
-        return torch.ops.aten.index.Tensor(x, [_positions(x, 0, rng, True, 5), _positions(x, 1, rng, True, 3, 1)])
+        return _tensor(
+            torch.ops.aten.index.Tensor(x, [_positions(x, 0, rng, True, 5), _positions(x, 1, rng, True, 3, 1)])
+        )
     if kind == 4:
         shape = list(x.shape)
         shape[d] = 1
         return x.scatter(d, _positions(x, d, rng, False, *shape), x.narrow(d, 0, 1))
     if x.dtype == torch.bool:
-        return torch.ops.aten.index_put(x, [None] * d + [_positions(x, d, rng, True, 1)], torch.tensor(True))
+        return _tensor(torch.ops.aten.index_put(x, [None] * d + [_positions(x, d, rng, True, 1)], torch.tensor(True)))
     if kind == 5:
         return x.scatter_add(d, _positions(x, d, rng, False, *x.shape), x)
     if kind == 6:
         at = _positions(x, d, rng, True)
         values = torch.ones(at.shape + (1,) * (x.dim() - d - 1), dtype=x.dtype)
-        return torch.ops.aten.index_put(x, [None] * d + [at], values, True)
+        return _tensor(torch.ops.aten.index_put(x, [None] * d + [at], values, True))
     at = _positions(x, d, rng, False)
     return x.index_add(d, at, x.index_select(d, at))
 
