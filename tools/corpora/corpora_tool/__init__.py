@@ -1,0 +1,1 @@
+"""Sweeps of whole model collections: torchjit against eager, beside torch.compile."""

@@ -1,0 +1,219 @@
+"""Run one case in eager, under torch.compile and under torchjit, and say how they compare."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import random
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import attrs
+import torch
+
+import torchjit
+from corpora_tool.case import Case
+from corpora_tool.values import Snapshot, compare, fresh, leaves, snapshot
+
+__all__ = ["Plan", "measure"]
+
+CALLS = 2  # the second one must hit what the first one compiled
+TOLERANCE = 1e-4
+
+
+@final
+@attrs.frozen
+class Plan:
+    """How cases are run.
+
+    Attributes:
+        backend: of torchjit; torch.compile always runs its own "eager".
+        theirs: also run torch.compile.
+        ours: also run torchjit (else only whether eager runs is found out).
+    """
+
+    backend: str = "eager"
+    theirs: bool = True
+    ours: bool = True
+
+
+def measure(case: Case, plan: Plan) -> dict[str, Any]:
+    """The result of one case as JSON-able data. `status` is one of ok, wrong, error, fallback, skip."""
+    ready = [p for p in case.module.parameters() if not torch.nn.parameter.is_lazy(p)]
+    result: dict[str, Any] = {"case": case.name, "params": sum(p.numel() for p in ready)}
+    pristine = copy.deepcopy(case.module)
+    try:
+        want, times = _run(case, case.module)
+    except Exception as error:
+        return result | {"status": "skip", "why": f"eager raises {_told(error)}"}
+    result["eager_s"] = times
+    _release(case.module)
+    if plan.theirs:
+        result["torch"] = _theirs(case, copy.deepcopy(pristine), want)
+    if not plan.ours:
+        return result | {"status": "eager"}
+    module = copy.deepcopy(pristine)
+    ours = _ours(case, module, want, plan.backend)
+    if ours["status"] == "wrong":
+        again, _ = _run(case, copy.deepcopy(pristine))
+        noise = compare(again, want, TOLERANCE)
+        if noise:
+            ours["status"], ours["eager_noise"] = "ok", [f"{d.label}: {d.text}" for d in noise[:3]]
+    return result | ours
+
+
+# ---------------------------------------------------------------------- one side
+def _run(case: Case, called: Callable[..., Any], module: torch.nn.Module | None = None) -> tuple[Snapshot, list[float]]:
+    """`CALLS` calls of a case on equal inputs and equal random state. Returns what they did, and the seconds of each."""
+    module = module if module is not None else called  # type: ignore[assignment]
+    assert isinstance(module, torch.nn.Module)
+    parts: dict[str, Any] = {}
+    times = []
+    for number in range(CALLS):
+        args, kwargs = fresh(case.args), fresh(case.kwargs)
+        module.zero_grad(set_to_none=True)
+        _seed(number)
+        with contextlib.nullcontext() if case.backward else torch.no_grad():
+            start = time.perf_counter()
+            out = case.after(called(*args, **kwargs))
+            times.append(time.perf_counter() - start)
+        if case.backward:
+            loss = _loss(out)
+            if loss is not None:
+                loss.backward()
+        parts[f"call{number}.out "] = snapshot({"": out}).values
+        parts[f"call{number}.inputs "] = snapshot({"": (args, kwargs)}).values
+        if case.backward:
+            grads = {k: p.grad for k, p in module.named_parameters() if p.grad is not None}
+            given = [t.grad for _, t in leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.requires_grad]
+            parts[f"call{number}.grad "] = snapshot({"": (grads, given)}).values
+        parts[f"call{number}.rng "] = torch.get_rng_state()
+        del out
+    parts["end.state "] = snapshot({"": dict(module.named_buffers())}).values
+    parts["end.params "] = snapshot({"": dict(module.named_parameters())}).values
+    return snapshot(parts), times
+
+
+def _loss(out: Any) -> torch.Tensor | None:
+    terms = []
+    for _, leaf in leaves(out):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel():
+            values = leaf.abs() if leaf.is_complex() else leaf
+            terms.append(values.float().pow(2).mean())
+    return torch.stack(terms).sum() if terms else None
+
+
+def _theirs(case: Case, module: torch.nn.Module, want: Snapshot) -> dict[str, Any]:
+    # Imported here: torchjit alone must not pay for it.
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    graphs = [0]
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        graphs[0] += any(n.op.startswith("call_") for n in gm.graph.nodes)
+        return gm.forward
+
+    told: dict[str, Any] = {}
+    try:
+        with _quiet():
+            got, times = _run(case, torch.compile(module, backend=backend), module)
+        told["status"] = "wrong" if compare(got, want, TOLERANCE) else "ok"
+        told["seconds"] = times
+    except Exception as error:
+        told |= {"status": "error", "why": _told(error)}
+    told |= {"graphs": graphs[0], "breaks": sum(counters["graph_break"].values())}
+    told["reasons"] = {_first_line(k): v for k, v in counters["graph_break"].items()}
+    torch._dynamo.reset()
+    _release(module)
+    return told
+
+
+def _ours(case: Case, module: torch.nn.Module, want: Snapshot, backend: str) -> dict[str, Any]:
+    torchjit.reset()
+    told: dict[str, Any] = {"status": "ok"}
+    compiled: Any = None
+    try:
+        with _quiet():
+            compiled = torchjit.compile(module, backend=backend)
+            got, times = _run(case, compiled, module)
+        told["seconds"] = times
+        differences = compare(got, want, TOLERANCE)
+        if differences:
+            told |= {"status": "wrong", "why": [f"{d.label}: {d.text}" for d in differences[:5]]}
+    except Exception as error:
+        told |= {"status": "error", "why": _told(error), "trace": traceback.format_exc()[-3000:]}
+    if compiled is not None:
+        told |= _describe(compiled.compiled)
+        if told["status"] == "ok" and told["fallbacks"]:
+            told |= {"status": "fallback", "why": told["fallbacks"][0][:300]}
+    torchjit.reset()
+    return told
+
+
+def _describe(compilation: Any) -> dict[str, Any]:
+    breaks: list[dict[str, Any]] = []
+    graphs = specializations = 0
+    seconds = 0.0
+    for site in compilation.sites:
+        for made in site.specializations:
+            specializations += 1
+            graphs += sum(any(n.op.startswith("call_") for n in g.graph.nodes) for g in made.graphs)
+            seconds += made.seconds
+            for b in made.breaks:
+                where = f"{b.location.filename}:{b.location.lineno}" if b.location else ""
+                line = (b.location.line() or "").strip() if b.location else ""
+                breaks.append(
+                    {
+                        "id": b.reason.id,
+                        "what": b.reason.headline,
+                        "detail": b.detail[:200],
+                        "where": where,
+                        "line": line,
+                    }
+                )
+    fallbacks = [str(site.given_up) for site in compilation.sites if site.given_up is not None]
+    return {
+        "graphs": graphs,
+        "breaks": len(breaks),
+        "reasons": breaks[:40],
+        "specializations": specializations,
+        "capture_s": seconds,
+        "fallbacks": [f[-2500:] for f in fallbacks],
+    }
+
+
+# ---------------------------------------------------------------------- helpers
+def _seed(number: int) -> None:
+    torch.manual_seed(1234 + number)
+    random.seed(1234 + number)
+    with contextlib.suppress(ImportError):
+        import numpy as np  # some models draw from it; torch does not need it
+
+        np.random.seed(1234 + number)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _release(module: torch.nn.Module) -> None:
+    module.zero_grad(set_to_none=True)
+    gc.collect()
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:600]
+
+
+def _first_line(text: str) -> str:
+    return " | ".join(part.strip() for part in text.strip().splitlines()[:3])[:200]
