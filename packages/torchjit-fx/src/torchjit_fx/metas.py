@@ -100,6 +100,8 @@ class Outcome:
         random: a generator advances.
         makes: the result holds something that only the graph knows.
         fresh: it holds numbers that only the run knows: another call has others.
+        constant: a tensor whose value is known at capture went in or came out (`torch.tensor(3)`, `torch.div(7, 2)`):
+            sizes may have been read from it, so that the outcome does not follow from its key.
     """
 
     result: Template
@@ -108,6 +110,7 @@ class Outcome:
     random: bool
     makes: bool
     fresh: bool = False
+    constant: bool = False
 
 
 @final
@@ -189,12 +192,13 @@ class MetaService:
         Raises:
             GraphBreak: it raised (without a location; the caller adds it).
         """
-        fakes = [self.fake(leaf) for leaf in found.leaves]
-        fake_args, fake_kwargs = map_raw(args, self.fake), map_raw(kwargs, self.fake)
         watch = Watch()
-        self.fakes.mode.watch = watch
         silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
         try:
+            # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.
+            fakes = [self.fake(leaf) for leaf in found.leaves]
+            fake_args, fake_kwargs = map_raw(args, self.fake), map_raw(kwargs, self.fake)
+            self.fakes.mode.watch = watch
             with self.modes.made_real():
                 result = self._evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
         except GraphBreak:
@@ -218,7 +222,8 @@ class MetaService:
         reader = _ResultReader(self.fakes, fakes, storages)
         template = reader.read(result, ())
         fresh = self.numbers.context.is_fresh(_symbols(template)) or _holds_read_float(template)
-        return Outcome(template, written, tuple(changed), watch.random, reader.makes, fresh)
+        constant = reader.constant or any(map(_is_constant, fakes))
+        return Outcome(template, written, tuple(changed), watch.random, reader.makes, fresh, constant)
 
 
 @final
@@ -234,6 +239,7 @@ class _ResultReader:
         self.count = 0
         self.made: dict[int, Made] = {}
         self.makes = False
+        self.constant = False
 
     def read(self, value: Any, way: Way) -> Template:
         if isinstance(value, torch.Tensor):
@@ -275,6 +281,7 @@ class _ResultReader:
         storage = value.untyped_storage()._cdata
         shares = self.places.get(storage)
         self.makes = True
+        self.constant = self.constant or _is_constant(value)
         self.places.setdefault(storage, -1 - self.count)
         self.count += 1
         made = self.made[id(value)] = Made(record, shares, way)
@@ -302,6 +309,10 @@ def _holds_read_float(template: Template) -> bool:
         return False
     node: Any = template.value.node
     return bool(node.expression.from_run)
+
+
+def _is_constant(fake: Any) -> bool:
+    return getattr(fake, "constant", None) is not None
 
 
 def _follow(result: Any, way: Way) -> Any:

@@ -129,7 +129,8 @@ class Recorder:
                 raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
             raise
         lonely = all(found.leaves[i].is_alone() for i in outcome.written)
-        if found.cacheable and lonely and not outcome.fresh and not (outcome.written and _shares(outcome.result)):
+        repeats = found.cacheable and lonely and not (outcome.fresh or outcome.constant)
+        if repeats and not (outcome.written and _shares(outcome.result)):
             cache.put(key, outcome)
         raw = self._apply(outcome, op, target, args, kwargs, found, result, capture)
         for leaf, record in seen:

@@ -96,7 +96,7 @@ class Compilation:
             disabled=control.disabled_reason,
             allow_in_graph=control.ALLOWED_IN_GRAPH,
             assume_constant=control.CONSTANT_RESULTS,
-            substitutes=inlining.SUBSTITUTES,
+            substitutes=inlining.substitutes(),
             value_types=inlining.VALUE_TYPES,
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,

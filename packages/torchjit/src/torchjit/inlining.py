@@ -39,27 +39,52 @@ _LEFT_TO_PYTHON = (
 )  # fmt: skip
 
 
+# Reads of environment variables: what they find in the dict behind `os.environ` is guarded like any other dict.
+_ENVIRONMENT = frozenset(
+    {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
+)
+
+
 def should_inline(fn: types.FunctionType) -> bool:
     """May the VM look inside this function? By the module that defines it."""
     module = fn.__globals__.get("__name__") or ""
-    if module.startswith("torchjit_fx.polyfills."):
+    if module == _TAGGING or module.startswith("torchjit_fx.polyfills."):
+        return True
+    if module == "os" and fn.__qualname__ in _ENVIRONMENT:
         return True
     return not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
+
+
+# torch.compile, once used in a process, replaces `nn.Module.__init__` by a wrapper of this module, which tags each new
+# module for its own use. The wrapper is interpreted; the tag says nothing about modules that live inside a region.
+_TAGGING = "torch._dynamo.mutation_guard"
+
+
+def substitutes() -> dict[Callable[..., Any], object]:
+    """`SUBSTITUTES`, and the function that tags modules if torch.compile was used in this process."""
+    tracker = getattr(sys.modules.get(_TAGGING), "GenerationTracker", None)
+    tag = getattr(tracker, "tag", None)
+    if tag is None:
+        return SUBSTITUTES
+    return SUBSTITUTES | {getattr(tag, "__func__", tag): ReturnConstant(None)}
 
 
 def worth_capturing(function: types.FunctionType) -> bool:
     """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
     if "__emitted__" in function.__globals__ or torchjit_vm.is_resume_code(function.__code__):
         return False  # emitted code, which carries the user's file name, and resumed code: both are ours
-    if _inside_checkpoint():
-        return False  # what the backward recomputes, outside of the hook, must be what ran here
+    if _inside_torch():
+        # What a checkpoint's backward recomputes, outside of the hook, must be what ran here; the body of a custom operator
+        # is opaque, and runs inside of graphs too.
+        return False
     return is_user_code(function.__code__) and should_inline(function)
 
 
-def _inside_checkpoint() -> bool:
+def _inside_torch() -> bool:
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+        name = frame.f_code.co_filename
+        if name == torch.utils.checkpoint.__file__ or name.startswith(_CUSTOM_OPERATORS):
             return True
         frame = frame.f_back
     return False
@@ -74,6 +99,7 @@ def _folder(module: types.ModuleType) -> str:
     return str(Path(str(module.__file__)).parent) + "/"
 
 
+_CUSTOM_OPERATORS = str(Path(torch.__file__).parent / "_library") + "/"
 _OURS = (
     *map(
         _folder, (torch, torchjit_core.paths, torchjit_vm, torchjit_frame, torchjit_guards, torchjit_fx, torchjit_aot)

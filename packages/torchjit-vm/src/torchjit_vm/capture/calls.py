@@ -301,11 +301,16 @@ def _cached(
     Where the region has changed something that it may read, the function below the cache is interpreted.
     """
     settled = not domain.touched and not domain.class_stores
-    if settled and all(isinstance(a, (Const, Known)) for a in [*args, *kwargs.values()]):
+    if settled and all(isinstance(a, (Const, Known)) or _identified(a) for a in [*args, *kwargs.values()]):
         real = [to_raw(domain, a) for a in args]
         named = {k: to_raw(domain, v) for k, v in kwargs.items()}
         return compute(domain, functools.partial(function.obj, **named), *real)
     return call(domain, pinned(domain, function.obj.__wrapped__, function.obj.__qualname__), args, kwargs)
+
+
+def _identified(value: Value) -> bool:
+    """An object of the program that nothing was stored to (a logger ...): it can be given to C code, under its identity."""
+    return isinstance(value, Obj) and value.real is not NEW and value.path is not None and not value.written
 
 
 def _method_wrapper(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import TYPE_CHECKING, Any, final
 
@@ -54,6 +55,7 @@ _KINDS = {
     types.GetSetDescriptorType: GETSET,
     types.MethodDescriptorType: CMETHOD,
     types.WrapperDescriptorType: CMETHOD,
+    functools._lru_cache_wrapper: CMETHOD,  # binds as C functions do
     types.ClassMethodDescriptorType: DESCRIPTOR,
     types.BuiltinFunctionType: PLAIN,
 }
