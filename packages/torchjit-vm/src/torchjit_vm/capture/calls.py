@@ -129,7 +129,7 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
         if substitute is not DELETED:
             return _substituted(domain, substitute)
         if type(obj) is types.BuiltinFunctionType and isinstance(obj.__self__, type):
-            member = attributes.find_member(domain, obj.__self__, obj.__name__)
+            member = members.find_member(domain, obj.__self__, obj.__name__)
             if type(member.raw) is types.ClassMethodDescriptorType and member.raw in policy.substitutes:
                 return _substituted(domain, policy.substitutes[member.raw], Known(obj.__self__))
         if obj in policy.assume_constant:
