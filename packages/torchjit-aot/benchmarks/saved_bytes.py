@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import collections
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -217,10 +216,6 @@ def capture(name: str) -> dict[str, Side]:
         raise _Done
 
     torch._dynamo.reset()
-    if "transformers" in sys.modules:
-        import transformers.modeling_utils as models
-
-        torch._dynamo.config.ignore_logging_functions.add(models.logger.warning_once)
     previous = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32 if name in FLOAT32 else BF16)
     try:

@@ -116,3 +116,9 @@ def check(program: tuple[list[Step], list[int], int]) -> str:
 @given(programs)
 def test_programs_equal_eager(program: tuple[list[Step], list[int], int]) -> None:
     assume(check(program) != "eager raises")
+
+
+def test_programs_that_were_wrong_once() -> None:
+    assert (
+        check(([("no_grad", 21, 7, 30), ("dropout", 10, 30, 0), ("write", 30, 28, 20)], [1, 7, 7, 20], 4)) == "compiled"
+    )

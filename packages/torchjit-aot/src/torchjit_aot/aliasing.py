@@ -119,6 +119,8 @@ class _Planner:
         self.sharing: dict[int, set[int]] = {}
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
+                if leaf.layout != torch.strided:
+                    raise GraphBreak(OUTPUT_KIND, f"a tensor with layout {leaf.layout}")
                 self.sharing.setdefault(storage_key(leaf), set()).add(id(leaf))
         self.roots: dict[int, torch.Tensor] = {}
         self.replayed: dict[tuple[int, bool], Ref] = {}

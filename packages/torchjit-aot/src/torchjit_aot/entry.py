@@ -13,7 +13,7 @@ from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.functionalize import functionalize
 from torchjit_aot.inputs import lifted_state
-from torchjit_aot.joint import JointGraph, trace_joint
+from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
 from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.pooling import slim_max_pools
@@ -86,6 +86,7 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     with phase("functionalize"):
         functionalize(joint)
     refuse_shared_storage(joint)
+    joint.behind = tangents_behind(joint)
     canonicalize(joint)
     if settings.decompositions:
         with phase("decompose"):

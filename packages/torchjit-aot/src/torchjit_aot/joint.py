@@ -19,7 +19,21 @@ from torchjit_aot.refusals import TRACE_FAILED
 from torchjit_aot.replay import replay
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["JointGraph", "trace_joint"]
+__all__ = ["JointGraph", "tangents_behind", "trace_joint"]
+
+
+def tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
+    """For each input's gradient: the positions of the tangents that it depends on."""
+    behind: dict[fx.Node, int] = {node: 1 << k for k, node in enumerate(joint.tangents)}
+    for node in joint.graph.nodes:
+        if node not in behind:
+            bits = 0
+            for source in node.all_input_nodes:
+                bits |= behind.get(source, 0)
+            if bits:
+                behind[node] = bits
+    masks = [behind.get(grad, 0) if grad is not None else 0 for grad in joint.grads]
+    return tuple(tuple(k for k in range(len(joint.tangents)) if mask >> k & 1) for mask in masks)
 
 
 @final
@@ -42,6 +56,8 @@ class JointGraph:
         mutated_under_grad: the inputs whose autograd history changed: the value is in `slots`.
         versions_move: the inputs whose version counter eager PyTorch would move.
         written: does the graph have operators with mutable arguments?
+        behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
+            dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
     """
 
     graph: fx.Graph
@@ -59,6 +75,7 @@ class JointGraph:
     mutated_under_grad: dict[int, int]
     versions_move: set[int]
     written: bool
+    behind: tuple[tuple[int, ...], ...] = ()
 
     @property
     def has_backward(self) -> bool:

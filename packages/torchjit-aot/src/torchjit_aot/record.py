@@ -50,6 +50,12 @@ class ViewStep:
     grad_mode: bool
 
 
+def _shares_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.layout != torch.strided or b.layout != torch.strided:
+        return False
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
 @final
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes the aten operators that run under it, on fake tensors, to an `fx.Graph`.
@@ -210,7 +216,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _remember_view(self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
         returns = func._schema.returns
         alias = returns[0 if len(returns) == 1 else (index or 0)].alias_info
-        if alias is None or alias.is_write or not args or not isinstance(args[0], torch.Tensor):
+        if not args or not isinstance(args[0], torch.Tensor) or (alias is not None and alias.is_write):
+            return
+        if alias is None and not _shares_storage(out, args[0]):  # unsafe_split and its like do not say so
             return
         self.views[id(out)] = ViewStep(args[0], func, tuple(args[1:]), kwargs, index, torch.is_grad_enabled())
 

@@ -59,8 +59,9 @@ SYMBOLIC_EXPRESSION = reason(
 )
 LSTM_DROPOUT = reason(
     "TJ-AOT-008",
-    "a recurrent layer with dropout draws its random numbers in another order when traced",
-    "Eager PyTorch runs it, so that a seeded program gives the same numbers.",
+    "a layer draws its random numbers in another order when traced",
+    "Recurrent layers with dropout, and dropout of complex numbers. Eager PyTorch runs them, so that a seeded program "
+    "gives the same numbers.",
 )
 RANDOM_IN_BACKWARD = reason(
     "TJ-AOT-011",

@@ -82,15 +82,19 @@ def _refuse(node: fx.Node) -> None:
 
 
 def refuse_recurrent_dropout(func: Any, args: Sequence[Any]) -> None:
-    """Look at a call of `torch.lstm` and its like.
+    """Look at a call of `torch.lstm` and its like, or of a dropout.
 
     The arguments are (input, hx, params, has_biases, num_layers, dropout, train, ...), with batch sizes second if packed.
 
     Raises:
-        GraphBreak: it applies dropout.
+        GraphBreak: it applies dropout that draws otherwise than eager PyTorch.
     """
     if func in _RECURRENT and any(isinstance(a, float) and a > 0 and b is True for a, b in pairwise(args)):
         raise GraphBreak(LSTM_DROPOUT, getattr(func, "__name__", ""))
+    if args and isinstance(args[0], torch.Tensor) and args[0].is_complex():
+        name = getattr(func, "__name__", str(func))
+        if "dropout" in name:
+            raise GraphBreak(LSTM_DROPOUT, f"{name} of complex numbers")
 
 
 def refuse_wrong_state(func: Any, args: Sequence[Any], out: Any) -> None:

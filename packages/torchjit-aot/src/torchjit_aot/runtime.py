@@ -381,7 +381,7 @@ def _backward(
         "        d = compiled(inputs)",
     ]
     if several:
-        reach = source.bind(_tangents_behind(joint), "reach")
+        reach = source.bind(joint.behind, "reach")
         source.lines += ["if True in missing:", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
     grad_of = {
         node: f"d[{i}]"
@@ -392,20 +392,6 @@ def _backward(
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
     parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
     return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
-
-
-def _tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
-    """For each input's gradient: the positions of the tangents that it depends on."""
-    behind: dict[fx.Node, int] = {node: 1 << k for k, node in enumerate(joint.tangents)}
-    for node in joint.graph.nodes:
-        if node not in behind:
-            bits = 0
-            for source in node.all_input_nodes:
-                bits |= behind.get(source, 0)
-            if bits:
-                behind[node] = bits
-    masks = [behind.get(grad, 0) if grad is not None else 0 for grad in joint.grads]
-    return tuple(tuple(k for k in range(len(joint.tangents)) if mask >> k & 1) for mask in masks)
 
 
 def _without_zeros(

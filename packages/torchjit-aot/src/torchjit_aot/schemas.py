@@ -84,8 +84,14 @@ def out_of_place(func: OpOverload) -> OpOverload | None:
     if not name.endswith("_") or name in ("resize_", "set_", "resize_as_"):
         return None
     packet = _packet(func, name[:-1])
-    found = getattr(packet, func._overloadname, None) if packet is not None else None
-    return found if isinstance(found, OpOverload) else None
+    if packet is None:
+        return None
+    wanted = _value_arguments(func)
+    for overload_name in packet.overloads():  # type: ignore[no-untyped-call]
+        overload: OpOverload = getattr(packet, overload_name)
+        if not overload._schema.is_mutable and _value_arguments(overload) == wanted:
+            return overload
+    return None
 
 
 _RENAMED = {"normal_": "normal_functional", "fill_": "fill", "zero_": "zero", "bernoulli_": "bernoulli"}
