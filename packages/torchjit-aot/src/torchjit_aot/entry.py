@@ -98,8 +98,20 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
         with phase("simplify"):
             remove_no_ops(joint)
             merge_equal(joint)
+    if settings.joint_passes:
+        with phase("joint passes"), joint.fake_mode, torch.no_grad():
+            promised = _promised(joint)
+            for change in settings.joint_passes:
+                change(joint.graph, promised)
     tell_graph("joint", settings.name, joint.graph)
     return joint
+
+
+def _promised(joint: JointGraph) -> frozenset[fx.Node]:
+    """The nodes whose strides somebody outside relies on."""
+    grads = [g for g in joint.grads if g is not None]
+    slots = [s for s in joint.slots if isinstance(s, fx.Node)]
+    return frozenset((*slots, *grads, *joint.mutated.values()))
 
 
 def _eager(gm: fx.GraphModule) -> Callable[..., Any]:

@@ -68,10 +68,34 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
     if node.op == "call_function":
         if not kwargs and (made := calculate(node.target, args)) is not NotImplemented:
             return made
+        if node.target is torch.nn.functional.scaled_dot_product_attention:
+            args, kwargs = _with_usable_mask(args, kwargs)
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
+
+
+def _with_usable_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arguments of an attention, with a mask that the fused CUDA kernels take.
+
+    They want its last dimension to have stride 1. Eager PyTorch computes with an expanded mask (all keys alike) in single
+    steps, in float32 and with the scores in memory: compiled programs meet such masks where a library skips
+    them in eager mode. Dimensions of stride 0 before the last two stay expanded.
+    """
+    mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+    if not isinstance(mask, torch.Tensor) or not mask.is_cuda or mask.dim() < 2:
+        return args, kwargs
+    if not isinstance(mask.stride(-1), int) or mask.stride(-1) == 1 or mask.size(-1) == 1:
+        return args, kwargs
+    small = mask
+    for dim in range(mask.dim() - 2):
+        if mask.stride(dim) == 0:
+            small = small.narrow(dim, 0, 1)
+    made = small.contiguous().expand(mask.shape)
+    if len(args) > 3:
+        return (*args[:3], made, *args[4:]), kwargs
+    return args, {**kwargs, "attn_mask": made}
 
 
 def _refuse(node: fx.Node) -> None:

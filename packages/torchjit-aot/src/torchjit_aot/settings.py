@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Mapping, Set
+from typing import Any, TypeAlias, final
 
 import attrs
+from torch import fx
 from torch._ops import OpOverload
 
-__all__ = ["AotSettings"]
+__all__ = ["AotSettings", "JointPass"]
+
+JointPass: TypeAlias = Callable[[fx.Graph, Set[fx.Node]], None]
 
 
 @final
@@ -21,6 +24,9 @@ class AotSettings:
             Empty: the graph keeps the operators that autograd and eager PyTorch use. See `default_decompositions`.
         keep_ops: operators that stay, although `decompositions` has them.
         simplify: compute equal values once and drop operators that do nothing.
+        joint_passes: run in order on the functional joint graph before it is split. Each gets the `fx.Graph` and the set
+            of nodes whose strides are promised (results, gradients, new values of inputs); it must leave those nodes in
+            the graph, and may change other nodes and their `meta["val"]`.
         eager_backward: compile the backward graph together with the forward graph, not at the first backward call.
         recompute_materialized: also recompute in the backward what a matmul or convolution of the backward reads: saves
             memory and costs a kernel.
@@ -35,6 +41,7 @@ class AotSettings:
     decompositions: Mapping[OpOverload, Callable[..., Any]] = attrs.field(factory=dict, repr=False)
     keep_ops: frozenset[OpOverload] = frozenset()
     simplify: bool = True
+    joint_passes: tuple[JointPass, ...] = attrs.field(default=(), repr=False)
     eager_backward: bool = False
     recompute_materialized: bool = False
     recompute_time: float = 0.02

@@ -17,6 +17,7 @@ from torchjit_core.reasons import reason
 from torchjit_inductor.codegen_protocol import CompilerMissing
 
 # The tables fill as their modules are imported.
+from torchjit_inductor.gpu_layouts import CHANNELS_LAST, SAME_PLACE
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
@@ -53,6 +54,9 @@ BROKEN_LOWERING = reason(
     "Report it with the graph (TORCHJIT_LOGS=graph).",
 )
 
+
+_ROW_MAJOR = frozenset((torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default))
+"""Their results lie as their `val` says: they are written through `out=`."""
 
 _KERNEL_NAME = re.compile(r"[xrpt]\d+\w*|at\d*|lo|hi|n|k|W|from|to|end|unit|chunk|body|args|full|total|work|grain|data")
 """Names that kernels use for loops, pointers and values."""
@@ -281,9 +285,65 @@ class _GraphLowering:
                 # oneDNN answers in the layout that it is asked in.
                 metas = attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
         try:
+            if node.meta.get(CHANNELS_LAST):
+                args = tuple(self._channels_last(a) for a in args)
+                metas = _all_channels_last(metas)
+            elif metas is not None:
+                metas = self._metas_in_place(node, args, kwargs, metas)
             return self.builder.extern(node.target, args, kwargs, metas)
         except NotLowered as refusal:
             raise GraphNotSupported(str(refusal)) from None
+
+    def _channels_last(self, arg: Any) -> Any:
+        """A 4-d tensor in memory with its channels innermost."""
+        if not isinstance(arg, Lowered) or len(arg.sizes) != 4:
+            return arg
+        strides = channels_last_strides(arg.sizes)
+        place = self.builder.materialize(arg, strides)
+        if place.same_layout(TensorMeta(arg.sizes, strides, arg.dtype, arg.device)):
+            return place
+        return self.builder.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), strides)
+
+    def _metas_in_place(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
+        """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""
+        places: list[Strided] = []
+
+        def fake(leaf: Any) -> Any:
+            if isinstance(leaf, Lowered):
+                place = self.builder.materialize(leaf)
+                places.append(place)
+                numbers = [n.value for n in (*place.sizes, *place.strides)]
+                if place.device.type != "cuda" or any(n is None for n in numbers):
+                    raise NotLowered("sizes are symbolic")
+                half = len(numbers) // 2
+                return torch.empty_strided(numbers[:half], numbers[half:], dtype=place.dtype, device=place.device)  # type: ignore[arg-type]
+            if isinstance(leaf, (list, tuple)):
+                return type(leaf)(fake(x) for x in leaf)
+            if isinstance(leaf, Expr):
+                raise NotLowered("sizes are symbolic")
+            return leaf
+
+        traced = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+        if not traced or not traced[0].is_cuda or node.target in _ROW_MAJOR:
+            return metas
+        mode = getattr(traced[0], "fake_mode", None)
+        if mode is None:
+            return metas
+        try:
+            with mode, torch.no_grad():
+                fakes = tuple(fake(a) for a in args)
+                named = {k: fake(v) for k, v in kwargs.items()}
+                layouts = {(tuple(t.shape), t.stride()) for t in traced}
+                if all((tuple(n.value for n in p.sizes), tuple(n.value for n in p.strides)) in layouts for p in places):
+                    return metas
+                made = self._metas(node.target(*fakes, **named))
+        except Exception:  # an operator that cannot be traced again keeps its layout; a test at run time catches it
+            return metas
+        if isinstance(metas, tuple) is not isinstance(made, tuple):
+            return metas
+        if isinstance(metas, tuple):
+            return tuple(None if old is None else new or old for old, new in zip(metas, made, strict=True))
+        return made
 
     def _settle(self, node: torch.fx.Node, made: Any) -> Any:
         if isinstance(made, Lazy):
@@ -292,6 +352,9 @@ class _GraphLowering:
                 meta = attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
             if made.layout is None:
                 made.layout = meta.strides
+            if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and _read_by_operators(node) > 1:
+                # Once, in one layout, rather than as an operand of each of them.
+                return self.builder.materialize(made, meta.strides)
             return self.builder.settled(made, meta, len(node.users))
         return made
 
@@ -404,6 +467,27 @@ def _has_number(tree: Any) -> bool:
     if isinstance(tree, (tuple, list)):
         return any(map(_has_number, tree))
     return isinstance(tree, (HostNumber, RunNumber))
+
+
+def _read_by_operators(node: torch.fx.Node) -> int:
+    """How many operators that are called (matrix products, convolutions) read the node's result or a view of it."""
+    count, stack = 0, [node]
+    while stack:
+        for user in stack.pop().users:
+            if user.target in SAME_PLACE:
+                stack.append(user)
+            elif user.op == "call_function" and user.target is not operator.getitem:
+                count += find_lowering(user.target) is None
+    return count
+
+
+def _all_channels_last(metas: Any) -> Any:
+    """What cuDNN returns for operands with the channels innermost."""
+    if isinstance(metas, tuple):
+        return tuple(_all_channels_last(m) for m in metas)
+    if isinstance(metas, TensorMeta) and len(metas.sizes) == 4:
+        return attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
+    return metas
 
 
 def _origins_of(tensors: list[Lowered]) -> tuple[Origin, ...]:

@@ -11,12 +11,12 @@ import torch
 from torchjit_core.expr import Expr, constant
 from torchjit_inductor.ir.dtypes import accumulate_dtype, compute_dtype, is_float
 from torchjit_inductor.ir.kernel import element_count
-from torchjit_inductor.ir.values import Value, apply, cast, index_value, reduce
+from torchjit_inductor.ir.values import Value, apply, cast, index_value, reduce, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder, Output, ReductionBody
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Strided, TensorMeta
 from torchjit_inductor.lowering.views import dim_of
 
 __all__ = ["Split", "over"]
@@ -41,7 +41,7 @@ class Split:
         else:
             asked = tuple(dim_of(d, rank) for d in (dims if isinstance(dims, (list, tuple)) else (dims,)))
         reduced = tuple(k for k in range(rank) if k in asked)
-        strides = x.strides if isinstance(x, Strided) else None
+        strides = x.strides if isinstance(x, Strided) else x.layout if isinstance(x, Lazy) else None
         return Split(x.sizes, tuple(k for k in range(rank) if k not in reduced), reduced, strides)
 
     def pick(self, dims: tuple[int, ...]) -> Index:
@@ -281,7 +281,13 @@ def _log_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, half_to_flo
 
 @lowering("_safe_softmax")
 def _safe_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, dtype: Any = None) -> Lowered:
-    raise NotLowered("_safe_softmax")
+    def formula(v: Value) -> Value:
+        largest = reduce("max", v)
+        e = apply("exp", v - largest)
+        nothing = apply("eq", largest, number(float("-inf"), v.dtype))  # a row where all is masked gives zeros
+        return where(nothing, number(0.0, v.dtype), e / reduce("sum", e))
+
+    return _along(b, meta, (x,), dim, formula)
 
 
 @lowering("_softmax_backward_data")

@@ -1,8 +1,8 @@
 """Reductions of much into little: first by many programs into scratch memory, then by few into the result.
 
 A kernel with few outer iterations and long reductions becomes up to three: `partial` reduces parts of the inner loops
-and does the stores that need no reduction, `join` reduces the parts' results, and `apply`, a pointwise kernel, does the
-stores that need the reductions and run over the inner loops.
+and does the stores that need no reduction, `join` reduces the parts' results, and `apply` does what needs the joined
+results at every inner iteration. `apply` is pointwise, or, where there are reductions of reductions, split in turn.
 """
 
 from __future__ import annotations
@@ -59,13 +59,22 @@ def split(
     chunks = _chunks(kernel, buffers, hints)
     if chunks is None:
         return (kernel,), ()
-    return _Split(kernel, *chunks).stages()
+    (*stages, last), scratch = _Split(kernel, *chunks).stages()
+    more, extra = split(last, buffers, hints) if last.inner and len(stages) == 2 else ((last,), ())
+    return (*stages, *more), (*scratch, *extra)
+
+
+def _stage_of(store: Store) -> int:
+    """0, 1 or 2: in which of the three kernels a store happens."""
+    if store.outer:
+        return 1 if store.value.level <= 1 else 2
+    return 0 if not store.value.level else 2
 
 
 def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[int, int] | None:
     """Which inner loop is cut, and into how many parts; None: not at all."""
-    reductions = [v for v in kernel.values if v.op == "reduce"]
-    if not reductions or any(v.level != 1 or v.data not in _KINDS for v in reductions):
+    reductions = [v for v in kernel.values if v.op == "reduce" and v.level == 1]
+    if not reductions or any(v.data not in _KINDS for v in reductions):
         return None
     outer = element_count(tuple(v.size for v in kernel.outer)).value
     inner = element_count(tuple(v.size for v in kernel.inner)).value
@@ -74,7 +83,7 @@ def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Sy
     columns = _COLUMNS if walks_columns(kernel, buffers, hints) else 1
     programs = max(1, outer // columns)
     enough = _PROGRAMS // 2
-    if any(not s.outer and s.value.level for s in kernel.stores):
+    if any(_stage_of(s) == 2 for s in kernel.stores):
         # What follows reads everything again in a kernel of its own, and a program's own data may still be in the cache.
         enough = MULTIPROCESSORS
     if programs >= enough or inner * columns < 2 * _SMALLEST:
@@ -83,7 +92,7 @@ def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Sy
     most = min(_PROGRAMS // programs, inner * columns // _SMALLEST)
     if most < 2:
         return None
-    stores = any(not s.outer and not s.value.level for s in kernel.stores)
+    stores = any(_stage_of(s) == 0 for s in kernel.stores)
     even = any(v.data.startswith("welford") for v in reductions) or (
         stores and not set(kernel.reads).isdisjoint(kernel.writes)
     )
@@ -103,15 +112,13 @@ def _separable(kernel: LoopKernel) -> bool:
     written: list[set[str]] = [set(), set(), set()]
     read: list[set[str]] = [set(), set(), set()]
     for store in kernel.stores:
-        stage = 1 if store.outer else 0 if not store.value.level else 2
+        stage = _stage_of(store)
         if store.mode != "set":
             return False
         written[stage].add(store.buffer)
         for value in ir.walk(store.value):
             if value.op == "load":
                 read[stage].add(value.data.buffer)
-                if value.level == 0:
-                    read[0].add(value.data.buffer)
     return written[0].isdisjoint(read[1] | read[2]) and written[1].isdisjoint(read[2])
 
 
@@ -126,9 +133,9 @@ class _Split:
         inside = as_expr(self.rest.symbol) if self.length > 1 else constant(0)
         self.position = as_expr(self.part.symbol) * self.length + inside
         self.even = total == self.length * self.chunks
-        self.stores = any(not s.outer and not s.value.level for s in kernel.stores)
+        self.stores = any(_stage_of(s) == 0 for s in kernel.stores)
         self.inside = ir.apply("lt", ir.index_value(self.position), ir.constant(total, torch.int64))
-        found = [v for v in kernel.values if v.op == "reduce"]
+        found = [v for v in kernel.values if v.op == "reduce" and v.level == 1]
         means = [_mean(v) for v in found if v.data == "welford_m2"]
         self.reductions = list(dict.fromkeys((*found, *means)))
         self.inner = tuple(v for v in (self.rest if v is self.cut else v for v in kernel.inner) if v.size.value != 1)
@@ -140,13 +147,13 @@ class _Split:
         scratch = {v: self._scratch(f"part{n}", v, (self.part,)) for n, v in enumerate(self.reductions)}
         offset = self._offset((self.part,))
         partial = [Store(scratch[v].name, offset, self._first(v), outer=True) for v in self.reductions]
-        early = [s for s in kernel.stores if not s.outer and not s.value.level]
+        early = [s for s in kernel.stores if _stage_of(s) == 0]
         partial += [attrs.evolve(s, index=self._moved(s.index), value=self._clamped(s.value)) for s in early]
         first = self._stage("partial", (self.part, *kernel.outer), self.inner, partial)
         loads = {v: ir.load(b.name, offset, v.dtype) for v, b in scratch.items()}
         joined = {v: self._second(v, loads) for v in self.reductions}
-        outer = [attrs.evolve(s, value=_replace(s.value, joined)) for s in kernel.stores if s.outer]
-        late = [s for s in kernel.stores if not s.outer and s.value.level]
+        outer = [attrs.evolve(s, value=_replace(s.value, joined)) for s in kernel.stores if _stage_of(s) == 1]
+        late = [s for s in kernel.stores if _stage_of(s) == 2]
         if not late:
             return (first, self._stage("join", kernel.outer, (self.part,), outer)), tuple(scratch.values())
         used = [v for v in self.reductions if any(v in ir.walk(s.value) for s in late)]
@@ -155,7 +162,10 @@ class _Split:
         second = self._stage("join", kernel.outer, (self.part,), outer)
         known = {v: ir.load(b.name, self._offset(()), v.dtype) for v, b in whole.items()}
         stores = [attrs.evolve(s, value=_replace(s.value, known)) for s in late]
-        third = self._stage("apply", _memory_order((*kernel.outer, *kernel.inner), stores[0].index), (), stores)
+        if any(v.op == "reduce" for v in ir.walk(*(s.value for s in stores))):
+            third = self._stage("apply", kernel.outer, kernel.inner, stores)
+        else:
+            third = self._stage("apply", _memory_order((*kernel.outer, *kernel.inner), stores[0].index), (), stores)
         return (first, second, merged(third)), (*scratch.values(), *whole.values())
 
     def _stage(

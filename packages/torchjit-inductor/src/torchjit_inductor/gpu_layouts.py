@@ -1,0 +1,281 @@
+"""Memory layouts of a joint graph on NVIDIA GPUs: channels-last around convolutions, padded rows around matrix products.
+
+cuDNN's fast kernels want the channels innermost; given anything else it converts, before and after. cuBLAS's want rows
+that start at multiples of 16 bytes: a vocabulary of 50257 columns costs eight times as much as one of 50264. Inside a
+graph only what the user sees has promised strides, so the pass rewrites `meta["val"]` of everything else, for the
+forward and the backward at once. Lowering puts each tensor into memory as its `val` says; where an operator answers in
+another layout than was planned, the host program converts.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Set
+from typing import Any
+
+import torch
+import torch.fx
+
+from torchjit_inductor.layouts import channels_last_strides
+from torchjit_inductor.lowering.registry import find_lowering
+
+__all__ = ["CHANNELS_LAST", "SAME_PLACE", "plan_gpu_layouts"]
+
+aten = torch.ops.aten
+CHANNELS_LAST = "torchjit_channels_last"
+"""Key of a convolution's `meta`: its operands go in with the channels innermost."""
+
+_CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
+_PRODUCTS = (aten.mm.default, aten.addmm.default)
+SAME_PLACE = (
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.t.default,
+    aten.transpose.int,
+    aten.permute.default,
+    aten.detach.default,
+    aten.alias.default,
+)
+"""Views of all of a tensor."""
+_MOVES_DIMENSIONS = frozenset([*SAME_PLACE, aten.expand.default, aten.unsqueeze.default, aten.as_strided.default])
+_ROW_BYTES = 16  # where rows must start for cuBLAS's fast kernels
+_WORTH = 2**31  # multiplications of a product, below which padding is not worth a thought
+
+
+def plan_gpu_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
+    """Rewrite `meta["val"]` where another layout makes convolutions and matrix products faster.
+
+    Args:
+        graph: a functional ATen graph, before it is split into forward and backward.
+        promised: nodes whose strides somebody relies on: results, gradients, new values of inputs.
+    """
+    convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS and _plain_convolution(n)]
+    if convolutions:
+        _without_biases(graph, convolutions)
+        if _worth_it(convolutions):
+            _channels_last(graph, convolutions, promised)
+    _padded_rows(graph, promised)
+
+
+# ------------------------------------------------------------------------------------------------ convolutions
+
+
+def _value(node: Any) -> torch.Tensor | None:
+    val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return val if isinstance(val, torch.Tensor) else None
+
+
+def _plain_convolution(node: torch.fx.Node) -> bool:
+    """A convolution of two dimensions on a GPU, in a dtype that cuDNN's tensor cores take."""
+    first = 0 if node.target is _CONVOLUTIONS[0] else 1
+    x, weight = _value(node.args[first]), _value(node.args[first + 1])
+    if x is None or weight is None or not x.is_cuda or x.dim() != 4 or weight.dim() != 4:
+        return False
+    return x.dtype in (torch.float16, torch.bfloat16) or (
+        x.dtype == torch.float32 and bool(torch.backends.cudnn.allow_tf32)
+    )
+
+
+def _worth_it(convolutions: Iterable[torch.fx.Node]) -> bool:
+    """Grouped convolutions (other than depthwise ones) and those of few channels are faster as they are."""
+    gain = 0
+    for node in convolutions:
+        first = 0 if node.target is _CONVOLUTIONS[0] else 1
+        weight, groups = _value(node.args[first + 1]), node.args[8 if first == 0 else 9]
+        if weight is None or (groups != 1 and weight.shape[1] != 1):
+            return False
+        sizes = [n for n in weight.shape[:2] if isinstance(n, int)]
+        gain += 1 if groups != 1 or max(sizes, default=64) > 16 else 0
+    return gain > 0
+
+
+def _without_biases(graph: torch.fx.Graph, convolutions: list[torch.fx.Node]) -> None:
+    """Take biases out of convolutions: cuDNN adds them in a kernel of its own, ours fuses the addition with what follows.
+
+    `convolution(x, w, b)` becomes `convolution(x, w) + b`, and the bias's gradient a sum.
+    """
+    for position, node in enumerate(convolutions):
+        if node.target is aten.convolution.default and node.args[2] is not None:
+            val, bias = _value(node), _value(node.args[2])
+            if val is None or bias is None or bias.dtype != val.dtype:
+                continue
+            with graph.inserting_before(node):
+                product = graph.call_function(node.target, (*node.args[:2], None, *node.args[3:]))
+                product.meta = dict(node.meta)
+                shaped = graph.call_function(aten.view.default, (node.args[2], [1, -1, 1, 1]))
+                shaped.meta = {k: v for k, v in node.meta.items() if k != "val"}
+                shaped.meta["val"] = _like(bias, (1, bias.shape[0], 1, 1), (bias.shape[0], 1, 1, 1))
+            # The node itself stays what others refer to.
+            node.target, node.args = aten.add.Tensor, (product, shaped)
+            convolutions[position] = product
+        elif node.target is aten.convolution_backward.default and node.args[10][2]:
+            getter = next((u for u in node.users if u.target is operator.getitem and u.args[1] == 2), None)
+            if getter is not None:
+                getter.target, getter.args = aten.sum.dim_IntList, (node.args[0], [0, 2, 3])
+            node.args = (*node.args[:10], [*node.args[10][:2], False])
+            values = node.meta["val"]
+            node.meta["val"] = (*values[:2], None)
+
+
+def _like(val: torch.Tensor, sizes: tuple[Any, ...], strides: tuple[Any, ...]) -> torch.Tensor:
+    mode = getattr(val, "fake_mode", None)
+    if mode is None:
+        return val.new_empty_strided(sizes, strides)
+    with mode, torch.no_grad():
+        return torch.empty_strided(sizes, strides, dtype=val.dtype, device=val.device)
+
+
+def _channels_last(graph: torch.fx.Graph, convolutions: list[torch.fx.Node], promised: Set[torch.fx.Node]) -> None:
+    ours = set(convolutions)
+    last: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node in ours:
+            node.meta[CHANNELS_LAST] = True
+            marked = True
+        elif node.target is operator.getitem:
+            source = node.args[0]
+            # The second result of a convolution's backward is the weight's gradient.
+            marked = source in last and not (source in ours and node.args[1] != 0)
+        else:
+            marked = _follows(node, last)
+        if marked:
+            last.add(node)
+            _turn(node, promised)
+
+
+def _follows(node: torch.fx.Node, last: Set[torch.fx.Node]) -> bool:
+    """Is the node computed element by element, or channel by channel, from something channels-last?"""
+    if node.target in _MOVES_DIMENSIONS:
+        return False
+    if find_lowering(node.target) is None and node.target not in _LAYOUT_KEEPING:
+        return False
+    vals = [v for v in _leaves(node.meta.get("val")) if v.dim() == 4]
+    return bool(vals) and any(s in last and _same_rank(s) for s in node.all_input_nodes)
+
+
+_LAYOUT_KEEPING = (
+    aten.max_pool2d_with_indices_backward.default,
+    aten.avg_pool2d.default,
+    aten.avg_pool2d_backward.default,
+    aten._adaptive_avg_pool2d.default,
+    aten._adaptive_avg_pool2d_backward.default,
+)
+"""Operators without a lowering whose GPU kernels answer in the layout of their input."""
+
+
+def _same_rank(node: torch.fx.Node) -> bool:
+    return any(v.dim() == 4 for v in _leaves(node.meta.get("val")))
+
+
+def _leaves(val: Any) -> list[torch.Tensor]:
+    return [v for v in (val if isinstance(val, (tuple, list)) else (val,)) if isinstance(v, torch.Tensor)]
+
+
+def _turn(node: torch.fx.Node, promised: Set[torch.fx.Node]) -> None:
+    """Write channels-last strides into the node's `val`, if nobody relies on what it has."""
+    val = node.meta.get("val")
+    if node in promised:
+        return
+    if isinstance(val, (tuple, list)):
+        free = {u.args[1] for u in node.users if u.target is operator.getitem and u not in promised}
+        kept = 1 if node.target is aten.convolution_backward.default else len(val)
+        node.meta["val"] = tuple(
+            _turned(v) if isinstance(v, torch.Tensor) and n in free and n < kept else v for n, v in enumerate(val)
+        )
+    elif isinstance(val, torch.Tensor):
+        node.meta["val"] = _turned(val)
+
+
+def _turned(val: torch.Tensor) -> torch.Tensor:
+    if val.dim() != 4 or not all(isinstance(n, int) and n > 0 for n in val.shape[1:]) or not val.is_contiguous():
+        return val
+    return _like(val, tuple(val.shape), channels_last_strides(tuple(val.shape)))
+
+
+# ---------------------------------------------------------------------------------------------- matrix products
+
+
+def _padded_rows(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
+    """Let the rows of matrices that large products read or write begin at multiples of 16 bytes."""
+    for node in graph.nodes:
+        if node.target not in _PRODUCTS or not _large(node):
+            continue
+        for operand in node.args[-2:]:
+            _pad_together(_place(operand), promised)
+        chain = _place(node)
+        if not _unaligned(_value(node)):
+            continue
+        if node.target is aten.mm.default and promised.isdisjoint(chain):
+            _pad_together(chain, promised)
+        elif not node.kwargs and (node.target is aten.mm.default or _vector(node.args[0], node)):
+            _product_apart(graph, node)
+
+
+def _vector(bias: Any, product: torch.fx.Node) -> bool:
+    val, out = _value(bias), _value(product)
+    return val is not None and out is not None and val.dim() == 1 and val.dtype == out.dtype
+
+
+def _product_apart(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """A product with padded rows, whose bias (or copy, if the strides are promised) is a kernel of ours."""
+    with graph.inserting_before(node):
+        product = graph.call_function(aten.mm.default, tuple(node.args[-2:]))
+    product.meta = dict(node.meta)
+    if node.target is aten.addmm.default:
+        node.target, node.args = aten.add.Tensor, (product, node.args[0])
+    else:
+        node.target, node.args = aten.clone.default, (product,)
+    _pad(product)
+
+
+def _pad_together(chain: list[torch.fx.Node], promised: Set[torch.fx.Node]) -> None:
+    if promised.isdisjoint(chain):
+        for node in chain:
+            _pad(node)
+
+
+def _large(node: torch.fx.Node) -> bool:
+    left, right = _value(node.args[-2]), _value(node.args[-1])
+    if left is None or right is None or not left.is_cuda or left.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    sizes = (*left.shape, right.shape[1])
+    return all(isinstance(n, int) for n in sizes) and sizes[0] * sizes[1] * sizes[2] >= _WORTH
+
+
+def _place(member: Any) -> list[torch.fx.Node]:
+    """The node and the views of it and by it, if a kernel of ours or a product computes it; else nothing."""
+    root = member
+    while isinstance(root, torch.fx.Node) and root.target in SAME_PLACE:
+        root = root.args[0]
+    if not isinstance(root, torch.fx.Node) or root.op != "call_function":
+        return []
+    if root.target not in _PRODUCTS and find_lowering(root.target) is None:
+        return []
+    found, stack = [root], [root]
+    while stack:
+        for user in stack.pop().users:
+            if user.target in SAME_PLACE and user not in found:
+                found.append(user)
+                stack.append(user)
+    return found
+
+
+def _unaligned(val: torch.Tensor | None) -> bool:
+    """A row-major matrix of many columns whose rows do not all start at a multiple of 16 bytes."""
+    if val is None or val.dim() < 2 or not all(isinstance(n, int) and n > 0 for n in val.shape):
+        return False
+    return val.is_contiguous() and val.shape[-1] >= 64 and val.shape[-1] * val.element_size() % _ROW_BYTES != 0
+
+
+def _pad(node: torch.fx.Node) -> None:
+    val = _value(node)
+    if val is None or not _unaligned(val):
+        return
+    whole = _ROW_BYTES // val.element_size()
+    strides = [1, -(-val.shape[-1] // whole) * whole]
+    for size in reversed(val.shape[1:-1]):
+        strides.append(strides[-1] * size)
+    node.meta["val"] = _like(val, tuple(val.shape), tuple(reversed(strides)))
