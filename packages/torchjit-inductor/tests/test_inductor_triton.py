@@ -25,6 +25,7 @@ from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program
+from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import jit_function
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import make_plan
@@ -105,6 +106,9 @@ CASES: dict[str, Case] = {
         lambda x, m: (x - x.mean((0, 2), keepdim=True), 0.9 * m + 0.1 * x.mean((0, 2))), (64, 4, 300), (4,),
     ),
     "channels_last_mean": _case(lambda x: x - x.mean((0, 1, 2)), (20, 30, 20, 6)),
+    "layer_norm_weight_grad": _case(
+        lambda g, x, m, r: ((g * (x - m) * r).sum(0), g.sum(0)), (4000, 24), (4000, 24), (4000, 1), (4000, 1),
+    ),
     "sum_of_a_centred_tensor": _case(lambda x: ((x - x.mean(0)) * x).sum(0), (4000, 20)),
     "softmax_few_rows": _case(lambda x: F.softmax(x, -1), (2, 40000)),
     "safe_softmax": _case(lambda x: torch.ops.aten._safe_softmax(x.masked_fill(x > 0.2, -torch.inf), -1), (40, 3)),
@@ -121,6 +125,18 @@ CASES: dict[str, Case] = {
     "batch_norm": _case(lambda x: F.batch_norm(x, None, None, training=True), (3, 4, 5, 6)),
     "group_norm": _case(lambda x: F.group_norm(x, 2), (2, 4, 30)),
     "embedding": _case(lambda i, w: F.embedding(i.abs() % 11, w), ((20,), I64), (11, 16)),
+    "embedding_grad": _case(
+        lambda g, i: torch.ops.aten.embedding_dense_backward(g, i.abs() % 7, 7, -1, False), (20, 8), ((20,), I64),
+    ),
+    "index_put_add": _case(
+        lambda x, i, v: x.index_put((i.abs() % 6,), v, accumulate=True), (6, 5), ((9,), I64), (9, 5),
+    ),
+    "index_wrapped": _case(lambda x, i: x[i % 7 - 7], (7, 5), ((9,), I64)),
+    "scatter_row": _case(lambda x, i: x.scatter(1, i.abs() % 9, 3.0), (4, 9), ((4, 1), I64)),
+    "cumsum": _case(lambda x: x.cumsum(1), (5, 37)),
+    "cumsum_long": _case(lambda x: x.cumsum(1) * 2, (2, 20001)),
+    "cumsum_columns": _case(lambda x: x.cumsum(0), (300, 20)),
+    "cumprod": _case(lambda x: (x * 0.1 + 1).cumprod(1), (5, 37)),
     "gather": _case(lambda x, i: x.gather(1, i.abs() % 9), (4, 9), ((4, 5), I64)),
     "cat": _case(lambda x, y: torch.cat([x, y], 1) * 2, (4, 5), (4, 7)),
     "rope": _case(
@@ -156,7 +172,8 @@ def program_of(case: Case, device: str = "cuda") -> Program:
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in case.inputs]
         gm = make_fx(case.function)(*inputs)
-    return rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
+    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    return rename_kernels(remove_dead_stores(fuse(program, {})))
 
 
 def kernels_of(program: Program) -> list[LoopKernel]:
@@ -199,8 +216,10 @@ NUMERIC = [(n, False) for n, c in CASES.items() if c.portable] + [(n, True) for 
 def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
     program = program_of(CASES[name])
     generator = torch.Generator().manual_seed(0)
+    memory: dict[str, torch.Tensor] = {}
     for kernel in kernels_of(program):
-        memory = random_memory(kernel.buffers, program.buffers, generator)
+        fresh = [n for n in kernel.buffers if n not in memory]
+        memory |= random_memory(fresh, program.buffers, generator)
         expected = {n: t.clone() for n, t in memory.items()}
         evaluate_kernel(kernel, expected)
         _run(kernel, program.buffers, memory, wide)

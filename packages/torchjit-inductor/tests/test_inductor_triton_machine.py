@@ -24,7 +24,7 @@ from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program
-from torchjit_inductor.triton import TritonBackend, TritonSettings
+from torchjit_inductor.triton import TritonBackend, TritonSettings, cuda
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
 
@@ -73,6 +73,11 @@ class RecordingDriver:
 
     def stream(self, device: int) -> int:
         return 77 + device
+
+    def launcher(
+        self, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+    ) -> Callable[..., None] | None:
+        return None
 
 
 def program_of(function: Callable[..., Any], *inputs: tuple[tuple[int, ...], torch.dtype]) -> Program:
@@ -190,6 +195,50 @@ def test_a_failed_launch_is_tried_again_then_raised() -> None:
     driver.fail_next = 2
     with pytest.raises(RuntimeError, match="error 201"):
         kernel.launch(16, 32)
+
+
+def test_the_c_launcher_passes_arguments_and_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_void_p,
+    )  # fmt: skip
+    seen: list[tuple[Any, ...]] = []
+    answers = [0, 0, 0, 201]
+
+    def launch(function: int, *rest: Any) -> int:
+        *sizes, stream, pointers, _ = rest
+        values = [ctypes.c_uint64.from_address(pointers[n]).value for n in range(4)]
+        seen.append((function, tuple(sizes), stream, values))
+        return answers.pop(0)
+
+    monkeypatch.setattr(cuda, "_raw_stream", lambda device: 77 + device)
+    held = kind(launch)
+    code = MachineCode("k", b"", "", threads=128, shared=64, parameters=4)
+    loads: list[bool] = []
+    again: list[tuple[int, ...]] = []
+
+    def load(aligned: bool) -> LoadedKernel:
+        loads.append(aligned)
+        refused = lambda *args: again.append(args[1:3]) or 0  # noqa: E731
+        return LoadedKernel(refused, 5 + aligned, code, lambda error, retry: None)
+
+    address = ctypes.cast(held, ctypes.c_void_p).value
+    assert address is not None
+    made = cuda.c_launcher(address, load, 1, 2, 9)
+    if made is None:
+        pytest.skip("the C extension is not built")
+    made(16, 2**63)
+    made(16, 40)
+    made(32, 48)
+    assert loads == [True, False]
+    assert seen[0] == (6, (9, 1, 1, 128, 1, 1, 64), 78, [16, 2**63, 0, 0])
+    assert seen[1][0] == 5 and seen[1][3] == [16, 40, 0, 0] and seen[2][0] == 6
+    made(32, 48)
+    assert again == [(9, 1)]
+    with pytest.raises(TypeError, match="takes 2 arguments"):
+        made(1)
+    with pytest.raises(TypeError, match="no address"):
+        made(1, 2.5)
 
 
 def test_nothing_is_launched_for_nothing() -> None:

@@ -57,6 +57,8 @@ RESERVED = frozenset(
         "torch",
         "empty_strided",
         "as_strided",
+        "empty_cuda",
+        "seen_as",
         "conformed",
         "no_grad",
         "is_grad",

@@ -12,12 +12,12 @@ import torch
 import torch.fx
 
 from torchjit_core.events import emit
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_core.reasons import reason
 from torchjit_inductor.codegen_protocol import CompilerMissing
 
 # The tables fill as their modules are imported.
-from torchjit_inductor.gpu_layouts import CHANNELS_LAST, SAME_PLACE
+from torchjit_inductor.gpu_layouts import CHANNELS_LAST, SAME_PLACE, ZERO_PADDED
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
@@ -35,7 +35,7 @@ from torchjit_inductor.lowering import (  # noqa: F401
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, full
 from torchjit_inductor.steps import HostNumber, Program, TensorRef
 
 __all__ = ["GraphNotSupported", "lower_graph"]
@@ -203,6 +203,8 @@ class _GraphLowering:
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
         args, kwargs = _positional(node.target, args, kwargs)
         metas = self._metas(val)
+        if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
+            return self._zero_padded(args[0], metas)
         made = self._lowered(node, args, kwargs, metas)
         if made is None:
             made = self._extern(node, args, kwargs, metas)
@@ -293,6 +295,21 @@ class _GraphLowering:
             return self.builder.extern(node.target, args, kwargs, metas)
         except NotLowered as refusal:
             raise GraphNotSupported(str(refusal)) from None
+
+    def _zero_padded(self, source: Lowered, meta: TensorMeta) -> Lowered:
+        """A matrix with zeros behind, written in place by whatever computes it and by a small kernel for the zeros."""
+        place = self.builder.buffer(self.builder.origin.node, meta)
+        parts = [(source.sizes, constant(0), source)]
+        sizes = list(source.sizes)
+        for dim, (old, new) in enumerate(zip(source.sizes, meta.sizes, strict=True)):
+            if old is not new:
+                rest = (*sizes[:dim], new - old, *sizes[dim + 1 :])
+                parts.append((rest, old * meta.strides[dim], full(0, attrs.evolve(meta, sizes=rest))))
+                sizes[dim] = new
+        for shape, offset, tensor in parts:
+            view = Strided(place.buffer, shape, meta.strides, offset, meta.dtype, meta.device)
+            self.builder.store_into(tensor, view)
+        return place
 
     def _channels_last(self, arg: Any) -> Any:
         """A 4-d tensor in memory with its channels innermost."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
@@ -26,7 +27,7 @@ from torchjit_inductor.lowering.gather import (
 from torchjit_inductor.lowering.reductions import Split, over
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, TensorMeta, full
 from torchjit_inductor.lowering.views import broadcast_index, dim_of
 
 __all__: list[str] = []
@@ -42,7 +43,7 @@ def _scattered(
     where_to: Where,
     what: Callable[[Point], Value],
     mode: str,
-) -> Strided:
+) -> Lowered:
     """A copy of `base` with `what` written (or added) at computed places.
 
     Args:
@@ -52,6 +53,18 @@ def _scattered(
     b.require("bounded", meta.device)
     if mode == "add" and meta.dtype == torch.bool:
         raise NotLowered("adding bools")
+    if mode == "add" and meta.device.type == "cuda":
+        if torch.are_deterministic_algorithms_enabled():
+            raise NotLowered("the order of atomic additions is not determined")
+        if meta.dtype in (torch.float16, torch.bfloat16):
+            # Eager adds up in float32, too.
+            wide = attrs.evolve(meta, dtype=torch.float32)
+            sums = _scattered(
+                b, wide, Lazy(base.sizes, wide.dtype, wide.device, base.value), sizes, where_to, what, mode
+            )
+            return Lazy(meta.sizes, meta.dtype, meta.device, sums.value)
+        if meta.dtype not in (torch.float32, torch.float64, torch.int32, torch.int64):
+            raise NotLowered(f"atomic addition of {meta.dtype}")
     if any(s.value == 0 and n.value != 1 for s, n in zip(meta.strides, meta.sizes, strict=True)):
         raise NotLowered("writing to an expanded tensor")
     target = b.materialize(Lazy(base.sizes, base.dtype, base.device, base.value), meta.strides)

@@ -12,7 +12,7 @@ import torch
 
 from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
-from torchjit_inductor.codegen_protocol import CompiledKernel
+from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.steps import Program
 from torchjit_inductor.triton.compile import MachineCode
@@ -54,7 +54,7 @@ class TritonBackend:
 
     language = "triton"
     passes_tensors = False
-    features: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset(FEATURES)
 
     def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
         self._settings = settings or TritonSettings()

@@ -100,7 +100,9 @@ def compile_text(
     attributes = {(names.index(a),): [["tt.divisibility", 16]] for a in aligned}
     ast = ASTSource(jit_function(source, name), signature=dict(arguments), constexprs={}, attrs=attributes)
     # Contracting a*b+c is what nvcc does for eager's kernels, too.
-    options = {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
+    options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
+    if "tl.device_assert" in source:  # assertions are compiled in this mode only; of its other checks we want none
+        options |= {"debug": True, "sanitize_overflow": False}
     compiled = _compile(ast, GPUTarget("cuda", arch, 32), options)
     ptx: str = compiled.asm["ptx"]
     entry = ptx[ptx.index(".entry") :]

@@ -1,8 +1,10 @@
 """Loading and launching machine code through the CUDA driver, with little work per launch.
 
 Triton's own launcher is generated C code, which it compiles with the system's C compiler for every new signature
-(0.3 s each) and which takes tensors apart at every call. Here a launch fills a preallocated array of arguments and calls
-`cuLaunchKernel` through ctypes: no compiler, the same for every version of Triton.
+(0.3 s each) and which takes tensors apart at every call. Here kernels of fixed size are called through one small C
+extension, the same for every kernel and every version of Triton (`csrc/launcher.c`). Kernels whose size depends on the
+call, and machines where the extension could not be built, fill an array of arguments and call `cuLaunchKernel` through
+ctypes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ import torch
 
 from torchjit_inductor.triton.compile import MachineCode
 
-__all__ = ["CudaDriver", "KernelDriver", "LoadedKernel"]
+try:
+    from torchjit_inductor._c import Launcher
+except ImportError:  # built without a C compiler
+    Launcher = None  # type: ignore[assignment, misc]
+
+__all__ = ["CudaDriver", "KernelDriver", "LoadedKernel", "c_launcher"]
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _STATIC_SHARED_LIMIT = 48 * 1024  # bytes; more must be asked for
@@ -32,6 +39,19 @@ class KernelDriver(Protocol):
 
     def stream(self, device: int) -> int:
         """The current stream of a device."""
+        ...
+
+    def launcher(
+        self, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+    ) -> Callable[..., None] | None:
+        """A C function of addresses that enqueues a kernel of fixed size, or None where there is none.
+
+        Args:
+            load: the kernel for addresses that are (True) or are not all multiples of 16.
+            device: index.
+            arguments: how many addresses.
+            programs: size of the grid, at least 1.
+        """
         ...
 
 
@@ -57,6 +77,7 @@ class LoadedKernel:
         self._launch, self._recover = launch, recover
         self._function = ctypes.c_void_p(function)
         self._threads, self._shared = code.threads, code.shared
+        self.code, self.function = code, function
         # 8 bytes per parameter: the driver reads as many as each one has, little end first.
         self._values = (ctypes.c_uint64 * code.parameters)()
         size, base = ctypes.sizeof(ctypes.c_uint64), ctypes.addressof(self._values)
@@ -123,6 +144,31 @@ class CudaDriver:
 
     def stream(self, device: int) -> int:
         return _raw_stream(device)
+
+    def launcher(
+        self, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+    ) -> Callable[..., None] | None:
+        return c_launcher(launch_address(), load, device, arguments, programs)
+
+
+def c_launcher(
+    launch: int, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+) -> Callable[..., None] | None:
+    """`CudaDriver.launcher` with `cuLaunchKernel`, or a stand-in, at an address."""
+    if Launcher is None:
+        return None
+
+    def parts(aligned: bool) -> tuple[int, int, int, int, Callable[..., Any]]:
+        kernel = load(aligned)
+        return kernel.function, kernel.code.threads, kernel.code.shared, kernel.code.parameters, kernel
+
+    made: Callable[..., None] = Launcher(launch, _raw_stream, device, parts, arguments, programs)
+    return made
+
+
+def launch_address() -> int:
+    """Where `cuLaunchKernel` is."""
+    return ctypes.cast(_library().cuLaunchKernel, ctypes.c_void_p).value or 0
 
 
 _raw_stream: Callable[[int], int] = getattr(

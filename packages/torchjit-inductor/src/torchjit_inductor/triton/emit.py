@@ -10,7 +10,7 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import INDEXED, Value
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, type_name
 from torchjit_inductor.triton.plan import TilePlan
@@ -96,9 +96,11 @@ class Emitter:
         if found is None:
             if value.op == "reduce":
                 found = self.tile.parallel
+            elif value.op == "scan":
+                found = self.tile.all_axes
             else:
                 found = frozenset[str]().union(*(self.axes(a) for a in value.args))
-                if value.op in ("load", "index"):
+                if value.op in INDEXED:
                     found |= self.tile.symbol_axes(value.data.index.symbols.difference(value.data.binders))
             self._axes[value] = found
         return found
@@ -160,6 +162,10 @@ class Emitter:
         if value.op == "index":
             text = f"({self._index(value.data.index, self._bound(value))})"
             return f"{text}.to(tl.int64)"
+        if value.op == "bounded":
+            return self._bounded(value)
+        if value.op == "scan":
+            return self._scan(value)
         if value.op == "cast":
             return cast_text(self.value(value.args[0]), value.args[0].dtype, value.dtype)
         if value.op == "round_to":
@@ -173,6 +179,57 @@ class Emitter:
         weak = any(a.op != "constant" for a in (value.args[1:] if value.op == "where" else value.args))
         args = [self.value(a, weak) for a in value.args]
         return operation_text(value.op, value.args[-1].dtype, args, self.dialect)
+
+    def _bounded(self, value: Value) -> str:
+        """A computed position; one outside stops the program with an error, as in eager mode."""
+        axes = self.axes(value)
+        size = triton_text(value.data.index, lambda s: s.name)
+        position = self.value(value.args[0])
+        if value.data.wrap:
+            position = self.bind(
+                ("wrapped", value), f"tl.where({position} < 0, {position} + ({size}), {position})", axes
+            )
+        lines = self.body if self.in_body(axes) else self.head
+        test = f"({position} >= 0) & ({position} < {size})"
+        lines.append(f'tl.device_assert({test}, "index out of bounds")')
+        return position
+
+    def _scan(self, value: Value) -> str:
+        """The combination with everything before along `r`; in a loop what came before a block is carried along."""
+        kind, dtype, dim = value.data, value.dtype, len(self.plan.axes) - 1
+        operand = self.tile.spread(self.value(value.args[0]), self.axes(value.args[0]), self.tile.all_axes)
+        function = {
+            "sum": "tl.cumsum({0}, {1})",
+            "prod": "tl.associative_scan({0}, {1}, tj.product)",
+            "max": f"tl.associative_scan({{0}}, {{1}}, {'tj.maximum' if dtype.is_floating_point else 'tj.larger'})",
+            "min": f"tl.associative_scan({{0}}, {{1}}, {'tj.minimum' if dtype.is_floating_point else 'tj.smaller'})",
+        }[kind]
+        inside = function.format(operand, dim)
+        reduced = self.plan.reduced
+        if reduced is None or not reduced.looped:
+            return inside
+        start = {"sum": 0, "prod": 1}.get(kind)
+        if start is None:
+            low = kind == "max"
+            limits = None if dtype.is_floating_point else torch.iinfo(dtype)
+            start = float("-inf" if low else "inf") if limits is None else limits.min if low else limits.max
+        shape = self.tile.shape(self.tile.all_axes)
+        shape[-1] = 1
+        carry, made = self.fresh("carry"), self.fresh()
+        self.head.append(f"{carry} = tl.full({shape}, {_number(start)}, {type_name(dtype)})")
+        join = {
+            "sum": "{0} + {1}",
+            "prod": "{0} * {1}",
+            "max": "tj.maximum({0}, {1})" if dtype.is_floating_point else "tl.maximum({0}, {1})",
+            "min": "tj.minimum({0}, {1})" if dtype.is_floating_point else "tl.minimum({0}, {1})",
+        }[kind]
+        whole = {"sum": "tl.sum({0}, {1})", "prod": "tl.reduce({0}, {1}, tj.product)"}.get(
+            kind, f"tl.reduce({{0}}, {{1}}, tj.{kind}imum)" if dtype.is_floating_point else f"tl.{kind}({{0}}, {{1}})"
+        )
+        index = "[:, None]" if dim else "[None]"
+        self.body.append(f"{made} = {join.format(carry, inside)}")
+        self.body.append(f"{carry} = {join.format(carry, whole.format(operand, dim) + index)}")
+        return made
 
     def _narrow(self, value: Value) -> str:
         """An index for comparing, without the conversion to 64 bits that it has as a value."""
@@ -239,9 +296,13 @@ class Emitter:
     def store(self, store: Store) -> str:
         """The statement of a store, after its value's statements have been written."""
         want = self.tile.parallel if store.outer else self.tile.all_axes
-        value = self.value(store.value)
-        have = self.tile.symbol_axes(store.index.symbols)
-        index = self.tile.spread(self._index(store.index, {}), have, want)
+        value = self.tile.spread(self.value(store.value), self.axes(store.value), want)
+        narrow = "" if self.tile.wide else ".to(tl.int32)"
+        bound = {s: self.value(p) + narrow for s, p in zip(store.binders, store.positions, strict=True)}
+        have = self.tile.symbol_axes(store.index.symbols.difference(store.binders)).union(
+            *(self.axes(p) for p in store.positions)
+        )
+        index = self.tile.spread(self._index(store.index, bound), have, want)
         pointer = f"{self.pointers[store.buffer]} + ({index})"
         masks = self.tile.masks(want)
         arguments = [pointer, value]

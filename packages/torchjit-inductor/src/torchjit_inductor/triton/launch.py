@@ -151,6 +151,10 @@ def make_launcher(
         wide_text = " or ".join(f"{host_text(e, sizes)} >= {_NARROW}" for e in variants.extents() if e.value is None)
     else:
         wide_text = str(wide)
+    if wide is not None and not sizes and plan.programs.value:
+        made = driver.launcher(lambda aligned: load((aligned, wide)), device, len(pointers), plan.programs.value)
+        if made is not None:
+            return made
     divisible = [f"{name} % {_ALIGNMENT} == 0" for name in sizes.values()]
     aligned = f"({' | '.join(pointers)}) % {_ALIGNMENT} == 0" if pointers else "True"
     programs = host_text(plan.programs, sizes)

@@ -229,8 +229,9 @@ def _walks_columns(facts: _Facts) -> bool:
     """Do the large loads walk memory along the last outer loop and not along the inner one?"""
     kernel = facts.kernel
     inner = {v.symbol for v in kernel.inner}
-    large = [v.data.index for v in facts.loads if v.symbols & inner]
-    large += [s.index for s in kernel.stores if s.index.symbols & inner]
+    indices = [v.data.index for v in facts.loads] + [s.index for s in kernel.stores]
+    # What does not vary along both loops is small: statistics of rows or columns.
+    large = [i for i in indices if i.symbols & inner and kernel.outer[-1].symbol in i.symbols]
     columns = sum(1 for i in large if facts.unit(i, kernel.outer[-1]))
     rows = sum(1 for i in large if facts.unit(i, kernel.inner[-1]))
     return columns > rows

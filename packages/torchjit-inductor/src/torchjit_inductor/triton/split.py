@@ -74,7 +74,7 @@ def _stage_of(store: Store) -> int:
 def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[int, int] | None:
     """Which inner loop is cut, and into how many parts; None: not at all."""
     reductions = [v for v in kernel.values if v.op == "reduce" and v.level == 1]
-    if not reductions or any(v.data not in _KINDS for v in reductions):
+    if not reductions or any(v.data not in _KINDS for v in reductions) or any(v.op == "scan" for v in kernel.values):
         return None
     outer = element_count(tuple(v.size for v in kernel.outer)).value
     inner = element_count(tuple(v.size for v in kernel.inner)).value
@@ -113,7 +113,7 @@ def _separable(kernel: LoopKernel) -> bool:
     read: list[set[str]] = [set(), set(), set()]
     for store in kernel.stores:
         stage = _stage_of(store)
-        if store.mode != "set":
+        if store.scatters:
             return False
         written[stage].add(store.buffer)
         for value in ir.walk(store.value):

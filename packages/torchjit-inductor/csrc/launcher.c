@@ -1,0 +1,206 @@
+/* Launching GPU kernels with little work: `Launcher` objects that take addresses and sizes and call the driver.
+
+   Nothing of CUDA is included or linked: the address of cuLaunchKernel comes from Python, which loads the driver. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <structmember.h>
+
+#define MAX_PARAMETERS 512
+
+/* cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, parameters, extra) */
+typedef int (*LaunchFn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                        void **);
+
+/* One specialisation of a kernel: what the driver wants to know. */
+typedef struct {
+    void *function; /* NULL: not loaded yet */
+    unsigned threads, shared;
+    Py_ssize_t parameters;
+    PyObject *fallback; /* called with (programs, stream, *arguments) when the driver refuses */
+} Code;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    LaunchFn launch;
+    PyObject *stream; /* function of the device's index: the raw handle of its current stream */
+    PyObject *device;
+    PyObject *load; /* function of (aligned): a tuple (function, threads, shared, parameters, fallback) */
+    Py_ssize_t arguments;
+    unsigned programs;
+    Code codes[2]; /* for addresses that are no multiples of 16, and that are */
+} Launcher;
+
+static int load_code(Launcher *self, int aligned) {
+    PyObject *made = PyObject_CallOneArg(self->load, aligned ? Py_True : Py_False);
+    if (made == NULL) {
+        return -1;
+    }
+    unsigned long long function;
+    Code code = {0};
+    int ok = PyArg_ParseTuple(made, "KIInO", &function, &code.threads, &code.shared, &code.parameters, &code.fallback);
+    if (ok && (code.parameters < self->arguments || code.parameters > MAX_PARAMETERS || function == 0)) {
+        PyErr_SetString(PyExc_ValueError, "a kernel with fewer parameters than arguments, or too many");
+        ok = 0;
+    }
+    if (ok) {
+        code.function = (void *)(uintptr_t)function;
+        Py_INCREF(code.fallback);
+        /* `load` ran Python code: another thread may have been here meanwhile. */
+        PyObject *old = self->codes[aligned].fallback;
+        self->codes[aligned] = code;
+        Py_XDECREF(old);
+    }
+    Py_DECREF(made);
+    return ok ? 0 : -1;
+}
+
+/* The driver refused: the Python launcher tries again, knows what to set up, and words the error. */
+static PyObject *refused(PyObject *fallback, unsigned programs, unsigned long long stream, const uint64_t *values,
+                         Py_ssize_t count) {
+    PyObject *args = PyTuple_New(count + 2);
+    if (args == NULL) {
+        return NULL;
+    }
+    PyTuple_SET_ITEM(args, 0, PyLong_FromUnsignedLong(programs));
+    PyTuple_SET_ITEM(args, 1, PyLong_FromUnsignedLongLong(stream));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTuple_SET_ITEM(args, i + 2, PyLong_FromUnsignedLongLong(values[i]));
+    }
+    for (Py_ssize_t i = 0; i < count + 2; i++) {
+        if (PyTuple_GET_ITEM(args, i) == NULL) {
+            Py_DECREF(args);
+            return NULL;
+        }
+    }
+    PyObject *result = PyObject_Call(fallback, args, NULL);
+    Py_DECREF(args);
+    return result;
+}
+
+static PyObject *launcher_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Launcher *self = (Launcher *)callable;
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    if (count != self->arguments || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {
+        return PyErr_Format(PyExc_TypeError, "the kernel takes %zd arguments, got %zd", self->arguments, count);
+    }
+    uint64_t values[MAX_PARAMETERS];
+    void *pointers[MAX_PARAMETERS];
+    uint64_t together = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!PyLong_Check(args[i])) {
+            return PyErr_Format(PyExc_TypeError, "argument %zd is no address: %R", i, args[i]);
+        }
+        values[i] = PyLong_AsUnsignedLongLongMask(args[i]);
+        together |= values[i];
+        pointers[i] = &values[i];
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    int aligned = (together & 15) == 0;
+    if (self->codes[aligned].function == NULL && load_code(self, aligned) < 0) {
+        return NULL;
+    }
+    PyObject *handle = PyObject_CallOneArg(self->stream, self->device);
+    if (handle == NULL) {
+        return NULL;
+    }
+    unsigned long long stream = PyLong_AsUnsignedLongLongMask(handle);
+    Py_DECREF(handle);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    const Code *code = &self->codes[aligned];
+    for (Py_ssize_t i = count; i < code->parameters; i++) {
+        values[i] = 0; /* no scratch memory */
+        pointers[i] = &values[i];
+    }
+    int error = self->launch(code->function, self->programs, 1, 1, code->threads, 1, 1, code->shared,
+                             (void *)(uintptr_t)stream, pointers, NULL);
+    if (error != 0) {
+        return refused(code->fallback, self->programs, stream, values, count);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"launch", "stream", "device", "load", "arguments", "programs", NULL};
+    unsigned long long launch;
+    PyObject *stream, *device, *load;
+    Py_ssize_t arguments;
+    unsigned programs;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOOOnI:Launcher", names, &launch, &stream, &device, &load,
+                                     &arguments, &programs)) {
+        return NULL;
+    }
+    if (launch == 0 || arguments < 0 || arguments > MAX_PARAMETERS || programs == 0) {
+        PyErr_SetString(PyExc_ValueError, "no function to launch with, too many arguments, or nothing to launch");
+        return NULL;
+    }
+    Launcher *self = (Launcher *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->vectorcall = launcher_call;
+    self->launch = (LaunchFn)(uintptr_t)launch;
+    self->stream = Py_NewRef(stream);
+    self->device = Py_NewRef(device);
+    self->load = Py_NewRef(load);
+    self->arguments = arguments;
+    self->programs = programs;
+    return (PyObject *)self;
+}
+
+static int launcher_traverse(Launcher *self, visitproc visit, void *arg) {
+    Py_VISIT(self->stream);
+    Py_VISIT(self->device);
+    Py_VISIT(self->load);
+    Py_VISIT(self->codes[0].fallback);
+    Py_VISIT(self->codes[1].fallback);
+    return 0;
+}
+
+static int launcher_clear(Launcher *self) {
+    Py_CLEAR(self->stream);
+    Py_CLEAR(self->device);
+    Py_CLEAR(self->load);
+    Py_CLEAR(self->codes[0].fallback);
+    Py_CLEAR(self->codes[1].fallback);
+    return 0;
+}
+
+static void launcher_dealloc(Launcher *self) {
+    PyObject_GC_UnTrack(self);
+    launcher_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyTypeObject LauncherType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "torchjit_inductor._c.Launcher",
+    .tp_doc = PyDoc_STR("A kernel with a fixed number of programs: call it with addresses."),
+    .tp_basicsize = sizeof(Launcher),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = launcher_new,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Launcher, vectorcall),
+    .tp_traverse = (traverseproc)launcher_traverse,
+    .tp_clear = (inquiry)launcher_clear,
+    .tp_dealloc = (destructor)launcher_dealloc,
+};
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "torchjit_inductor._c", .m_size = -1};
+
+PyMODINIT_FUNC PyInit__c(void) {
+    if (PyType_Ready(&LauncherType) < 0) {
+        return NULL;
+    }
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL && PyModule_AddObjectRef(made, "Launcher", (PyObject *)&LauncherType) < 0) {
+        Py_CLEAR(made);
+    }
+    return made;
+}
