@@ -219,7 +219,11 @@ def test_the_c_launcher_passes_arguments_and_falls_back(monkeypatch: pytest.Monk
 
     def load(aligned: bool) -> LoadedKernel:
         loads.append(aligned)
-        refused = lambda *args: again.append(args[1:3]) or 0  # noqa: E731
+
+        def refused(*args: Any) -> int:
+            again.append(args[1:3])
+            return 0
+
         return LoadedKernel(refused, 5 + aligned, code, lambda error, retry: None)
 
     address = ctypes.cast(held, ctypes.c_void_p).value

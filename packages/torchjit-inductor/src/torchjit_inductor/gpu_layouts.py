@@ -114,11 +114,14 @@ def _without_biases(graph: torch.fx.Graph, convolutions: list[torch.fx.Node]) ->
             # The node itself stays what others refer to.
             node.target, node.args = aten.add.Tensor, (product, shaped)
             convolutions[position] = product
-        elif node.target is aten.convolution_backward.default and node.args[10][2]:
+        elif node.target is aten.convolution_backward.default:
+            mask: Any = node.args[10]
+            if not mask[2]:
+                continue
             getter = next((u for u in node.users if u.target is operator.getitem and u.args[1] == 2), None)
             if getter is not None:
                 getter.target, getter.args = aten.sum.dim_IntList, (node.args[0], [0, 2, 3])
-            node.args = (*node.args[:10], [*node.args[10][:2], False])
+            node.args = (*node.args[:10], [*mask[:2], False])
             values = node.meta["val"]
             node.meta["val"] = (*values[:2], None)
 

@@ -346,6 +346,7 @@ class _GraphLowering:
         mode = getattr(traced[0], "fake_mode", None)
         if mode is None:
             return metas
+        op: Any = node.target
         try:
             with mode, torch.no_grad():
                 fakes = tuple(fake(a) for a in args)
@@ -353,7 +354,7 @@ class _GraphLowering:
                 layouts = {(tuple(t.shape), t.stride()) for t in traced}
                 if all((tuple(n.value for n in p.sizes), tuple(n.value for n in p.strides)) in layouts for p in places):
                     return metas
-                made = self._metas(node.target(*fakes, **named))
+                made = self._metas(op(*fakes, **named))
         except Exception:  # an operator that cannot be traced again keeps its layout; a test at run time catches it
             return metas
         if isinstance(metas, tuple) is not isinstance(made, tuple):

@@ -208,10 +208,10 @@ class Emitter:
         reduced = self.plan.reduced
         if reduced is None or not reduced.looped:
             return inside
-        start = {"sum": 0, "prod": 1}.get(kind)
-        if start is None:
-            low = kind == "max"
+        start: float | int = 1 if kind == "prod" else 0
+        if kind in ("max", "min"):
             limits = None if dtype.is_floating_point else torch.iinfo(dtype)
+            low = kind == "max"
             start = float("-inf" if low else "inf") if limits is None else limits.min if low else limits.max
         shape = self.tile.shape(self.tile.all_axes)
         shape[-1] = 1

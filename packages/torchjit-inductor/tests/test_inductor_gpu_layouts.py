@@ -1,0 +1,114 @@
+"""The layout pass for GPUs: the same values, other strides, padded products. On fake CUDA tensors; run on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchjit_inductor import gpu_layouts, plan_gpu_layouts
+
+BF = torch.bfloat16
+aten = torch.ops.aten
+
+
+def planned(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The graph of a function as traced, and after the pass."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = [torch.empty_like(x, device="cuda") for x in inputs]
+        before, after = make_fx(function)(*fakes), make_fx(function)(*fakes)
+        results = next(n for n in after.graph.nodes if n.op == "output").all_input_nodes
+        with mode:
+            plan_gpu_layouts(after.graph, frozenset(results))
+    after.graph.lint()
+    after.recompile()
+    return before, after
+
+
+def check(function: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphModule:
+    """The pass changes no value (beyond rounding) and no stride that was promised. Gives the changed graph."""
+    before, after = planned(function, *inputs)
+    want, got = before(*inputs), after(*inputs)
+    for w, g in zip(*(x if isinstance(x, (tuple, list)) else (x,) for x in (want, got)), strict=True):
+        torch.testing.assert_close(g, w, rtol=2e-2, atol=2e-2)
+    for old, new in zip(*(next(n for n in g.graph.nodes if n.op == "output").all_input_nodes for g in (before, after)), strict=True):  # fmt: skip  # noqa: E501
+        if new.target is not aten.slice.Tensor:  # a cut result is copied into the promised strides by lowering
+            assert new.meta["val"].stride() == old.meta["val"].stride()
+    return after
+
+
+def targets(gm: torch.fx.GraphModule) -> list[Any]:
+    return [n.target for n in gm.graph.nodes if n.op == "call_function"]
+
+
+@pytest.fixture(autouse=True)
+def _all_products_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_layouts, "_WORTH", 0)
+
+
+def small(*sizes: int) -> torch.Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(sum(sizes))).mul(0.1).to(BF)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_of_unaligned_columns_is_padded(bias: bool) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+        y = torch.addmm(b, x, w.t()) if bias else x @ w.t()
+        return y * 2, y.sum(0)
+
+    after = check(function, small(264, 64), small(301, 64), small(301))
+    product = next(n for n in after.graph.nodes if n.target in (aten.mm.default, aten.addmm.default))
+    assert product.meta["val"].shape == (264, 304)
+    assert aten.slice.Tensor in targets(after)
+
+
+def test_products_of_a_backward_share_the_padded_matrix() -> None:
+    def function(d: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+        d = d * 3
+        return d @ w, d.t() @ x
+
+    after = check(function, small(264, 301), small(264, 64), small(301, 64))
+    pads = [n for n in after.graph.nodes if n.target is aten.constant_pad_nd.default]
+    assert len(pads) == 2  # of d and of w
+    assert len(pads[0].users) == 2 or len(pads[1].users) == 2
+
+
+def test_aligned_and_float32_products_stay() -> None:
+    assert aten.constant_pad_nd.default not in targets(check(lambda x, w: x @ w, small(264, 64), small(64, 304)))
+    wide = (small(264, 64).float(), small(64, 301).float())
+    assert aten.constant_pad_nd.default not in targets(check(lambda x, w: x @ w, *wide))
+
+
+def test_convolutions_go_channels_last_between_the_promised_ends() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> Any:
+        y = F.relu(F.conv2d(x, w, b, padding=1))
+        return F.conv2d(y, v) + 1, y.flatten(2)
+
+    after = check(function, small(2, 8, 6, 6), small(32, 8, 3, 3), small(32), small(24, 32, 1, 1))
+    convolutions = [n for n in after.graph.nodes if n.target is aten.convolution.default]
+    assert all(n.args[2] is None and n.meta[gpu_layouts.CHANNELS_LAST] for n in convolutions)
+    relu = next(n for n in after.graph.nodes if n.target is aten.relu.default)
+    assert relu.meta["val"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_bias_gradients_of_convolutions_are_sums() -> None:
+    def function(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+        made = aten.convolution_backward(g, x, w, [32], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])
+        return made[0] * 2, made[1] + 1, made[2] - 1
+
+    after = check(function, small(2, 32, 6, 6), small(2, 8, 6, 6), small(32, 8, 3, 3))
+    assert aten.sum.dim_IntList in targets(after)
+    backward = next(n for n in after.graph.nodes if n.target is aten.convolution_backward.default)
+    assert backward.args[10] == [True, True, False]
+
+
+def test_grouped_convolutions_stay() -> None:
+    before, after = planned(lambda x, w: F.conv2d(x, w, groups=2).relu(), small(2, 8, 6, 6), small(32, 4, 1, 1))
+    assert [n.meta["val"].stride() for n in after.graph.nodes if n.op == "call_function"] == [
+        n.meta["val"].stride() for n in before.graph.nodes if n.op == "call_function"
+    ]
