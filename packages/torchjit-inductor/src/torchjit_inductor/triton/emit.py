@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from typing import final
 
@@ -38,6 +39,20 @@ def _weak(value: Value) -> bool:
     if value.dtype == torch.float32:
         return not math.isfinite(value.data) or value.data == 0 or 1.2e-38 < abs(value.data) < 3.4e38
     return value.dtype in (torch.int32, torch.int64)
+
+
+def _reciprocal(divisor: Value) -> float | None:
+    """One over a constant, rounded to its dtype; None if it is no ordinary number."""
+    value = float(divisor.data)
+    if not math.isfinite(value) or not 1e-30 < abs(value) < 1e30:
+        return None
+    if divisor.dtype == torch.float64:
+        return 1.0 / value
+    if divisor.dtype != torch.float32:
+        return None
+    # From a float64 quotient of float32 numbers this is the correctly rounded one.
+    narrow = struct.unpack("f", struct.pack("f", value))[0]
+    return float(struct.unpack("f", struct.pack("f", 1.0 / narrow))[0])
 
 
 def pointer_names(kernel: LoopKernel) -> dict[str, str]:
@@ -240,14 +255,13 @@ class Emitter:
     def _division(self, value: Value) -> str | None:
         numerator, divisor = value.args
         if divisor.op == "constant":
-            mantissa = abs(math.frexp(divisor.data)[0]) if math.isfinite(divisor.data) else 0.0
-            if mantissa == 0.5 and 1e-30 < abs(divisor.data) < 1e30:  # its reciprocal is exact
-                return f"{self.value(numerator)} * {_number(1.0 / divisor.data)}"
-            return None
+            # Eager's CUDA kernels, too, multiply by the reciprocal of a number, rounded to the dtype.
+            inverse = _reciprocal(divisor)
+            return None if inverse is None else f"{self.value(numerator)} * {_number(inverse)}"
         if self.dialect.accurate or not self.axes(divisor) < self.axes(numerator):
             return None
-        inverse = self.bind(("inverse", divisor), f"1.0 / {self.value(divisor)}", self.axes(divisor))
-        return f"{self.value(numerator, weak=True)} * {inverse}"
+        shared = self.bind(("inverse", divisor), f"1.0 / {self.value(divisor)}", self.axes(divisor))
+        return f"{self.value(numerator, weak=True)} * {shared}"
 
     # ------------------------------------------------------------------------------------------ memory and indices
 
