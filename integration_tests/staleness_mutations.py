@@ -583,7 +583,8 @@ def other_callables(w: Any, r: random.Random) -> None:
         [
             lambda: setattr(w, "inner", m.make_closure(r.choice(TAME))),
             lambda: w.inner.change(r.choice(TAME), {"c": 2.0}),
-            lambda: setattr(w, "inner", r.choice([torch.sigmoid, torch.relu, F.silu])),
+            # not what `torch_function_patched` patches: torch.fx writes the name of a function into the graph's code
+            lambda: setattr(w, "inner", r.choice([torch.tanh, torch.relu, F.silu])),
             lambda: setattr(w, "inner", m.make_closure(2.0)),
             lambda: m.PARTIAL.keywords.update(k=r.choice(TAME)),
             lambda: setattr(m, "PARTIAL", type(m.PARTIAL)(r.choice([m.helper, scaled]), k=r.choice(TAME))),

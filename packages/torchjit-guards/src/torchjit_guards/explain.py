@@ -20,6 +20,7 @@ from torchjit_core.guards import (
     TensorMatches,
     TypeIs,
     ValueEquals,
+    dict_items,
 )
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
@@ -97,7 +98,7 @@ def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, 
         case LengthIs():
             return str(guard.length), str(len(guard.path.resolve(slots)))
         case DictKeys():
-            return _short(list(guard.keys)), _short(list(dict.keys(guard.path.resolve(slots))))
+            return _short(list(guard.keys)), _short([key for key, _ in dict_items(guard.path.resolve(slots))])
         case DictContains() | InstanceLacks():
             present = isinstance(guard, DictContains) and guard.present
             return ("present", "absent") if present else ("absent", "present")

@@ -14,7 +14,7 @@ from torchjit import control, inlining
 from torchjit.backends import Backend
 from torchjit.config import config
 from torchjit.site import Site, Specialization
-from torchjit_frame import FrontDoor, eager, forget_all
+from torchjit_frame import FrontDoor, eager, forget, forget_all
 
 __all__ = ["Compilation", "all_compilations"]
 
@@ -62,6 +62,10 @@ class Compilation:
         self._recompile_limit = recompile_limit
         self._on_error = on_error
         self._sites: dict[tuple[Any, ...], Site] = {}
+        asked: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
+        self.ask_for_call = _asker(weakref.ref(self), asked)
+        """What the frame hook asks; code objects remember it and its answers, so it does not keep this alive."""
+        weakref.finalize(self, _forget_answers, asked).atexit = False
         self.root = Site(self, torchjit_vm.Region.of_function(function), function)
         self._sites[self.root.region.key] = self.root
         _live.add(self)
@@ -161,6 +165,22 @@ class Compilation:
             site.history = torchjit_guards.SizeHistory()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]
+
+
+def _asker(
+    owner: weakref.ref[Compilation], asked: weakref.WeakValueDictionary[int, types.CodeType]
+) -> Callable[[types.FunctionType], FrontDoor | None]:
+    def ask(function: types.FunctionType) -> FrontDoor | None:
+        compilation = owner()
+        asked[id(function.__code__)] = function.__code__
+        return None if compilation is None else compilation.door_for_call(function)
+
+    return ask
+
+
+def _forget_answers(asked: weakref.WeakValueDictionary[int, types.CodeType]) -> None:
+    for code in list(asked.values()):
+        forget(code)
 
 
 def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import linecache
 import threading
 import time
 import traceback
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -100,7 +102,8 @@ class Site:
             function: what runs when the region is not compiled, over the slots of a continuation.
             only_with_tensors: nobody asked for this function by name: leave it alone unless it is given tensors.
         """
-        self.owner = owner
+        # Weakly: code objects remember the doors that the frame hook found, and must not keep a compilation alive.
+        self._owner = weakref.ref(owner)
         self.only_with_tensors = only_with_tensors
         self.region = region
         self.number = next(_site_numbers)
@@ -109,6 +112,18 @@ class Site:
         self.given_up: TorchjitError | None = None
         slots = None if region.offset is None else region.nslots
         self.door = FrontDoor(function, self.on_miss, slots=slots)
+
+    @property
+    def owner(self) -> Compilation:
+        """The `torchjit.compile` call that this region belongs to.
+
+        Raises:
+            ReferenceError: it is gone; `on_miss` asks first.
+        """
+        owner = self._owner()
+        if owner is None:
+            raise ReferenceError(self.name)
+        return owner
 
     @property
     def name(self) -> str:
@@ -120,7 +135,8 @@ class Site:
     # ------------------------------------------------------------------ misses
     def on_miss(self, door: FrontDoor, slots: tuple[Any, ...]) -> Entry | None:
         """Make a specialisation for these slots, or None to run the function as it is."""
-        if self.given_up is not None or _must_run_eagerly():
+        owner = self._owner()  # held until the end of this call
+        if owner is None or self.given_up is not None or _must_run_eagerly():
             return None
         if self.only_with_tensors and not any(map(_holds_tensors, slots)):
             door.sealed = True
@@ -172,6 +188,7 @@ class Site:
 
         def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             made.graphs.append(gm)
+            weakref.finalize(gm, _drop_generated_lines, type(gm)).atexit = False
             with events.phase("backend"):
                 return self._call_backend(gm, example_inputs)
 
@@ -209,7 +226,7 @@ class Site:
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         target = captured.target
         if captured.continuations and owner.captures_calls_at_breaks:
-            target = _with_hook(target, owner.door_for_call)
+            target = _with_hook(target, owner.ask_for_call)
         return Entry(program, target, captured.unwrap, made)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -335,6 +352,14 @@ def _with_hook(target: Callable[..., Any], callback: Callable[[types.FunctionTyp
             return target(*gathered)
 
     return run
+
+
+def _drop_generated_lines(graph_class: type[torch.fx.GraphModule]) -> None:
+    """Forget the source of a dead graph's code: torch.fx and linecache keep it for ever."""
+    code = getattr(graph_class.forward, "__code__", None)
+    if code is not None and code.co_filename.startswith("<eval_with_key>"):
+        linecache.cache.pop(code.co_filename, None)
+        torch.fx.graph_module._loader.eval_cache.pop(code.co_filename, None)
 
 
 def _must_run_eagerly() -> bool:
