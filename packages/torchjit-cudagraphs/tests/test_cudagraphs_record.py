@@ -1,9 +1,9 @@
-"""Recording, replay and the reasons for doing neither, on a fake driver that works on CPU tensors."""
+"""Recording, replay and the reasons for doing neither, on the simulated device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import pytest
@@ -13,58 +13,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from torchjit_core.events import listen
-from torchjit_cudagraphs import CudaGraphSettings, Recorded, buffers, record
-
-T = TypeVar("T")
-
-
-class FakeDriver:
-    """Models a device: a capture does no work, a replay redoes it and overwrites the captured outputs in place."""
-
-    device_type = "cpu"
-
-    def __init__(self, mutated: Sequence[torch.Tensor] = (), fail: Exception | None = None) -> None:
-        self.mutated = list(mutated)
-        self.fail = fail
-        self.captures = self.replays = self.warmups = 0
-        self.current = 1
-        self.waits: list[tuple[int, int]] = []
-        self.inside = False
-
-    def warm_up(self, run: Callable[[], T]) -> T:
-        self.warmups += 1
-        return run()
-
-    def capture(self, run: Callable[[], T]) -> tuple[Callable[[], None], T]:
-        if self.fail is not None:
-            raise self.fail
-        self.captures += 1
-        before = [m.clone() for m in self.mutated]
-        result: Any = run()
-        for tensor, old in zip(self.mutated, before, strict=True):
-            tensor.copy_(old)
-
-        def replay() -> None:
-            self.replays += 1
-            again: Any = run()
-            for old, new in zip(result, again, strict=True):
-                if (
-                    isinstance(old, torch.Tensor)
-                    and old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr()
-                ):
-                    with torch.inference_mode():  # it may write to tensors that were made in inference mode
-                        old.copy_(new)
-
-        return replay, result
-
-    def capturing(self) -> bool:
-        return self.inside
-
-    def stream(self) -> int:
-        return self.current
-
-    def order_after(self, stream: int) -> None:
-        self.waits.append((stream, self.current))
+from torchjit_cudagraphs import CudaGraphSettings, GraphPool, Recorded, inputs, record
+from torchjit_cudagraphs.simulated import SimulatedDriver
 
 
 @attrs.define(eq=False)
@@ -87,12 +37,14 @@ def recorded(
     *,
     static: Sequence[int] = (),
     mutated: Sequence[int] = (),
-    driver: FakeDriver | None = None,
+    driver: SimulatedDriver | None = None,
     **chosen: Any,
-) -> tuple[Recorded, FakeDriver]:
-    driver = driver or FakeDriver([inputs[i] for i in mutated])
+) -> tuple[Recorded, SimulatedDriver]:
+    driver = driver or SimulatedDriver()
     compiled = Compiled(function, frozenset(static), frozenset(mutated))
-    result = record(compiled, inputs, CudaGraphSettings(**chosen), driver=driver)
+    result = record(
+        compiled, inputs, CudaGraphSettings(**{"warmup_calls": 1, "copy_up_to": 0, **chosen}), pool=GraphPool(driver)
+    )
     assert isinstance(result, Recorded)
     return result, driver
 
@@ -113,15 +65,23 @@ def test_warms_up_then_captures_then_replays() -> None:
         assert (driver.warmups, driver.captures, driver.replays) == (1, min(call, 1), call)
 
 
-def test_outputs_are_kept_by_default_and_overwritten_on_demand() -> None:
-    for reuse in (False, True):
-        f, _ = recorded(lambda x: (x + 1,), (torch.zeros(2),), reuse_outputs=reuse)
-        f(torch.zeros(2))
-        first = f(torch.zeros(2))[0]
-        second = f(torch.ones(2))[0]
-        assert second.tolist() == [2, 2]
-        assert first.tolist() == ([2, 2] if reuse else [1, 1])
-        assert first is not second
+def test_held_outputs_are_never_overwritten() -> None:
+    f, driver = recorded(lambda x: (x + 1,), (torch.zeros(2),), max_held=2)
+    held = [f(torch.full((2,), float(i)))[0] for i in range(8)]
+    assert [h.tolist() for h in held] == [[i + 1.0] * 2 for i in range(8)]
+    # Two recordings gave out their memory, a third one copies.
+    assert driver.captures == 3
+    del held
+    for i in range(4):
+        assert f(torch.full((2,), float(i)))[0].tolist() == [i + 1.0] * 2
+    assert driver.captures == 3
+
+
+def test_dropped_outputs_need_one_recording_and_no_copy() -> None:
+    f, driver = recorded(lambda x: (x + 1,), (torch.zeros(2),))
+    addresses = {f(torch.zeros(2))[0].data_ptr() for _ in range(6)}
+    assert driver.captures == 1
+    assert len(addresses) == 2  # the warm-up's, and the pool's
 
 
 def test_a_mutated_buffer_is_updated_once_per_call() -> None:
@@ -138,7 +98,7 @@ def test_a_mutated_buffer_is_updated_once_per_call() -> None:
 
 
 def test_moved_parameters_are_recorded_anew_up_to_the_limit() -> None:
-    f, driver = recorded(lambda x, w: (x * w,), (torch.ones(2), torch.ones(2)), static=[1], max_static_versions=2)
+    f, driver = recorded(lambda x, w: (x * w,), (torch.ones(2), torch.ones(2)), static=[1], max_versions=2)
     x = torch.ones(2)
     keep = [torch.full((2,), float(i)) for i in range(4)]
 
@@ -165,7 +125,7 @@ def test_sizes_are_recorded_up_to_the_limit_then_run_without() -> None:
 
 
 def test_numbers_are_part_of_the_recording() -> None:
-    f, driver = recorded(lambda x, n: (x * n, n), (torch.ones(1), 2))
+    f, driver = recorded(lambda x, n: (x * n, n), (torch.ones(1), 2), copy_up_to=64)
     for n in (2, 2, 3, 3, 2, 3, 2.0, 2.0, True, True):
         out, same = f(torch.ones(1), n)
         assert out.item() == float(n)
@@ -197,7 +157,7 @@ def test_outputs_that_are_inputs_or_share_memory() -> None:
 
 
 def test_layouts_of_inputs() -> None:
-    f, driver = recorded(lambda *xs: [x.clone() for x in xs], (torch.ones(2),))
+    f, driver = recorded(lambda *xs: [x.clone() for x in xs], (torch.ones(2),), copy_up_to=1000)
     base = torch.randn(6, 8)
     views = (base.t(), base[::2, 1:5], base[:1].expand(5, 8), base[0, 0], base[:0], base.permute(1, 0)[2:])
     for _ in range(3):
@@ -210,7 +170,7 @@ def test_overlapping_input_is_refused() -> None:
     x = torch.randn(10).unfold(0, 4, 1)
     compiled = Compiled(lambda x: (x + 1,))
     got: list[object] = []
-    assert fallbacks(lambda: got.append(record(compiled, (x,), driver=FakeDriver()))) == ["TJ-CG-009"]
+    assert fallbacks(lambda: got.append(record(compiled, (x,), pool=GraphPool(SimulatedDriver())))) == ["TJ-CG-009"]
     assert got == [compiled]
 
 
@@ -220,14 +180,13 @@ def test_overlapping_input_is_refused() -> None:
         (Compiled(lambda x: (x,), device=None), (torch.ones(1),), "TJ-CG-001"),
         (Compiled(lambda x: (x,), device=torch.device("meta")), (torch.ones(1),), "TJ-CG-001"),
         (Compiled(lambda x: (x,)), (torch.ones(1, device="meta"),), "TJ-CG-002"),
-        (Compiled(lambda x: (x,), mutated_inputs=frozenset({0})), (torch.ones(1),), "TJ-CG-003"),
         (Compiled(lambda x: (x,), reason_not_recordable="aten.nonzero"), (torch.ones(1),), "TJ-CG-004"),
         (Compiled(lambda x: (x,)), (torch.ones(1, requires_grad=True),), "TJ-CG-005"),
     ],
 )
 def test_refusals_return_the_callable_and_say_why(compiled: Compiled, inputs: Sequence[Any], reason_id: str) -> None:
     got: list[object] = []
-    assert fallbacks(lambda: got.append(record(compiled, inputs, driver=FakeDriver()))) == [reason_id]
+    assert fallbacks(lambda: got.append(record(compiled, inputs, pool=GraphPool(SimulatedDriver())))) == [reason_id]
     assert got == [compiled]
 
 
@@ -237,7 +196,8 @@ def test_the_cpu_is_refused_by_the_real_driver_without_touching_cuda() -> None:
 
 
 def test_a_failed_capture_leaves_the_callable_working() -> None:
-    driver = FakeDriver(fail=RuntimeError("operation not permitted when stream is capturing"))
+    driver = SimulatedDriver()
+    driver.fail = RuntimeError("operation not permitted when stream is capturing")
     f, _ = recorded(lambda x: (x + 1,), (torch.ones(1),), driver=driver)
 
     def run() -> None:
@@ -273,7 +233,7 @@ def test_inference_mode_and_normal_mode_share_a_recording() -> None:
 def test_both_ways_to_compare_addresses_agree() -> None:
     tensors: list[Any] = [torch.ones(1), 3, torch.ones(2), torch.empty(0)]
     right = [tensors[0].data_ptr(), 0, tensors[2].data_ptr(), 0]
-    for compare in (buffers._addresses_equal, buffers._python_addresses_equal):
+    for compare in (inputs._addresses_equal, inputs._python_addresses_equal):
         assert compare(tensors, right, [0, 2, 3])
         assert not compare(tensors, [*right[:2], 8, 0], [0, 2, 3])
         assert compare(tensors, [*right[:2], 8, 0], [0, 3])
@@ -293,7 +253,7 @@ def test_any_sequence_of_calls_equals_eager(calls: list[tuple[int, int, bool]]) 
     def function(x: torch.Tensor, w: torch.Tensor) -> Sequence[Any]:
         return (x * w, x, (x + w).sum(0))
 
-    f, _ = recorded(function, (torch.ones(1, 3), weights[0]), static=[1], max_recordings=2, max_static_versions=2)
+    f, _ = recorded(function, (torch.ones(1, 3), weights[0]), static=[1], max_recordings=2, max_versions=2)
     results = []
     for rows, which, transpose in calls:
         x = torch.randn(3, rows).t() if transpose else torch.randn(rows, 3)

@@ -132,7 +132,9 @@ def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> Bui
     results = [builder.read(slot) for slot in joint.slots]
     results += [builder.copies[node] for node in saved if node.op != "placeholder"]
     builder.graph.output(tuple(results))
-    return _finish(joint, builder, inputs, name)
+    built = _finish(joint, builder, inputs, name)
+    built.gm.meta["results"] = len(joint.slots)  # what follows them is saved for the backward
+    return built
 
 
 def _written(joint: JointGraph) -> set[fx.Node]:

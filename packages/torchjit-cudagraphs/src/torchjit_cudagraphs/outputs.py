@@ -2,121 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
 
-__all__ = ["OutputPlan"]
+from torchjit_cudagraphs.liveness import StorageRef
+from torchjit_cudagraphs.pool import Block, GraphPool
 
-_Make = Callable[[Sequence[Any], dict[int, torch.Tensor]], Any]
+__all__ = ["Arguments", "OutputPlan"]
+
+_Storages = list[Any]
+_Make = Callable[[Sequence[Any], _Storages], Any]
+
+
+@final
+class Arguments:
+    """The tensors that a captured run is given, known again by their storages after they were let go."""
+
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self._ids = [id(argument) for argument in arguments]
+        self._storages: dict[int, tuple[StorageRef, int, int]] = {}
+        for position, argument in enumerate(arguments):
+            if isinstance(argument, torch.Tensor):
+                ref = StorageRef(argument.untyped_storage())
+                self._storages.setdefault(ref.cdata, (ref, position, int(argument.storage_offset())))
+
+    def find(self, output: torch.Tensor) -> tuple[int, int] | None:
+        """The position and the offset of the argument whose storage `output` has, or None."""
+        entry = self._storages.get(output.untyped_storage()._cdata)
+        return None if entry is None else entry[1:]
+
+    def is_argument(self, output: torch.Tensor, position: int) -> bool:
+        """Is `output`, which has that argument's storage, that very object?"""
+        return self._ids[position] == id(output)
 
 
 @final
 class OutputPlan:
-    """What each output of a recording is: an input, a view of an input, memory of its own, or no tensor.
+    """What each output of a recording is: an input, a view of an input, memory of the pool, or none of these.
 
-    An output that is (a view of) an input becomes (a view of) the caller's input, not of the copy. Outputs that share
-    memory share it in the result too.
+    An output that is (a view of) an input becomes (a view of) the caller's input. Outputs that share memory share it in
+    the result too.
 
     Args:
         outputs: what the captured run returned.
-        arguments: what the captured run was given.
-        reuse: hand out the recording's memory in place of a copy.
+        arguments: what it was given.
+        examples: this call's inputs.
+        blocks: the pool's allocations at the end of the capture.
+        pool: the memory.
+        copy: should the result at this position, of so many bytes, be copied? Other results lie in the pool and use their
+            blocks while they live.
+
+    Attributes:
+        owners: by address, the storages that own the blocks of results.
+        written: the blocks of all results.
+        lent: of those that are not copied.
+        needs: positions of inputs that results are made of.
     """
 
-    def __init__(self, outputs: Sequence[Any], arguments: Sequence[Any], reuse: bool) -> None:
-        self._keep = tuple(outputs)  # the pool must not hand their memory out again
-        owners = {_storage_key(a): i for i, a in enumerate(arguments) if isinstance(a, torch.Tensor)}
-        fresh = [o for o in outputs if isinstance(o, torch.Tensor) and _storage_key(o) not in owners]
-        sharers: dict[int, list[torch.Tensor]] = {}
-        for tensor in fresh:
-            sharers.setdefault(_storage_key(tensor), []).append(tensor)
+    def __init__(
+        self,
+        outputs: Sequence[Any],
+        arguments: Arguments,
+        examples: Sequence[Any],
+        blocks: Mapping[int, int],
+        pool: GraphPool,
+        copy: Callable[[int, int], bool],
+    ) -> None:
+        self._pool = pool
+        self._storages: list[tuple[Block, int]] = []
+        copied: list[bool] = []
+        self.owners: dict[int, StorageRef] = {}
+        self.needs: set[int] = set()
+        self._kept: list[torch.Tensor] = []
+        self._index: dict[int, int] = {}
         self._makers: list[_Make] = []
-        for output in outputs:
-            if isinstance(output, torch.Tensor) and (output.is_conj() or output.is_neg()):
-                raise NotImplementedError("an output is a lazily conjugated or negated view")
-            if not isinstance(output, torch.Tensor):
-                self._makers.append(_constant(output))
-            elif _storage_key(output) in owners:
-                position = owners[_storage_key(output)]
-                self._makers.append(_from_input(output, position, arguments[position]))
-            elif reuse:
-                self._makers.append(_over_memory(output))
-            elif len(sharers[_storage_key(output)]) == 1 and _dense(output):
-                self._makers.append(_copy_of(output))
-            else:
-                self._makers.append(_part_of_copy(output, sharers[_storage_key(output)]))
+        for position, output in enumerate(outputs):
+            known = len(self._storages)
+            self._makers.append(self._maker(output, arguments, examples, blocks))
+            if len(self._storages) > known:
+                copied.append(copy(position, self._storages[known][1]))
+        self.written: frozenset[Block] = frozenset(block for block, _ in self._storages)
+        self.lent = frozenset(b for (b, _), is_copied in zip(self._storages, copied, strict=True) if not is_copied)
+        self._flat = [
+            self._bytes(block[0], nbytes) if is_copied else None
+            for (block, nbytes), is_copied in zip(self._storages, copied, strict=True)
+        ]
 
     def make(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of the call with these inputs, after the replay was queued."""
-        copies: dict[int, torch.Tensor] = {}
-        return [make(inputs, copies) for make in self._makers]
+        hand_out = self._pool.hand_out
+        storages: _Storages = [
+            hand_out(block, nbytes) if flat is None else flat.clone().untyped_storage()
+            for flat, (block, nbytes) in zip(self._flat, self._storages, strict=True)
+        ]
+        return [make(inputs, storages) for make in self._makers]
 
+    def _maker(self, output: Any, arguments: Arguments, examples: Sequence[Any], blocks: Mapping[int, int]) -> _Make:
+        if not isinstance(output, torch.Tensor):
+            return _constant(output)
+        if output.is_conj() or output.is_neg():
+            raise NotImplementedError("an output is a lazily conjugated or negated view")
+        storage = output.untyped_storage()
+        address = storage.data_ptr()
+        if address == 0 or storage.nbytes() == 0:
+            return _empty(output)
+        found = arguments.find(output)
+        if found is not None:
+            position, base = found
+            self.needs.add(position)
+            return _from_input(output, position, base, examples[position], arguments.is_argument(output, position))
+        if address not in blocks:  # a constant of the callable
+            self._kept.append(output)
+            return lambda inputs, storages: output.detach()
+        if address not in self._index:
+            self._index[address] = len(self._storages)
+            self._storages.append(((address, blocks[address]), storage.nbytes()))
+            self.owners[address] = StorageRef(storage)
+        index, tensor = self._index[address], self._pool.driver.tensor
+        dtype, size, stride, offset = output.dtype, tuple(output.shape), output.stride(), int(output.storage_offset())
+        return lambda inputs, storages: tensor(storages[index], dtype, size, stride, offset)
 
-def _storage_key(tensor: torch.Tensor) -> int:
-    """The same for tensors that share memory. Empty tensors have no memory, so each is its own."""
-    storage = tensor.untyped_storage()
-    return storage.data_ptr() or -id(tensor)
-
-
-def _dense(tensor: torch.Tensor) -> bool:
-    """Would `clone` keep the strides?"""
-    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    def _bytes(self, address: int, nbytes: int) -> torch.Tensor:
+        driver = self._pool.driver
+        return driver.tensor(driver.storage(address, nbytes), torch.uint8, (nbytes,), (1,), 0)
 
 
 def _constant(value: Any) -> _Make:
-    return lambda inputs, copies: value
+    return lambda inputs, storages: value
 
 
-def _from_input(output: torch.Tensor, position: int, argument: torch.Tensor) -> _Make:
-    if output is argument:
-        return lambda inputs, copies: inputs[position]
-    size, stride = output.shape, output.stride()
-    shift = output.storage_offset() - argument.storage_offset()
-    if output.dtype != argument.dtype:
-        return _reinterpreted_input(output, position, argument)
+def _empty(output: torch.Tensor) -> _Make:
+    size, stride, dtype, device = output.shape, output.stride(), output.dtype, output.device
+    return lambda inputs, storages: torch.empty_strided(size, stride, dtype=dtype, device=device)
 
-    def view(inputs: Sequence[Any], copies: dict[int, torch.Tensor]) -> Any:
+
+def _from_input(output: torch.Tensor, position: int, base: int, example: torch.Tensor, same: bool) -> _Make:
+    if same:
+        return lambda inputs, storages: inputs[position]
+    size, stride, dtype = output.shape, output.stride(), output.dtype
+    # Offsets count elements of a tensor's own dtype; `base` is where the argument began.
+    width, own = example.dtype.itemsize, dtype.itemsize
+    shift = output.storage_offset() - base * width // own
+
+    def view(inputs: Sequence[Any], storages: _Storages) -> Any:
         source = inputs[position]
-        return torch.as_strided(source, size, stride, source.storage_offset() + shift)
+        offset = source.storage_offset() * width // own + shift
+        if source.dtype == dtype:
+            return torch.as_strided(source, size, stride, offset)
+        empty = torch.empty(0, dtype=dtype, device=source.device)
+        return empty.set_(source.untyped_storage(), offset, size, stride)
 
     return view
-
-
-def _reinterpreted_input(output: torch.Tensor, position: int, argument: torch.Tensor) -> _Make:
-    dtype, size, stride = output.dtype, output.shape, output.stride()
-    # Offsets count elements of the tensor's own dtype.
-    numerator, denominator = argument.dtype.itemsize, dtype.itemsize
-    shift = output.storage_offset() - argument.storage_offset() * numerator // denominator
-
-    def view(inputs: Sequence[Any], copies: dict[int, torch.Tensor]) -> Any:
-        source = inputs[position]
-        offset = source.storage_offset() * numerator // denominator + shift
-        return torch.empty(0, dtype=dtype, device=source.device).set_(source.untyped_storage(), offset, size, stride)
-
-    return view
-
-
-def _over_memory(output: torch.Tensor) -> _Make:
-    return lambda inputs, copies: output.detach()
-
-
-def _copy_of(output: torch.Tensor) -> _Make:
-    return lambda inputs, copies: output.clone()
-
-
-def _part_of_copy(output: torch.Tensor, sharers: Sequence[torch.Tensor]) -> _Make:
-    """Copy the bytes that all `sharers` span, once per call, and view the copy as `output`."""
-    storage = output.untyped_storage()
-    flat = torch.empty(0, dtype=torch.uint8, device=output.device).set_(storage, 0, (storage.nbytes(),), (1,))
-    key, dtype = _storage_key(sharers[0]), output.dtype
-    size, stride, offset = output.shape, output.stride(), output.storage_offset()
-
-    def part(inputs: Sequence[Any], copies: dict[int, torch.Tensor]) -> Any:
-        if key not in copies:
-            copies[key] = flat.clone()
-        empty = torch.empty(0, dtype=dtype, device=flat.device)
-        return empty.set_(copies[key].untyped_storage(), offset, size, stride)
-
-    return part

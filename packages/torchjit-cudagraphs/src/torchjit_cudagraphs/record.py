@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-import torch
-
 from torchjit_core.events import emit, phase
 from torchjit_core.reasons import Reason
-from torchjit_cudagraphs.buffers import InputBuffers, signature
-from torchjit_cudagraphs.driver import GraphDriver, TorchGraphDriver
-from torchjit_cudagraphs.outputs import OutputPlan
-from torchjit_cudagraphs.recordable import CAPTURE_FAILED, TOO_MANY_SIZES, TOO_MANY_STATICS, Recordable, refusal
+from torchjit_cudagraphs.inputs import signature
+from torchjit_cudagraphs.pool import GraphPool, pool_of, release_pools
+from torchjit_cudagraphs.recordable import (
+    CAPTURE_FAILED,
+    DOES_NOT_PAY,
+    TOO_MANY_SIZES,
+    TOO_MANY_VERSIONS,
+    Recordable,
+    refusal,
+    run_compiled,
+)
+from torchjit_cudagraphs.recording import Recording
 from torchjit_cudagraphs.settings import CudaGraphSettings
 
-__all__ = ["Recorded", "record"]
+__all__ = ["Recorded", "record", "reset"]
+
+_Key = tuple[Any, ...]
 
 
 def record(
@@ -24,151 +32,215 @@ def record(
     example_inputs: Sequence[Any],
     settings: CudaGraphSettings | None = None,
     *,
-    driver: GraphDriver | None = None,
+    internal: frozenset[int] = frozenset(),
+    fixed_layouts: bool = False,
+    pool: GraphPool | None = None,
 ) -> Callable[..., Sequence[Any]]:
-    """Make `compiled` replay a CUDA graph from its second call on.
+    """Make `compiled` replay a CUDA graph after its first calls.
 
-    The first call with given sizes (`warmup_calls` of them) runs `compiled` on a side stream, the next one captures it,
-    and it and all later ones replay. A replay copies the inputs that are not static to fixed addresses, launches the
-    whole graph at once and copies the outputs out (see `CudaGraphSettings.reuse_outputs`). Parameters that moved and
-    new sizes are recorded anew, up to limits. For inference: a replay makes no autograd history.
+    The first calls with given sizes (`warmup_calls` of them) run `compiled`, the next one captures it, and it and all
+    later ones replay. A replay copies the inputs that are neither static nor results of other recordings to fixed
+    addresses and launches the whole graph at once. Results lie in a memory pool that all recordings of a device share;
+    a result is never overwritten while it is held. Parameters that moved, new sizes and held results are recorded anew,
+    up to limits. A replay makes no autograd history: record forward and backward graphs one by one.
 
     Args:
         compiled: the callable, with the attributes of `Recordable`.
         example_inputs: tensors (real or fake) and numbers, in its order; only their metadata is read.
         settings: choices; the defaults if None.
-        driver: for tests; a `TorchGraphDriver` for the callable's device if None.
+        internal: positions of results that only other recordings take (tensors saved for the backward, gradients on
+            their way): they are never copied for being small.
+        fixed_layouts: the caller sees to it that sizes and strides of tensors are those of `example_inputs` at every
+            call, so that they need not be compared.
+        pool: the memory; the pool of the callable's device if None.
 
     Returns:
         A `Recorded`; or `compiled` itself when it cannot be recorded, after a `fallback` event that says why.
     """
     chosen = settings or CudaGraphSettings()
-    why = refusal(compiled, example_inputs, "cuda" if driver is None else driver.device_type)
+    why = refusal(compiled, example_inputs, "cuda" if pool is None else pool.driver.device_type)
     if why is not None:
         _emit_fallback(*why)
         return compiled
-    if driver is None:
-        if compiled.device is None:
-            raise AssertionError("refusal() lets no callable without a device pass")
-        driver = TorchGraphDriver(compiled.device)
-    return Recorded(compiled, chosen, driver)
-
-
-@final
-class _Recording:
-    """One capture: fixed inputs, the replay, and what its outputs are."""
-
-    def __init__(self, compiled: Recordable, inputs: Sequence[Any], driver: GraphDriver, reuse_outputs: bool) -> None:
-        self.buffers = InputBuffers(inputs, compiled.static_inputs)
-        arguments = tuple(self.buffers.arguments)
-        self.replay, outputs = driver.capture(lambda: compiled(*arguments))
-        self._plan = OutputPlan(outputs, arguments, reuse_outputs)
-
-    def fits(self, inputs: Sequence[Any]) -> bool:
-        return self.buffers.matches(inputs) and self.buffers.static_unmoved(inputs)
-
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        # Under grad mode a parameter among the sources must not make history in the buffers.
-        with torch.no_grad():
-            self.buffers.fill(inputs)
-            self.replay()
-            return self._plan.make(inputs)
+    return Recorded(compiled, chosen, internal, fixed_layouts, pool)
 
 
 @final
 class Recorded:
-    """A compiled callable with its recordings. Calls from several threads or streams run one after the other.
+    """A compiled callable with its recordings. Calls of one pool, from any thread or stream, run one after the other.
 
     Args:
         compiled: the callable.
         settings: choices.
-        driver: capture and replay.
+        internal: positions of results that only other recordings take.
+        fixed_layouts: need sizes and strides of inputs not be compared?
+        pool: the memory; that of the callable's device if None.
     """
 
-    def __init__(self, compiled: Recordable, settings: CudaGraphSettings, driver: GraphDriver) -> None:
+    def __init__(
+        self,
+        compiled: Recordable,
+        settings: CudaGraphSettings,
+        internal: frozenset[int] = frozenset(),
+        fixed_layouts: bool = False,
+        pool: GraphPool | None = None,
+    ) -> None:
         self.compiled = compiled
         self.settings = settings
-        self._driver = driver
-        self._lock = threading.Lock()
-        self._last: _Recording | None = None
-        self._last_stream: int | None = None
-        self._recordings: dict[tuple[Any, ...], list[_Recording]] = {}
-        self._warmups: dict[tuple[Any, ...], int] = {}
+        self.internal = internal
+        self._fixed_layouts = fixed_layouts
+        self._given = pool
+        self._pool = pool or _pool_for(compiled)
+        self._last: Recording | None = None
+        self._recordings: dict[_Key, list[Recording]] = {}
+        self._warmups: dict[_Key, int] = {}
+        self._plain: dict[_Key, float] = {}
+        self._useless: set[_Key] = set()
         self._told: set[str] = set()
         self._broken = False
+        _recorded.add(self)
+        weakref.finalize(self, _bury, self._recordings)
 
     @property
     def recordings(self) -> int:
         """How many recordings exist."""
         return sum(map(len, self._recordings.values()))
 
+    def forget(self) -> None:
+        """Drop all recordings; calls begin with warm-ups again."""
+        with self._pool.lock:
+            self._last = None
+            _bury(self._recordings)
+            self._recordings.clear()
+            self._warmups.clear()
+            self._useless.clear()
+            self._broken = False
+
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        if self._broken or self._driver.capturing():
-            return self.compiled(*inputs)  # inside somebody's capture our kernels become part of theirs
-        with self._lock:
+        return self.boxed(list(inputs))
+
+    def boxed(self, inputs: list[Any]) -> Sequence[Any]:
+        """Call with the inputs in a list, which is emptied: memory of inputs that nobody else holds is reused."""
+        if self._broken or self._pool.driver.capturing():
+            # Inside somebody's capture our kernels become part of theirs.
+            return run_compiled(self.compiled, inputs)
+        if self._pool.closed and self._given is None:
+            self.forget()  # a capture failed there: a fresh pool serves from now on
+            self._pool = _pool_for(self.compiled)
+        with self._pool.lock:
             recording = self._last
-            if recording is None or not recording.fits(inputs):
-                recording = self._find_or_make(inputs)
-            if recording is not None:
-                self._last = recording
-                return self._replay(recording, inputs)
-            if self._warming(inputs):
-                return self._warm_up(inputs)
-        return self.compiled(*inputs)
+            if recording is not None and recording.fits(inputs):
+                recording.let_go(inputs)
+                if recording.admitted() and recording.replays > 1:
+                    return recording.run(inputs)
+                recording.take_back(inputs)
+            return self._other(inputs)
 
-    def _replay(self, recording: _Recording, inputs: Sequence[Any]) -> list[Any]:
-        stream = self._driver.stream()
-        if stream != self._last_stream:
-            if self._last_stream is not None:
-                self._driver.order_after(self._last_stream)
-            self._last_stream = stream
-        return recording.run(inputs)
-
-    def _find_or_make(self, inputs: Sequence[Any]) -> _Recording | None:
+    # ------------------------------------------------------------------ the slow path
+    def _other(self, inputs: list[Any]) -> Sequence[Any]:
         key = signature(inputs, self.compiled.static_inputs)
-        versions = self._recordings.get(key, [])
+        versions = self._recordings.get(key, ())
         for recording in versions:
             if recording.fits(inputs):
-                return recording
-        if self._broken or self._warming(inputs):
-            return None
-        if not versions and len(self._recordings) >= self.settings.max_recordings:
-            self._tell(TOO_MANY_SIZES, f"{len(self._recordings)} combinations of sizes are recorded")
-            return None
-        if len(versions) >= self.settings.max_static_versions:
-            self._tell(TOO_MANY_STATICS, f"{len(versions)} sets of addresses are recorded")
-            return None
-        return self._make(key, inputs)
+                recording.let_go(inputs)
+                if recording.admitted():
+                    self._last = recording
+                    return self._replay(key, recording, inputs)
+                recording.take_back(inputs)
+        if key not in self._recordings and (key in self._useless or self._warming(key)):
+            return self._warm_up(key, inputs)
+        made = self._make(key, inputs)
+        if made is None:
+            return run_compiled(self.compiled, inputs)
+        self._last = made
+        return self._replay(key, made, inputs)
 
-    def _make(self, key: tuple[Any, ...], inputs: Sequence[Any]) -> _Recording | None:
-        try:
-            with phase("cudagraph_capture"):
-                recording = _Recording(self.compiled, inputs, self._driver, self.settings.reuse_outputs)
-        except Exception as error:  # anything at all: the graph still runs without a recording
-            self._broken = True
-            self._tell(CAPTURE_FAILED, f"{type(error).__name__}: {error}")
-            return None
-        self._recordings.setdefault(key, []).insert(0, recording)
-        return recording
+    def _replay(self, key: _Key, recording: Recording, inputs: list[Any]) -> Sequence[Any]:
+        plain = self._plain.get(key)
+        # The first replay loads the graph to the device: the second one is timed.
+        if recording.replays != 1 or plain is None or not self.settings.measure:
+            return recording.run(inputs)
+        results, seconds = self._pool.driver.timed(lambda: recording.run(inputs))
+        bytes_copied = recording.inputs.bytes_copied()
+        emit("cudagraph_timed", plain=plain, replay=seconds, bytes_copied=bytes_copied)
+        if seconds > plain * 1.02:
+            self._useless.add(key)
+            self._last = None
+            self._pool.bury([r.replay for r in self._recordings.pop(key)])
+            detail = f"{plain * 1e3:.3f} ms without, {seconds * 1e3:.3f} ms with one, which copies {bytes_copied} bytes"
+            self._tell(DOES_NOT_PAY, detail)
+        return results
 
-    def _warming(self, inputs: Sequence[Any]) -> bool:
+    def _warming(self, key: _Key) -> bool:
         """Are ordinary calls still due before these sizes are recorded? Never beyond the limit on recordings."""
-        key = signature(inputs, self.compiled.static_inputs)
-        if key in self._recordings or self._broken:
-            return False
         done = self._warmups.get(key, 0)
         room = done > 0 or len(self._warmups) < self.settings.max_recordings
         return room and done < self.settings.warmup_calls
 
-    def _warm_up(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        key = signature(inputs, self.compiled.static_inputs)
-        self._warmups[key] = self._warmups.get(key, 0) + 1
-        return self._driver.warm_up(lambda: self.compiled(*inputs))
+    def _warm_up(self, key: _Key, inputs: list[Any]) -> Sequence[Any]:
+        if key in self._useless:
+            return run_compiled(self.compiled, inputs)
+        done = self._warmups[key] = self._warmups.get(key, 0) + 1
+        driver = self._pool.driver
+        if not self.settings.measure or done == 1 or done < self.settings.warmup_calls:
+            return driver.warm_up(lambda: run_compiled(self.compiled, inputs))
+        results, self._plain[key] = driver.timed(lambda: run_compiled(self.compiled, inputs))
+        return results
+
+    def _make(self, key: _Key, inputs: list[Any]) -> Recording | None:
+        if self._pool.closed:
+            return None
+        versions = self._recordings.get(key, [])
+        if not versions and len(self._recordings) >= self.settings.max_recordings:
+            self._tell(TOO_MANY_SIZES, f"{len(self._recordings)} combinations of sizes are recorded")
+            return None
+        if len(versions) >= self.settings.max_versions:
+            self._tell(TOO_MANY_VERSIONS, f"{len(versions)} recordings for these sizes exist")
+            return None
+        used = self._pool.blocks_in_use()
+        held = sum(not used.isdisjoint(r.results) for r in versions)
+        copy_all, small = held >= self.settings.max_held, self.settings.copy_up_to
+
+        def copy(position: int, nbytes: int) -> bool:
+            return copy_all or (nbytes <= small and position not in self.internal)
+
+        try:
+            with phase("cudagraph_capture"):
+                recording = Recording(self.compiled, inputs, self._pool, copy, fixed_layouts=self._fixed_layouts)
+        except Exception as error:  # anything at all: the graph still runs without a recording
+            self._broken = True
+            self._tell(CAPTURE_FAILED, f"{type(error).__name__}: {error}")
+            return None
+        emit("cudagraph_captured", recordings=self.recordings + 1, copies=copy_all, kept=len(recording.kept))
+        self._recordings.setdefault(key, []).insert(0, recording)
+        return recording
 
     def _tell(self, why: Reason, detail: str) -> None:
         if why.id not in self._told:
             self._told.add(why.id)
             _emit_fallback(why, detail)
+
+
+_recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
+
+
+def reset() -> None:
+    """Drop all recordings and give the pools' memory back; what is still held stays valid."""
+    for recorded in list(_recorded):
+        recorded.forget()
+    release_pools()
+
+
+def _pool_for(compiled: Recordable) -> GraphPool:
+    if compiled.device is None:
+        raise AssertionError("refusal() lets no callable without a device pass")
+    return pool_of(compiled.device)
+
+
+def _bury(recordings: dict[_Key, list[Recording]]) -> None:
+    for versions in recordings.values():
+        for recording in versions:
+            recording.pool.bury([recording.replay])
 
 
 def _emit_fallback(why: Reason, detail: str) -> None:

@@ -9,14 +9,15 @@ import torch
 
 from torchjit_core.reasons import Reason, reason
 
-__all__ = ["Recordable", "Refusal", "refusal"]
+__all__ = ["Recordable", "Refusal", "refusal", "run_compiled"]
 
 
 class Recordable(Protocol):
     """A compiled graph: takes its inputs positionally and returns a sequence of outputs.
 
     It must launch the same work on every call with the same sizes, read nothing but its inputs and its constants, and
-    keep its inputs' addresses only in what it launches.
+    keep its inputs' addresses only in what it launches. If it has a method `boxed`, which takes its inputs as one
+    list and empties it, inputs that nobody else holds give their memory to what comes after their last use.
 
     Attributes:
         static_inputs: positions of inputs whose address stays the same from call to call (parameters, buffers).
@@ -49,12 +50,6 @@ CPU_INPUT = reason(
     "A replay reads its inputs from fixed addresses on the graph's device; an input elsewhere has none there.",
     "Pass the tensor on the CUDA device; a number may be passed as a Python number.",
 )
-MUTATED_INPUT = reason(
-    "TJ-CG-003",
-    "no CUDA graph: an input that is not static is written to",
-    "Inputs that are no parameters or buffers are copied before a replay, so a write would reach the copy only.",
-    "Make the tensor that is updated in place a buffer of the module.",
-)
 NOT_CAPTURABLE = reason(
     "TJ-CG-004",
     "no CUDA graph: the compiled graph cannot be captured",
@@ -73,11 +68,13 @@ TOO_MANY_SIZES = reason(
     "Every combination of sizes needs a recording of its own, and max_recordings of them exist; this call ran without.",
     "Pad inputs to a few sizes, or raise max_recordings.",
 )
-TOO_MANY_STATICS = reason(
+TOO_MANY_VERSIONS = reason(
     "TJ-CG-007",
-    "CUDA graph limit: parameters or buffers keep moving",
-    "A recording holds the addresses of parameters and buffers; max_static_versions sets of addresses were recorded.",
-    "Update parameters in place (`p.copy_(...)`) rather than replace them, or raise max_static_versions.",
+    "CUDA graph limit: parameters keep moving, or earlier results are held in ever new combinations",
+    "A recording holds the addresses of parameters, and memory that is in use when it is made stays untouched by it; "
+    "max_versions recordings for these sizes were made, and none fits this call, which ran without.",
+    "Update parameters in place (`p.copy_(...)`) rather than replace them, drop results that are not needed any more, "
+    "or raise max_versions.",
 )
 CAPTURE_FAILED = reason(
     "TJ-CG-008",
@@ -90,6 +87,14 @@ OVERLAPPING_INPUT = reason(
     "no CUDA graph: elements of an input overlap in memory",
     "The input is copied into a buffer of the same layout, which cannot be done when its elements share memory.",
     "Pass `x.contiguous()`.",
+)
+
+DOES_NOT_PAY = reason(
+    "TJ-CG-010",
+    "no CUDA graph: a replay takes longer than the calls that it replaces",
+    "Both were timed, from an idle device to an idle device. With large inputs the work of the device hides the time of "
+    "launching it, and a replay adds copies of the inputs.",
+    "Nothing needs to be done; `CudaGraphSettings(measure=False)` keeps such recordings.",
 )
 
 Refusal = tuple[Reason, str]
@@ -108,9 +113,6 @@ def refusal(compiled: Recordable, example_inputs: Sequence[Any], device_type: st
     device = compiled.device
     if device is None or device.type != device_type:
         return NOT_ONE_DEVICE, f"device is {device}"
-    mutated = sorted(compiled.mutated_inputs - compiled.static_inputs)
-    if mutated:
-        return MUTATED_INPUT, f"input {mutated[0]} is written to"
     for position, value in enumerate(example_inputs):
         if isinstance(value, torch.Tensor):
             found = _tensor_refusal(position, value, device, position in compiled.static_inputs)
@@ -140,3 +142,10 @@ def _overlaps(value: torch.Tensor) -> bool:
                 return True
             reach += stride * (size - 1)
     return False
+
+
+def run_compiled(compiled: Recordable, inputs: list[Any]) -> Sequence[Any]:
+    """Call `compiled`; it empties `inputs` if it can."""
+    boxed = getattr(compiled, "boxed", None)
+    result: Sequence[Any] = compiled(*inputs) if boxed is None else boxed(inputs)
+    return result

@@ -20,16 +20,20 @@ class CudaGraphSettings:
     """Choices for one recorded callable.
 
     Attributes:
-        reuse_outputs: return tensors over the recording's own memory, without a copy. They are then valid only until
-            the next call, which overwrites them: clone what must live longer. By default outputs are copied out.
-        warmup_calls: ordinary calls before a recording is made, on a side stream, so that kernels load and libraries
-            choose their algorithms outside the capture. Each returns its true result.
+        copy_up_to: results of up to so many bytes are copied out of the pool. Larger ones lie in the pool, nothing is
+            copied, and one that is still held when the next call comes makes that call use, or make, another recording.
+        warmup_calls: ordinary calls before a recording is made, so that kernels load and libraries choose their
+            algorithms outside the capture. Each returns its true result.
+        measure: time the last of two or more warm-up calls and a replay, and keep only recordings that are faster.
         max_recordings: how many combinations of input sizes are recorded; calls with further ones run `compiled`.
-        max_static_versions: how many sets of addresses of static inputs (parameters that were replaced or moved)
-            are recorded per combination of sizes; calls with further ones run `compiled`.
+        max_versions: how many recordings are made per combination of sizes, for parameters that moved and for earlier
+            results that are held; calls that none of them fits run `compiled`.
+        max_held: after so many of these because of held results of the same callable, the next one returns copies.
     """
 
-    reuse_outputs: bool = False
-    warmup_calls: int = attrs.field(default=1, validator=_positive)
+    copy_up_to: int = 1 << 20
+    warmup_calls: int = attrs.field(default=2, validator=_positive)
+    measure: bool = True
     max_recordings: int = attrs.field(default=16, validator=_positive)
-    max_static_versions: int = attrs.field(default=8, validator=_positive)
+    max_versions: int = attrs.field(default=8, validator=_positive)
+    max_held: int = attrs.field(default=2, validator=_positive)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+import torchjit_cudagraphs
 from torchjit import control, listeners
 from torchjit.backends import Backend, lookup_backend
 from torchjit.compilation import Compilation, all_compilations
@@ -168,4 +169,5 @@ def reset() -> None:
     """Forget everything that was compiled and counted in this process; compiled callables compile anew."""
     for compilation in all_compilations():
         compilation.reset()
+    torchjit_cudagraphs.reset()
     counters.clear()

@@ -25,10 +25,24 @@ from torchjit_inductor.lowering.registry import LOWERINGS
 __all__ = ["inductor_backend"]
 
 
+def _internal(gm: torch.fx.GraphModule, kind: str) -> frozenset[int]:
+    """The outputs that users do not get to see: what is saved for the backward, and gradients on their way."""
+    count = len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
+    return frozenset(range(0 if kind == "backward" else gm.meta.get("results", count), count))
+
+
+def _is_symbolic(inputs: Sequence[Any]) -> bool:
+    """May sizes change from call to call? Guards see to it that nothing else does."""
+    return any(
+        not isinstance(value, torch.Tensor) or any(type(n) is not int for n in (*value.shape, *value.stride()))
+        for value in inputs
+    )
+
+
 @final
 @attrs.frozen
 class _Compiler:
-    """A `GraphCompiler`: the inductor, with recording of inference graphs when `record` is set."""
+    """A `GraphCompiler`: the inductor, with recording as CUDA graphs when `record` is set."""
 
     inductor: torchjit_inductor.Inductor
     record: bool
@@ -44,9 +58,11 @@ class _Compiler:
     ) -> Callable[..., Sequence[Any]]:
         with eager():  # a backward compiles inside the user's call of backward(): the frame hook may be on
             compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
-        if self.record and kind == "inference":
-            return torchjit_cudagraphs.record(compiled, example_inputs)
-        return compiled
+        if not self.record:
+            return compiled
+        return torchjit_cudagraphs.record(
+            compiled, example_inputs, internal=_internal(gm, kind), fixed_layouts=not _is_symbolic(example_inputs)
+        )
 
 
 def inductor_backend(options: Options, settings: Settings) -> Backend:
@@ -100,7 +116,7 @@ def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callabl
 
 
 def cudagraphs(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """AOT autograd with eager ops, its inference graphs recorded as CUDA graphs."""
+    """AOT autograd with eager ops, its graphs recorded as CUDA graphs."""
     plain = torchjit_inductor.Inductor(torchjit_inductor.InductorSettings(fallback_only=True))
     return torchjit_aot.compile(gm, example_inputs, compiler=_Compiler(plain, record=True))
 

@@ -1,0 +1,348 @@
+"""The memory that recordings share: chains, held results, consumed inputs, failures, ends. On the simulated device."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from torchjit_core.events import listen
+from torchjit_cudagraphs import CudaGraphSettings, GraphPool, Recorded, record
+from torchjit_cudagraphs.simulated import SimulatedDriver
+
+
+@attrs.define(eq=False)
+class Boxed:
+    """Takes its inputs as a list and empties it."""
+
+    function: Callable[[list[Any]], Sequence[Any]]
+    static_inputs: frozenset[int] = frozenset()
+    mutated_inputs: frozenset[int] = frozenset()
+    device: torch.device | None = torch.device("cpu")
+    reason_not_recordable: str | None = None
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        return self.function(list(inputs))
+
+    def boxed(self, inputs: list[Any]) -> Sequence[Any]:
+        return self.function(inputs)
+
+
+def make(
+    pool: GraphPool, function: Callable[[list[Any]], Sequence[Any]], count: int, *, static: Sequence[int] = (),
+    mutated: Sequence[int] = (), internal: Sequence[int] = (), **chosen: Any,
+) -> Recorded:  # fmt: skip
+    examples = [torch.zeros(4)] * count
+    settings = CudaGraphSettings(**{"warmup_calls": 1, "copy_up_to": 0, "measure": False, **chosen})
+    compiled = Boxed(function, frozenset(static), frozenset(mutated))
+    made = record(compiled, examples, settings, internal=frozenset(internal), pool=pool)
+    assert isinstance(made, Recorded)
+    return made
+
+
+def forward(inputs: list[Any]) -> Sequence[Any]:
+    x, w = inputs
+    inputs.clear()
+    a = x * w
+    b = a.sin()
+    del x, w
+    return [b.exp(), a, b]
+
+
+def backward(inputs: list[Any]) -> Sequence[Any]:
+    a, b, w, g = inputs
+    inputs.clear()
+    db = g * b.exp()
+    del b, g
+    da = db * a.cos()
+    del db, a
+    return [da * w, da]
+
+
+def training_step(fwd: Any, bwd: Any, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
+    out, a, b = fwd.boxed([x, w])
+    saved = [a, b, w, torch.ones_like(out)]
+    del a, b
+    return out, bwd.boxed(saved)
+
+
+def test_forward_and_backward_share_the_pool_and_pass_memory_on() -> None:
+    driver = SimulatedDriver()
+    pool = GraphPool(driver)
+    w = torch.randn(64)
+    fwd, bwd = make(pool, forward, 2, static=[1], internal=[1, 2]), make(pool, backward, 4, static=[2])
+    for _ in range(6):
+        x = torch.randn(64)
+        out, (dx, dw) = training_step(fwd, bwd, x, w)
+        a = x * w
+        torch.testing.assert_close(out, a.sin().exp())
+        grad = a.sin().exp() * a.cos()
+        torch.testing.assert_close(dx, grad * w)
+        torch.testing.assert_close(dw, grad)
+        del out, dx, dw
+    assert (fwd.recordings, bwd.recordings) == (1, 1)
+    # The gradients lie where saved tensors and scratch lay: the pool is no larger than the two steps' largest moment.
+    assert max(a + n for r in bwd._recordings.values() for a, n in r[0]._blocks.items()) - driver._base <= 6 * 256
+
+
+def test_saved_tensors_that_somebody_holds_are_not_consumed() -> None:
+    pool = GraphPool(SimulatedDriver())
+    w, x = torch.randn(64), torch.randn(64)
+    fwd, bwd = make(pool, forward, 2, static=[1], internal=[1, 2]), make(pool, backward, 4, static=[2])
+    for step in range(8):
+        out, a, b = fwd.boxed([x, w])
+        saved = [a, b, w, torch.ones_like(out)]
+        again = list(saved) if step % 2 else None  # retain_graph=True
+        del a, b
+        first = bwd.boxed(saved)
+        if again is not None:
+            second = bwd.boxed(list(again))
+            for one, other in zip(first, second, strict=True):
+                assert torch.equal(one, other)
+        grad = out * (x * w).cos()
+        torch.testing.assert_close(first[1], grad)
+    assert bwd.recordings <= 4
+
+
+def test_gradients_that_accumulate() -> None:
+    """`.grad` holds the first gradient while the next ones are added to it."""
+    pool = GraphPool(SimulatedDriver())
+    w = torch.randn(64)
+    fwd, bwd = make(pool, forward, 2, static=[1], internal=[1, 2]), make(pool, backward, 4, static=[2])
+    total: torch.Tensor | None = None
+    expected = torch.zeros(64)
+    for _ in range(10):
+        x = torch.randn(64)
+        out, (_, dw) = training_step(fwd, bwd, x, w)
+        expected = expected + (x * w).sin().exp() * (x * w).cos()
+        total = dw if total is None else total.add_(dw)
+        del out, dw, _
+    assert total is not None
+    torch.testing.assert_close(total, expected)
+    assert bwd.recordings <= 3
+
+
+def test_a_chain_of_recordings_copies_nothing() -> None:
+    pool = GraphPool(SimulatedDriver())
+    first = make(pool, lambda i: [i[0] + 1], 1)
+    second = make(pool, lambda i: [i[0] * 2], 1)
+    for n in range(5):
+        x = torch.full((8,), float(n))
+        y = first(x)[0]
+        z = second(y)[0]
+        assert z.tolist() == [2.0 * (n + 1)] * 8
+        assert y.tolist() == [n + 1.0] * 8
+        del y, z
+    recording = next(iter(second._recordings.values()))[0]
+    assert not recording.inputs.copied
+
+
+def test_inputs_that_are_written_to_are_copied_back() -> None:
+    pool = GraphPool(SimulatedDriver())
+
+    def step(inputs: list[Any]) -> Sequence[Any]:
+        inputs[0].add_(1)
+        return [inputs[0] * 2]
+
+    f = make(pool, step, 1, mutated=[0])
+    for n in range(5):
+        x = torch.full((4,), float(n))
+        assert f(x)[0].tolist() == [2.0 * (n + 1)] * 4
+        assert x.tolist() == [n + 1.0] * 4
+
+
+def test_results_outlive_their_callable() -> None:
+    driver = SimulatedDriver()
+    pool = GraphPool(driver)
+    f = make(pool, lambda i: [i[0] + 1], 1)
+    x = torch.zeros(8)
+    f(x)
+    held = f(x)[0]
+    del f
+    gc.collect()
+    g = make(pool, lambda i: [(i[0] - 1).sin() * 0 + 7], 1)
+    for _ in range(4):
+        assert g(x)[0].tolist() == [7.0] * 8
+    assert held.tolist() == [1.0] * 8
+    assert pool._orphans
+    del held
+    assert pool.idle() and not pool._orphans
+
+
+def test_after_a_failed_capture_the_pool_replays_and_records_no_more() -> None:
+    driver = SimulatedDriver()
+    pool = GraphPool(driver)
+    f, g = make(pool, lambda i: [i[0] + 1], 1), make(pool, lambda i: [i[0] + 2], 1)
+    x = torch.zeros(4)
+    f(x), f(x)
+    g(x)
+    driver.fail = RuntimeError("not permitted")
+    ids: list[str] = []
+    with listen(lambda kind, fields: ids.append(fields["reason"]) if kind == "fallback" else None):
+        for _ in range(3):
+            assert g(x)[0].tolist() == [2.0] * 4
+            assert f(x)[0].tolist() == [1.0] * 4
+    assert ids == ["TJ-CG-008"]
+    assert pool.closed and f.recordings == 1 and g.recordings == 0
+
+
+def test_a_recording_that_does_not_pay_is_dropped() -> None:
+    driver = SimulatedDriver()
+    f = make(GraphPool(driver), lambda i: [i[0] + 1], 1, warmup_calls=2, measure=True)
+    driver.seconds = [1.0, 2.0]
+    details: list[str] = []
+    with listen(lambda kind, fields: details.append(fields["detail"]) if kind == "fallback" else None):
+        for n in range(6):
+            assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
+    assert details == ["1000.000 ms without, 2000.000 ms with one, which copies 16 bytes"]
+    assert f.recordings == 0 and driver.captures == 1
+
+
+def test_a_recording_that_pays_stays() -> None:
+    driver = SimulatedDriver()
+    f = make(GraphPool(driver), lambda i: [i[0] + 1], 1, warmup_calls=2, measure=True)
+    driver.seconds = [2.0, 1.0]
+    for n in range(6):
+        assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
+    assert f.recordings == 1
+
+
+def test_forgotten_recordings_are_made_again() -> None:
+    driver = SimulatedDriver()
+    f = make(GraphPool(driver), lambda i: [i[0] + 1], 1)
+    x = torch.zeros(4)
+    f(x), f(x)
+    held = f(x)[0]
+    f.forget()
+    assert f.recordings == 0
+    for n in range(4):
+        assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
+    assert held.tolist() == [1.0] * 4
+
+
+def test_threads_take_turns() -> None:
+    pool = GraphPool(SimulatedDriver())
+
+    def scaled(k: int) -> Callable[[list[Any]], Sequence[Any]]:
+        return lambda inputs: [inputs[0] * k + k]
+
+    functions = [make(pool, scaled(k), 1) for k in range(1, 4)]
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(20):
+            for k, f in enumerate(functions, 1):
+                x = torch.randn(8, generator=generator)
+                if not torch.equal(f(x)[0], x * k + k):
+                    wrong.append((seed, k))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+CALLS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 3), st.sampled_from(["drop", "hold", "chain", "free", "write"])),
+    max_size=30,
+)
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(CALLS)
+def test_any_calls_in_any_order_equal_eager(calls: list[tuple[int, int, str]]) -> None:
+    check_calls(calls)
+
+
+@pytest.mark.slow
+@hypothesis_settings(max_examples=2000, deadline=None)
+@given(CALLS)
+def test_two_thousand_sequences_of_calls_equal_eager(calls: list[tuple[int, int, str]]) -> None:
+    check_calls(calls)
+
+
+def check_calls(calls: list[tuple[int, int, str]]) -> None:
+    """Six callables over one pool; results are dropped, held, freed, written to, or given to the next call."""
+    pool = GraphPool(SimulatedDriver(1 << 16))
+    w = torch.full((1,), 3.0)
+
+    def f0(i: list[Any]) -> list[Any]:
+        (x, w) = i
+        i.clear()
+        y = x * w
+        z = y.sin()
+        del y
+        return [z + x, z]
+
+    def f1(i: list[Any]) -> list[Any]:
+        (x, w) = i
+        i.clear()
+        y = x + w
+        return [y, y[1:], x]
+
+    def f2(i: list[Any]) -> list[Any]:
+        (x, w) = i
+        i.clear()
+        x = x.cos()
+        x = x * 2
+        x = x - w
+        return [x]
+
+    def f3(i: list[Any]) -> list[Any]:
+        (x, w) = i
+        i.clear()
+        return [x.view(1, -1), None, (x * w).sum(0), x.exp()]
+
+    def f4(i: list[Any]) -> list[Any]:
+        (x, w) = i
+        i.clear()
+        a, b = x.sin(), x.cos()
+        return [torch.cat([a, b]).narrow(0, 0, x.shape[0]), a]
+
+    def f5(i: list[Any]) -> list[Any]:
+        (x, w) = i
+        i.clear()
+        return [x.clone().add_(w)]
+
+    functions = (f0, f1, f2, f3, f4, f5)
+    compiled = [
+        make(pool, f, 2, static=[1], max_held=1 + k % 3, copy_up_to=24 * (k % 2)) for k, f in enumerate(functions)
+    ]
+    held: list[tuple[torch.Tensor, torch.Tensor]] = []
+    x = torch.arange(4.0)
+    for which, size, what in calls:
+        if what != "chain" or x.dim() != 1 or x.numel() == 0:
+            x = torch.arange(float(size + 1)) + len(held)
+        expected = functions[which]([x.clone(), w])
+        boxed = [x, w]
+        del x
+        results = compiled[which].boxed(boxed)
+        assert not boxed
+        pairs = [(a, b.clone()) for a, b in zip(results, expected, strict=True) if isinstance(b, torch.Tensor)]
+        for a, b in pairs:
+            assert torch.equal(a, b)
+        x = pairs[0][0]
+        if what == "hold":
+            held += pairs
+        elif what == "free":
+            del held[::2]
+        elif what == "write":
+            own = pairs[-1][0]
+            if which != 1:
+                own.fill_(5.0)
+                pairs[-1][1].fill_(5.0)
+                held.append(pairs[-1])
+        del results, pairs
+        for a, b in held:
+            assert torch.equal(a, b)
