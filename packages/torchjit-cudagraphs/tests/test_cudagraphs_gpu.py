@@ -223,3 +223,4 @@ def test_random_calls_of_six_callables(seed: int) -> None:
         del results
         for got, want in held:
             torch.testing.assert_close(got, want)
+    assert not any(c._broken for c in compiled)

@@ -145,6 +145,17 @@ def test_a_chain_of_recordings_copies_nothing() -> None:
     assert not recording.inputs.copied
 
 
+def test_a_result_that_is_an_input_leaves_nothing_behind() -> None:
+    pool = GraphPool(SimulatedDriver())
+    f = make(pool, lambda i: [i[0], i[0][1:], i[0] * 2], 1)
+    for n in range(4):
+        x = torch.full((4,), float(n))
+        same, rest, double = f(x)
+        assert same is x and rest.tolist() == [n] * 3 and double.tolist() == [2 * n] * 4
+        del same, rest, double
+    assert f.recordings == 1 and not pool._permanent
+
+
 def test_inputs_that_are_written_to_are_copied_back() -> None:
     pool = GraphPool(SimulatedDriver())
 
@@ -346,3 +357,4 @@ def check_calls(calls: list[tuple[int, int, str]]) -> None:
         del results, pairs
         for a, b in held:
             assert torch.equal(a, b)
+    assert not any(c._broken for c in compiled)

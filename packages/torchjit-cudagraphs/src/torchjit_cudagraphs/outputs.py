@@ -50,14 +50,14 @@ class OutputPlan:
         arguments: what it was given.
         examples: this call's inputs.
         blocks: the pool's allocations at the end of the capture.
+        buffers: positions of arguments that are copies in the pool.
         pool: the memory.
         copy: should the result at this position, of so many bytes, be copied? Other results lie in the pool and use their
             blocks while they live.
 
     Attributes:
-        owners: by address, the storages that own the blocks of results.
-        written: the blocks of all results.
-        lent: of those that are not copied.
+        owners: by address, the storages that own blocks of results, or of buffers that results are views of.
+        lent: the blocks of results that are not copied.
         needs: positions of inputs that results are made of.
     """
 
@@ -67,6 +67,7 @@ class OutputPlan:
         arguments: Arguments,
         examples: Sequence[Any],
         blocks: Mapping[int, int],
+        buffers: frozenset[int],
         pool: GraphPool,
         copy: Callable[[int, int], bool],
     ) -> None:
@@ -80,10 +81,9 @@ class OutputPlan:
         self._makers: list[_Make] = []
         for position, output in enumerate(outputs):
             known = len(self._storages)
-            self._makers.append(self._maker(output, arguments, examples, blocks))
+            self._makers.append(self._maker(output, arguments, examples, blocks, buffers))
             if len(self._storages) > known:
                 copied.append(copy(position, self._storages[known][1]))
-        self.written: frozenset[Block] = frozenset(block for block, _ in self._storages)
         self.lent = frozenset(b for (b, _), is_copied in zip(self._storages, copied, strict=True) if not is_copied)
         self._flat = [
             self._bytes(block[0], nbytes) if is_copied else None
@@ -99,7 +99,14 @@ class OutputPlan:
         ]
         return [make(inputs, storages) for make in self._makers]
 
-    def _maker(self, output: Any, arguments: Arguments, examples: Sequence[Any], blocks: Mapping[int, int]) -> _Make:
+    def _maker(
+        self,
+        output: Any,
+        arguments: Arguments,
+        examples: Sequence[Any],
+        blocks: Mapping[int, int],
+        buffers: frozenset[int],
+    ) -> _Make:
         if not isinstance(output, torch.Tensor):
             return _constant(output)
         if output.is_conj() or output.is_neg():
@@ -111,6 +118,8 @@ class OutputPlan:
         found = arguments.find(output)
         if found is not None:
             position, base = found
+            if address in blocks and position in buffers:
+                self.owners[address] = StorageRef(storage)
             self.needs.add(position)
             return _from_input(output, position, base, examples[position], arguments.is_argument(output, position))
         if address not in blocks:  # a constant of the callable

@@ -155,23 +155,27 @@ class GraphPool:
             self.close()
             raise
 
-    def settle(self, capture: Capture[Any], owners: Mapping[int, StorageRef]) -> frozenset[Block]:
+    def settle(
+        self, capture: Capture[Any], results: Mapping[int, StorageRef], survivors: Mapping[int, StorageRef]
+    ) -> frozenset[Block]:
         """After a capture: the allocator forgets the pool's blocks, and this object remembers them.
 
         Args:
             capture: what was captured.
-            owners: living storages that own the block at an address: the results', and adopted ones that still live.
+            results: by address, the living storages that own a block which the capture allocated.
+            survivors: likewise, the adopted storages that are still alive.
 
         Returns:
-            The blocks that are in use and that a replay leaves alone; the results' are not among them.
+            The blocks that a replay leaves alone.
         """
+        owners = {**results, **survivors}
         # Memory that a library allocated during the capture and keeps (a workspace): nobody else may ever write to it.
         self._permanent |= {(a, n) for a, n in capture.blocks.items() if a not in self._ground and a not in owners}
         lasting = {a for a, _ in self._permanent}
         rest = [a for a in capture.blocks if a not in owners and a not in lasting]
         self.driver.disown([ref.cdata for ref in owners.values()], rest)
         self._end = _End(capture.state, dict(capture.blocks))
-        return frozenset(capture.blocks.items())
+        return frozenset((a, n) for a, n in capture.blocks.items() if a not in results)
 
     def replayed(self, state: Any, blocks: dict[int, int]) -> None:
         """A recording was replayed, at whose capture's end the pool looked so."""

@@ -90,7 +90,7 @@ class Recorded:
         self.internal = internal
         self._fixed_layouts = fixed_layouts
         self._given = pool
-        self._pool = pool or _pool_for(compiled)
+        self._pool: GraphPool | None = pool
         self._last: Recording | None = None
         self._recordings: dict[_Key, list[Recording]] = {}
         self._warmups: dict[_Key, int] = {}
@@ -108,36 +108,41 @@ class Recorded:
 
     def forget(self) -> None:
         """Drop all recordings; calls begin with warm-ups again."""
-        with self._pool.lock:
+        pool = self._pool
+        if pool is None:
+            return
+        with pool.lock:
             self._last = None
             _bury(self._recordings)
             self._recordings.clear()
             self._warmups.clear()
             self._useless.clear()
             self._broken = False
+            self._pool = self._given
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         return self.boxed(list(inputs))
 
     def boxed(self, inputs: list[Any]) -> Sequence[Any]:
         """Call with the inputs in a list, which is emptied: memory of inputs that nobody else holds is reused."""
-        if self._broken or self._pool.driver.capturing():
+        pool = self._pool
+        if pool is None or (pool.closed and self._given is None):
+            self.forget()  # if a capture failed there: a fresh pool serves from now on
+            pool = self._pool = _pool_for(self.compiled)
+        if self._broken or pool.driver.capturing():
             # Inside somebody's capture our kernels become part of theirs.
             return run_compiled(self.compiled, inputs)
-        if self._pool.closed and self._given is None:
-            self.forget()  # a capture failed there: a fresh pool serves from now on
-            self._pool = _pool_for(self.compiled)
-        with self._pool.lock:
+        with pool.lock:
             recording = self._last
             if recording is not None and recording.fits(inputs):
                 recording.let_go(inputs)
                 if recording.admitted() and recording.replays > 1:
                     return recording.run(inputs)
                 recording.take_back(inputs)
-            return self._other(inputs)
+            return self._other(pool, inputs)
 
     # ------------------------------------------------------------------ the slow path
-    def _other(self, inputs: list[Any]) -> Sequence[Any]:
+    def _other(self, pool: GraphPool, inputs: list[Any]) -> Sequence[Any]:
         key = signature(inputs, self.compiled.static_inputs)
         versions = self._recordings.get(key, ())
         for recording in versions:
@@ -145,28 +150,28 @@ class Recorded:
                 recording.let_go(inputs)
                 if recording.admitted():
                     self._last = recording
-                    return self._replay(key, recording, inputs)
+                    return self._replay(pool, key, recording, inputs)
                 recording.take_back(inputs)
         if key not in self._recordings and (key in self._useless or self._warming(key)):
-            return self._warm_up(key, inputs)
-        made = self._make(key, inputs)
+            return self._warm_up(pool, key, inputs)
+        made = self._make(pool, key, inputs)
         if made is None:
             return run_compiled(self.compiled, inputs)
         self._last = made
-        return self._replay(key, made, inputs)
+        return self._replay(pool, key, made, inputs)
 
-    def _replay(self, key: _Key, recording: Recording, inputs: list[Any]) -> Sequence[Any]:
+    def _replay(self, pool: GraphPool, key: _Key, recording: Recording, inputs: list[Any]) -> Sequence[Any]:
         plain = self._plain.get(key)
         # The first replay loads the graph to the device: the second one is timed.
         if recording.replays != 1 or plain is None or not self.settings.measure:
             return recording.run(inputs)
-        results, seconds = self._pool.driver.timed(lambda: recording.run(inputs))
+        results, seconds = pool.driver.timed(lambda: recording.run(inputs))
         bytes_copied = recording.inputs.bytes_copied()
         emit("cudagraph_timed", plain=plain, replay=seconds, bytes_copied=bytes_copied)
         if seconds > plain * 1.02:
             self._useless.add(key)
             self._last = None
-            self._pool.bury([r.replay for r in self._recordings.pop(key)])
+            pool.bury([r.replay for r in self._recordings.pop(key)])
             detail = f"{plain * 1e3:.3f} ms without, {seconds * 1e3:.3f} ms with one, which copies {bytes_copied} bytes"
             self._tell(DOES_NOT_PAY, detail)
         return results
@@ -177,18 +182,18 @@ class Recorded:
         room = done > 0 or len(self._warmups) < self.settings.max_recordings
         return room and done < self.settings.warmup_calls
 
-    def _warm_up(self, key: _Key, inputs: list[Any]) -> Sequence[Any]:
+    def _warm_up(self, pool: GraphPool, key: _Key, inputs: list[Any]) -> Sequence[Any]:
         if key in self._useless:
             return run_compiled(self.compiled, inputs)
         done = self._warmups[key] = self._warmups.get(key, 0) + 1
-        driver = self._pool.driver
+        driver = pool.driver
         if not self.settings.measure or done == 1 or done < self.settings.warmup_calls:
             return driver.warm_up(lambda: run_compiled(self.compiled, inputs))
         results, self._plain[key] = driver.timed(lambda: run_compiled(self.compiled, inputs))
         return results
 
-    def _make(self, key: _Key, inputs: list[Any]) -> Recording | None:
-        if self._pool.closed:
+    def _make(self, pool: GraphPool, key: _Key, inputs: list[Any]) -> Recording | None:
+        if pool.closed:
             return None
         versions = self._recordings.get(key, [])
         if not versions and len(self._recordings) >= self.settings.max_recordings:
@@ -197,7 +202,7 @@ class Recorded:
         if len(versions) >= self.settings.max_versions:
             self._tell(TOO_MANY_VERSIONS, f"{len(versions)} recordings for these sizes exist")
             return None
-        used = self._pool.blocks_in_use()
+        used = pool.blocks_in_use()
         held = sum(not used.isdisjoint(r.results) for r in versions)
         copy_all, small = held >= self.settings.max_held, self.settings.copy_up_to
 
@@ -206,7 +211,7 @@ class Recorded:
 
         try:
             with phase("cudagraph_capture"):
-                recording = Recording(self.compiled, inputs, self._pool, copy, fixed_layouts=self._fixed_layouts)
+                recording = Recording(self.compiled, inputs, pool, copy, fixed_layouts=self._fixed_layouts)
         except Exception as error:  # anything at all: the graph still runs without a recording
             self._broken = True
             self._tell(CAPTURE_FAILED, f"{type(error).__name__}: {error}")
@@ -226,9 +231,13 @@ _recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
 
 def reset() -> None:
     """Drop all recordings and give the pools' memory back; what is still held stays valid."""
+    _forget_all()
+    release_pools()
+
+
+def _forget_all() -> None:
     for recorded in list(_recorded):
         recorded.forget()
-    release_pools()
 
 
 def _pool_for(compiled: Recordable) -> GraphPool:

@@ -78,11 +78,12 @@ class Recording:
         try:
             capture = pool.capture(run, adopt)
             try:
-                examples = [d if d is None else v for d, v in ((described.get(i), v) for i, v in enumerate(inputs))]
-                self._plan = OutputPlan(capture.result, seen[0], examples, capture.blocks, pool, copy)
-                owners = dict(self._plan.owners)
-                owners.update({block[0]: ref for block, ref in adopt.items() if not ref.expired()})
-                everything = pool.settle(capture, owners)
+                examples = [described.get(i, v) for i, v in enumerate(inputs)]
+                self._plan = OutputPlan(
+                    capture.result, seen[0], examples, capture.blocks, frozenset(self.inputs.copied), pool, copy
+                )
+                survivors = {block[0]: ref for block, ref in adopt.items() if not ref.expired()}
+                self.kept: frozenset[Block] = pool.settle(capture, self._plan.owners, survivors)
             except BaseException:
                 pool.close()
                 raise
@@ -92,7 +93,6 @@ class Recording:
                 inputs[position] = tensor
         self.replay, self._state, self._blocks = capture.replay, capture.state, dict(capture.blocks)
         self.results: frozenset[Block] = self._plan.lent
-        self.kept: frozenset[Block] = everything - self._plan.written
         self.inputs.settle()
         self._droppable = [i for i in self.inputs.pooled if i not in self._plan.needs]
 
