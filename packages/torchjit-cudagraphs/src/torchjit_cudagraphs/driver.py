@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
 import warnings
@@ -88,14 +89,14 @@ class GraphDriver(Protocol):
         """
         ...
 
-    def storage(self, address: int, nbytes: int) -> Any:
-        """A storage over memory of the pool, which does not own it."""
+    def storage_maker(self, address: int, nbytes: int) -> Callable[[], Any]:
+        """A function that makes a storage over memory of the pool, which does not own it."""
         ...
 
-    def tensor(
-        self, storage: Any, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
-    ) -> torch.Tensor:
-        """A tensor over a storage; `offset` counts elements."""
+    def tensor_maker(
+        self, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
+    ) -> Callable[[Any], torch.Tensor]:
+        """A function that makes a tensor over a storage; `offset` counts elements."""
         ...
 
     def capturing(self) -> bool:
@@ -194,17 +195,17 @@ class TorchGraphDriver:
         for address in blocks:
             torch._C._cuda_cudaCachingAllocator_raw_delete(address)
 
-    def storage(self, address: int, nbytes: int) -> Any:
-        return torch._C._construct_storage_from_data_pointer(address, self._device, nbytes)
+    def storage_maker(self, address: int, nbytes: int) -> Callable[[], Any]:
+        return functools.partial(torch._C._construct_storage_from_data_pointer, address, self._device, nbytes)
 
-    def tensor(
-        self, storage: Any, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
-    ) -> torch.Tensor:
+    def tensor_maker(
+        self, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
+    ) -> Callable[[Any], torch.Tensor]:
         metadata = {
             "device": self._device, "dtype": dtype, "size": size, "stride": stride, "storage_offset": offset,
         }  # fmt: skip
-        made: torch.Tensor = torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(metadata, storage)
-        return made
+        # One C++ call: hundreds of tensors are made at each step of a training loop.
+        return functools.partial(torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata, metadata)
 
     def capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()

@@ -85,8 +85,8 @@ class RecordedInputs:
     def settle(self) -> None:
         """After the capture: keep tensors over the buffers' memory that do not own it."""
         for (address, nbytes), like in zip(self._spans, self._likes, strict=True):
-            storage = self._driver.storage(address, nbytes)
-            self._whole.append(self._driver.tensor(storage, like.dtype, tuple(like.shape), like.stride(), 0))
+            maker = self._driver.tensor_maker(like.dtype, tuple(like.shape), like.stride(), 0)
+            self._whole.append(maker(self._driver.storage_maker(address, nbytes)()))
         self._targets = [_without_repeats(t) for t in self._whole]
         self._expanded = [i for i, t in enumerate(self._whole) if self._targets[i] is not t]
         self._likes.clear()

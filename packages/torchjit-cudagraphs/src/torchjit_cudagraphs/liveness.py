@@ -6,10 +6,11 @@ from typing import Any, final
 
 import torch
 
-__all__ = ["StorageRef"]
+__all__ = ["StorageRef", "expired"]
 
 # Private to torch, in 2.11 and 2.15; torch.multiprocessing builds on the same functions.
-_expired: Any = torch.UntypedStorage._expired
+expired: Any = torch.UntypedStorage._expired
+"""Is the storage with this id gone? Only while a `StorageRef` to it lives."""
 _free: Any = torch.UntypedStorage._free_weak_ref
 
 
@@ -29,7 +30,7 @@ class StorageRef:
 
     def expired(self) -> bool:
         """Is the storage gone?"""
-        return bool(_expired(self.cdata))
+        return bool(expired(self.cdata))
 
     def __del__(self) -> None:
         self._free(self.cdata)

@@ -12,8 +12,8 @@ from torchjit_cudagraphs.pool import Block, GraphPool
 
 __all__ = ["Arguments", "OutputPlan"]
 
-_Storages = list[Any]
-_Make = Callable[[Sequence[Any], _Storages], Any]
+_Make = tuple[int, Callable[[Any], Any]]
+"""The index of a storage and what makes a tensor of it; or -1 and what makes a result of the inputs."""
 
 
 @final
@@ -85,19 +85,16 @@ class OutputPlan:
             if len(self._storages) > known:
                 copied.append(copy(position, self._storages[known][1]))
         self.lent = frozenset(b for (b, _), is_copied in zip(self._storages, copied, strict=True) if not is_copied)
-        self._flat = [
-            self._bytes(block[0], nbytes) if is_copied else None
+        self._sources: list[tuple[bool, Block, Callable[[], Any]]] = [
+            (not is_copied, block, self._source(block, nbytes, is_copied))
             for (block, nbytes), is_copied in zip(self._storages, copied, strict=True)
         ]
 
     def make(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of the call with these inputs, after the replay was queued."""
-        hand_out = self._pool.hand_out
-        storages: _Storages = [
-            hand_out(block, nbytes) if flat is None else flat.clone().untyped_storage()
-            for flat, (block, nbytes) in zip(self._flat, self._storages, strict=True)
-        ]
-        return [make(inputs, storages) for make in self._makers]
+        lend = self._pool.lend
+        storages = [lend(block, source()) if lent else source() for lent, block, source in self._sources]
+        return [make(storages[index]) if index >= 0 else make(inputs) for index, make in self._makers]
 
     def _maker(
         self,
@@ -124,38 +121,43 @@ class OutputPlan:
             return _from_input(output, position, base, examples[position], arguments.is_argument(output, position))
         if address not in blocks:  # a constant of the callable
             self._kept.append(output)
-            return lambda inputs, storages: output.detach()
+            return -1, lambda inputs: output.detach()
         if address not in self._index:
             self._index[address] = len(self._storages)
             self._storages.append(((address, blocks[address]), storage.nbytes()))
             self.owners[address] = StorageRef(storage)
-        index, tensor = self._index[address], self._pool.driver.tensor
-        dtype, size, stride, offset = output.dtype, tuple(output.shape), output.stride(), int(output.storage_offset())
-        return lambda inputs, storages: tensor(storages[index], dtype, size, stride, offset)
+        tensor = self._pool.driver.tensor_maker(
+            output.dtype, tuple(output.shape), output.stride(), int(output.storage_offset())
+        )
+        return self._index[address], tensor
 
-    def _bytes(self, address: int, nbytes: int) -> torch.Tensor:
-        driver = self._pool.driver
-        return driver.tensor(driver.storage(address, nbytes), torch.uint8, (nbytes,), (1,), 0)
+    def _source(self, block: Block, nbytes: int, is_copied: bool) -> Callable[[], Any]:
+        """What makes the storage for a call: over the block, or a copy."""
+        make = self._pool.driver.storage_maker(block[0], nbytes)
+        if not is_copied:
+            return make
+        flat = self._pool.driver.tensor_maker(torch.uint8, (nbytes,), (1,), 0)(make())
+        return lambda: flat.clone().untyped_storage()
 
 
 def _constant(value: Any) -> _Make:
-    return lambda inputs, storages: value
+    return -1, lambda inputs: value
 
 
 def _empty(output: torch.Tensor) -> _Make:
     size, stride, dtype, device = output.shape, output.stride(), output.dtype, output.device
-    return lambda inputs, storages: torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return -1, lambda inputs: torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 def _from_input(output: torch.Tensor, position: int, base: int, example: torch.Tensor, same: bool) -> _Make:
     if same:
-        return lambda inputs, storages: inputs[position]
+        return -1, lambda inputs: inputs[position]
     size, stride, dtype = output.shape, output.stride(), output.dtype
     # Offsets count elements of a tensor's own dtype; `base` is where the argument began.
     width, own = example.dtype.itemsize, dtype.itemsize
     shift = output.storage_offset() - base * width // own
 
-    def view(inputs: Sequence[Any], storages: _Storages) -> Any:
+    def view(inputs: Sequence[Any]) -> Any:
         source = inputs[position]
         offset = source.storage_offset() * width // own + shift
         if source.dtype == dtype:
@@ -163,4 +165,4 @@ def _from_input(output: torch.Tensor, position: int, base: int, example: torch.T
         empty = torch.empty(0, dtype=dtype, device=source.device)
         return empty.set_(source.untyped_storage(), offset, size, stride)
 
-    return view
+    return -1, view

@@ -18,7 +18,7 @@ import attrs
 import torch
 
 from torchjit_cudagraphs.driver import Capture, GraphDriver, Ground, TorchGraphDriver
-from torchjit_cudagraphs.liveness import StorageRef
+from torchjit_cudagraphs.liveness import StorageRef, expired
 
 __all__ = ["Block", "GraphPool", "PooledTensor", "mark_step_begin", "pool_of", "release_pools"]
 
@@ -65,7 +65,7 @@ class GraphPool:
         self.lock = threading.RLock()
         self.closed = False
         # Several storages may lie over one block.
-        self._live: list[tuple[StorageRef, Block]] = []
+        self._live: list[tuple[int, StorageRef, Block]] = []
         self._permanent: set[Block] = set()
         self._end: _End | None = None
         self._ground: set[int] = set()
@@ -77,18 +77,18 @@ class GraphPool:
     def blocks_in_use(self) -> set[Block]:
         """The blocks with a living storage, and those that a library keeps for itself."""
         self._forget_dead()
-        return {block for _, block in self._live} | self._permanent
+        return {block for _, _, block in self._live} | self._permanent
 
     def admits(self, kept: frozenset[Block]) -> bool:
         """May a recording with this `kept` set be replayed now?"""
         self._forget_dead()
-        return (not self._live or all(block in kept for _, block in self._live)) and (
+        return (not self._live or all(block in kept for _, _, block in self._live)) and (
             not self._permanent or self._permanent <= kept
         )
 
     def _forget_dead(self) -> None:
         if self._live:
-            self._live = [entry for entry in self._live if not entry[0].expired()]
+            self._live = [entry for entry in self._live if not expired(entry[0])]
         if not self._live and self._orphans:
             self._orphans.clear()
 
@@ -97,12 +97,12 @@ class GraphPool:
         if not self._live:
             return None
         address = tensor.untyped_storage().data_ptr()
-        return next((block for ref, block in self._live if block[0] == address and not ref.expired()), None)
+        return next((block for cdata, _, block in self._live if block[0] == address and not expired(cdata)), None)
 
-    def hand_out(self, block: Block, nbytes: int) -> Any:
-        """A new storage over a block, which is in use while the storage lives."""
-        storage = self.driver.storage(block[0], nbytes)
-        self._live.append((StorageRef(storage), block))
+    def lend(self, block: Block, storage: Any) -> Any:
+        """`storage` lies over a block, which is in use while the storage lives."""
+        ref = StorageRef(storage)
+        self._live.append((ref.cdata, ref, block))
         return storage
 
     # ------------------------------------------------------------------ inputs that lie in the pool
@@ -123,8 +123,8 @@ class GraphPool:
         made = []
         for d in described:
             if d.block not in storages:
-                storages[d.block] = self.hand_out(d.block, d.nbytes)
-            made.append(self.driver.tensor(storages[d.block], d.dtype, d.size, d.stride, d.offset))
+                storages[d.block] = self.lend(d.block, self.driver.storage_maker(d.block[0], d.nbytes)())
+            made.append(self.driver.tensor_maker(d.dtype, d.size, d.stride, d.offset)(storages[d.block]))
         return made
 
     # ------------------------------------------------------------------ captures and replays

@@ -107,12 +107,22 @@ class SimulatedDriver:
         if any(address in self._blocks for _, address in self._owners.values()):
             raise AssertionError("a storage still owns a block of the pool")
 
+    def storage_maker(self, address: int, nbytes: int) -> Callable[[], Any]:
+        return lambda: self.storage(address, nbytes)
+
+    def tensor_maker(
+        self, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
+    ) -> Callable[[Any], torch.Tensor]:
+        return lambda storage: self.tensor(storage, dtype, size, stride, offset)
+
     def storage(self, address: int, nbytes: int) -> Any:
+        """A storage over memory of the arena, which does not own it."""
         return torch._C._construct_storage_from_data_pointer(address, torch.device("cpu"), nbytes)
 
     def tensor(
         self, storage: Any, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
     ) -> torch.Tensor:
+        """A tensor over a storage."""
         with torch.inference_mode(False):
             return torch.empty(0, dtype=dtype).set_(storage, offset, tuple(size), tuple(stride))
 
