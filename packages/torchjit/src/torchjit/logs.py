@@ -46,7 +46,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "output_code": ("host_program", "kernel"),
     "kernel_code": ("kernel",),
     "perf_hints": ("fallback",),
-    "cudagraphs": ("fallback",),
+    "cudagraphs": ("fallback", "cudagraph_captured", "cudagraph_timed"),
     "dynamic": ("recompile",),
     "bytecode": ("emitted",),
     "compile_times": ("phase", "compile_start", "compile_end"),
