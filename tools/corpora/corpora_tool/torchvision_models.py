@@ -13,7 +13,7 @@ from corpora_tool.case import Case, Skip
 _IMAGE: dict[str, tuple[int, dict[str, Any]]] = {
     "inception_v3": (299, {}),
     "quantized_inception_v3": (299, {}),
-    "maxvit_t": (64, {"input_size": (64, 64), "partition_size": 2}),
+    "maxvit_t": (224, {}),
     "vit_b_16": (64, {"image_size": 64}),
     "vit_b_32": (64, {"image_size": 64}),
     "vit_l_16": (64, {"image_size": 64}),

@@ -19,7 +19,17 @@ import attrs
 
 from torchjit_core.location import CodeLocation
 
-__all__ = ["GraphBreak", "InvalidIR", "Reason", "TorchjitError", "UserError", "all_reasons", "find_reason", "reason"]
+__all__ = [
+    "GraphBreak",
+    "InvalidIR",
+    "NotYet",
+    "Reason",
+    "TorchjitError",
+    "UserError",
+    "all_reasons",
+    "find_reason",
+    "reason",
+]
 
 _ID = re.compile(r"TJ-[A-Z]{2,4}-\d{3}\Z")
 _REGISTRY: dict[str, Reason] = {}
@@ -110,6 +120,11 @@ class GraphBreak(TorchjitError):
 @final
 class UserError(TorchjitError, ValueError):
     """The user asked for something that cannot be done; the message says what to do."""
+
+
+@final
+class NotYet(TorchjitError):
+    """This call cannot be captured, but a later one may: it runs eagerly, and the next one is tried again."""
 
 
 @final

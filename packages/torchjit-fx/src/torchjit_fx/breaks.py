@@ -111,3 +111,10 @@ ESCAPED_TENSOR = reason(
     "eagerly.",
     "Return the tensor, and mark it with ctx.mark_non_differentiable().",
 )
+LAZY_PARAMETER = reason(
+    "TJ-FX-019",
+    "a parameter of a lazy module is not initialised yet",
+    "Its first call gives the parameter its shape, and the module its final class. That call runs eagerly; the next one is "
+    "captured.",
+    "Call the module once before it is compiled.",
+)

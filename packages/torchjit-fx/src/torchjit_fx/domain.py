@@ -12,7 +12,7 @@ from torchjit_core.expr import Expr
 from torchjit_core.guards import IdIs, SameObject, TensorMatches, TypeIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Pinned
-from torchjit_core.reasons import GraphBreak, InvalidIR
+from torchjit_core.reasons import GraphBreak, InvalidIR, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
@@ -123,6 +123,8 @@ class TensorDomain:
             return found
         key_set = key_set_of(obj)
         kind = kind_of(obj, key_set)
+        if not kind[0] and torch.nn.parameter.is_lazy(obj):
+            raise NotYet(breaks.LAZY_PARAMETER, str(path), capture.location())
         if not kind[0]:
             capture.guard(IdIs(path.type_of(), type(obj), capture.location()))
             leaf: InputLeaf | OpaqueLeaf = OpaqueLeaf(obj, path, breaks.UNSUPPORTED_TENSOR)

@@ -54,7 +54,7 @@ def input_attribute(leaf: TensorLeaf, name: str, capture: Any) -> Any:
         GraphBreak: its value is an object.
     """
     if not isinstance(leaf, InputLeaf):
-        if name.startswith("_") or name in dir(torch.Tensor):
+        if hasattr(torch.Tensor, name):
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
     members = leaf.real.__dict__

@@ -64,6 +64,10 @@ class Recorder:
         try:
             found = Arguments(args, kwargs)
         except UnwritableArgument as error:
+            refused = error.args[0]
+            if isinstance(refused, type) and refused in _DTYPES:
+                plain = tuple([_dtype_of(a) for a in args])
+                return self.call(fn, plain, {k: _dtype_of(v) for k, v in kwargs.items()}, capture)
             raise _refuse_argument(error.args[0], fn, capture) from None
         self._check_reach(found, capture)
         op, target = graph_target(fn)
@@ -348,6 +352,14 @@ class InputMemory:
         if with_history and leaf.real._is_view():
             raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(leaf.path), capture.location())
         self._any_written = True
+
+
+# Python's number types stand for dtypes where torch wants one; a graph holds the dtype.
+_DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool, complex: torch.complex128}
+
+
+def _dtype_of(arg: Any) -> Any:
+    return _DTYPES.get(arg, arg) if isinstance(arg, type) else arg
 
 
 def _may_write(target: Any, kwargs: dict[str, Any]) -> bool:

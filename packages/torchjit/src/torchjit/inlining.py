@@ -118,12 +118,18 @@ VALUE_TYPES = (
 )
 """Immutable values of torch with a trustworthy `==`: guarded by value."""
 
+
+def _second(first: Any, second: Any) -> Any:
+    return second
+
+
 SUBSTITUTES: dict[Callable[..., Any], object] = {
     control.is_compiling: ReturnConstant(True),
     torch.compiler.is_compiling: ReturnConstant(True),
     torch.compiler.is_dynamo_compiling: ReturnConstant(True),
     torch.compiler.is_exporting: ReturnConstant(False),
     torch._jit_internal.is_scripting: ReturnConstant(False),
+    torch.jit.annotate: _second,
     torch.jit._trace.is_tracing: ReturnConstant(False),
     torch._C._get_tracing_state: ReturnConstant(None),
     torch._C._log_api_usage_once: ReturnConstant(None),

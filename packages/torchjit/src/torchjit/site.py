@@ -24,7 +24,7 @@ from torchjit import exc
 from torchjit.counters import counters
 from torchjit_core import events
 from torchjit_core.guards import Guard
-from torchjit_core.reasons import GraphBreak, TorchjitError, UserError, reason
+from torchjit_core.reasons import GraphBreak, NotYet, TorchjitError, UserError, reason
 from torchjit_frame import Entry, FrontDoor, hook_scope, set_eager
 from torchjit_guards import torch_support
 
@@ -152,6 +152,9 @@ class Site:
         except UserError as error:
             self._forget_last()
             raise error
+        except NotYet:
+            self._forget_last()
+            return None
         except Exception as error:
             self._failed(error)
             return None
@@ -298,7 +301,7 @@ class Site:
 
     # ------------------------------------------------------------------ giving up
     def _forget_last(self) -> None:
-        """The user asked for what cannot be: this attempt is no specialisation."""
+        """What was asked for cannot be, now or ever: this attempt is no specialisation."""
         if self.specializations and len(self.specializations) > len(self.door.entries()):
             self.specializations.pop()
 
