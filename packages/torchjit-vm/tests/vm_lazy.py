@@ -12,7 +12,7 @@ from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak, reason
 from torchjit_core.region import RegionCode
 from torchjit_vm import CaptureContext, Captured, CapturePolicy, Region, capture
-from torchjit_vm.concrete import bind
+from torchjit_vm.binding import bind
 
 TRUTH = reason("TJ-TST-001", "truth of a lazy number", "Only the value decides.")
 

@@ -16,25 +16,40 @@ from torchjit_vm.capture.policy import (
     RegionCompiler,
     ReturnConstant,
 )
-from torchjit_vm.concrete import interpret
+from torchjit_vm.concrete import Box, ConcreteDomain, execute, interpret
+from torchjit_vm.domain import Domain
+from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.interpreter import Interpreter
 from torchjit_vm.region import Region
+from torchjit_vm.rendering import render_captured, render_code, render_frame, render_instruction
 
 __all__ = [
+    "Box",
     "CaptureContext",
     "CapturePolicy",
     "Captured",
+    "ConcreteDomain",
     "DictChainGetattr",
+    "Domain",
+    "Frame",
     "GraphBreakRecord",
     "InOnePiece",
+    "Interpreter",
     "LeafHandler",
     "NewObject",
+    "Raised",
     "Region",
     "RegionCode",
     "RegionCompiler",
     "ReturnConstant",
     "capture",
+    "execute",
     "interpret",
     "is_resume_code",
+    "render_captured",
+    "render_code",
+    "render_frame",
+    "render_instruction",
     "resume",
     "resume_function",
 ]

@@ -5,98 +5,27 @@ from __future__ import annotations
 import builtins
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any, final
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
+from typing import Any, TypeVar
 
+from torchjit_vm.binding import bind
+from torchjit_vm.concrete_callers import CALLER_FUNCTIONS
+from torchjit_vm.concrete_generator import Box, InterpretedGenerator
 from torchjit_vm.decode import Decoded
+from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Completion, Frame, Raised
 from torchjit_vm.interpreter import Interpreter
 
-__all__ = ["Box", "ConcreteDomain", "interpret"]
+__all__ = ["Box", "ConcreteDomain", "execute", "interpret"]
+
+V = TypeVar("V")
 
 _CO_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
-@final
-class Box:
-    """A real object (the interpreter keeps None for NULL, so objects travel in boxes)."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
 _F = Frame[Box]
-
-
-@final
-class InterpretedGenerator:
-    """A generator whose body the interpreter runs; behaves as a generator for C code as well."""
-
-    def __init__(self, vm: Interpreter[Box], frame: _F) -> None:
-        self._vm = vm
-        self._frame: _F | None = frame
-        self._started = False
-        self._running = False
-        self._handled: Box | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def send(self, value: Any) -> Any:
-        if self._frame is not None and not self._started and value is not None:
-            raise TypeError("can't send non-None value to a just-started generator")
-        return self._resume(value, None)
-
-    def throw(self, exception: Any, value: Any = None, traceback: Any = None) -> Any:
-        if isinstance(exception, type):
-            exception = exception() if value is None else exception(value)
-        return self._resume(None, exception)
-
-    def close(self) -> None:
-        if self._frame is None or not self._started:
-            self._frame = None
-            return
-        try:
-            self.throw(GeneratorExit())
-        except (GeneratorExit, StopIteration):
-            return
-        raise RuntimeError("generator ignored GeneratorExit")
-
-    def _resume(self, value: Any, thrown: BaseException | None) -> Any:
-        frame = self._frame
-        if frame is None:
-            raise StopIteration if thrown is None else thrown
-        if self._running:
-            raise ValueError("generator already executing")
-        if thrown is None:
-            frame.stack.append(Box(value))
-        else:
-            frame.pc -= 1
-            frame.stack.append(Box(None))
-        self._started = self._running = True
-        vm = self._vm
-        before = vm.enter_generator(self._handled)
-        try:
-            result = vm.run(frame, None if thrown is None else Box(thrown))
-        except Raised as raised:
-            self._frame = None
-            error = raised.value.value
-            if isinstance(error, StopIteration):
-                raise RuntimeError("generator raised StopIteration") from error
-            raise error from error.__cause__
-        finally:
-            self._running = False
-            self._handled = vm.leave_generator(before)
-        if frame.suspended:
-            return result.value
-        self._frame = None
-        raise StopIteration(result.value)
 
 
 def _real(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,9 +48,13 @@ def _real(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@final
 class ConcreteDomain:
-    """`Domain[Box]`: Python functions are interpreted, everything else is executed by CPython."""
+    """`Domain[Box]`: Python functions are interpreted, everything else is executed by CPython.
+
+    A domain of one's own may extend it: override what is of interest, and give back a subclass of `Box` that says
+    more about the object than its value. Such boxes travel through variables, arguments and results; what is put
+    into a container or a closure is the bare object.
+    """
 
     vm: Interpreter[Box]
 
@@ -165,7 +98,9 @@ class ConcreteDomain:
         scope = scope if isinstance(scope, dict) else vars(scope)
         if name in scope:
             return Box(scope[name])
-        raise self.error(NameError, f"name '{name}' is not defined")
+        error = self.error(NameError, f"name '{name}' is not defined")
+        error.value.value.name = name
+        raise error
 
     def store_global(self, frame: _F, name: str, value: Box) -> None:
         frame.globals[name] = value.value
@@ -179,14 +114,14 @@ class ConcreteDomain:
         return self._lookup(name, namespace.value, frame.globals)
 
     def store_name(self, frame: _F, name: str, value: Box) -> None:
-        self._namespace(frame)[name] = value.value
+        self.namespace_of(frame)[name] = value.value
 
     def delete_name(self, frame: _F, name: str) -> None:
-        if name not in self._namespace(frame):
+        if name not in self.namespace_of(frame):
             raise self.error(NameError, f"name '{name}' is not defined")
-        del self._namespace(frame)[name]
+        del self.namespace_of(frame)[name]
 
-    def _namespace(self, frame: _F) -> dict[str, Any]:
+    def namespace_of(self, frame: _F) -> dict[str, Any]:
         if frame.namespace is None:
             raise self.error(SystemError, "no locals")
         found: dict[str, Any] = frame.namespace.value
@@ -325,13 +260,12 @@ class ConcreteDomain:
 
     @_real
     def dict_merge(self, target: Box, other: Box, function: Box) -> None:
-        name = getattr(function.value, "__qualname__", str(function.value))
         if not hasattr(other.value, "keys"):
             kind = type(other.value).__name__
-            raise TypeError(f"{name}() argument after ** must be a mapping, not {kind}")
+            raise TypeError(f"{_shown(function.value)}() argument after ** must be a mapping, not {kind}")
         for key in other.value.keys():  # noqa: SIM118  a mapping need not be iterable by itself
             if key in target.value:
-                raise TypeError(f"{name}() got multiple values for keyword argument '{key}'")
+                raise TypeError(f"{_shown(function.value)}() got multiple values for keyword argument '{key}'")
             target.value[key] = other.value[key]
 
     @_real
@@ -388,33 +322,48 @@ class ConcreteDomain:
     def call(self, function: Box, args: list[Box], kwargs: dict[str, Box]) -> Box | _F:
         real = function.value
         # The methods of our generators run this interpreter: they must not run in it.
-        if type(real) is MethodType and not isinstance(real.__self__, InterpretedGenerator):
+        if type(real) is MethodType and type(real.__self__) is not InterpretedGenerator:
             return self.call(Box(real.__func__), [Box(real.__self__), *args], kwargs)  # type: ignore[no-any-return]
+        if type(real) is FunctionType and not real.__code__.co_flags & _CO_ASYNC:
+            return self._enter(real, args, kwargs)
         positional = [b.value for b in args]
         keywords = {k: b.value for k, b in kwargs.items()}
-        if type(real) is FunctionType and not real.__code__.co_flags & _CO_ASYNC:
-            return self._enter(real, positional, keywords)
-        init: Any = getattr(real, "__init__", None)
-        if isinstance(real, type) and type(real).__call__ is type.__call__ and type(init) is FunctionType:
+        is_class = issubclass(type(real), type)  # isinstance() would ask the object for its __class__
+        init: Any = getattr(real, "__init__", None) if is_class else None
+        if is_class and type(real).__call__ is type.__call__ and type(init) is FunctionType:
             made = real.__new__(real, *positional, **keywords)
-            if not isinstance(made, real):
+            if real not in type(made).__mro__:
                 return Box(made)
             init = type(made).__init__
-            frame = self._enter(init, [made, *positional], keywords)
-            frame.completion, frame.instead = Completion.PUSH_INSTEAD, Box(made)
+            if type(init) is not FunctionType:
+                init(made, *positional, **keywords)
+                return Box(made)
+            instance = Box(made)
+            frame = self._enter(init, [instance, *args], kwargs)
+            frame.completion, frame.instead = Completion.PUSH_INSTEAD, instance
             return frame
         if real is super and not positional:
             return Box(self._super())
-        if real in (globals, locals, vars) and not positional:
-            return Box(self._namespace_call(real))
+        if type(real) is BuiltinFunctionType:
+            special = CALLER_FUNCTIONS.get(real)
+            if special is not None:
+                return Box(special(self, positional, keywords))
         return Box(real(*positional, **keywords))
 
-    def _enter(self, function: FunctionType, args: Sequence[Any], kwargs: dict[str, Any]) -> _F:
+    def _enter(self, function: FunctionType, args: Sequence[Box], kwargs: dict[str, Box]) -> _F:
+        if len(self.vm.frames) >= sys.getrecursionlimit():
+            raise RecursionError("maximum recursion depth exceeded")
         code = function.__code__
-        slots = bind(function, args, kwargs)
+        slots = [v if isinstance(v, Box) else Box(v) for v in bind(function, args, kwargs)]
+        rest = code.co_argcount + code.co_kwonlyargcount
+        if code.co_flags & inspect.CO_VARARGS:
+            slots[rest] = Box(tuple(b.value for b in slots[rest].value))
+            rest += 1
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            slots[rest] = Box({k: b.value for k, b in slots[rest].value.items()})
         return self.vm.new_frame(
             code,
-            [Box(v) for v in slots],
+            list(slots),
             [Box(c) for c in function.__closure__ or ()],
             function.__globals__,
             Box(function),
@@ -429,23 +378,10 @@ class ConcreteDomain:
         owner = first.value.cell_contents if type(first.value) is CellType else first.value
         return super(cell.value.cell_contents, owner)
 
-    def _namespace_call(self, function: Callable[..., Any]) -> dict[str, Any]:
-        frame = self.vm.frames[-1]
-        if function is globals:
-            return frame.globals
-        if frame.namespace is not None:
-            return self._namespace(frame)
-        result = {}
-        for name, box in zip(frame.code.locals, frame.fast, strict=False):
-            content = self.cell_get(box) if box is not None and type(box.value) is CellType else box
-            if content is not None:
-                result[name] = content.value
-        return result
-
     @_real
     def call_ex(self, function: Box, args: Box, kwargs: Box | None) -> Box | _F:
         if not hasattr(type(args.value), "__iter__"):
-            name = getattr(function.value, "__qualname__", function.value)
+            name = _shown(function.value)
             raise TypeError(f"{name}() argument after * must be an iterable, not {type(args.value).__name__}")
         keywords = {} if kwargs is None else {k: Box(v) for k, v in dict(kwargs.value).items()}
         return self.call(function, [Box(v) for v in args.value], keywords)  # type: ignore[no-any-return]
@@ -513,8 +449,17 @@ class ConcreteDomain:
         return Box(error)
 
     def chain(self, exception: Box, handled: Box | None) -> None:
-        if handled is not None and handled.value is not exception.value:
-            exception.value.__context__ = handled.value
+        if handled is None or handled.value is exception.value:
+            return
+        # An exception that is raised again deeper in its own chain is taken out of the chain there.
+        link, seen = handled.value, {id(handled.value)}
+        while link.__context__ is not None and id(link.__context__) not in seen:
+            if link.__context__ is exception.value:
+                link.__context__ = None
+                break
+            link = link.__context__
+            seen.add(id(link))
+        exception.value.__context__ = handled.value
 
     @_real
     def exception_matches(self, exception: Box, type: Box) -> bool:
@@ -627,46 +572,28 @@ def _group_leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
+def _shown(function: Any) -> str:
+    """How messages name what is called; its `repr` may be code of the program, so it is only asked for then."""
+    return getattr(function, "__qualname__", None) or str(function)
+
+
 def _iterate(value: Any) -> Iterator[Any]:
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     return iter(value)
 
 
-def bind(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Bind arguments to slots in the order of `co_varnames`.
+def execute(domain: Domain[V], function: Callable[..., Any], *args: V, **kwargs: V) -> V:
+    """Call a real function with values of a domain, and interpret it over that domain.
+
+    Returns:
+        The value that the function returns.
 
     Raises:
-        TypeError: as the call would, with CPython's own text.
+        Raised: the program raised; `value` is the exception, a value of the domain.
     """
-    code = function.__code__
-    simple = not kwargs and not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    if simple and len(args) == code.co_argcount and code.co_kwonlyargcount == 0:
-        return list(args)
-    # A twin with the same signature and an empty body lets CPython bind and word the errors.
-    names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-    rest = code.co_varnames[len(names) : len(names) + 2]
-    positional = [*names[: code.co_posonlyargcount], "/"] if code.co_posonlyargcount else []
-    positional += names[code.co_posonlyargcount : code.co_argcount]
-    at = 0
-    if code.co_flags & inspect.CO_VARARGS:
-        positional.append("*" + rest[at])
-        names.append(rest[at])
-        at += 1
-    elif code.co_kwonlyargcount:
-        positional.append("*")
-    positional += code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        positional.append("**" + rest[at])
-        names.append(rest[at])
-    renamed = {n: f"_{i}" for i, n in enumerate(names) if not n.isidentifier()}
-    text = f"lambda {', '.join(renamed.get(p, p) for p in positional)}: [{', '.join(renamed.get(n, n) for n in names)}]"
-    twin = eval(text)
-    twin.__code__ = twin.__code__.replace(co_name=code.co_name, co_qualname=code.co_qualname)
-    twin.__qualname__ = function.__qualname__
-    twin.__defaults__, twin.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    bound: list[Any] = twin(*args, **kwargs)
-    return bound
+    vm: Interpreter[V] = Interpreter(domain)
+    return vm.call(domain.constant(function), list(args), kwargs)
 
 
 def interpret(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CodeType
 from typing import Any, Generic, TypeVar, cast, final
 
@@ -30,9 +31,12 @@ class Interpreter(Generic[V]):
         step: instructions run so far by the outermost loop.
         limit: the step at which `domain.step_limit` is called.
         left: the frame that an exception left last.
+        trace: called with the frame and the index of each instruction before it runs, if set.
     """
 
-    def __init__(self, domain: Domain[V], *, limit: int = 1 << 62) -> None:
+    def __init__(
+        self, domain: Domain[V], *, limit: int = 1 << 62, trace: Callable[[Frame[V], int], None] | None = None
+    ) -> None:
         self.domain = domain
         self.frames: list[Frame[V]] = []
         self.handled: V | None = None
@@ -41,6 +45,7 @@ class Interpreter(Generic[V]):
         self.step = 0
         self.limit = limit
         self.left: Frame[V] | None = None
+        self.trace = trace
         domain.attach(self)
 
     def new_frame(
@@ -116,10 +121,22 @@ class Interpreter(Generic[V]):
         finally:
             self.nesting -= 1
 
+    def _traced(self, frame: Frame[V]) -> list[tuple[Any, Any]]:
+        """The instructions of a frame, each of which calls `trace` first."""
+        trace = self.trace
+
+        def run(vm: Interpreter[V], frame: Frame[V], argument: Any) -> Any:
+            handler, own = argument
+            if trace is not None:
+                trace(frame, frame.pc - 1)
+            return handler(vm, frame, own)
+
+        return [(run, instruction) for instruction in frame.code.instrs]
+
     def _loop(self, base: int) -> V:
         frames = self.frames
         frame = frames[-1]
-        instrs = frame.code.instrs
+        instrs = frame.code.instrs if self.trace is None else self._traced(frame)
         outermost = base == 0
         while True:
             handler, argument = instrs[frame.pc]
@@ -135,7 +152,7 @@ class Interpreter(Generic[V]):
                 frames.append(signal)
                 frame = signal
                 frame.handled = self.handled
-                instrs = frame.code.instrs
+                instrs = frame.code.instrs if self.trace is None else self._traced(frame)
                 continue
             result = cast(V, frame.result)
             frames.pop()
@@ -144,7 +161,7 @@ class Interpreter(Generic[V]):
                     frame.result = None
                 return result
             returned, frame = frame, frames[-1]
-            instrs = frame.code.instrs
+            instrs = frame.code.instrs if self.trace is None else self._traced(frame)
             completion = returned.completion
             if completion is Completion.PUSH:
                 frame.stack.append(result)

@@ -75,8 +75,20 @@ def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> Non
     domain.thrown.add(exception)
     if handled is None or handled is exception or not isinstance(exception, Obj):
         return
-    if exception.real is NEW:
-        exception.attrs["__context__"] = handled
+    if exception.real is not NEW:
+        return
+    # An exception that is raised again deeper in its own chain is taken out of the chain there.
+    link, seen = handled, {handled}
+    while isinstance(link, Obj):
+        following = link.attrs.get("__context__")
+        if following is exception and link.real is NEW:
+            link.attrs["__context__"] = Const(None)
+            break
+        if not isinstance(following, Obj) or following in seen:
+            break
+        link = following
+        seen.add(following)
+    exception.attrs["__context__"] = handled
 
 
 def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> bool:

@@ -9,10 +9,10 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
+from torchjit_vm.binding import bind as bind_for_real
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import ASYNC
 from torchjit_vm.capture.values import CellValue, Const, DictValue, FunctionValue, TupleValue, Value
-from torchjit_vm.concrete import bind as bind_for_real
 from torchjit_vm.frame import Frame
 
 if TYPE_CHECKING:

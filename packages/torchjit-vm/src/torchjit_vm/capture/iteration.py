@@ -402,6 +402,8 @@ def resume(
         frame.pc -= 1
     generator.started = generator.running = True
     before = vm.enter_generator(generator.handled)
+    if thrown is not None:
+        domain.chain(thrown, vm.current)
     try:
         value = vm.run(frame, thrown)
     except Raised as raised:
