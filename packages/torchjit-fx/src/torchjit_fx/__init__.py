@@ -3,12 +3,13 @@
 from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.polyfills import POLYFILLS
+from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
 
 __all__ = [
     "POLYFILLS",
+    "REPLACEMENTS",
     "CaptureContext",
     "FxSettings",
     "InputLeaf",
@@ -17,5 +18,7 @@ __all__ = [
     "SymbolicSizes",
     "TensorDomain",
     "TensorLeaf",
+    "polyfill_of",
     "preload",
+    "replacement_of",
 ]

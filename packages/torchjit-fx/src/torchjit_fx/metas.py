@@ -203,13 +203,15 @@ class MetaService:
                 result = self._evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
         except GraphBreak:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
             if self.numbers.admit(error):
                 return self.run(op, target, args, kwargs, found)
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
             _FAKE_LOG.disabled = silent
+        # On fakes some composite operations return before they write.
+        map_raw(_declared_writes(target, args, kwargs), lambda leaf: _note_write(watch, self.fake(leaf)))
         return self._describe(result, fakes, found.leaves, watch), result
 
     def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
@@ -313,6 +315,18 @@ def _holds_read_float(template: Template) -> bool:
 
 def _is_constant(fake: Any) -> bool:
     return getattr(fake, "constant", None) is not None
+
+
+def _declared_writes(target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The arguments that are written by convention: `out=`, and the first one of a function called `name_`."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__") and len(args) > 0
+    return [kwargs.get("out"), args[0] if in_place else None]
+
+
+def _note_write(watch: Watch, fake: Any) -> None:
+    if isinstance(fake, torch.Tensor):
+        watch.written.add(fake.untyped_storage()._cdata)
 
 
 def _follow(result: Any, way: Way) -> Any:

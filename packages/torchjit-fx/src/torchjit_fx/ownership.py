@@ -149,7 +149,7 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
         torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_compressed_tensor, torch.quantize_per_tensor,
         torch.quantize_per_channel,
     ),
-    breaks.MODE_OBJECT: (torch._C._InferenceMode, torch.vmap, torch.func.grad, torch.func.vjp, torch.func.jvp, torch.cond),
+    breaks.MODE_OBJECT: (torch._C._InferenceMode,),
 }  # fmt: skip
 
 REFUSED: dict[Any, Reason] = _refused()

@@ -73,7 +73,7 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
         return False  # the questions about torch functions and transforms: a leaf is a plain tensor
     try:
         return fn(*args[: len(args) - len(kwargs)], **kwargs)
-    except Exception as error:
+    except Exception as error:  # the run for real shows the program its own error
         raise GraphBreak(breaks.META_FAILED, f"{fn}: {error}", capture.location()) from error
 
 
@@ -192,11 +192,19 @@ def _arithmetic(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: 
     return domain.arithmetic(fn, args, capture)
 
 
+def _text(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`str`, `repr`, `format`: of a tensor they print its data; a symbolic number is fixed to its value."""
+    if isinstance(args[0], SymLeaf):
+        return fn(domain.concrete(args[0], capture), *args[1:])
+    raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
+
+
 def _table() -> dict[Any, Any]:
     table: dict[Any, Any] = dict.fromkeys(REFUSED, _refuse)
     table.update(dict.fromkeys(MODE_READERS, _read_mode))
     table.update(dict.fromkeys(MODE_SETTERS, _set_mode))
     table.update(dict.fromkeys(CONSTANT_FUNCTIONS, _evaluate))
+    table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache

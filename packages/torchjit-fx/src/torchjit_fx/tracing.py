@@ -9,6 +9,7 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
@@ -125,6 +126,8 @@ class Recorder:
                 self._materialise_neighbours(leaf)
         try:
             outcome, result = self.metas.run(op, target, args, kwargs, found)
+            if found.leaves and has_answer(outcome.result) and not answers_from_metadata(target, args):
+                raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(target)}")
             self._check_writes(outcome, found, capture)
             seen = self._neighbours_after(outcome, found)
         except GraphBreak as stop:
@@ -373,6 +376,10 @@ def _shares(template: Template) -> bool:
     if type(template) is Nested:
         return any(_shares(item) for item in template.items)
     return type(template) is Made and template.shares is not None
+
+
+def _name_of(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", None) or repr(target)
 
 
 def _refuse_argument(arg: Any, fn: Any, capture: CaptureContext) -> GraphBreak:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 import torch.utils.checkpoint
@@ -24,7 +24,7 @@ import torchjit_vm
 from torchjit import control
 from torchjit_vm import DictChainGetattr, InOnePiece, ReturnConstant
 
-__all__ = ["SUBSTITUTES", "VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
+__all__ = ["VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
 
 # Modules whose functions do more than compute: their effects must happen each time, in Python.
 _LEFT_TO_PYTHON = (
@@ -33,7 +33,7 @@ _LEFT_TO_PYTHON = (
     "traceback", "unittest", "urllib", "warnings",
     "torch._dynamo", "torch._inductor", "torch._subclasses", "torch.cuda.graphs", "torch.distributed", "torch.fx",
     "torch.hub", "torch.jit", "torch.multiprocessing", "torch.onnx", "torch.profiler", "torch.serialization",
-    "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._higher_order_ops",
+    "torch._functorch.eager_transforms", "torch._functorch.vmap", "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._higher_order_ops",
     "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor",
     "torchjit_cudagraphs", "torchjit_report",
 )  # fmt: skip
@@ -44,6 +44,9 @@ _ENVIRONMENT = frozenset(
     {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
 )
 
+# Functions whose insides would break the graph several times.
+_WHOLE: frozenset[object] = frozenset({torch.inference_mode.__enter__, torch.inference_mode.__exit__})
+
 
 def should_inline(fn: types.FunctionType) -> bool:
     """May the VM look inside this function? By the module that defines it."""
@@ -52,6 +55,8 @@ def should_inline(fn: types.FunctionType) -> bool:
         return True
     if module == "os" and fn.__qualname__ in _ENVIRONMENT:
         return True
+    if fn in _WHOLE:
+        return False
     return not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
 
 
@@ -60,13 +65,14 @@ def should_inline(fn: types.FunctionType) -> bool:
 _TAGGING = "torch._dynamo.mutation_guard"
 
 
-def substitutes() -> dict[Callable[..., Any], object]:
-    """`SUBSTITUTES`, and the function that tags modules if torch.compile was used in this process."""
+def substitutes() -> Mapping[Any, object]:
+    """Functions that mean something else under capture, and what stands for them.
+
+    With the function that tags modules, if torch.compile was used in this process.
+    """
     tracker = getattr(sys.modules.get(_TAGGING), "GenerationTracker", None)
     tag = getattr(tracker, "tag", None)
-    if tag is None:
-        return SUBSTITUTES
-    return SUBSTITUTES | {getattr(tag, "__func__", tag): ReturnConstant(None)}
+    return _Substitutes({} if tag is None else {getattr(tag, "__func__", tag): ReturnConstant(None)})
 
 
 def worth_capturing(function: types.FunctionType) -> bool:
@@ -123,7 +129,8 @@ def _second(first: Any, second: Any) -> Any:
     return second
 
 
-SUBSTITUTES: dict[Callable[..., Any], object] = {
+_SUBSTITUTES: dict[Any, object] = {
+    **torchjit_fx.REPLACEMENTS,
     control.is_compiling: ReturnConstant(True),
     torch.compiler.is_compiling: ReturnConstant(True),
     torch.compiler.is_dynamo_compiling: ReturnConstant(True),
@@ -138,4 +145,26 @@ SUBSTITUTES: dict[Callable[..., Any], object] = {
     **{original: InOnePiece(polyfill) for original, polyfill in torchjit_fx.POLYFILLS.items()},
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
 }
-"""Functions that mean something else under capture, and what stands for them."""
+
+
+@final
+class _Substitutes(Mapping[Any, object]):
+    """The table above with `more`, and functions that are known by their code or name."""
+
+    def __init__(self, more: dict[Any, object]) -> None:
+        self._table = _SUBSTITUTES | more
+
+    def __getitem__(self, function: Any) -> object:
+        found = self._table.get(function)
+        if found is None and type(function) is types.FunctionType:
+            polyfill = torchjit_fx.polyfill_of(function)
+            found = InOnePiece(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)
+        if found is None:
+            raise KeyError(function)
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)

@@ -1,23 +1,33 @@
 """Python that the interpreter reads in the place of torch functions that it could not look into.
 
 `POLYFILLS` maps what the program calls to the function that is interpreted instead, in one piece: a break inside means
-that the original runs.
+that the original runs. `REPLACEMENTS` are interpreted as if the program had called them. `polyfill_of` and
+`replacement_of` know functions that are found by their code or by their name, so that no module is imported for them.
 """
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
+from torch._compile import _disable_dynamo
+from torch.distributions import Distribution
+from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils.hooks import BackwardHook
 
 from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.hooks import setup_hook
+from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype
+from torchjit_fx.polyfills.small import NoRange, cond, decide, distribution_init, is_nested_int
 
-__all__ = ["POLYFILLS"]
+__all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
+
+_torch: Any = torch
 
 
 def _table() -> dict[Any, Callable[..., Any]]:
@@ -26,6 +36,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         torch_checkpoint.checkpoint: checkpoint,
         BackwardHook.setup_input_hook: setup_hook,
         BackwardHook.setup_output_hook: setup_hook,
+        torch.cond: cond,
+        Distribution.__init__: distribution_init,
     }
     if hasattr(torch_checkpoint, "_checkpoint_impl"):  # of torch 2.15: what the decorator form calls
         table[torch_checkpoint._checkpoint_impl] = checkpoint_impl
@@ -37,3 +49,44 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 
 POLYFILLS = _table()
+REPLACEMENTS: dict[Any, Callable[..., Any]] = {
+    torch.autograd.profiler.record_function: NoRange,
+    _torch._C._group_tensors_by_device_and_dtype: group_tensors_by_device_and_dtype,
+}
+
+_decorate: Any = _use_grad_for_differentiable
+_STEP_CODE = _decorate(lambda: None).__code__
+_disable: Any = _disable_dynamo
+_DISABLING_CODE = _disable(lambda: None).__code__
+_SHAPES = "torch.fx.experimental.symbolic_shapes"
+_BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
+    (_SHAPES, "guard_or_false"): decide,
+    (_SHAPES, "guard_or_true"): decide,
+    (_SHAPES, "guard_size_oblivious"): decide,
+    (_SHAPES, "statically_known_true"): decide,
+    (_SHAPES, "expect_true"): decide,
+    (_SHAPES, "is_nested_int"): is_nested_int,
+}
+
+
+def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
+    """What stands for a function that is known by its code, in one piece."""
+    if function.__code__ is _STEP_CODE:
+        return _step_of(function)
+    return None
+
+
+@functools.cache
+def _step_of(function: Any) -> Callable[..., Any]:
+    return captured_step(function.__wrapped__)
+
+
+def replacement_of(function: types.FunctionType) -> Callable[..., Any] | None:
+    """What is interpreted instead of a function that is known by its name or by its code."""
+    if function.__code__ is _DISABLING_CODE and (function.__module__ or "").startswith("torch.optim"):
+        inner: Callable[..., Any] = function.__wrapped__  # type: ignore[attr-defined]
+        return inner
+    if function.__name__ == "_init_group":  # torch._dynamo, once it is imported, disables these
+        original: Callable[..., Any] | None = getattr(function, "_torchdynamo_orig_callable", None)
+        return original
+    return _BY_NAME.get((function.__module__, function.__qualname__))

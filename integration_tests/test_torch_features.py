@@ -1,0 +1,154 @@
+"""Features of torch that real training and serving code uses, inside compiled code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from compare import check
+
+import torchjit
+
+
+def breaks_of(compiled):
+    return [record for s in compiled.compiled.specializations for record in s.breaks]
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, 0.1),
+    "SGD momentum": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
+    "Adam": lambda p: torch.optim.Adam(p, 0.01),
+    "AdamW foreach": lambda p: torch.optim.AdamW(p, 0.01, foreach=True),
+    "AdamW amsgrad": lambda p: torch.optim.AdamW(p, 0.01, amsgrad=True, foreach=False),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, 0.01, momentum=0.5),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_step(name):
+    def train(compiled):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        optimizer = OPTIMIZERS[name](model.parameters())
+
+        def step():
+            optimizer.step()
+
+        run = torchjit.compile(step, backend="eager") if compiled else step
+        for i in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).square().sum().backward()
+            run()
+        return run, [p.detach() for p in model.parameters()], optimizer
+
+    _, want, eager = train(False)
+    run, got, optimizer = train(True)
+    torch.testing.assert_close(got, want)
+    assert [set(s) for s in optimizer.state.values()] == [set(s) for s in eager.state.values()]
+    assert [g.get("capturable") for g in optimizer.param_groups] == [g.get("capturable") for g in eager.param_groups]
+    for mine, theirs in zip(optimizer.state.values(), eager.state.values(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert not breaks_of(run) and len(run.compiled.specializations) <= 2
+
+
+def test_clip_grad_norm():
+    model = torch.nn.Linear(4, 4)
+
+    def clip(x):
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), x)
+
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    before = [p.grad.clone() for p in model.parameters()]
+    want = clip(0.5), [p.grad for p in model.parameters()]
+    for p, g in zip(model.parameters(), before, strict=True):
+        p.grad = g
+    got = torchjit.compile(clip, backend="eager", fullgraph=True)(0.5), [p.grad for p in model.parameters()]
+    torch.testing.assert_close(got, want)
+
+
+def test_text_of_tensors_and_shapes():
+    def f(x):
+        return f"{x.shape} {x.dtype}", str(x.size()), repr(x.sum())[:6], f"{x[0, 0]:.2f}", x * 2
+
+    compiled = torchjit.compile(f, backend="eager")
+    check(compiled, f, torch.ones(2, 3))
+    assert all(r.reason.id == "TJ-FX-001" for r in breaks_of(compiled))
+
+
+def test_python_values_that_depend_on_data_are_not_asked_of_fakes():
+    def f(x, mask):
+        return torch._nested_tensor_from_mask_left_aligned(x, mask)
+
+    compiled = torchjit.compile(f, backend="eager")
+    for mask in ([[True, True, False], [True, False, True]], [[True, True, False], [True, False, False]]):
+        check(compiled, f, torch.ones(2, 3, 4), torch.tensor(mask))
+
+
+def test_out_is_written_although_fakes_do_not_show_it():
+    def f(x):
+        out = torch.zeros((), dtype=torch.int64)
+        return torch.linalg.matrix_rank(x, out=out), out
+
+    check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.eye(4))
+
+
+def _record_function(x):
+    with torch.profiler.record_function("range"):
+        return x * 2
+
+
+def _checked(x):
+    torch._check(x.shape[0] > 1, lambda: "too short")
+    return x + 1
+
+
+WHOLE = {
+    "record_function": _record_function,
+    "check": _checked,
+    "cond of a Python value": lambda x: torch.cond(x.shape[0] > 2, torch.sin, torch.cos, (x,)),
+    "log_prob": lambda x: torch.distributions.MultivariateNormal(x, torch.eye(4)).log_prob(x * 2),
+    "rsample": lambda x: torch.distributions.Dirichlet(x.exp()).rsample(),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_captured_whole(name):
+    f = WHOLE[name]
+    compiled = torchjit.compile(f, backend="eager", fullgraph=True)
+    check(compiled, f, torch.randn(3, 4, requires_grad=True), backward=True)
+
+
+ONE_BREAK = {
+    "item": lambda x: x * x.sum().item() + 1,
+    "tolist": lambda x: x + sum(x.tolist()[0]),
+    "nonzero": lambda x: (x + 1).nonzero().sum() + x,
+    "mask": lambda x: x[x > 0].sum() + x,
+    "grad": lambda x: torch.func.grad(lambda r: r.sin().sum())(x * 2) * x,
+    "vjp": lambda x: torch.func.vjp(torch.sin, x * 2)[0] * x,
+    "cond": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) + 1,
+}
+
+
+@pytest.mark.parametrize("name", ONE_BREAK)
+def test_one_obstacle_is_one_break(name):
+    f = ONE_BREAK[name]
+    compiled = torchjit.compile(f, backend="eager")
+    check(compiled, f, torch.randn(3, 4))
+    assert len(breaks_of(compiled)) == 1
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+def test_backward_hooks_of_modules():
+    def make():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), Twice(), torch.nn.Linear(4, 4))
+        model[0].register_full_backward_hook(lambda m, gi, go: (gi[0] * 3,))
+        model[2].register_full_backward_pre_hook(lambda m, go: (go[0] * 2,))
+        return model
+
+    compiled = torchjit.compile(make(), backend="eager")
+    check(compiled, make(), torch.randn(3, 4, requires_grad=True), backward=True)

@@ -1,0 +1,49 @@
+"""Optimizers. `step` is captured as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["captured_step", "group_tensors_by_device_and_dtype"]
+
+
+def captured_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    """What is interpreted instead of the wrapper that every optimizer puts around its `step`.
+
+    The step counts stay in tensors (torch's own `capturable`, which libraries' code under a compiler expects), so that
+    no count becomes a constant; the setting is put back before anybody can see it.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        optimizer = args[0]
+        switched = [group for group in optimizer.param_groups if group.get("capturable") is False]
+        before = torch.is_grad_enabled()
+        torch.set_grad_enabled(optimizer.defaults["differentiable"])
+        for group in switched:
+            group["capturable"] = True
+        result = step(*args, **kwargs)
+        for group in switched:
+            group["capturable"] = False
+        torch.set_grad_enabled(before)
+        return result
+
+    return run
+
+
+def group_tensors_by_device_and_dtype(tensorlists: Any, with_indices: bool = False) -> Any:
+    """Interpreted instead of the C function of this name. Source: torch/csrc/Module.cpp, ForeachUtils.h (torch 2.15)."""
+    groups: dict[Any, Any] = {}
+    for i, first in enumerate(tensorlists[0]):
+        key = (first.device, first.dtype)
+        if key not in groups:
+            groups[key] = ([[] for _ in tensorlists], [])
+        lists, indices = groups[key]
+        for target, source in zip(lists, tensorlists, strict=True):
+            if len(source) > 0:
+                target.append(source[i])
+        if with_indices:
+            indices.append(i)
+    return groups

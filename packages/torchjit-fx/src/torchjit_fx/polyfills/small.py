@@ -1,0 +1,58 @@
+"""Small functions of torch whose code the interpreter cannot or need not follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchjit_fx.intrinsics import refuse
+
+__all__ = ["NoRange", "cond", "decide", "distribution_init", "is_nested_int"]
+
+_SCALAR = torch.Size()
+
+
+class NoRange:
+    """In the place of `record_function`: profiler ranges inside a graph would mark nothing."""
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name = name
+        self.args = args
+
+    def __enter__(self) -> NoRange:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def decide(condition: Any, *args: Any, **kwargs: Any) -> bool:
+    """In the place of questions about symbolic sizes: decided with the sizes of this call, and guarded."""
+    return bool(condition)
+
+
+def is_nested_int(value: Any) -> bool:
+    """Sizes of nested tensors do not get into a capture."""
+    return False
+
+
+def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """`torch.cond` whose condition Python decides: the branch itself."""
+    if isinstance(pred, bool):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    refuse("a condition that is a tensor")
+
+
+def distribution_init(
+    self: Any, batch_shape: Any = _SCALAR, event_shape: Any = _SCALAR, validate_args: Any = None
+) -> None:
+    """`Distribution.__init__` without the check of the arguments' values, which torch.compile turns off as well.
+
+    `validate_args=True` asks for the check: then the original runs.
+    """
+    if validate_args:
+        refuse("a distribution that validates its arguments")
+    self._batch_shape = batch_shape
+    self._event_shape = event_shape
+    self._validate_args = False
