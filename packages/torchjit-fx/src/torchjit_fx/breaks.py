@@ -107,8 +107,8 @@ CUSTOM_FUNCTION = reason(
 ESCAPED_TENSOR = reason(
     "TJ-FX-018",
     "a tensor made inside a custom autograd function is used outside of it",
-    "The forward stored an intermediate tensor somewhere else than in its context or its results. The function runs "
-    "eagerly.",
+    "The forward stored an intermediate tensor somewhere else than in its context or its results. The call "
+    "runs for real, between two graphs.",
     "Return the tensor, and mark it with ctx.mark_non_differentiable().",
 )
 LAZY_PARAMETER = reason(

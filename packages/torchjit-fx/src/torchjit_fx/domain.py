@@ -32,7 +32,7 @@ from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.symnode import FloatNode
-from torchjit_fx.tracing import InputMemory, Recorder
+from torchjit_fx.tracing import InputMemory, Recorder, escaped
 from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
 
 __all__ = ["TensorDomain"]
@@ -312,7 +312,7 @@ class TensorDomain:
                 outputs.append(path)
                 continue
             if leaf.step is not None and leaf.step.scope is not None:  # type: ignore[attr-defined]
-                raise GraphBreak(breaks.ESCAPED_TENSOR, "", capture.location())
+                escaped(leaf, capture)
             if id(leaf) not in places:
                 places[id(leaf)] = len(asked)
                 asked.append(leaf)  # type: ignore[arg-type]

@@ -36,10 +36,10 @@ __all__ = ["INTRINSIC_CALLS", "FunctionCapture"]
 class FunctionCapture:
     """One call of a custom autograd function that is being captured."""
 
-    def __init__(self, domain: TensorDomain, tensors: Sequence[TensorLeaf]) -> None:
+    def __init__(self, domain: TensorDomain, tensors: Sequence[TensorLeaf], mark: int) -> None:
         self.domain = domain
         self.tensors = list(tensors)
-        self.forward = Scope(domain)
+        self.forward = Scope(domain, mark)
         domain.modes.write(("grad",), False)
         self.forward.begin()
         self.outputs: list[TensorLeaf] = []
@@ -61,7 +61,7 @@ class FunctionCapture:
             raise GraphBreak(breaks.CUSTOM_FUNCTION, "mark_dirty() of what is no argument")
 
     def enter_backward(self, defined: list[bool], capture: CaptureContext) -> list[TensorLeaf | None]:
-        scope = self._backward = Scope(self.domain, sees=self.forward)
+        scope = self._backward = Scope(self.domain, self.forward.mark, sees=self.forward)
         modes = self.domain.modes
         modes.write(("grad",), False)
         for device in ("cpu", "cuda"):  # gradients are computed outside of the program's autocast blocks
@@ -199,7 +199,7 @@ def _enter_forward(domain: TensorDomain, tensors: list[Any], capture: CaptureCon
     for leaf in tensors:
         if not isinstance(leaf, TensorLeaf):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a custom autograd function")
-    domain.functions.append(FunctionCapture(domain, tensors))
+    domain.functions.append(FunctionCapture(domain, tensors, capture.mark()))
 
 
 def _leave_forward(

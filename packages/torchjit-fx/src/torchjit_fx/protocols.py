@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from torchjit_core.expr import Condition, Expr, Symbol
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["CaptureContext", "SymbolicSizes"]
 
@@ -31,6 +32,12 @@ class CaptureContext(Protocol):
 
     def forbid_effects(self, forbid: bool) -> None:
         """From now on the program may not change what was there before (or may again): the code runs later."""
+
+    def mark(self) -> int:
+        """The instruction of the outermost frame that is being interpreted, for `break_at_mark`."""
+
+    def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
+        """What was captured at `mark` cannot stay: the capture starts again and breaks there."""
 
 
 class SymbolicSizes(Protocol):

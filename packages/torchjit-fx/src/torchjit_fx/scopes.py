@@ -28,14 +28,16 @@ class Scope:
         steps: what was recorded.
         parent: the scope around it, None for the region itself.
         sees: a closed scope whose leaves may be used here (the forward that belongs to a backward).
+        mark: where the capture breaks if it turns out that the scope cannot be.
         closed: its leaves are out of reach for everybody else.
     """
 
-    def __init__(self, domain: TensorDomain, sees: Scope | None = None) -> None:
+    def __init__(self, domain: TensorDomain, mark: int, sees: Scope | None = None) -> None:
         recorder = domain.recorder
         self.domain = domain
         self.parent = recorder.scope
         self.sees = sees
+        self.mark = mark
         self.closed = False
         self.steps: list[Step] = []
         self._outside = recorder.steps

@@ -10,7 +10,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import attrs
 import torch
@@ -21,6 +21,7 @@ from torchjit_core.guards import Guard, SymbolicCondition, TensorMatches, distin
 from torchjit_core.location import CodeLocation
 from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_core.reasons import GraphBreak
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.records import is_structseq, key_set_of
 from torchjit_fx.settings import FxSettings
@@ -167,6 +168,12 @@ class _Context:
 
     def new_object(self, type: type, items: Sequence[object], /) -> NewObject:
         return NewObject(type, tuple(items))
+
+    def mark(self) -> int:
+        return 0
+
+    def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
+        raise why
 
     def forbid_effects(self, forbid: bool) -> None:
         """Proxies run Python for real; nobody looks."""

@@ -23,7 +23,7 @@ from torchjit_fx.unbacked import runtime_check
 if TYPE_CHECKING:
     from torchjit_fx.scopes import Scope
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "escaped"]
 
 _WRITING_OPERATORS = frozenset(
     getattr(operator, name)
@@ -99,7 +99,7 @@ class Recorder:
             if made_in is None or made_in is self.scope or not made_in.closed:
                 continue
             if self.scope is None or not self.scope.may_use(leaf):
-                raise GraphBreak(breaks.ESCAPED_TENSOR, "", capture.location())
+                escaped(leaf, capture)
 
     def _new_step(self, op: str, target: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Step:
         stack = capture.stack()
@@ -363,6 +363,11 @@ _DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool
 
 def _dtype_of(arg: Any) -> Any:
     return _DTYPES.get(arg, arg) if isinstance(arg, type) else arg
+
+
+def escaped(leaf: Any, capture: CaptureContext) -> None:
+    """A tensor made in a scope is used outside of it: the capture breaks where the scope began."""
+    capture.break_at_mark(leaf.step.scope.mark, GraphBreak(breaks.ESCAPED_TENSOR, "", capture.location()))
 
 
 def _may_write(target: Any, kwargs: dict[str, Any]) -> bool:

@@ -33,7 +33,8 @@ _LEFT_TO_PYTHON = (
     "traceback", "unittest", "urllib", "warnings",
     "torch._dynamo", "torch._inductor", "torch._subclasses", "torch.cuda.graphs", "torch.distributed", "torch.fx",
     "torch.hub", "torch.jit", "torch.multiprocessing", "torch.onnx", "torch.profiler", "torch.serialization",
-    "torch._functorch.eager_transforms", "torch._functorch.vmap", "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._higher_order_ops",
+    "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._functorch.eager_transforms",
+    "torch._functorch.vmap", "torch._higher_order_ops",
     "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor",
     "torchjit_cudagraphs", "torchjit_report",
 )  # fmt: skip

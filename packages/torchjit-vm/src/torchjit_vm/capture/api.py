@@ -20,6 +20,7 @@ from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, RegionCompile
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import BOUNDARY, NO_RESTART, OPAQUE_ITERATOR, TOO_DEEP, UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild import Rebuilder, StartedGenerator
+from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.decode import decode
 from torchjit_vm.frame import Frame, Raised
@@ -73,15 +74,6 @@ class Captured:
     continuations: tuple[Region, ...]
 
 
-@final
-class _Restart(Exception):
-    """The break must happen earlier, at `step`."""
-
-    def __init__(self, step: int, why: GraphBreak) -> None:
-        super().__init__()
-        self.step, self.why = step, why
-
-
 def capture(
     region: Region,
     slots: Sequence[Any],
@@ -112,7 +104,7 @@ def capture(
     for _ in range(_MAX_ATTEMPTS):
         try:
             return _Capture(region, slots, leaves, compiler, continuations, policy, break_at).run()
-        except _Restart as again:
+        except Restart as again:
             if policy.fullgraph:
                 raise again.why from None
             if restart is None:
@@ -157,7 +149,7 @@ class _Capture:
         except GraphBreak as why:
             return self._broken(why)
         except RecursionError:
-            raise _Restart(
+            raise Restart(
                 vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
             ) from None
         if type(result) is Leaf and not domain.touched:
@@ -236,7 +228,7 @@ class _Capture:
                 cause = GraphBreak(UNKNOWN_OPERATION, "a started generator leaves the region", self._location())
             else:
                 cause = GraphBreak(why.reason, why.detail, why.location)
-            raise _Restart(started.generator.born, cause) from None
+            raise Restart(started.generator.born, cause) from None
         return self._captured(emitted, breaks)
 
     def _captured(self, emitted: Emitted, breaks: tuple[GraphBreakRecord, ...]) -> Captured:
@@ -248,7 +240,7 @@ class _Capture:
         domain, vm = self.domain, self.vm
         stack = domain.nested_stack if domain.nested_stack is not None else domain.stack()
         if domain.nested_stack is not None or domain.mutated_at == vm.step:
-            raise _Restart(vm.step, why)
+            raise Restart(vm.step, why)
         if self.policy.fullgraph:
             raise why
         record = GraphBreakRecord(why.reason, why.detail, why.location, stack)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from torchjit_core.guards import (
     ClassAttrIs,
@@ -41,6 +41,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
+from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, Known, Leaf, SliceValue, Value
 from torchjit_vm.decode import Decoded
@@ -289,6 +290,14 @@ class CaptureDomain:
 
     def set_state(self, key: str, value: object) -> None:
         self._state[key] = value
+
+    def mark(self) -> int:
+        """The instruction of the outermost frame that is being interpreted, for `break_at_mark`."""
+        return self.vm.step
+
+    def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
+        """What was captured at `mark` cannot stay: start again, and break there."""
+        raise Restart(mark, why)
 
     def forbid_effects(self, forbid: bool) -> None:
         """From now on what was there before may not change (or may again): the code runs later than the region."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Protocol, final
+from typing import Any, NoReturn, Protocol, final
 
 import attrs
 
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
-from torchjit_core.reasons import Reason
+from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_core.region import RegionCode
 
 __all__ = [
@@ -76,6 +76,8 @@ class CaptureContext(Protocol):
     def state(self, key: str) -> object: ...
     def set_state(self, key: str, value: object) -> None: ...
     def forbid_effects(self, forbid: bool) -> None: ...
+    def mark(self) -> int: ...
+    def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn: ...
 
 
 class LeafHandler(Protocol):
