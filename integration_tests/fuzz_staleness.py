@@ -299,6 +299,8 @@ def fuzz(mutations: int, seed: int, entries: Sequence[str] = tuple(MUTATIONS), r
         finally:
             done["captures"] += pair.specializations
             pair.close()
+        if report and done["mutations"] % 1200 < 60:
+            print(done, flush=True)
     return done
 
 

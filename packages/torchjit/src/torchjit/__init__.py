@@ -16,6 +16,7 @@ from torchjit.inspection import explain
 from torchjit.logs import set_logs
 from torchjit.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from torchjit.options import list_mode_options, list_options
+from torchjit.stance import set_stance
 from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
 
 __version__ = "0.1.0"
@@ -43,4 +44,5 @@ __all__ = [
     "register_backend",
     "reset",
     "set_logs",
+    "set_stance",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torchjit_fx
 import torchjit_guards
@@ -14,7 +14,11 @@ from torchjit import control, inlining
 from torchjit.backends import Backend
 from torchjit.config import config
 from torchjit.site import Site, Specialization
+from torchjit.stance import on_change
 from torchjit_frame import FrontDoor, eager, forget, forget_all
+
+if TYPE_CHECKING:
+    from torchjit.inspection import Explanation
 
 __all__ = ["Compilation", "all_compilations"]
 
@@ -24,6 +28,14 @@ _live: weakref.WeakSet[Compilation] = weakref.WeakSet()
 def all_compilations() -> list[Compilation]:
     """Every compilation that is alive, for `reset`."""
     return list(_live)
+
+
+def _follow_stance() -> None:
+    for compilation in all_compilations():
+        compilation.follow_stance()
+
+
+on_change(_follow_stance)
 
 
 @final
@@ -130,6 +142,22 @@ class Compilation:
         """All specialisations of all sites."""
         return [s for site in self.sites for s in site.specializations]
 
+    @property
+    def stats(self) -> Explanation:
+        """What was compiled and why, as data: see `torchjit.explain`."""
+        from torchjit.inspection import describe  # noqa: PLC0415  # it explains what this module makes
+
+        return describe(self)
+
+    def accumulated(self, code: types.CodeType) -> int:
+        """Specialisations of all regions of a code object."""
+        return sum(len(s.specializations) for s in self._sites.values() if s.region.code is code)
+
+    def follow_stance(self) -> None:
+        """Switch what is compiled off or on, as the process's stance says."""
+        for site in list(self._sites.values()):
+            site.follow_stance()
+
     def door_for(self, region: torchjit_vm.Region) -> FrontDoor:
         """The front door of a continuation, one per place and layout."""
         site = self._sites.get(region.key)
@@ -162,6 +190,7 @@ class Compilation:
             site.door.sealed = False
             site.specializations.clear()
             site.given_up = None
+            site.ran_eagerly = False
             site.history = torchjit_guards.SizeHistory()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]

@@ -50,6 +50,7 @@ def compile(
     disable: bool = False,
     name: str | None = None,
     recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
     on_error: Literal["raise", "eager"] | None = None,
 ) -> Any:
     """Compile a function, a method or an `nn.Module`; also a decorator, with or without arguments.
@@ -65,6 +66,7 @@ def compile(
         disable: return `model` as it is (useful for tests).
         name: for reports and logs.
         recompile_limit: specialisations per region, instead of `torchjit.config.recompile_limit`.
+        isolate_recompiles: taken for upstream's sake: what this call compiles never counts towards another call's limit.
         on_error: what an error inside torchjit does: `eager` warns once and runs the code as it is, `raise` shows it.
             None is `torchjit.config.on_error`, and errors of a backend that you passed are shown.
 
@@ -78,7 +80,7 @@ def compile(
     """
     keywords: dict[str, Any] = dict(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, name=name,
-        recompile_limit=recompile_limit, on_error=on_error,
+        recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, on_error=on_error,
     )  # fmt: skip
     _check_arguments(keywords)
     chosen = make_options(mode, options)
@@ -142,7 +144,7 @@ def _compile_any(model: Any, start: Callable[[types.FunctionType], FrontDoor]) -
 
 
 def _check_arguments(keywords: Mapping[str, Any]) -> None:
-    for name in ("fullgraph", "disable"):
+    for name in ("fullgraph", "disable", "isolate_recompiles"):
         if not isinstance(keywords[name], bool):
             raise UserError(BAD_ARGUMENT, f"{name}={keywords[name]!r}, want True or False")
     if keywords["dynamic"] not in (True, False, None):

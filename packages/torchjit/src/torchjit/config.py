@@ -27,6 +27,7 @@ class Settings:
 
     Attributes:
         recompile_limit: specialisations of one region after which it runs eagerly (upstream's name and default).
+        accumulated_recompile_limit: the same for all regions of one code object together (upstream's name and default).
         automatic_dynamic_shapes: a size that changed between calls becomes a symbol.
         capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break.
         capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph.
@@ -38,6 +39,7 @@ class Settings:
     """
 
     recompile_limit: int = 8
+    accumulated_recompile_limit: int = 256
     automatic_dynamic_shapes: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
@@ -47,7 +49,13 @@ class Settings:
     caches: bool = True
 
 
+_ALIASES = {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"}
+"""Upstream's older names."""
 _NAMES = tuple(f.name for f in attrs.fields(Settings))
+
+
+def _named(changes: dict[str, Any]) -> dict[str, Any]:
+    return {_ALIASES.get(name, name): value for name, value in changes.items()}
 
 
 @final
@@ -60,6 +68,7 @@ class Config:
         object.__setattr__(self, "_values", attrs.asdict(Settings()))
 
     def __getattr__(self, name: str) -> Any:
+        name = _ALIASES.get(name, name)
         if name.startswith("_") or name not in _NAMES:
             # AttributeError, so that hasattr and copy work; the message is the helpful one
             raise AttributeError(str(unknown_name("setting", name, _NAMES)))
@@ -72,10 +81,10 @@ class Config:
         return [*_NAMES, "patch", "snapshot"]
 
     def _set(self, changes: dict[str, Any]) -> None:
-        for name in changes:
+        for name in _named(changes):
             if name not in _NAMES:
                 raise unknown_name("setting", name, _NAMES)
-        self._values.update(changes)
+        self._values.update(_named(changes))
 
     def snapshot(self) -> Settings:
         """The settings now, frozen."""
@@ -89,7 +98,7 @@ class Config:
         try:
             yield
         finally:
-            self._values.update({name: before[name] for name in changes})
+            self._values.update({name: before[name] for name in _named(changes)})
 
 
 config = Config()

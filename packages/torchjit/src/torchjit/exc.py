@@ -11,6 +11,7 @@ from torchjit_core.reasons import GraphBreak, InvalidIR, Reason, TorchjitError, 
 
 __all__ = [
     "BackendCompilerFailed",
+    "FailOnRecompile",
     "GraphBreak",
     "InvalidIR",
     "RecompileLimitExceeded",
@@ -29,6 +30,11 @@ class Unsupported(TorchjitError, RuntimeError):
 @final
 class RecompileLimitExceeded(TorchjitError, RuntimeError):
     """`fullgraph=True` and the recompile limit is reached."""
+
+
+@final
+class FailOnRecompile(TorchjitError, RuntimeError):
+    """Something would have to be compiled under the stance `fail_on_recompile`."""
 
 
 @final

@@ -10,6 +10,7 @@ import torch
 
 from torchjit.compilation import Compilation
 from torchjit.compiler import compilation_of, compile
+from torchjit.recompiles import Recompile
 from torchjit_core.location import CodeLocation
 
 __all__ = ["BreakInfo", "Explanation", "RegionInfo", "describe", "explain"]
@@ -34,7 +35,13 @@ class BreakInfo:
 @final
 @attrs.frozen
 class RegionInfo:
-    """One specialisation of one region."""
+    """One specialisation of one region.
+
+    Attributes:
+        cause: "first call", or the guard that missed, as text; `recompile` is the same as data.
+        seconds: wall time of capture and compilation.
+        hits: calls that it served.
+    """
 
     compile_id: str
     function: str
@@ -44,6 +51,8 @@ class RegionInfo:
     guards: tuple[str, ...]
     breaks: tuple[BreakInfo, ...]
     source: str
+    recompile: Recompile | None = None
+    hits: int = 0
 
 
 @final
@@ -78,6 +87,11 @@ class Explanation:
         return len(self.breaks)
 
     @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """Every miss that led to another specialisation: guard, value now and then, line, advice."""
+        return tuple(r.recompile for r in self.regions if r.recompile is not None)
+
+    @property
     def op_count(self) -> int:
         """Calls in all graphs."""
         return sum(n.op.startswith("call_") for g in self.graphs for n in g.graph.nodes)
@@ -97,6 +111,7 @@ class Explanation:
                 f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
                 f"{len(region.guards)} guards ({region.cause})"
             )
+        lines += [f"Recompile {number}: {r}" for number, r in enumerate(self.recompiles, 1)]
         for number, info in enumerate(self.breaks, 1):
             lines.append(f"Break {number}: {info}")
             lines += [f"    hint: {hint}" for hint in info.hints]
@@ -118,6 +133,8 @@ def describe(compilation: Compilation) -> Explanation:
                     BreakInfo(b.reason.id, b.reason.headline, b.detail, b.reason.hints, b.location) for b in s.breaks
                 ),
                 source=s.source,
+                recompile=s.recompile,
+                hits=sum(e.hits for e in site.door.entries() if e.data is s),
             )
             for site in compilation.sites
             for s in site.specializations

@@ -19,6 +19,7 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
     texts = {
         "recompile": lambda: (
             f"{f['function']} recompiles: {f['guard']}: expected {f['expected']}, got {f['actual']} ({where})"
+            + (f"\n    avoid it: {f['advice']}" if f.get("advice") else "")
         ),
         "graph_break": lambda: (
             f"{f['reason']} {f['headline']}: {f['detail']} ({where})\n    {f.get('line', '').strip()}"

@@ -21,9 +21,13 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import exc
+from torchjit.config import config
 from torchjit.counters import counters
+from torchjit.recompiles import Recompile, recompile_of
+from torchjit.stance import WOULD_COMPILE, current_stance
 from torchjit_core import events
 from torchjit_core.guards import Guard
+from torchjit_core.paths import Arg
 from torchjit_core.reasons import GraphBreak, NotYet, TorchjitError, UserError, reason
 from torchjit_frame import Entry, FrontDoor, hook_scope, set_eager
 from torchjit_guards import torch_support
@@ -72,10 +76,12 @@ class Specialization:
         breaks: how the region ended, if not by returning.
         source: the emitted code.
         seconds: wall time of capture and compilation.
+        recompile: the guard that missed, as data; None for the first call.
     """
 
     compile_id: str
     cause: str
+    recompile: Recompile | None = None
     guards: tuple[Guard, ...] = ()
     graphs: list[torch.fx.GraphModule] = attrs.field(factory=list)
     breaks: tuple[Any, ...] = ()
@@ -110,6 +116,7 @@ class Site:
         self.history = torchjit_guards.SizeHistory()
         self.specializations: list[Specialization] = []
         self.given_up: TorchjitError | None = None
+        self.ran_eagerly = False
         slots = None if region.offset is None else region.nslots
         self.door = FrontDoor(function, self.on_miss, slots=slots)
 
@@ -141,6 +148,8 @@ class Site:
         if self.only_with_tensors and not any(map(_holds_tensors, slots)):
             door.sealed = True
             return None
+        if current_stance() != "default" and not self._stance_allows(slots):
+            return None
         before = set_eager(True)
         try:
             with _compiling:
@@ -161,13 +170,32 @@ class Site:
         finally:
             set_eager(before)
 
+    def _stance_allows(self, slots: tuple[Any, ...]) -> bool:
+        """May this call be compiled now? Raises where the stance asks for that."""
+        stance = current_stance()
+        if stance == "eager_then_compile":
+            first, self.ran_eagerly = not self.ran_eagerly, True
+            if first and not self.specializations:
+                note_numbers(self.history, slots, self.region.slot_names)
+                return False
+            return True
+        if stance == "fail_on_recompile":
+            cause, _ = self._explain_miss(slots)
+            raise exc.FailOnRecompile(WOULD_COMPILE, f"{self.name}: {cause}")
+        return False
+
+    def follow_stance(self) -> None:
+        """Switch what is compiled off or on."""
+        for entry in self.door.entries():
+            entry.enabled = current_stance() != "force_eager"
+
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
-        cause = self._explain_miss(slots)
+        cause, recompile = self._explain_miss(slots)
         limit = self.owner.recompile_limit
-        if len(self.specializations) >= limit:
-            self._give_up(limit, cause)
+        if len(self.specializations) >= limit or self.owner.accumulated(self.region.code) >= accumulated_limit():
+            self._give_up(min(limit, len(self.specializations)), cause)
             return None
-        made = Specialization(f"{self.number}/{len(self.specializations)}", cause)
+        made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile)
         self.specializations.append(made)
         if made is not self.specializations[0]:
             counters["recompiles"][self.name] += 1
@@ -241,15 +269,16 @@ class Site:
             raise exc.BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
 
     # ------------------------------------------------------------------ telling
-    def _explain_miss(self, slots: tuple[Any, ...]) -> str:
-        """Text of the guard that missed in the newest entry, and a `recompile` event."""
+    def _explain_miss(self, slots: tuple[Any, ...]) -> tuple[str, Recompile | None]:
+        """The guard that missed in the newest entry, as text and as data, and a `recompile` event."""
         entries = self.door.entries()
         if not entries:
-            return "first call"
+            return "first call", None
         miss = entries[-1].guard.explain(slots)
         if miss is None:
-            return "no guard misses now: the state changed while the call was checked"
+            return "no guard misses now: the state changed while the call was checked", None
         where = miss.location
+        recompile = recompile_of(self.name, miss)
         events.emit(
             "recompile",
             function=self.name,
@@ -258,8 +287,9 @@ class Site:
             actual=miss.actual,
             filename=where.filename if where else None,
             lineno=where.lineno if where else None,
+            advice=recompile.advice,
         )
-        return str(miss.text)
+        return str(miss.text), recompile
 
     def _describe(self, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
         name, code = self.name, self.region.code
@@ -311,6 +341,9 @@ class Site:
         detail = f"{self.name} has {limit} specialisations; what missed: " + "; ".join(
             f"{c} ({causes.count(c)}x)" for c in ranked[:5]
         )
+        avoid = {s.recompile.advice: None for s in self.specializations if s.recompile}
+        if avoid:
+            detail += ". To avoid it: " + "; ".join(avoid)
         error = exc.RecompileLimitExceeded(RECOMPILE_LIMIT, detail)
         counters["recompile_limit"][self.name] += 1
         if self.owner.fullgraph:
@@ -355,6 +388,29 @@ def _with_hook(target: Callable[..., Any], callback: Callable[[types.FunctionTyp
             return target(*gathered)
 
     return run
+
+
+def accumulated_limit() -> int:
+    """Specialisations of all regions of one code object."""
+    return config.snapshot().accumulated_recompile_limit
+
+
+def note_numbers(history: torchjit_guards.SizeHistory, slots: Sequence[Any], names: Sequence[str]) -> None:
+    """Remember the sizes and numbers of a call that was not captured, so that what the next one changes is symbolic."""
+    history.begin()
+    for i, value in enumerate(slots):
+        path = Arg.of(i, names[i])
+        if type(value) in (int, float):
+            history.observe(path, value)
+        elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            for dim, size in enumerate(value.shape):
+                if type(size) is int:
+                    history.observe(path.size(dim), size)
+        elif type(value) is tuple:  # *args
+            for j, item in enumerate(value):
+                if isinstance(item, torch.Tensor) and item.layout is torch.strided:
+                    for dim, size in enumerate(item.shape):
+                        history.observe(path.item(j).size(dim), size)
 
 
 def _drop_generated_lines(graph_class: type[torch.fx.GraphModule]) -> None:

@@ -1,0 +1,151 @@
+"""Misses as data, the recompile limit, stances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import torchjit
+from torchjit_core.reasons import UserError
+
+
+def test_every_miss_is_told_as_data() -> None:
+    class Config:
+        act = "relu"
+
+    config = Config()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return getattr(torch, config.act)(x)
+
+    fast = torchjit.compile(f, backend="eager")
+    fast(torch.ones(2))
+    config.act = "sin"
+    fast(torch.ones(2))
+    fast(torch.ones(2))
+    fast(torch.ones(2, 2))
+    stats = fast.compiled.stats
+    first, second = stats.recompiles
+    assert "'act' not in" in first.guard and (first.expected, first.actual) == ("absent", "present")
+    assert first.location is not None and first.location.line().strip() == "return getattr(torch, config.act)(x)"
+    assert "patch" in first.advice
+    assert second.expected == "number of dimensions 1" and "reshape" in second.advice
+    assert [r.hits for r in stats.regions] == [1, 2, 1]
+    assert "avoid it" in str(stats)
+
+
+def test_logs_tell_recompiles_and_guards(caplog: pytest.LogCaptureFixture) -> None:
+    torchjit.set_logs(recompiles=True, guards=True)
+    try:
+        fast = torchjit.compile(lambda x: x + 1, backend="eager")
+        with caplog.at_level("INFO", logger="torchjit"):
+            fast(torch.ones(2))
+            fast(torch.ones(2, dtype=torch.float64))
+    finally:
+        torchjit.set_logs(recompiles=False, guards=False)
+    assert "expected dtype torch.float32, got dtype torch.float64" in caplog.text
+    assert "convert inputs before the call" in caplog.text
+    assert "grad_mode == True" in caplog.text
+
+
+def test_the_limit_runs_eagerly_and_warns_once() -> None:
+    values = ["a"]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + len(values[0])
+
+    fast = torchjit.compile(f, backend="eager")
+    with (
+        torchjit.config.patch(cache_size_limit=3, automatic_dynamic_shapes=False),
+        pytest.warns(RuntimeWarning) as told,
+    ):
+        for n in range(8):
+            values[0] = "b" * n
+            assert fast(torch.zeros(1)).item() == n
+    assert torchjit.config.cache_size_limit == torchjit.config.recompile_limit == 8
+    assert len(told) == 1 and "TJ-API-020" in str(told[0].message) and "To avoid it" in str(told[0].message)
+    assert len(fast.compiled.specializations) == 3
+    values[0] = "b"
+    assert fast(torch.zeros(1)).item() == 1  # what was compiled is still used
+    assert fast.compiled.stats.regions[1].hits >= 1
+
+
+def test_calls_of_compile_do_not_share_a_limit() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sum()
+
+    first = torchjit.compile(f, backend="eager", recompile_limit=1, isolate_recompiles=True)
+    second = torchjit.compile(f, backend="eager", recompile_limit=1, isolate_recompiles=True)
+    first(torch.ones(2))
+    second(torch.ones(2, 2))
+    assert [len(c.compiled.specializations) for c in (first, second)] == [1, 1]
+
+
+def counted() -> tuple[Any, list[int]]:
+    ran: list[int] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            ran.append(1)
+            return gm.forward(*args)
+
+        return run
+
+    return torchjit.compile(lambda x: x * 2, backend=backend), ran
+
+
+def test_force_eager() -> None:
+    f, ran = counted()
+    with torchjit.set_stance("force_eager"):
+        f(torch.ones(2))
+    assert not ran and not f.compiled.specializations
+    f(torch.ones(2))
+    with torchjit.set_stance("force_eager"):
+        f(torch.ones(2))
+    assert len(ran) == 1
+
+    @torchjit.set_stance("force_eager")
+    def program() -> None:
+        f(torch.ones(2))
+
+    program()
+    assert len(ran) == 1
+    f(torch.ones(2))
+    assert len(ran) == 2
+    torchjit.set_stance("force_eager")
+    f(torch.ones(2))
+    torchjit.set_stance("default")
+    f(torch.ones(2))
+    assert len(ran) == 3
+
+
+def test_eager_and_fail_on_recompile() -> None:
+    f, ran = counted()
+    f(torch.ones(2))
+    with torchjit.set_stance("eager_on_recompile"):
+        f(torch.ones(2))
+        assert torch.equal(f(torch.ones(2, 2)), torch.full((2, 2), 2.0))
+    assert len(ran) == 2 and len(f.compiled.specializations) == 1
+    with torchjit.set_stance("fail_on_recompile"):
+        f(torch.ones(2))
+        with pytest.raises(torchjit.exc.FailOnRecompile, match="number of dimensions"):
+            f(torch.ones(2, 2))
+    f(torch.ones(2, 2))
+    assert len(f.compiled.specializations) == 2
+
+
+def test_eager_then_compile_finds_what_changes() -> None:
+    f, ran = counted()
+    with torchjit.set_stance("eager_then_compile"):
+        for rows in (4, 5, 6, 7):
+            assert f(torch.ones(rows, 3)).shape == (rows, 3)
+    assert len(ran) == 3 and len(f.compiled.specializations) == 1
+
+
+def test_unknown_stances_are_refused() -> None:
+    with pytest.raises(UserError, match="force_eager"):
+        torchjit.set_stance("force_eagr")
+    with pytest.raises(UserError, match="TJ-API-032"):
+        torchjit.set_stance("aot_eager_then_compile")

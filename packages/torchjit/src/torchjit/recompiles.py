@@ -1,0 +1,99 @@
+"""Why a call did not match what was compiled, as data: the guard, the value now and then, and what would avoid it."""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+from torchjit_core.guards import (
+    Ambient,
+    ClassAttrIs,
+    DictContains,
+    DictKeys,
+    Different,
+    Guard,
+    IdIs,
+    InstanceLacks,
+    LengthIs,
+    SameObject,
+    SymbolicCondition,
+    TensorMatches,
+    TypeIs,
+    ValueEquals,
+)
+from torchjit_core.location import CodeLocation
+from torchjit_guards import Miss
+
+__all__ = ["Recompile", "advice", "recompile_of"]
+
+
+@final
+@attrs.frozen
+class Recompile:
+    """One miss.
+
+    Attributes:
+        function: the region that was compiled again.
+        guard: the guard that failed, as text.
+        expected: what was there when the specialisation was made.
+        actual: what this call brought.
+        location: the line of the program that relied on it, if one did.
+        advice: what would avoid the recompilation.
+    """
+
+    function: str
+    guard: str
+    expected: str
+    actual: str
+    location: CodeLocation | None
+    advice: str
+
+    def __str__(self) -> str:
+        where = f"\n    {self.location.render()}".replace("\n", "\n    ") if self.location else ""
+        text = f"{self.function}: {self.guard}: expected {self.expected}, got {self.actual}"
+        return f"{text}{where}\n    avoid it: {self.advice}"
+
+
+def recompile_of(function: str, miss: Miss) -> Recompile:
+    """The miss of a region."""
+    guard = str(miss.guard or miss.text)
+    return Recompile(function, guard, miss.expected, miss.actual, miss.location, advice(miss))
+
+
+def advice(miss: Miss) -> str:
+    """What keeps a guard like this from failing."""
+    guard: Guard | None = miss.guard
+    match guard:
+        case TensorMatches():
+            return _tensor_advice(miss)
+        case SymbolicCondition():
+            return (
+                "the sizes left the range that the program was compiled for: branch on them less, or compile per range"
+            )
+        case ValueEquals() if type(guard.value) in (int, float):
+            return "pass the number as a tensor, or mark it dynamic: dynamic=True, or keep torchjit.config.automatic_dynamic_shapes"
+        case ValueEquals() | LengthIs() | DictKeys() | DictContains():
+            return "keep the value constant, or compile one callable per value"
+        case TypeIs():
+            return "pass objects of one type"
+        case IdIs():
+            return "keep the object: make it once, outside of what is called again and again"
+        case ClassAttrIs() | InstanceLacks():
+            return "do not patch classes or objects between calls"
+        case Ambient():
+            return "call under one setting (grad mode, autocast, default dtype, modes), or warm up under each"
+        case SameObject() | Different():
+            return "pass the same object at the same places, or always different ones"
+        case _:
+            return "keep what the guard names as it was"
+
+
+def _tensor_advice(miss: Miss) -> str:
+    if miss.expected.startswith(("size", "stride")):
+        return "mark the dimension: torchjit.mark_dynamic(tensor, dim), or compile with dynamic=True"
+    if miss.expected.startswith("number of dimensions"):
+        return "reshape inputs to one number of dimensions"
+    if miss.expected.startswith("requires_grad"):
+        return "call under torch.no_grad() or detach inputs consistently"
+    return f"convert inputs before the call: {miss.expected} was compiled"
