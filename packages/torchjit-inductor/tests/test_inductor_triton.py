@@ -24,6 +24,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton.backend import TritonBackend
 from torchjit_inductor.triton.compile import jit_function
@@ -71,6 +72,10 @@ CASES: dict[str, Case] = {
     "flip_pad": _case(lambda x: F.pad(x.flip(0), (1, 2), value=3.0), (6, 10)),
     "where_compare": _case(lambda x, y: torch.where((x > y) & (x < 1), x, y.neg()), (100,), (100,)),
     "integers": _case(lambda x, y: (x // 3, x % 3, (x * y).abs() - 1), ((50,), I32), ((50,), I32)),
+    "divided_integers": _case(
+        lambda x: (x % 7, torch.div(x, 5, rounding_mode="floor"), torch.div(x, 5, rounding_mode="trunc")), ((50,), I64),
+    ),
+    "small_kernels": _case(lambda x, y, m: (x + 1, y.sum(0) * 2, m * 3), (30,), (40, 30), (30,)),
     "shifts": _case(lambda x: ((x << 3) | (x >> 2)) ^ 5, ((50,), I64)),
     "clamp_int8": _case(lambda x: (x * 20).clamp(-100, 100).to(I8), (70,)),
     "bools": _case(lambda x, y: (x.bool() & (y > 0)) | ~(x > y), (70,), (70,)),
@@ -217,6 +222,7 @@ def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
     program = program_of(CASES[name])
     generator = torch.Generator().manual_seed(0)
     memory: dict[str, torch.Tensor] = {}
+    program = combine_small(store_in_place(program), {})
     for kernel in kernels_of(program):
         fresh = [n for n in kernel.buffers if n not in memory]
         memory |= random_memory(fresh, program.buffers, generator)

@@ -370,6 +370,9 @@ class _GraphLowering:
                 meta = attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
             if made.layout is None:
                 made.layout = meta.strides
+            if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and _updates(node):
+                # Here, beside what it is computed from, rather than at the end where the input is written.
+                return self.builder.materialize(made, meta.strides)
             if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and _read_by_operators(node) > 1:
                 # Once, in one layout, rather than as an operand of each of them.
                 return self.builder.materialize(made, meta.strides)
@@ -485,6 +488,11 @@ def _has_number(tree: Any) -> bool:
     if isinstance(tree, (tuple, list)):
         return any(map(_has_number, tree))
     return isinstance(tree, (HostNumber, RunNumber))
+
+
+def _updates(node: torch.fx.Node) -> bool:
+    """Is the node's value an input's new one?"""
+    return any(u.target is torch.ops.aten.copy_.default and u.args[1] is node for u in node.users)
 
 
 def _read_by_operators(node: torch.fx.Node) -> int:

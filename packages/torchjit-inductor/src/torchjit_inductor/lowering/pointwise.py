@@ -52,13 +52,20 @@ def _define_unary(name: str, op: str, only_float: bool) -> None:
         return pointwise(meta, lambda v: apply(op, v), x)
 
 
+def _safe_divisor(meta: TensorMeta, divisor: Any) -> bool:
+    """Is it a positive number, by which GPU kernels divide integers?"""
+    whole = isinstance(divisor, int) and not isinstance(divisor, bool)
+    return whole and meta.device.type == "cuda" and is_int(meta.dtype) and 0 < divisor <= torch.iinfo(meta.dtype).max
+
+
 def _define_binary(name: str, op: str) -> None:
     @lowering(name)
     def _binary(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
         operation = op
         if meta.dtype == torch.bool:
             operation = {"mul": "and", "maximum": "or", "minimum": "and"}.get(op, op)
-        if operation in ("remainder", "fmod", "shl", "shr") and not is_float(meta.dtype):
+        divides = operation in ("remainder", "fmod") and not _safe_divisor(meta, y)
+        if (divides or operation in ("shl", "shr")) and not is_float(meta.dtype):
             # Division by zero raises in eager; shifts by too much are defined there.
             raise NotLowered(f"integer {operation}")
         if operation == "nextafter" and compute_dtype(meta.dtype) != meta.dtype:
@@ -136,7 +143,7 @@ def _div(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
 def _div_mode(b: Builder, meta: TensorMeta, x: Any, y: Any, rounding_mode: str | None = None) -> Lowered:
     if rounding_mode is None:
         return _div(b, meta, x, y)
-    if not is_float(meta.dtype):
+    if not is_float(meta.dtype) and not _safe_divisor(meta, y):
         raise NotLowered("integer division raises on zero")
     op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
     return pointwise(meta, lambda v, w: apply(op, v, w), x, y)

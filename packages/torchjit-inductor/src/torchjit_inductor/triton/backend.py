@@ -14,6 +14,7 @@ from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import Program
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
@@ -97,8 +98,8 @@ class TritonBackend:
         return finish
 
     def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
-        """Split reductions of much into little over several kernels."""
-        return split_program(program, hints)
+        """Update inputs in place, split reductions of much into little, and launch small kernels together."""
+        return combine_small(split_program(store_in_place(program), hints), hints)
 
     def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor

@@ -1,0 +1,147 @@
+"""Fewer launches for the small things of a training step: inputs are updated by the kernel that computes their new value,
+and small independent kernels over equal loops become one.
+
+A step of a network with batch norm updates three buffers per layer; each would cost a kernel for the value and one for
+the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from torchjit_core.expr import Symbol, as_expr
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, element_count, rewrite_stores
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, TensorRef
+
+__all__ = ["combine_small", "store_in_place"]
+
+SMALL = 2**16
+"""Iterations of a kernel that costs little more than its launch."""
+MOST_BUFFERS = 48
+
+
+# ------------------------------------------------------------------------------------------------ updates in place
+
+
+def store_in_place(program: Program) -> Program:
+    """Where a step only copies a computed buffer into an input, let the kernel that computes it write the input."""
+    steps: list[Step] = list(program.steps)
+    buffers = dict(program.buffers)
+    position = 0
+    while position < len(steps):
+        names = _copy(steps[position], program, buffers)
+        made = None if names is None else _redirected(steps, position, *names)
+        if made is None or names is None:
+            position += 1
+            continue
+        producer, kernel = made
+        steps[producer] = KernelStep(kernel)
+        del steps[position], buffers[names[0]]
+    return attrs.evolve(program, steps=tuple(steps), buffers=buffers)
+
+
+def _copy(step: Step, program: Program, buffers: Mapping[str, Buffer]) -> tuple[str, str] | None:
+    """The names (from, to) if the step copies all of a temporary into an input of the same layout."""
+    if not isinstance(step, KernelStep) or step.kernel.inner or len(step.kernel.stores) != 1:
+        return None
+    (store,) = step.kernel.stores
+    value = store.value
+    if value.op != "load" or store.scatters or value.data.binders or value.data.masked:
+        return None
+    source, target = value.data.buffer, store.buffer
+    held = {o.buffer for o in program.outputs if isinstance(o, TensorRef)}
+    outside = {n for n in program.inputs if isinstance(n, str)}
+    if target not in outside or source in outside or source in held or source in program.constants:
+        return None
+    a, b = buffers[source], buffers[target]
+    same = (a.dtype, a.sizes, a.strides) == (b.dtype, b.sizes, b.strides) and value.data.index is store.index
+    whole = element_count(tuple(v.size for v in step.kernel.outer)) is element_count(a.sizes)
+    return (source, target) if same and whole else None
+
+
+def _redirected(steps: list[Step], copy: int, source: str, target: str) -> tuple[int, LoopKernel] | None:
+    """The position of the only kernel that writes `source`, and that kernel writing `target` instead."""
+    writers = [n for n, s in enumerate(steps) if source in s.writes]
+    readers = [n for n, s in enumerate(steps) if source in s.reads and n != copy]
+    if len(writers) != 1 or readers or writers[0] >= copy:
+        return None
+    position = writers[0]
+    producer = steps[position]
+    if not isinstance(producer, KernelStep) or target in producer.writes:
+        return None
+    if any(target in s.reads or target in s.writes for s in steps[position + 1 : copy]):
+        return None
+    if any(isinstance(s, ExternStep) and target in s.aliases for s in steps[:copy]):
+        return None
+    kernel = producer.kernel
+    (store,) = (s for s in kernel.stores if s.buffer == source)
+    if store.scatters or not _reads_what_it_writes(kernel, store, target):
+        return None
+    stores = tuple(attrs.evolve(s, buffer=target) if s is store else s for s in kernel.stores)
+    return position, attrs.evolve(kernel, stores=stores)
+
+
+def _reads_what_it_writes(kernel: LoopKernel, store: Store, target: str) -> bool:
+    """Does every iteration read `target`, if at all, only where it writes it?"""
+    inner = {v.symbol for v in kernel.inner}
+    for value in kernel.values:
+        if value.op == "load" and value.data.buffer == target:
+            if value.data.index is not store.index or value.data.binders or value.data.masked:
+                return False
+            if inner and not (store.outer and not (value.data.index.symbols & inner)):
+                return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------------- combining
+
+
+def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
+    """Join small pointwise kernels over loops of the same sizes that do not depend on one another."""
+    steps: list[Step] = []
+    waiting: dict[tuple[object, ...], list[LoopKernel]] = {}
+
+    def emit(key: tuple[object, ...]) -> None:
+        steps.append(KernelStep(_together(waiting.pop(key))))
+
+    for step in program.steps:
+        for key in [k for k, group in waiting.items() if _depends(step, group)]:
+            emit(key)
+        if not isinstance(step, KernelStep) or not _small(step.kernel, hints):
+            steps.append(step)
+            continue
+        kernel = step.kernel
+        key = (kernel.device, *(v.size for v in kernel.outer))
+        if key in waiting and len({n for k in (*waiting[key], kernel) for n in k.buffers}) > MOST_BUFFERS:
+            emit(key)
+        waiting.setdefault(key, []).append(kernel)
+    for key in list(waiting):
+        emit(key)
+    return attrs.evolve(program, steps=tuple(steps))
+
+
+def _small(kernel: LoopKernel, hints: Mapping[Symbol, int]) -> bool:
+    if kernel.inner or kernel.symbols or kernel.device.type != "cuda" or any(s.scatters for s in kernel.stores):
+        return False
+    count = element_count(tuple(v.size for v in kernel.outer)).value
+    return count is not None and 0 < count <= SMALL
+
+
+def _depends(step: Step, group: list[LoopKernel]) -> bool:
+    """Must the group run before the step?"""
+    reads = {n for k in group for n in k.reads}
+    writes = {n for k in group for n in k.writes}
+    aliases = step.aliases if isinstance(step, ExternStep) else ()
+    return bool(writes & {*step.reads, *step.writes, *aliases} or reads & {*step.writes})
+
+
+def _together(group: list[LoopKernel]) -> LoopKernel:
+    first = group[0]
+    stores = list(first.stores)
+    for kernel in group[1:]:
+        mapping = {a.symbol: as_expr(b.symbol) for a, b in zip(kernel.outer, first.outer, strict=True)}
+        stores += rewrite_stores(kernel.stores, mapping)
+    origins = tuple(dict.fromkeys(o for k in group for o in k.origins))
+    return attrs.evolve(first, stores=tuple(stores), origins=origins)
