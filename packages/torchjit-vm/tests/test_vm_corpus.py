@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+import vm_corpus_breaks
 import vm_corpus_classes
 import vm_corpus_containers
 import vm_corpus_exceptions
@@ -19,7 +20,14 @@ from vm_corpus import CORPUS, Program
 
 from torchjit_vm import interpret
 
-_MODULES = (vm_corpus_classes, vm_corpus_containers, vm_corpus_exceptions, vm_corpus_iteration, vm_corpus_stdlib)
+_MODULES = (
+    vm_corpus_breaks,
+    vm_corpus_classes,
+    vm_corpus_containers,
+    vm_corpus_exceptions,
+    vm_corpus_iteration,
+    vm_corpus_stdlib,
+)
 
 
 @pytest.mark.parametrize("program", CORPUS, ids=[p.function.__name__ for p in CORPUS])

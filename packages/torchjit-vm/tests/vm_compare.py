@@ -12,6 +12,8 @@ from typing import Any
 
 from vm_lazy import Jit, Num
 
+_kept: list[Any] = []
+
 
 def shape(value: Any, seen: dict[int, int]) -> Any:
     """A comparable description: structure, types, and which parts are one object."""
@@ -42,7 +44,9 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
     if isinstance(value, types.CellType):
         return ("cell", shape(value.cell_contents, seen) if _full(value) else None)
     if hasattr(value, "__next__"):
-        return ("iterator", [shape(v, seen) for v in value])
+        items = list(value)
+        _kept.append(items)  # ids must stay their objects' own
+        return ("iterator", [shape(v, seen) for v in items])
     return (type(value), _attributes(value, seen))
 
 

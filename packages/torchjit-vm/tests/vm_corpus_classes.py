@@ -889,7 +889,8 @@ def partial_method(x):
     return Partial(x).method(2), Partial(x).method(b=3)
 
 
-@program(N(2))
+# The library code behind it differs between versions.
+@program(N(2), breaks=None)
 def singledispatch_method(x):
     return Partial(x).kind(1), Partial(x).kind("s")
 

@@ -208,8 +208,7 @@ def returned_generator(x):
     return gen(3)
 
 
-# A started generator cannot be rebuilt: it is made for real.
-@program(N(1), breaks=1)
+@program(N(1))
 def returned_started_generator(x):
     g = (i + 1 for i in range(4))
     next(g)
@@ -756,3 +755,38 @@ def lambda_tables(x):
         table["m"]("a"),
         operator.itemgetter(0, 1)([x, 2]),
     )
+
+
+@program(N(1), [])
+def throwing_through_yield_from(x, log):
+    def inner():
+        try:
+            while True:
+                try:
+                    yield x
+                except KeyError as e:
+                    log.append(("inner", e.args))
+                    yield "handled"
+                except ValueError:
+                    return "returned"
+        finally:
+            log.append("inner closed")
+
+    def outer():
+        try:
+            got = yield from inner()
+            log.append(got)
+            yield "after"
+        except TypeError as e:
+            yield ("outer", str(e))
+        finally:
+            log.append("outer closed")
+
+    a, b, c = outer(), outer(), outer()
+    out = [next(a), a.throw(KeyError("k")), next(a), a.throw(ValueError("v"))]
+    a.close()
+    out += [next(b), b.throw(TypeError("t"))]
+    b.close()
+    next(c)
+    c.close()
+    return out, log

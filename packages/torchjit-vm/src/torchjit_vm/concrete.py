@@ -449,7 +449,7 @@ class ConcreteDomain:
         return Box(error)
 
     def chain(self, exception: Box, handled: Box | None) -> None:
-        if handled is None or handled.value is exception.value:
+        if handled is None or handled.value is exception.value or not isinstance(handled.value, BaseException):
             return
         # An exception that is raised again deeper in its own chain is taken out of the chain there.
         link, seen = handled.value, {id(handled.value)}

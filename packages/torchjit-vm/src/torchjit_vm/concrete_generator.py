@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, final
 
-from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 
 if TYPE_CHECKING:
     from torchjit_vm.interpreter import Interpreter
@@ -54,13 +54,10 @@ class InterpretedGenerator:
 
     @property
     def gi_yieldfrom(self) -> Any:
-        frame = self._frame
-        if frame is None or not self._started or self._running or not frame.stack:
+        if self._frame is None or not self._started or self._running:
             return None
-        following = frame.code.names[frame.pc : frame.pc + 2]
-        resends = "JUMP" in following and frame.code.names[frame.pc - 2].startswith("SEND")
-        receiver = frame.stack[-1]
-        return receiver.value if resends and receiver is not None else None
+        delegate = delegate_of(self._frame)
+        return None if delegate is None else delegate.value
 
     def __reduce_ex__(self, protocol: object) -> Any:
         raise TypeError("cannot pickle 'generator' object")
@@ -94,12 +91,43 @@ class InterpretedGenerator:
             return
         raise RuntimeError("generator ignored GeneratorExit")
 
+    def __del__(self) -> None:
+        if self._frame is not None and self._started and not self._running:
+            self.close()
+
+    def _throw_on(self, delegate: Any, thrown: BaseException) -> Any:
+        """Throw into the iterator of `yield from`; it may yield, end with StopIteration or raise."""
+        self._running = True
+        try:
+            if isinstance(thrown, GeneratorExit):
+                if hasattr(delegate, "close"):
+                    delegate.close()
+                raise thrown
+            if not hasattr(delegate, "throw"):
+                raise thrown
+            return delegate.throw(thrown)
+        finally:
+            self._running = False
+
     def _resume(self, value: Any, thrown: BaseException | None) -> Any:
         frame = self._frame
         if frame is None:
             raise StopIteration if thrown is None else thrown
         if self._running:
             raise ValueError("generator already executing")
+        failed: BaseException | None = None
+        if thrown is not None and self._started:
+            delegate = delegate_of(frame)
+            if delegate is not None:
+                try:
+                    return self._throw_on(delegate.value, thrown)
+                except StopIteration as stop:
+                    finish_delegation(frame)
+                    value, thrown = stop.value, None
+                except BaseException as raised_there:
+                    failed = raised_there
+                if failed is not None:
+                    thrown = failed
         if thrown is None:
             frame.stack.append(Box(value))
         else:

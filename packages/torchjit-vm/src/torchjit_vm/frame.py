@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 if TYPE_CHECKING:
     from torchjit_vm.decode import Decoded
 
-__all__ = ["Completion", "Frame", "Raised", "Signal"]
+__all__ = ["Completion", "Frame", "Raised", "Signal", "delegate_of", "finish_delegation"]
 
 V = TypeVar("V")
 
@@ -91,3 +91,19 @@ class Frame(Generic[V]):
         self.suspended = False
         self.born = 0
         self.handled: V | None = None
+
+
+def delegate_of(frame: Frame[V]) -> V | None:
+    """The iterator that a suspended generator's frame takes its items from in `yield from`, or None."""
+    names, pc = frame.code.names, frame.pc
+    if pc < 2 or pc >= len(names) or names[pc - 1] != "YIELD_VALUE" or names[pc] != "JUMP":
+        return None
+    sends = names[pc - 2] in ("SEND", "SEND_KEEPING") and frame.code.instrs[pc][1] == pc - 2
+    return frame.stack[-1] if sends else None
+
+
+def finish_delegation(frame: Frame[V]) -> None:
+    """Go on behind a `yield from` whose iterator has ended; the caller pushes its result."""
+    if frame.code.names[frame.pc - 2] == "SEND":
+        del frame.stack[-1]
+    frame.pc = frame.code.instrs[frame.pc - 2][1]

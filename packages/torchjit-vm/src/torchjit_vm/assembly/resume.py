@@ -37,7 +37,7 @@ from torchjit_vm.assembly.places import add_locals, check_loads
 from torchjit_vm.assembly.stack import handler_nesting
 from torchjit_vm.region import Region, local_names
 
-__all__ = ["RESUME_FRAMELESS", "RESUME_GENERATOR", "is_resume_code", "resume_function"]
+__all__ = ["RESUME_FRAMELESS", "RESUME_GENERATOR", "is_resume_code", "resume_function", "suspended_function"]
 
 RESUME_GENERATOR = reason(
     "TJ-VM-901",
@@ -54,6 +54,7 @@ RESUME_FRAMELESS = reason(
 
 _CO_OPTIMIZED, _CO_NEWLOCALS = 0x1, 0x2
 _CO_VARIADIC: Final = 0x4 | 0x8
+_CO_GENERATOR: Final = 0x20
 _CO_SUSPENDS: Final = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
 
 
@@ -84,9 +85,32 @@ def resume_function(region: Region) -> FunctionType:
         ValueError: the region starts at a function's entry, its offset is not that of an instruction, or its layout
             does not fit the code.
     """
+    if region.code.co_flags & _CO_SUSPENDS:
+        raise GraphBreak(RESUME_GENERATOR, region.code.co_qualname)
+    return _enter_at(region)
+
+
+def suspended_function(region: Region) -> FunctionType:
+    """A generator function whose generators stand at a `yield` once they have been advanced for the first time.
+
+    Args:
+        region: a place inside a generator's code: the offset of the instruction that yields, with what it yields on top
+            of the stack. The slots are the function's positional arguments, as for `resume_function`.
+
+    Returns:
+        The function. The first `next` of its generators gives the value on top of the stack.
+
+    Raises:
+        GraphBreak: RESUME_GENERATOR: a coroutine or an asynchronous generator.
+        ValueError: as `resume_function`.
+    """
+    if region.code.co_flags & _CO_SUSPENDS != _CO_GENERATOR or region.throwing:
+        raise GraphBreak(RESUME_GENERATOR, region.code.co_qualname)
+    return _enter_at(region)
+
+
+def _enter_at(region: Region) -> FunctionType:
     code = region.code
-    if code.co_flags & _CO_SUSPENDS:
-        raise GraphBreak(RESUME_GENERATOR, code.co_qualname)
     if not (code.co_flags & _CO_OPTIMIZED and code.co_flags & _CO_NEWLOCALS):
         raise GraphBreak(RESUME_FRAMELESS, code.co_qualname)
     frame = _Frame(region)
@@ -165,7 +189,10 @@ def _join(body: Listing, entry: int, frame: _Frame) -> Listing:
     region = frame.region
     position = next(i.position for i in body.items[entry:] if type(i) is Instruction)
     nesting = handler_nesting(body)[sum(type(i) is Instruction for i in body.items[:entry])]
-    prologue: list[Item] = list(_restore(frame, position, in_handler=bool(nesting)))
+    prologue: list[Item] = []
+    if region.code.co_flags & _CO_GENERATOR:
+        prologue += [Instruction(name, 0, position=position) for name in ("RETURN_GENERATOR", "POP_TOP")]
+    prologue += _restore(frame, position, in_handler=bool(nesting))
     handlers = body.handlers
     start = Label()
     if region.throwing:

@@ -14,6 +14,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_core.region import RegionCode
+from torchjit_vm.capture import iteration
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, RegionCompiler
@@ -103,7 +104,11 @@ def capture(
     break_at: tuple[int, GraphBreak] | None = None
     for _ in range(_MAX_ATTEMPTS):
         try:
-            return _Capture(region, slots, leaves, compiler, continuations, policy, break_at).run()
+            attempt = _Capture(region, slots, leaves, compiler, continuations, policy, break_at)
+            try:
+                return attempt.run()
+            finally:
+                attempt.domain.forget()
         except Restart as again:
             if policy.fullgraph:
                 raise again.why from None
@@ -152,7 +157,7 @@ class _Capture:
             raise Restart(
                 vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
             ) from None
-        if type(result) is Leaf and not domain.touched:
+        if type(result) is Leaf and not domain.touched and not any(map(iteration.must_close, domain.generators)):
             pure = self._pure_graph(result)
             if pure is not None:
                 return pure
@@ -229,7 +234,15 @@ class _Capture:
             else:
                 cause = GraphBreak(why.reason, why.detail, why.location)
             raise Restart(started.generator.born, cause) from None
+        self._check_generators(emitted.rebuilt)
         return self._captured(emitted, breaks)
+
+    def _check_generators(self, rebuilt: frozenset[Value]) -> None:
+        """A generator that is left in the middle of a `try` or `with` must be a real one: CPython closes it."""
+        for generator in self.domain.generators:
+            if generator not in rebuilt and iteration.must_close(generator):
+                cause = GraphBreak(UNKNOWN_OPERATION, "a generator is left inside a try or with", self._location())
+                raise Restart(generator.born, cause)
 
     def _captured(self, emitted: Emitted, breaks: tuple[GraphBreakRecord, ...]) -> Captured:
         emit_lazy("emitted", lambda: {"source": emitted.source})

@@ -201,6 +201,8 @@ def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
     if name == "__doc__":
         text = value.code.co_consts[0] if value.code.co_consts else None
         return Const(text if isinstance(text, str) else None)
+    if name == "__type_params__":
+        return TupleValue([])
     if name == "__closure__":
         return TupleValue(list(value.closure)) if value.closure else Const(None)
     if name == "__defaults__":

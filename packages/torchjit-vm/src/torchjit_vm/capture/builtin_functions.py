@@ -425,6 +425,11 @@ def _exc_info(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     return TupleValue(domain.exception_triple(handled))
 
 
+@builtin(sys.exception)
+def _exception(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return Const(None) if domain.vm.current is None else domain.vm.current
+
+
 @builtin(sys.getrecursionlimit)
 def _recursion_limit(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return Const(sys.getrecursionlimit())

@@ -224,16 +224,5 @@ def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Val
 
 @method("close", types.GeneratorType)
 def _generator_close(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    generator = cast(GeneratorValue, args[0])
-    if not generator.started or generator.finished:
-        generator.finished = True
-        return Const(None)
-    try:
-        done, _ = iteration.resume(domain, generator, Const(None), domain.vm.call(Known(GeneratorExit), []))
-    except Raised as raised:
-        if issubclass(type_of(domain, raised.value), (GeneratorExit, StopIteration)):
-            return Const(None)
-        raise
-    if not done:
-        raise domain.error(RuntimeError, "generator ignored GeneratorExit")
+    iteration.close(domain, cast(GeneratorValue, args[0]))
     return Const(None)

@@ -20,7 +20,7 @@ from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, ReturnConst
 from torchjit_vm.capture.pure import is_opaque, is_pure
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
-from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, RAISED_INSIDE, UNKNOWN_CALL
+from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
@@ -341,12 +341,15 @@ def _unknown_call(domain: CaptureDomain, function: Known, args: list[Value], kwa
     """A C function: the leaf handler may know it if a leaf is among the arguments."""
     if function.obj is __build_class__:
         raise domain.graph_break(CLASS_BODY)
+    if function.obj in _GENERATOR_METHODS:
+        raise domain.graph_break(OPAQUE_ITERATOR, "generator")  # a real one, advanced between two regions
     scalar = getattr(function.obj, "__module__", None) in _SCALAR_MODULES
     if scalar and (any(map(has_leaf, args)) or any(map(has_leaf, kwargs.values()))):
         return leaf_call(domain, function.obj, args, kwargs)
     raise _unknown(domain, function, args)
 
 
+_GENERATOR_METHODS = (types.GeneratorType.send, types.GeneratorType.throw, types.GeneratorType.close)
 _SCALAR_MODULES = frozenset({"builtins", "math", "operator", "_operator"})
 
 

@@ -43,7 +43,7 @@ from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
 from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, Known, Leaf, SliceValue, Value
+from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, GeneratorValue, Known, Leaf, SliceValue, Value
 from torchjit_vm.decode import Decoded
 from torchjit_vm.frame import Raised
 from torchjit_vm.interpreter import Interpreter
@@ -76,6 +76,7 @@ class CaptureDomain:
         self.interned: dict[int, Value] = {}
         self.payloads: dict[int, Leaf] = {}
         self.members: dict[tuple[type, str], members.Member] = {}
+        self.generators: list[GeneratorValue] = []
         self.memos: dict[Value, object] = {}
         self.thrown: set[Value] = set()
         self.class_stores: dict[tuple[type, str], Value] = {}
@@ -94,6 +95,15 @@ class CaptureDomain:
 
     def attach(self, vm: Interpreter[Value]) -> None:
         self.vm = vm
+
+    def forget(self) -> None:
+        """Let go of the values of a capture that is over, and of the real objects that they stand for."""
+        for table in (self.interned, self.namespaces, self.functions, self.touched, self.class_stores, self.memos):
+            table.clear()
+        self.thrown.clear()
+        self.generators.clear()
+        self.vm.frames.clear()
+        self.vm.left = self.vm.handled = self.vm.inherited = None
 
     def constants(self, code: Decoded) -> list[Value]:
         found: list[Value] | None = code.boxed.get(CaptureDomain)

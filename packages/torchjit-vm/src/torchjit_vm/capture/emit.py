@@ -37,14 +37,21 @@ class Emitted:
         gather: the access paths of its parameters.
         source: its text.
         continuations: the regions that it continues with.
+        rebuilt: the values that it makes again.
     """
 
-    __slots__ = ("continuations", "gather", "source", "target")
+    __slots__ = ("continuations", "gather", "rebuilt", "source", "target")
 
     def __init__(
-        self, target: Callable[..., Any], gather: tuple[AccessPath, ...], source: str, continuations: tuple[Region, ...]
+        self,
+        target: Callable[..., Any],
+        gather: tuple[AccessPath, ...],
+        source: str,
+        continuations: tuple[Region, ...],
+        rebuilt: frozenset[Value],
     ) -> None:
         self.target, self.gather, self.source, self.continuations = target, gather, source, continuations
+        self.rebuilt = rebuilt
 
 
 def emit(
@@ -84,7 +91,7 @@ def emit(
     lines += [(1, text, location) for text in prelude]
     lines += out.lines
     function, source = _compile(lines, code, name, out.constants, module)
-    return Emitted(function, tuple(out.gathered), source, tuple(regions))
+    return Emitted(function, tuple(out.gathered), source, tuple(regions), out.rebuilt())
 
 
 def _prelude(out: Rebuilder, code: RegionCode) -> list[str]:

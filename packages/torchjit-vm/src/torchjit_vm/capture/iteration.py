@@ -29,7 +29,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -239,18 +239,18 @@ class ChainIterator(IteratorValue):
 class RealIterator(IteratorValue):
     """An endless C iterator: `itertools.count` over constants, advanced at capture, or `itertools.repeat`."""
 
-    __slots__ = ("real", "repeated")
+    __slots__ = ("repeated", "source")
     python_type = itertools.count
 
-    def __init__(self, real: Any, repeated: Value | None = None) -> None:
-        self.real = real
+    def __init__(self, source: Any, repeated: Value | None = None) -> None:
+        self.source = source
         self.repeated = repeated
 
     def advance(self, domain: CaptureDomain) -> Value | None:
         if self.repeated is not None:
             return self.repeated
         domain.mutated_at = domain.vm.step
-        return Const(builtins.next(self.real))
+        return Const(builtins.next(self.source))
 
 
 def get_iter(domain: CaptureDomain, value: Value) -> Value:
@@ -374,7 +374,19 @@ def items_of(domain: CaptureDomain, value: Value) -> list[Value]:
 def make_generator(domain: CaptureDomain, frame: Frame[Value]) -> Value:
     made = GeneratorValue(frame, frame.born)
     frame.generator = made
+    domain.generators.append(made)
     return made
+
+
+def must_close(generator: GeneratorValue) -> bool:
+    """Would CPython run more of its code when it lets go of this generator: is it suspended inside a `try` or `with`?"""
+    if not generator.started or generator.finished or generator.running:
+        return False
+    code = generator.frame.code
+    row = code.handler_of(generator.frame.pc - 1)
+    while row is not None and code.names[row.target] == "CLEANUP_THROW":  # of a `yield from`, which adds nothing
+        row = code.handler_of(row.target)
+    return row is not None and code.names[row.target] != "STOPITERATION_ERROR"
 
 
 def resume(
@@ -397,6 +409,21 @@ def resume(
     if thrown is not None and not generator.started:
         generator.finished = True
         raise Raised(thrown)
+    if thrown is not None:
+        delegate = delegate_of(frame)
+        if delegate is not None:
+            generator.running = True
+            try:
+                done, result = _throw_on(domain, delegate, thrown)
+            except Raised as raised:
+                thrown = raised.value
+            else:
+                if not done:
+                    return False, result
+                finish_delegation(frame)
+                sent, thrown = result, None
+            finally:
+                generator.running = False
     frame.stack.append(Const(None) if thrown is not None else sent)
     if thrown is not None:
         frame.pc -= 1
@@ -416,6 +443,40 @@ def resume(
         return False, value
     generator.finished = True
     return True, value
+
+
+def _throw_on(domain: CaptureDomain, delegate: Value, thrown: Value) -> tuple[bool, Value]:
+    """Throw into the iterator of `yield from`.
+
+    Returns:
+        As `resume`.
+
+    Raises:
+        Raised: what the iterator raises, or the exception itself where it cannot take it.
+    """
+    leaving = issubclass(type_of(domain, thrown), GeneratorExit)
+    if type(delegate) is GeneratorValue and not leaving:
+        return resume(domain, delegate, Const(None), thrown)
+    if type(delegate) is GeneratorValue:
+        close(domain, delegate)
+    elif not isinstance(delegate, IteratorValue):
+        raise domain.graph_break(REBUILD, "an exception thrown through yield from")
+    raise Raised(thrown)
+
+
+def close(domain: CaptureDomain, generator: GeneratorValue) -> None:
+    """`generator.close()`."""
+    if not generator.started or generator.finished:
+        generator.finished = True
+        return
+    try:
+        done, _ = resume(domain, generator, Const(None), domain.vm.call(Known(GeneratorExit), []))
+    except Raised as raised:
+        if issubclass(type_of(domain, raised.value), (GeneratorExit, StopIteration)):
+            return
+        raise
+    if not done:
+        raise domain.error(RuntimeError, "generator ignored GeneratorExit")
 
 
 def send(domain: CaptureDomain, receiver: Value, value: Value) -> tuple[bool, Value]:

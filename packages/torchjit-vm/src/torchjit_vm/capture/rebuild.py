@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak
+from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import iteration, runtime
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.values import (
@@ -41,6 +42,8 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.liveness import live_locals
+from torchjit_vm.region import Region
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -165,6 +168,10 @@ class Rebuilder:
             self._active.discard(value)
         self._memo[value] = name
         return name
+
+    def rebuilt(self) -> frozenset[Value]:
+        """The values that have an expression."""
+        return frozenset(self._memo)
 
     def flush(self) -> None:
         """Write what was put off: contents of objects that were made early."""
@@ -369,7 +376,11 @@ class Rebuilder:
     def _generator(self, value: GeneratorValue) -> str:
         frame = value.frame
         function = frame.function
-        if value.started or function is None:
+        if value.finished:
+            return self.assign(f"{self.runtime(runtime.exhausted)}()")
+        if value.started:
+            return self._suspended(value)
+        if function is None:
             raise StartedGenerator(value)
         if value.original is not None:
             original, args, kwargs = value.original
@@ -391,6 +402,36 @@ class Rebuilder:
         if code.co_varnames[:1] == (".0",):
             raise StartedGenerator(value)
         return self.assign(f"{self.expr(function)}({', '.join(texts)})")
+
+    def _suspended(self, value: GeneratorValue) -> str:
+        """A real generator that stands where the interpreted one does."""
+        frame = value.frame
+        code, at = frame.code, frame.pc - 1
+        # In `early`: it holds itself, and a real one cannot be made before its contents.
+        if value.running or value.original is not None or value in self.early or code.names[at] != "YIELD_VALUE":
+            raise StartedGenerator(value)
+        live = live_locals(code, frame.pc)
+        row = code.handler_of(at)
+        if row is not None:
+            live |= live_locals(code, row.target)
+        shared = {*code.code.co_cellvars, *code.code.co_freevars}
+        stack = [None if v is None else self.expr(v) for v in frame.stack]
+        cells = {i: self.expr(v) for i, v in enumerate(frame.fast) if type(v) is CellValue and code.locals[i] in shared}
+        chosen = {i: self.expr(v) for i, v in enumerate(frame.fast) if v is not None and i in live and i not in cells}
+        region = Region(
+            code=code.code,
+            globals=frame.globals,
+            offset=code.offsets[at],
+            stack=(*(t is not None for t in stack), True),
+            locals=tuple(chosen),
+            cells=tuple(cells),
+            handled=value.handled is not None,
+        )
+        slots = [*(t for t in stack if t is not None), "None", *chosen.values(), *cells.values()]
+        if value.handled is not None:
+            slots.append(self.expr(value.handled))
+        made = self.constant(suspended_function(region), f"suspended_{code.code.co_name}_{region.offset}")
+        return self.assign(f"{self.runtime(runtime.suspended)}({', '.join([made, *slots])})")
 
     def _argument(self, value: GeneratorValue, content: Value | None) -> str:
         if content is None:
@@ -432,7 +473,7 @@ class Rebuilder:
         if isinstance(value, iteration.RealIterator):
             if value.repeated is not None:
                 return f"{self.runtime(itertools.repeat)}({self.expr(value.repeated)})"
-            return f"{self.runtime(itertools.count)}{value.real.__reduce__()[1]!r}"
+            return f"{self.runtime(itertools.count)}{value.source.__reduce__()[1]!r}"
         if isinstance(value, iteration.Indexing):
             start = self.runtime(runtime.list_iterator)
             return f"{start}({self.expr(value.sequence)}, {value.index})"

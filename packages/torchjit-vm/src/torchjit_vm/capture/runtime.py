@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-__all__ = ["END", "fill_dict", "function", "list_iterator", "new", "restore", "resume_enter", "traceback"]
+__all__ = ["END", "fill_dict", "function", "list_iterator", "new", "restore", "resume_enter", "suspended", "traceback"]
 
 
 class _End:
@@ -72,6 +72,21 @@ def traceback(error: BaseException) -> Any:
         except BaseException:
             error.__context__ = context
     return error.__traceback__
+
+
+def suspended(function: Callable[..., Any], *slots: Any) -> Any:
+    """A generator that stands at a `yield`; `function` is one of `suspended_function`."""
+    generator = function(*slots)
+    next(generator)
+    return generator
+
+
+def exhausted() -> Any:
+    """A generator that has ended."""
+    nothing: tuple[Any, ...] = ()
+    generator = (item for item in nothing)
+    next(generator, None)
+    return generator
 
 
 def resume_enter(manager: Any) -> tuple[Any, Any]:

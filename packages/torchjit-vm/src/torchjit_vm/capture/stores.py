@@ -6,7 +6,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture.attributes import instance_attr, is_exception_field, missing, slot
+from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot
 from torchjit_vm.capture.members import (
     ABSENT,
     DESCRIPTOR,
@@ -25,7 +25,19 @@ from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import DELETED, NEW, CellValue, Const, FunctionValue, Known, Leaf, Obj, Value
+from torchjit_vm.capture.values import (
+    DELETED,
+    NEW,
+    CellValue,
+    Const,
+    FunctionValue,
+    Known,
+    Leaf,
+    Obj,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame
 
 if TYPE_CHECKING:
@@ -57,8 +69,16 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
         domain.cell_set(value, content)
         return None
     if type(value) is Const:
-        raise missing(domain, type(value.value), name)
+        raise _no_place(domain, type(value.value), name)
     raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
+
+
+def _no_place(domain: CaptureDomain, cls: type, name: str) -> Exception:
+    """The error for a store to an attribute that the object has no place for."""
+    text = f"'{cls.__name__}' object has no attribute '{name}'"
+    if VERSION >= (3, 13):
+        text += " and no __dict__ for setting new attributes"
+    return domain.error(AttributeError, text)
 
 
 def _class_store(domain: CaptureDomain, value: Known, name: str, content: Value) -> Frame[Value] | None:
@@ -129,7 +149,7 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
         return _descriptor_store(domain, value, member, content)
     if not _has_dict(value):
         if member.kind == ABSENT:
-            raise missing(domain, value.cls, name)
+            raise _no_place(domain, value.cls, name)
         kind = value.cls.__name__
         raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
     write(domain, value, name, content)
@@ -156,6 +176,8 @@ def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, cont
         write(domain, value, name, content)
         if type(content) is Const and name in ("__name__", "__qualname__"):
             setattr(value, name.strip("_"), domain.use(content))
+    elif name == "__type_params__" and isinstance(content, TupleValue) and content.items == []:
+        pass  # as it is
     elif name == "__code__" and value.real is NEW and type(content) is Const:
         domain.touch(value)
         value.code = domain.use(content)

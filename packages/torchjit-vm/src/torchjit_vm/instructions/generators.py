@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.frame import Signal
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.frame import Raised, Signal
 from torchjit_vm.instructions.registry import opcode
+from torchjit_vm.instructions.stack import UNSUPPORTED_INSTRUCTION
 
 if TYPE_CHECKING:
     from torchjit_vm.frame import Frame
@@ -52,3 +54,12 @@ def send_keeping(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 @opcode("END_SEND", "receiver, value -- value")
 def end_send(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
     del frame.stack[-2]
+
+
+@opcode("CLEANUP_THROW", "receiver, sent, exception -- none, value")
+def cleanup_throw(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    # What the receiver of a throw returns goes on behind the `yield from` (`finish_delegation`); the rest comes here.
+    exception = frame.stack[-1]
+    if vm.domain.stop_iteration_error(exception) is not exception:
+        raise GraphBreak(UNSUPPORTED_INSTRUCTION, "CLEANUP_THROW of StopIteration", frame.code.location(frame.pc - 1))
+    raise Raised(exception)
