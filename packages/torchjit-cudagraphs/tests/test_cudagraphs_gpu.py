@@ -169,7 +169,7 @@ def test_the_backward_takes_the_memory_of_what_the_forward_saved() -> None:
 
 RESET = """
 import gc, torch
-from torchjit_cudagraphs import CudaGraphSettings, record
+from torchjit_cudagraphs import CudaGraphSettings, record, reset
 
 class Compiled:
     static_inputs = mutated_inputs = frozenset()
