@@ -136,6 +136,16 @@ CASES: dict[str, Case] = {
     "index_put_add": _case(
         lambda x, i, v: x.index_put((i.clamp(0, 5),), v, accumulate=True), (6, 5), ((9,), I64), (9, 5),
     ),
+    "gather_of_a_formula": _case(
+        lambda x, m, i: (x * 2 - m).exp().gather(1, i.clamp(0, 39)), (6, 40), (6, 1), ((6, 1), I64),
+    ),
+    "gather_of_positions": _case(
+        lambda x, i: (x + torch.arange(40, device=x.device)).gather(1, i.clamp(0, 39)), (6, 40), ((6, 1), I64),
+    ),
+    "gather_of_a_gather": _case(
+        lambda x, i, j: (x.gather(1, i.clamp(0, 7)) * 2).gather(1, j.clamp(0, 15)), (6, 400), ((6, 20), I64), ((6, 1), I64),
+    ),
+    "cross_entropy": _case(lambda x, y: F.cross_entropy(x, y.clamp(0, 29)), (8, 30), ((8,), I64), portable=False),
     "index_wrapped": _case(lambda x, i: x[i.clamp(-7, 6)], (7, 5), ((9,), I64)),
     "scatter_row": _case(lambda x, i: x.scatter(1, i.clamp(0, 8), 3.0), (4, 9), ((4, 1), I64)),
     "cumsum": _case(lambda x: x.cumsum(1), (5, 37)),

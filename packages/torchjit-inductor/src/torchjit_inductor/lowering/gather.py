@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_inductor.indexing import loop_symbol
+from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, bounded, cast, load, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder
@@ -51,11 +55,36 @@ def read_at(x: Strided, index: Sequence[Expr], computed: dict[Symbol, Value], po
     return load(x.buffer, x.address(tuple(index)), x.dtype, binders=computed, mask=point.mask)
 
 
+_FAR = itertools.count()
+_FEW = 16
+
+
+def _few(meta: TensorMeta, x: Lazy) -> bool:
+    """On a GPU, are so few elements of a formula asked for that computing them again beats storing all?"""
+    asked, there = element_count(meta.sizes).value, element_count(x.sizes).value
+    small = asked is not None and there is not None and asked * _FEW <= there
+    return x.device.type == "cuda" and x.stored is None and small
+
+
 def _gathered(
     b: Builder, meta: TensorMeta, x: Lowered, places: Callable[[Point], tuple[list[Expr], dict[Symbol, Value]]]
 ) -> Lazy:
     """A tensor whose element at a point is `x` at the computed place."""
     b.require("bounded", meta.device)
+    if isinstance(x, Lazy) and _few(meta, x):
+
+        def far(point: Point) -> Value:
+            index, computed = places(point)
+            # Names of their own: the formula may read at computed positions, too.
+            names = {s: Symbol(f"far{next(_FAR)}", s.bounds.lower, s.bounds.upper) for s in computed}
+            moved = tuple(i.substitute({s: as_expr(n) for s, n in names.items()}) for i in index)
+            known = {**point.computed, **{names[s]: v for s, v in computed.items()}}
+            return x.value(attrs.evolve(point, index=moved, computed=known))
+
+        loops = {loop_symbol("x", k, n): n for k, n in enumerate(meta.sizes)}
+        tried = far(Point(tuple(as_expr(s) for s in loops), loops))
+        if not any(s.name.startswith("far") for s in tried.symbols):
+            return Lazy(meta.sizes, meta.dtype, meta.device, far)
     held = b.materialize(x)
 
     def formula(point: Point) -> Value:

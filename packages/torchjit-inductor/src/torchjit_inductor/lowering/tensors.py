@@ -40,11 +40,13 @@ class Point:
         index: one expression per dimension.
         loops: loop variables and their sizes, for simplification.
         mask: where false nothing may be read (inside a padded or concatenated region).
+        computed: symbols of the index that stand for computed positions.
     """
 
     index: Index
     loops: Mapping[Symbol, Expr] = attrs.field(factory=dict, eq=False)
     mask: Value | None = None
+    computed: Mapping[Symbol, Value] = attrs.field(factory=dict, eq=False)
 
     def at(self, index: Sequence[Expr]) -> Point:
         """The same point of the loops, seen through a view: other index, simplified."""
@@ -120,7 +122,7 @@ class Strided(Lowered):
         return total
 
     def value(self, point: Point) -> Value:
-        return load(self.buffer, self.address(point.index), self.dtype, mask=point.mask)
+        return load(self.buffer, self.address(point.index), self.dtype, binders=point.computed, mask=point.mask)
 
     def same_layout(self, meta: TensorMeta) -> bool:
         """Has it the sizes and strides of `meta`? The stride of a dimension of size 1 does not matter."""
