@@ -16,7 +16,7 @@ from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder, Output, ReductionBody
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
 from torchjit_inductor.lowering.views import dim_of
 
 __all__ = ["Split", "over"]
@@ -276,7 +276,30 @@ def _log_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, half_to_flo
         shifted = v - reduce("max", v)
         return shifted - apply("log", reduce("sum", apply("exp", shifted)))
 
+    if meta.device.type == "cuda" and meta.sizes:
+        return _log_softmax_in_parts(b, meta, x, dim)
     return _along(b, meta, (x,), dim, formula)
+
+
+def _log_softmax_in_parts(b: Builder, meta: TensorMeta, x: Lowered, dim: int) -> Lowered:
+    """The statistics of rows in memory and a formula: a loss reads one element of a row. Stored, it is one kernel again."""
+    split = Split.of(x, dim)
+    dtype = compute_dtype(meta.dtype)
+    sizes = tuple(constant(1) if k in split.reduced else n for k, n in enumerate(meta.sizes))
+    small = TensorMeta(sizes, contiguous_strides(sizes), dtype, meta.device)
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        v = cast(read(x, split.index(outer, inner)), dtype)
+        largest = reduce("max", v)
+        return [largest, apply("log", reduce("sum", apply("exp", v - largest)))]
+
+    largest, total = over(b, split, [split.outer_output(small)] * 2, body)
+
+    def formula(point: Point) -> Value:
+        row = point.at(tuple(constant(0) if k in split.reduced else i for k, i in enumerate(point.index)))
+        return (cast(x.value(point), dtype) - largest.value(row)) - total.value(row)
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
 
 
 @lowering("_safe_softmax")
