@@ -6,18 +6,21 @@ from torchjit_aot.decompositions import default_decompositions
 from torchjit_aot.entry import compile
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.partition import Partition, min_cut_partition
+from torchjit_aot.passes import GraphPass, graph_pass
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.settings import AotSettings
 
 __all__ = [
     "AotSettings",
     "GraphCompiler",
+    "GraphPass",
     "JointGraph",
     "Kind",
     "Partition",
     "aot_function",
     "compile",
     "default_decompositions",
+    "graph_pass",
     "joint_graph",
     "min_cut_partition",
     "run_eagerly",

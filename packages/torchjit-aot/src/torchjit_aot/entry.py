@@ -16,6 +16,7 @@ from torchjit_aot.inputs import lifted_state
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
 from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
+from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
 from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.run_eagerly import run_eagerly
@@ -81,6 +82,9 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     Raises:
         GraphBreak: the graph cannot be compiled.
     """
+    if settings.pre_grad_passes:
+        gm = _copy_of(gm)
+        run_on_graph(gm.graph, settings.pre_grad_passes, None)
     with phase("joint trace"):
         joint = trace_joint(gm, example_inputs)
     with phase("functionalize"):
@@ -98,10 +102,11 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
         with phase("simplify"):
             remove_no_ops(joint)
             merge_equal(joint)
-    if settings.joint_passes:
-        with phase("joint passes"), joint.fake_mode, torch.no_grad():
+    run_on_joint(joint, settings.joint_passes)
+    if settings.compiler_passes:
+        with phase("compiler passes"), joint.fake_mode, torch.no_grad():
             promised = _promised(joint)
-            for change in settings.joint_passes:
+            for change in settings.compiler_passes:
                 change(joint.graph, promised)
     tell_graph("joint", settings.name, joint.graph)
     return joint
@@ -112,6 +117,16 @@ def _promised(joint: JointGraph) -> frozenset[fx.Node]:
     grads = [g for g in joint.grads if g is not None]
     slots = [s for s in joint.slots if isinstance(s, fx.Node)]
     return frozenset((*slots, *grads, *joint.mutated.values()))
+
+
+def _copy_of(gm: fx.GraphModule) -> fx.GraphModule:
+    """The same calls, for passes to change; parameters and submodules are shared, fallbacks keep the original."""
+    graph = fx.Graph()
+    output = graph.graph_copy(gm.graph, {})
+    graph.output(output)
+    made = fx.GraphModule(gm, graph)
+    made.meta = dict(gm.meta)
+    return made
 
 
 def _eager(gm: fx.GraphModule) -> Callable[..., Any]:
@@ -143,6 +158,7 @@ def _compile_inference(
 ) -> Callable[..., Any]:
     name = f"{settings.name}_inference"
     built = build_forward(joint, (), name)
+    run_on_graph(built.gm.graph, settings.post_grad_passes, joint.fake_mode)
     return make_inference(joint, built.inputs, _invoke(compiler, built, "inference", name), state, name)
 
 
@@ -167,6 +183,8 @@ def _compile_training(
         )
         forward = build_forward(joint, partition.saved, f"{settings.name}_forward")
         backward = build_backward(joint, partition, f"{settings.name}_backward")
+    for built in (forward, backward):
+        run_on_graph(built.gm.graph, settings.post_grad_passes, joint.fake_mode)
     tell_saved(partition)
     name = f"{settings.name}_backward"
     lazy = LazyBackward(lambda: _invoke_backward(backward_compiler, backward, name, settings))

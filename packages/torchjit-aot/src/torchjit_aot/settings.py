@@ -9,9 +9,11 @@ import attrs
 from torch import fx
 from torch._ops import OpOverload
 
-__all__ = ["AotSettings", "JointPass"]
+from torchjit_aot.passes import GraphPass
 
-JointPass: TypeAlias = Callable[[fx.Graph, Set[fx.Node]], None]
+__all__ = ["AotSettings", "CompilerPass"]
+
+CompilerPass: TypeAlias = Callable[[fx.Graph, Set[fx.Node]], None]
 
 
 @final
@@ -24,7 +26,7 @@ class AotSettings:
             Empty: the graph keeps the operators that autograd and eager PyTorch use. See `default_decompositions`.
         keep_ops: operators that stay, although `decompositions` has them.
         simplify: compute equal values once and drop operators that do nothing.
-        joint_passes: run in order on the functional joint graph before it is split. Each gets the `fx.Graph` and the set
+        compiler_passes: the compiler's own, run in order on the functional joint graph before it is split. Each gets the `fx.Graph` and the set
             of nodes whose strides are promised (results, gradients, new values of inputs); it must leave those nodes in
             the graph, and may change other nodes and their `meta["val"]`.
         eager_backward: compile the backward graph together with the forward graph, not at the first backward call.
@@ -34,6 +36,8 @@ class AotSettings:
             which a matrix product wants in memory.
         memory_budget: below 1, the backward computes more again until only this share of the bytes that could go is
             saved; 0 saves next to nothing but inputs.
+        pre_grad_passes, joint_passes, post_grad_passes: changes of the captured graph, of the joint graph, and of each
+            final graph; see `torchjit_aot.passes`.
         fallback: run a graph that cannot be compiled by eager PyTorch (an event tells the reason). False: raise.
         name: prefix of the graphs' names.
     """
@@ -41,10 +45,13 @@ class AotSettings:
     decompositions: Mapping[OpOverload, Callable[..., Any]] = attrs.field(factory=dict, repr=False)
     keep_ops: frozenset[OpOverload] = frozenset()
     simplify: bool = True
-    joint_passes: tuple[JointPass, ...] = attrs.field(default=(), repr=False)
+    compiler_passes: tuple[CompilerPass, ...] = attrs.field(default=(), repr=False)
     eager_backward: bool = False
     recompute_materialized: bool = False
     recompute_time: float = 0.02
     memory_budget: float = 1.0
+    pre_grad_passes: tuple[GraphPass, ...] = ()
+    joint_passes: tuple[GraphPass, ...] = ()
+    post_grad_passes: tuple[GraphPass, ...] = ()
     fallback: bool = True
     name: str = "graph"

@@ -77,7 +77,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         decompositions=torchjit_aot.default_decompositions(),
         keep_ops=frozenset(LOWERINGS),
         memory_budget=options.activation_memory_budget,
-        joint_passes=(torchjit_inductor.plan_gpu_layouts,),
+        compiler_passes=(torchjit_inductor.plan_gpu_layouts,),
     )
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
