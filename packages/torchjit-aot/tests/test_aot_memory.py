@@ -222,3 +222,29 @@ def test_tags_of_the_captured_graph_are_honoured() -> None:
     assert torch.float32 in saved_with(None)
     assert saved_with(CheckpointPolicy.MUST_RECOMPUTE) == [torch.bool]  # what is random is never drawn twice
     assert saved_with(CheckpointPolicy.MUST_SAVE).count(torch.float32) > saved_with(None).count(torch.float32)
+
+
+def test_checkpointed_regions_save_their_results_only() -> None:
+    graph = fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    at = x
+    for region in range(3):
+        inside = [graph.call_function(torch.matmul, (at, w))]
+        inside.append(graph.call_function(F.dropout, (inside[-1], 0.5)))
+        inside.append(graph.call_function(F.gelu, (inside[-1],)))
+        inside.append(graph.call_function(torch.matmul, (inside[-1], w)))
+        at = graph.call_function(torch.add, (inside[-1], at))
+        for node in (*inside, at):
+            node.meta.update(recompute=CheckpointPolicy.PREFER_RECOMPUTE, ac_graph_id=region)
+    graph.output(graph.call_function(torch.tanh, (at,)))
+    gm = fx.GraphModule({}, graph)
+    args = [torch.randn(64, 16), (torch.randn(16, 16) * 0.1).requires_grad_()]
+    partition = min_cut_partition(prepare_joint(gm, args, PARTS))
+    saved = [n.meta["val"].dtype for n in partition.saved if n.op != "placeholder"]
+    assert saved.count(torch.float32) == 3 and saved.count(torch.bool) == 3  # results and masks
+    run = torchjit_aot.compile(gm, args, compiler=torchjit_aot.run_eagerly, settings=PARTS)
+    grads = []
+    for f in (gm, run):
+        torch.manual_seed(0)
+        grads.append(torch.autograd.grad(f(*args).sum(), args[1])[0])
+    torch.testing.assert_close(grads[1], grads[0])

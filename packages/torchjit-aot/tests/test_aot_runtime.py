@@ -27,7 +27,7 @@ def compiled(f: Any, *args: Any, settings: AotSettings = STRICT, compiler: Any =
     ("f", "args", "reason"),
     [
         (lambda x: x * x.sum().item(), (torch.ones(3),), "TJ-AOT-001"),
-        (lambda x: x.t_(), (torch.ones(3, 2),), "TJ-AOT-004"),
+        (lambda x: x.resize_(2, 3), (torch.ones(3, 2),), "TJ-AOT-004"),
         (lambda x: x.resize_(2), (torch.ones(3),), "TJ-AOT-004"),
         (lambda x: x * 2, (torch.ones(3).to_sparse(),), "TJ-AOT-006"),
         (lambda x: x[::2].add_(1), (torch.ones(8)[::2],), "TJ-AOT-002"),

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torchjit_aot.schemas import is_random, is_view, writes_to
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 
-__all__ = ["bytes_of", "is_alias", "is_fusible", "is_reduction", "is_symbolic", "size_hint"]
+__all__ = ["bytes_of", "is_alias", "is_fusible", "is_reduction", "is_symbolic", "owner_of", "size_hint"]
 
 aten = torch.ops.aten
 
@@ -130,6 +130,15 @@ def is_alias(node: fx.Node) -> bool:
         whole = node.args[0]
         return isinstance(whole, fx.Node) and is_view(whole.target)
     return is_view(func) or func is aten._unsafe_view.default
+
+
+def owner_of(node: fx.Node) -> fx.Node:
+    """The node whose memory this one looks at."""
+    while is_alias(node):
+        first = node.args[0]
+        assert isinstance(first, fx.Node)
+        node = first
+    return node
 
 
 def is_fusible(node: fx.Node) -> bool:

@@ -58,6 +58,7 @@ class JointGraph:
         written: does the graph have operators with mutable arguments?
         behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
             dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
+        reshaped: operators that change sizes or strides of inputs in place: (input, operator, other arguments).
     """
 
     graph: fx.Graph
@@ -76,6 +77,7 @@ class JointGraph:
     versions_move: set[int]
     written: bool
     behind: tuple[tuple[int, ...], ...] = ()
+    reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
 
     @property
     def has_backward(self) -> bool:
@@ -122,7 +124,14 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> JointGraph
         mutated_under_grad={i: plan.slot_of(sources[i].value) for i in under_grad},
         versions_move=set(),
         written=recorder.written,
+        reshaped=_with_positions(recorder, sources),
     )
+
+
+def _with_positions(recorder: Recorder, sources: list[GraphInput]) -> list[tuple[int, Any, tuple[Any, ...]]]:
+    """From the number among the tensor inputs to the position among all inputs."""
+    tensors = [i for i, source in enumerate(sources) if isinstance(source.value, torch.Tensor)]
+    return [(tensors[number], func, args) for number, func, args in recorder.reshaped]
 
 
 def _run_forward(

@@ -82,11 +82,11 @@ def backward_values(joint: JointGraph) -> Needs:
 
 
 def protect_mutated_inputs(joint: JointGraph) -> set[fx.Node]:
-    """The inputs that are written to, with their views: they have other values when the backward runs.
+    """The inputs that are written to or reshaped, with their views: they are others when the backward runs.
 
     Where the backward reads one of them directly, a clone takes its place.
     """
-    mutated = [joint.inputs[i] for i in joint.mutated]
+    mutated = [joint.inputs[i] for i in sorted({*joint.mutated, *(i for i, _, _ in joint.reshaped)})]
     unsafe = set(mutated)
     for node in joint.graph.nodes:
         if is_alias(node) and any(source in unsafe for source in node.all_input_nodes):

@@ -19,7 +19,7 @@ from typing import TypeAlias, final
 import attrs
 from torch import fx
 
-from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_symbolic
+from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_symbolic, owner_of
 from torchjit_aot.dinic import FlowNetwork
 from torchjit_aot.formulas import Formula, find_formulas
 from torchjit_aot.joint import JointGraph
@@ -194,24 +194,15 @@ class _Prices:
 
     def __init__(self, joint: JointGraph) -> None:
         nodes = [slot for slot in joint.slots if isinstance(slot, fx.Node)]
-        self._returned = {_owner(node) for node in nodes}
+        self._returned = {owner_of(node) for node in nodes}
 
     def __call__(self, node: fx.Node) -> int:
         if node.op == "placeholder":
             return 1 if node.meta.get("static") else 4 * bytes_of(node.meta["val"])
         if is_symbolic(node):
             return 2
-        unit = 4 if _owner(node) in self._returned else 16
+        unit = 4 if owner_of(node) in self._returned else 16
         return unit * bytes_of(node.meta["val"]) + (8 if is_fusible(node) else 4)
-
-
-def _owner(node: fx.Node) -> fx.Node:
-    """The node whose memory this one looks at."""
-    while is_alias(node):
-        first = node.args[0]
-        assert isinstance(first, fx.Node)
-        node = first
-    return node
 
 
 def _why(node: fx.Node, banned: Mapping[fx.Node, str]) -> str:

@@ -106,9 +106,9 @@ def run_on_joint(joint: JointGraph, passes: Sequence[GraphPass]) -> None:
     joint.graph.output((tuple(joint.slots), tuple(joint.grads), tuple(joint.mutated[k] for k in keys)))
     run_on_graph(joint.graph, passes, joint.fake_mode)
     output = next(n for n in reversed(list(joint.graph.nodes)) if n.op == "output")
-    slots, grads, mutated = output.args[0]  # type: ignore[misc]
-    joint.slots, joint.grads = list(slots), list(grads)  # type: ignore[arg-type]
-    joint.mutated = dict(zip(keys, mutated, strict=True))  # type: ignore[arg-type]
+    slots, grads, mutated = output.args[0]
+    joint.slots, joint.grads = list(slots), list(grads)
+    joint.mutated = dict(zip(keys, mutated, strict=True))
     joint.graph.erase_node(output)
 
 

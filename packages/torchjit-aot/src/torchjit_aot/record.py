@@ -26,7 +26,7 @@ _DEVICE = torch.ops.prim.device.default
 _SAME_VALUE = frozenset({aten.detach.default, aten.alias.default})
 _LIFTS = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
 
-SOURCE_KEYS = ("stack_trace", "location", "module_path", "nn_module_stack", "recompute")
+SOURCE_KEYS = ("stack_trace", "location", "module_path", "nn_module_stack", "recompute", "ac_graph_id")
 """The parts of a torch-level node's meta that its aten nodes inherit."""
 
 
@@ -74,6 +74,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         views: how tensors were made from others, by id.
         snapshots: ids of tensors that stand for another one as it was before its sizes were changed in place.
         written: did an operator with a mutable argument run?
+        reshaped: what changed sizes or strides of graph inputs in place: (the input's number, operator, other arguments),
+            to be done to the real inputs at the end.
     """
 
     @classmethod
@@ -92,6 +94,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.views: dict[int, ViewStep] = {}
         self.snapshots: set[int] = set()
         self.written = False
+        self.reshaped: list[tuple[int, OpOverload, tuple[Any, ...]]] = []
+        self._number: dict[int, int] = {}
         self._nodes: dict[int, fx.Node] = {}
         self._alive: list[Any] = []
         self._inputs: set[int] = set()
@@ -112,6 +116,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(value, torch.Tensor):
             self.track(value, node)
             if is_input:
+                self._number[id(value)] = len(self._inputs)
                 self._inputs.add(id(value))
         elif isinstance(value, SYMBOLIC_TYPES):
             self.symbols.bind(value, node)
@@ -317,12 +322,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.track(out, node)
         return out
 
+    def _may_reshape(self, tensor: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Can the change be done to the real input at the end? Not if autograd or a symbolic number takes part."""
+        plain = all(isinstance(a, (int, list, tuple)) for a in args[1:]) and not kwargs
+        return id(tensor) in self._number and not tensor.requires_grad and plain
+
     def _write_metadata(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """`t_`, `unsqueeze_` ...: record the out-of-place operator and bind its node to the same tensor object."""
         tensor = args[0]
         functional = out_of_place(func)
-        if id(tensor) in self._inputs or functional is None:
+        if functional is None or (id(tensor) in self._inputs and not self._may_reshape(tensor, args, kwargs)):
             raise GraphBreak(METADATA_MUTATION, str(func))
+        if id(tensor) in self._inputs:
+            self.reshaped.append((self._number[id(tensor)], func, tuple(args[1:])))
         node = self._nodes[id(tensor)]
         before = aten.detach.default(tensor)
         self.track(before, node)

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_reduction, is_symbolic
+from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_reduction, is_symbolic, owner_of
 from torchjit_aot.formulas import Formula
 from torchjit_aot.needs import Needs
 from torchjit_aot.schemas import is_random, writes_to
@@ -50,8 +50,9 @@ def banned_nodes(
     """
     banned: dict[fx.Node, str] = {}
     reads: dict[fx.Node, frozenset[fx.Node]] = {}
+    exits = _results_of_regions(order)
     for node in order:
-        forced = node in allowed or node.meta.get("recompute") in _RECOMPUTE
+        forced = node in allowed or (node.meta.get("recompute") in _RECOMPUTE and node not in exits)
         why = _why_never(node, has_formula=node in formulas) or (
             None if forced else _why_not(node, needs, node in formulas, materialize)
         )
@@ -66,6 +67,21 @@ def banned_nodes(
         banned[node] = why
         reads[node] = frozenset([node]) if not isinstance(node.meta["val"], (tuple, list)) else frozenset()
     return banned
+
+
+def _results_of_regions(order: Sequence[fx.Node]) -> set[fx.Node]:
+    """The values that leave a checkpointed region. They are kept, as in eager PyTorch: else one region's recomputation
+
+    would start at the first region's input, and all activations would live at once after all.
+    """
+    found: set[fx.Node] = set()
+    for node in order:
+        region = node.meta.get("ac_graph_id")
+        if region is None or node.meta.get("backward") or node.meta.get("recompute") not in _RECOMPUTE:
+            continue
+        if any(user.meta.get("ac_graph_id") != region for user in node.users if not user.meta.get("backward")):
+            found.add(owner_of(node))
+    return found
 
 
 def _why_never(node: fx.Node, *, has_formula: bool) -> str | None:
@@ -88,6 +104,8 @@ def _why_never(node: fx.Node, *, has_formula: bool) -> str | None:
 def _why_not(node: fx.Node, needs: Needs, has_formula: bool, materialize: bool) -> str | None:
     if node.meta.get("recompute") in _SAVE:
         return "tagged to be saved"
+    if node.meta.get("recompute") in _RECOMPUTE and not is_alias(node):
+        return "a result of a checkpointed region"
     if not is_fusible(node) and not has_formula:
         whole = node.args[0] if node.args else None
         if node.op == "call_function" and isinstance(whole, fx.Node) and isinstance(whole.meta["val"], (tuple, list)):

@@ -140,6 +140,9 @@ def _replays_and_return(
             return f"[{', '.join(argument(v) for v in value)}]"
         return repr(value) if value is None or type(value) in (bool, int) else source.bind(value)
 
+    for index, func, others in joint.reshaped:
+        given = ", ".join([_input_name(joint, index, source, state), *(argument(a) for a in others)])
+        source.lines.append(f"{source.bind(func, 'reshape')}({given})")
     for i, step in enumerate(plan.steps):
         args = [text(step.source), *(argument(a) for a in step.args)]
         args += [f"{key}={argument(value)}" for key, value in step.kwargs.items()]
@@ -172,6 +175,7 @@ def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[tor
         list(inputs) == joint.inputs
         and not state
         and not plan.steps
+        and not joint.reshaped
         and whole[0] in (tuple, list)
         and all(isinstance(child, int) for child in whole[2])
         and all(isinstance(ref, FromSlot) and ref.index == i for i, ref in enumerate(plan.outputs))

@@ -1,0 +1,58 @@
+"""Inputs whose sizes and strides change in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from aot_harness import run_both
+
+from torchjit_aot import AotSettings
+
+
+def transposed(x: torch.Tensor, w: torch.Tensor) -> Any:
+    x.t_()
+    return x @ w
+
+
+def returned(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = x.sin()
+    x.unsqueeze_(0)
+    return x, x.transpose(0, 1), y.sum() * w.sum()
+
+
+def written_too(x: torch.Tensor, w: torch.Tensor) -> Any:
+    x.add_(1)
+    x.transpose_(0, 1)
+    x.mul_(2)
+    x.squeeze_()
+    return x.sum() * w, x[1:]
+
+
+@pytest.mark.parametrize("f", [transposed, returned, written_too])
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_equals_eager(f: Any, needs_grad: bool) -> None:
+    run_both(f, [torch.randn(3, 4), torch.randn(3, 2, requires_grad=needs_grad)])
+
+
+def test_views_from_before_are_left_to_eager() -> None:
+    def f(x: torch.Tensor) -> Any:
+        before = x[1:]
+        x.t_()
+        return before, x * 2
+
+    run_both(f, [torch.randn(3, 4)], settings=AotSettings())
+
+
+def test_a_leaf_that_requires_grad_raises_as_in_eager() -> None:
+    def f(x: torch.Tensor) -> Any:
+        x.t_()
+        return x * 2
+
+    x = torch.randn(3, 4, requires_grad=True)
+    with pytest.raises(RuntimeError) as wanted:
+        f(x.detach().requires_grad_())
+    with pytest.raises(RuntimeError) as found:
+        run_both(f, [x], settings=AotSettings(), calls=0)(x)
+    assert str(found.value) == str(wanted.value)
