@@ -132,9 +132,9 @@ def _second(first: Any, second: Any) -> Any:
 
 _SUBSTITUTES: dict[Any, object] = {
     **torchjit_fx.REPLACEMENTS,
-    control.is_compiling: ReturnConstant(True),
-    torch.compiler.is_compiling: ReturnConstant(True),
-    torch.compiler.is_dynamo_compiling: ReturnConstant(True),
+    control.is_compiling: ReturnConstant(True, pretended=True),
+    torch.compiler.is_compiling: ReturnConstant(True, pretended=True),
+    torch.compiler.is_dynamo_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_exporting: ReturnConstant(False),
     torch._jit_internal.is_scripting: ReturnConstant(False),
     torch.jit.annotate: _second,

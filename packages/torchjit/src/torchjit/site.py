@@ -58,6 +58,8 @@ BACKEND_FAILED = reason(
     "Try backend='eager' to see whether capture alone works; on_error='eager' falls back to eager.",
 )
 
+POSTPONE_LIMIT = 4  # calls that a region may turn down as "not yet"
+
 # FakeTensorMode and torch's tracing state are process-wide in practice: one compilation at a time.
 _compiling = threading.RLock()
 _site_numbers = itertools.count()
@@ -117,6 +119,7 @@ class Site:
         self.specializations: list[Specialization] = []
         self.given_up: TorchjitError | None = None
         self.ran_eagerly = False
+        self.postponed = 0
         slots = None if region.offset is None else region.nslots
         self.door = FrontDoor(function, self.on_miss, slots=slots)
 
@@ -161,8 +164,11 @@ class Site:
         except UserError as error:
             self._forget_last()
             raise error
-        except NotYet:
+        except NotYet as error:
             self._forget_last()
+            self.postponed += 1
+            if self.postponed >= POSTPONE_LIMIT:
+                self._run_eagerly(error)
             return None
         except Exception as error:
             self._failed(error)
@@ -334,6 +340,11 @@ class Site:
         """What was asked for cannot be, now or ever: this attempt is no specialisation."""
         if self.specializations and len(self.specializations) > len(self.door.entries()):
             self.specializations.pop()
+
+    def _run_eagerly(self, error: TorchjitError) -> None:
+        self.given_up = error
+        self.door.sealed = not self.door.entries()
+        events.emit("fallback", reason=error.reason.id, headline=error.reason.headline, detail=error.detail)
 
     def _give_up(self, limit: int, cause: str) -> None:
         causes = [s.cause for s in self.specializations[1:]] + [cause]

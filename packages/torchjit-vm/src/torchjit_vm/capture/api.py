@@ -12,16 +12,24 @@ from torchjit_core.events import emit_lazy
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
-from torchjit_core.reasons import GraphBreak, Reason
+from torchjit_core.reasons import GraphBreak, NotYet, Reason
 from torchjit_core.region import RegionCode
 from torchjit_vm.capture import iteration
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, RegionCompiler
 from torchjit_vm.capture.reading import wrap
-from torchjit_vm.capture.reasons import BOUNDARY, NO_RESTART, OPAQUE_ITERATOR, TOO_DEEP, UNKNOWN_OPERATION
+from torchjit_vm.capture.reasons import (
+    BOUNDARY,
+    NO_RESTART,
+    OPAQUE_ITERATOR,
+    RAISED_UNDER_CAPTURE,
+    TOO_DEEP,
+    UNKNOWN_OPERATION,
+)
 from torchjit_vm.capture.rebuild import Rebuilder, StartedGenerator
 from torchjit_vm.capture.restart import Restart
+from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.decode import decode
 from torchjit_vm.frame import Frame, Raised
@@ -150,6 +158,8 @@ class _Capture:
             result = vm.run(frame, thrown)
         except Raised as raised:
             exception = raised.value
+            if domain.pretended:
+                raise NotYet(RAISED_UNDER_CAPTURE, type_of(domain, exception).__name__, domain.root_location) from None
             return self._finish(lambda out: write_raise(domain, out, exception))
         except GraphBreak as why:
             return self._broken(why)

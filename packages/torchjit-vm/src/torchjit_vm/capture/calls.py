@@ -198,8 +198,15 @@ def _breaking(why: Any, detail: str) -> Callee:
 def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Callee:
     """`first`: what the original was bound to."""
     if isinstance(substitute, ReturnConstant):
-        constant = substitute.value
-        return lambda domain, function, args, kwargs: constant_object(domain, constant)
+        constant, pretended = substitute.value, substitute.pretended
+
+        def told(
+            domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+        ) -> Value | Frame[Value]:
+            domain.pretended = domain.pretended or pretended
+            return constant_object(domain, constant)
+
+        return told
     if isinstance(substitute, DictChainGetattr):
         names = substitute.dicts
         return lambda domain, function, args, kwargs: _dict_chain(domain, names, args)

@@ -84,6 +84,7 @@ class CaptureDomain:
         self.callees: dict[int, calls.Callee] = {}
         self.functions: dict[types.FunctionType, functions.Facts] = {}
         self.touched: dict[Any, None] = {}
+        self.pretended = False  # was the program told that it is compiled?
         self.mutated_at = -1
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.root_location: CodeLocation | None = None

@@ -38,9 +38,16 @@ class NewObject:
 @final
 @attrs.frozen
 class ReturnConstant:
-    """A substitute: calls give this constant, whatever the arguments."""
+    """A substitute: calls give this constant, whatever the arguments.
+
+    Attributes:
+        value: the constant.
+        pretended: plain Python would be told something else. An exception that leaves a region which was told so is not
+            trusted: the region runs in plain Python instead.
+    """
 
     value: object
+    pretended: bool = False
 
 
 @final

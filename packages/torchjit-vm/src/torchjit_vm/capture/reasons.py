@@ -13,6 +13,7 @@ __all__ = [
     "OPAQUE_OBJECT",
     "QUIET",
     "RAISED_INSIDE",
+    "RAISED_UNDER_CAPTURE",
     "REBUILD",
     "STEP_LIMIT",
     "TOO_DEEP",
@@ -97,4 +98,11 @@ QUIET = reason(
     "The backward of a custom autograd function and gradient hooks run when gradients are computed, perhaps never or "
     "twice; a graph holds their tensor operations only. The call runs for real, between two graphs.",
     "Keep what such code remembers in the context object that it is given.",
+)
+RAISED_UNDER_CAPTURE = reason(
+    "TJ-VM-040",
+    "an exception leaves a region that asked whether it is compiled",
+    "The program does something else where is_compiling() is true, and that raised. It runs eagerly, where the answer is "
+    "false; an exception of its own is raised there.",
+    "Make the branch that is_compiling() takes work for these arguments.",
 )

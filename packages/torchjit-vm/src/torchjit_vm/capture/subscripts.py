@@ -43,6 +43,8 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
     if type(container) is Const:
         if type(container.value) is tuple:
             return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
+        if not hasattr(type(container.value), "__getitem__"):
+            raise domain.error(TypeError, f"'{type(container.value).__name__}' object is not subscriptable")
         index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
         return operators.compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
     if isinstance(container, (ListValue, TupleValue)):
