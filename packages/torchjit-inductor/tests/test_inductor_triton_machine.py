@@ -84,7 +84,8 @@ def program_of(function: Callable[..., Any], *inputs: tuple[tuple[int, ...], tor
     """The fused program of a function."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         gm = make_fx(function)(*[torch.empty(s, dtype=d, device="cuda:0") for s, d in inputs])
-    return rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
+    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    return rename_kernels(remove_dead_stores(fuse(program, {})))
 
 
 def compile_function(
@@ -163,6 +164,17 @@ def test_a_narrow_store_needs_no_mask_where_the_sizes_divide() -> None:
     assert "mask" not in kernel.source
     (kernel,), _ = compile_function(lambda x: x * 2.0, ((513, 1001), BF))
     assert "x_mask" in kernel.source
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_gathers_scatters_and_scans_become_machine_code(arch: int) -> None:
+    def function(i: torch.Tensor, e: torch.Tensor, g: torch.Tensor) -> Any:
+        grad = torch.ops.aten.embedding_dense_backward(g, i, 500, -1, False)
+        return F.embedding(i, e) + 1, grad, g.float().cumsum(1)
+
+    kernels, _ = compile_function(function, ((96,), I64), ((500, 128), BF), ((96, 128), BF), arch=arch)
+    text = "\n".join(k.source for k in kernels)
+    assert "tl.device_assert" in text and "tl.atomic_add" in text and "tl.cumsum" in text
 
 
 def test_launch_passes_addresses_grid_and_stream() -> None:
