@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from inductor_random import difference
 from inductor_testing import cache_dir, flat, trace
 
 from torchjit_inductor import Inductor, InductorSettings
@@ -133,3 +134,20 @@ def test_random_graphs(first: int) -> None:
 def test_many_random_graphs() -> None:
     for seed in range(1000, 1400):
         compare(seed, "fake")
+
+
+def _differences(first: int, count: int) -> list[str]:
+    inductor = Inductor(InductorSettings(cache_dir=cache_dir(), race_matmuls=False))
+    found = [difference(seed, inductor) for seed in range(first, first + count)]
+    return [text for text in found if text]
+
+
+@pytest.mark.parametrize("first", range(0, 80, 20))
+def test_random_programs_over_several_dtypes(first: int) -> None:
+    """Indexing, scatters, scans, integers and bools; `inductor_random.py` runs many more."""
+    assert not _differences(first, 20)
+
+
+@pytest.mark.slow
+def test_many_random_programs_over_several_dtypes() -> None:
+    assert not _differences(100, 2000)

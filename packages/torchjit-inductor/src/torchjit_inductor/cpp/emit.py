@@ -103,8 +103,13 @@ class Emitter:
         """Combine this iteration's operand with what came before."""
         target = self.tile_element(value) if self.plan.shape == "outer" else self.accumulators[value]
         name = self.fresh()
-        combined = combine_text(value.data, target, self.vector_name(value.args[0]))
-        self.put(f"const {self.vector_type(value.dtype)} {name} = {target} = {combined};")
+        operand, kind = self.vector_name(value.args[0]), self.vector_type(value.dtype)
+        if self.plan.shape == "outer":
+            self.put(f"const {kind} {name} = {target} = {combine_text(value.data, target, operand)};")
+        else:
+            scalar = C_TYPES[value.dtype]
+            combine = f"[]({scalar} a, {scalar} b) {{ return ({scalar})({combine_text(value.data, 'a', 'b')}); }}"
+            self.put(f"const {kind} {name} = scan_lanes({operand}, {target}, n, {combine});")
         return name
 
     # ------------------------------------------------------------------ scalar text
@@ -120,8 +125,9 @@ class Emitter:
             source = value.args[0].dtype
             if value.dtype == torch.bool:
                 return f"{args[0]} != 0"
-            if source.is_floating_point and value.dtype != torch.float64 and not value.dtype.is_floating_point:
-                return f"({C_TYPES[value.dtype]})(i64){args[0]}"
+            by = conversion_step(source, value.dtype)
+            if by is not None:
+                return f"({C_TYPES[value.dtype]})({C_TYPES[by]}){args[0]}"
             return f"({C_TYPES[value.dtype]}){args[0]}"
         if value.op == "round_to":
             if value.data == torch.bfloat16:
@@ -179,10 +185,8 @@ class Emitter:
         kind = self.vector_type(target)
         if source == torch.bool:
             return f"convert<{kind}>({text} & 1)"
-        if source.is_floating_point and not target.is_floating_point and target != torch.int64:
-            # By way of int64, as a cast of a number in range; out of range is undefined in eager too.
-            return f"convert<{kind}>(convert<vi64>({text}))"
-        return f"convert<{kind}>({text})"
+        by = conversion_step(source, target)
+        return f"convert<{kind}>({text})" if by is None else f"convert<{kind}>(convert<{VECTOR[by]}>({text}))"
 
     def _vector_index(self, value: Value) -> str:
         vector = self.vector
@@ -248,7 +252,7 @@ class Emitter:
         """Compute and write: all loads of an iteration come before its stores."""
         body = self.plan.vector is not None and not scalar
         in_body = [s for s in stores if body and self.plan.store_place(s) == "body"]
-        self.values(roots(in_body), "body")
+        self.values(roots([s for s in in_body if not self._copies_bits(s)]), "body")
         for store in stores:
             if store in in_body:
                 self._vector_store(store)
@@ -266,8 +270,23 @@ class Emitter:
             text = f"{from_storage(target, dtype)} + {text}"
         return f"{target} = {to_storage(text, dtype)};"
 
+    def _copies_bits(self, store: Store) -> bool:
+        """Does the store move 16-bit elements as they are, without a turn through float32?"""
+        value, dtype = store.value, self.buffers[store.buffer].dtype
+        if value.op != "load" or value.data.masked or value.data.binders or store.scatters or value in self.names:
+            return False
+        if dtype not in (torch.bfloat16, torch.float16) or self.buffers[value.data.buffer].dtype != dtype:
+            return False
+        steps = [stride(i, self.vector) for i in (value.data.index, store.index)]
+        return all(step is not None and step.value == 1 for step in steps)
+
     def _vector_store(self, store: Store) -> None:
         dtype = self.buffers[store.buffer].dtype
+        if self._copies_bits(store):
+            source = f"(const u16*){self.args[store.value.data.buffer]} + {c_index(store.value.data.index)}"
+            target = f"(u16*){self.args[store.buffer]} + {c_index(store.index)}"
+            self.put(f"st(full, {target}, ld<vu16>(full, {source}, n), n);")
+            return
         fixed = all(self.plan.places[p] != "body" for p in store.positions)
         step = stride(store.index, self.vector) if fixed else None
         if step is not None and step.value == 1:
@@ -319,6 +338,21 @@ def needed(roots: Sequence[Value]) -> list[Value]:
             if value.op != "reduce":
                 stack.extend((a, False) for a in reversed(value.args) if a not in found)
     return list(found)
+
+
+def conversion_step(source: torch.dtype, target: torch.dtype) -> torch.dtype | None:
+    """The type by way of which a conversion goes, or None.
+
+    Floats become small integers by way of int32, uint8 by way of int64, as in eager: that decides what is left of numbers
+    out of range. Small integers become floats by way of int32 because that is what processors convert.
+    """
+    if source.is_floating_point and not target.is_floating_point:
+        if target == torch.uint8:
+            return torch.int64
+        return torch.int32 if target in (torch.int8, torch.int16) else None
+    if target.is_floating_point and source in (torch.int8, torch.uint8, torch.int16):
+        return torch.int32
+    return None
 
 
 def combine_text(kind: str, a: str, b: str) -> str:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import final
 
 import attrs
 
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
-from torchjit_inductor.cpp.plan import CHUNK, Plan
+from torchjit_inductor.cpp.plan import BLOCK, CHUNK, Plan
 from torchjit_inductor.cpp.reductions import Accumulators
-from torchjit_inductor.cpp.text import STORAGE, c_index
+from torchjit_inductor.cpp.text import C_TYPES, STORAGE, c_index
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, roots
 from torchjit_inductor.ir.values import Value
+
+MAX_KEPT = 32768
+"""Elements of a row that an inner reduction may keep on the stack."""
+WORTH_KEEPING = frozenset(("exp", "exp2", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1"))
 
 __all__ = ["CKernel", "checks_positions", "generate"]
 
@@ -51,6 +56,7 @@ class _Generator:
         self.plan = Plan(kernel, vector_bytes, threads)
         self.e = Emitter(self.plan, buffers, self.args)
         self.acc = Accumulators(self.e)
+        self.filled: set[str] = set()
 
     def text(self) -> str:
         """The whole kernel."""
@@ -99,6 +105,8 @@ class _Generator:
     def _extent(self) -> list[str]:
         parts = [c_index(v.size) for v in self.plan.rest()]
         chunk = self.plan.chunk()
+        if self.plan.block is not None:
+            parts.append(f"({c_index(self.plan.block.size)} + {BLOCK - 1}) / {BLOCK}")
         if chunk is not None and self.plan.vector is not None:
             parts.append(f"({c_index(self.plan.vector.size)} + {chunk - 1}) / {chunk}")
         return parts
@@ -107,6 +115,8 @@ class _Generator:
         """The loop over units, with the outer indices kept as an odometer."""
         rest, chunk = self.plan.rest(), self.plan.chunk()
         digits: list[tuple[str, str]] = [(v.symbol.name, c_index(v.size)) for v in rest]
+        if self.plan.block is not None:
+            digits.append(("block", f"({c_index(self.plan.block.size)} + {BLOCK - 1}) / {BLOCK}"))
         if chunk is not None and self.plan.vector is not None:
             digits.append(("chunk", f"({c_index(self.plan.vector.size)} + {chunk - 1}) / {chunk}"))
         if len(digits) == 1:
@@ -143,17 +153,38 @@ class _Generator:
 
     # ------------------------------------------------------------------ shapes
     def _pointwise(self) -> None:
-        self.e.names = {}
-        stores = self.plan.kernel.stores
-        self.e.values(roots(stores), "row")
-        if self.plan.vector is None:
+        for segment in self.plan.segments:
+            self.e.names = {}
+            stores = segment.stores
+            single = len(self.plan.segments) == 1
+            if not single:
+                self.e.open("")
+            self.e.values(roots(stores), "row")
+            if self.plan.vector is None:
+                self.e.write(stores)
+                return
+            rows = [s for s in stores if self.plan.store_place(s) == "row"]
+            rest = [s for s in stores if self.plan.store_place(s) != "row"]
+            begin, end = self._bounds()
+            if segment.low is not None and segment.high is not None:
+                whole = self.plan.chunk() is None
+                begin = str(segment.low) if whole else f"imax({begin}, {segment.low})"
+                end = str(segment.high) if whole else f"imin({end}, {segment.high})"
+            self._vector_loop(begin, end, partial(self._blocked_write, rest))
+            if segment is self.plan.segments[-1]:
+                self.e.write(rows)
+            if not single:
+                self.e.close()
+
+    def _blocked_write(self, stores: Sequence[Store]) -> None:
+        block = self.plan.block
+        if block is None:
             self.e.write(stores)
             return
-        rows = [s for s in stores if self.plan.store_place(s) == "row"]
-        rest = [s for s in stores if self.plan.store_place(s) != "row"]
-        begin, end = self._bounds()
-        self._vector_loop(begin, end, lambda: self.e.write(rest))
-        self.e.write(rows)
+        name, size = block.symbol.name, c_index(block.size)
+        self.e.open(f"for (i64 {name} = block * {BLOCK}; {name} < imin(block * {BLOCK} + {BLOCK}, {size}); {name}++)")
+        self.e.write(stores)
+        self.e.close()
 
     def _bounds(self) -> tuple[str, str]:
         """The range of the vector loop in this unit."""
@@ -174,7 +205,10 @@ class _Generator:
         size = vector_loop(self.plan).size.value
         self.e.put(f"i64 {name} = {begin}; const i64 end = {end};")
         self.e.put(f"for (; {name} + W <= end; {name} += W) body(Full(), {name}, W);")
-        if not (begin == "0" and size is not None and size % max(self.plan.width, 1) == 0) and self.plan.width > 1:
+        if (
+            not (begin == "0" and size is not None and size % max(self.plan.width, 1) == 0 and end == str(size))
+            and self.plan.width > 1
+        ):
             self.e.put(f"if ({name} < end) body(Part(), {name}, (int)(end - {name}));")
 
     def _levels(self) -> list[tuple[list[Value], list[Store]]]:
@@ -192,8 +226,37 @@ class _Generator:
                 passes.append((now, stores))
         return passes
 
+    def _kept(self) -> list[Value]:
+        """Expensive values that a later pass over a short row needs again: they are kept in memory of the row."""
+        vector = vector_loop(self.plan)
+        if vector.size.value is None or vector.size.value > MAX_KEPT or len(self.plan.kernel.inner) != 1:
+            return []
+        seen: dict[Value, int] = {}
+        for now, stores in self._levels():
+            for value in needed([r.args[0] for r in now] + roots(stores)):
+                if value.op in WORTH_KEEPING and self.plan.places[value] == "body":
+                    seen[value] = seen.get(value, 0) + 1
+        return [v for v, passes in seen.items() if passes > 1][:2]
+
+    def _keep(self, kept: dict[Value, str], before: bool) -> None:
+        """Read what an earlier pass kept (before the body), or keep what this one computed (behind it)."""
+        at = vector_loop(self.plan).symbol.name
+        for value, memory in kept.items():
+            kind = self.e.vector_type(value.dtype)
+            if before and memory in self.filled:
+                self.e.names[value] = self.e.fresh()
+                self.e.put(f"const {kind} {self.e.names[value]} = ld<{kind}>(full, {memory} + {at}, n);")
+            elif not before and value in self.e.names and memory not in self.filled:
+                self.e.put(f"st(full, {memory} + {at}, {self.e.names[value]}, n);")
+
     def _reduce_inner(self) -> None:
         self.e.names = {}
+        kept = {value: self.e.fresh() for value in self._kept()}
+        for value, memory in kept.items():
+            size = c_index(vector_loop(self.plan).size)
+            self.e.put(
+                f"{C_TYPES[value.dtype]} {memory}[{size}] __attribute__((aligned(64)));  // {value.op}, for later passes"
+            )
         for now, stores in self._levels():
             wanted = [r.args[0] for r in now] + roots(stores)
             self.e.values(wanted, "row")
@@ -215,13 +278,9 @@ class _Generator:
                 for r in now:
                     self.acc.reset_vector(r)
 
-            def body(now: Sequence[Value] = now, stores: Sequence[Store] = stores) -> None:
-                self.e.values([r.args[0] for r in now] + roots(stores), "body")
-                for r in now:
-                    self.acc.accumulate(r, self.acc.vector(r))
-                self.e.write(stores)
-
-            self._vector_loop(begin, end, body)
+            computed: set[Value] = set()
+            self._vector_loop(begin, end, partial(self._inner_body, now, stores, kept, computed))
+            self.filled |= {kept[v] for v in computed}
             for r in now:
                 self.acc.fold(r)
             self._close(opened + 1 + in_parts)
@@ -230,6 +289,18 @@ class _Generator:
         outer = [s for s in self.plan.kernel.stores if s.outer]
         self.e.values(roots(outer), "row")
         self.e.write(outer, scalar=True)
+
+    def _inner_body(
+        self, now: Sequence[Value], stores: Sequence[Store], kept: dict[Value, str], computed: set[Value]
+    ) -> None:
+        """One vector of a pass: the operands of its reductions, and its stores."""
+        self._keep(kept, before=True)
+        self.e.values([r.args[0] for r in now] + roots(stores), "body")
+        computed.update(v for v in kept if v in self.e.names)
+        self._keep(kept, before=False)
+        for r in now:
+            self.acc.accumulate(r, self.acc.vector(r))
+        self.e.write(stores)
 
     def _declare_scans(self, wanted: Sequence[Value]) -> None:
         """Every pass runs its scans anew."""

@@ -12,22 +12,30 @@ outside the vector loop), or in the vector `body`. Row and mid values are scalar
 
 from __future__ import annotations
 
+import itertools
+import operator
+from collections.abc import Callable, Sequence
 from typing import final
 
 import attrs
+import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import merge_loops, stride
-from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores
-from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce
+from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
+from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce, walk
 from torchjit_inductor.ir.values import constant as number
 
-__all__ = ["CHUNK", "Plan"]
+__all__ = ["BLOCK", "CHUNK", "Plan", "Segment"]
 
 MIN_TILE, MAX_TILE = 4, 64
 """Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
 CHUNK = 2048
 """Elements of a long vector loop that one unit of parallel work covers."""
+
+BLOCK = 32
+"""Rows of a transposed operand that one unit of work covers."""
+MAX_SEGMENTS = 8
 
 DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
 
@@ -66,6 +74,59 @@ def with_serial_loops(kernel: LoopKernel) -> LoopKernel:
 
 
 @final
+@attrs.frozen
+class Segment:
+    """A piece of the vector loop, from `low` to before `high` (None: all of it), and what is stored in it."""
+
+    low: int | None
+    high: int | None
+    stores: tuple[Store, ...]
+
+
+def change_of(value: Value, symbol: Symbol) -> tuple[int, ...] | None:
+    """Where the answer of a comparison of a loop variable (plus a constant) with a constant changes, or None."""
+    if value.op not in _ORDER or value.args[0].op != "index" or value.args[1].op != "constant":
+        return None
+    data, limit = value.args[0].data, value.args[1].data
+    rest = data.index - as_expr(symbol)
+    if data.binders or rest.value is None:
+        return None
+    at = int(limit) - rest.value
+    return {"lt": (at,), "ge": (at,), "le": (at + 1,), "gt": (at + 1,), "eq": (at, at + 1), "ne": (at, at + 1)}[
+        value.op
+    ]
+
+
+_ORDER: dict[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+
+
+def within(stores: Sequence[Store], symbol: Symbol, low: int, high: int) -> tuple[Store, ...]:
+    """Stores as they are for a loop variable from `low` to before `high`, between which no comparison changes."""
+
+    def replace(value: Value) -> Value | None:
+        if change_of(value, symbol) is not None:
+            offset = (value.args[0].data.index - as_expr(symbol)).value or 0
+            return number(_ORDER[value.op](low + offset, int(value.args[1].data)), torch.bool)
+        if value.op in ("and", "or") and value.dtype == torch.bool:
+            for known, other in (value.args, value.args[::-1]):
+                if known.op == "constant":
+                    return other if known.data == (value.op == "and") else known
+        if value.op == "not" and value.args[0].op == "constant" and value.dtype == torch.bool:
+            return number(not value.args[0].data, torch.bool)
+        if value.op == "where" and value.args[0].op == "constant":
+            return value.args[1] if value.args[0].data else value.args[2]
+        if value.op == "load" and value.data.masked and value.args[-1].op == "constant":
+            if not value.args[-1].data:
+                return number(value.data.other, value.dtype)
+            return Value("load", value.args[:-1], value.dtype, attrs.evolve(value.data, masked=False, other=0))
+        return None
+
+    return rewrite_stores(stores, {}, replace)
+
+
+@final
 class Plan:
     """What is decided about a kernel before a line is written.
 
@@ -93,8 +154,10 @@ class Plan:
             self.kernel = with_serial_loops(self.kernel)
         self.inner_set = {v.symbol for v in self.kernel.inner}
         self.shape, self.vector = self._choose()
-        in_order = self.positional or (self.scans and self.shape == "inner")
-        self.width = 1 if in_order else self._width(vector_bytes)
+        self.segments = self._segments()
+        self.values = tuple(walk(*(v for part in self.segments for v in roots(part.stores))))
+        self.block = self._blocked()
+        self.width = 1 if self.positional else self._width(vector_bytes)
         self.tile = self._tile(threads)
         self.places: dict[Value, str] = {}
         self._place_all()
@@ -165,10 +228,48 @@ class Plan:
 
         return [(index, weight * touched(index)) for index, weight in accesses]
 
+    def _segments(self) -> tuple[Segment, ...]:
+        """Pieces of the vector loop in which comparisons of its variable with constants have one answer.
+
+        Concatenations and paddings become plain loops over their pieces.
+        """
+        whole = (Segment(None, None, self.kernel.stores),)
+        if self.shape != "pointwise" or self.vector is None or self.vector.size.value is None:
+            return whole
+        symbol, size = self.vector.symbol, self.vector.size.value
+        ends: set[int] = {0, size}
+        for value in self.kernel.values:
+            change = change_of(value, symbol)
+            if change is not None:
+                ends |= {at for at in change if 0 < at < size}
+        points = sorted(ends)
+        if not 2 < len(points) <= MAX_SEGMENTS + 1:
+            return whole
+        return tuple(
+            Segment(low, high, within(self.kernel.stores, symbol, low, high))
+            for low, high in itertools.pairwise(points)
+        )
+
+    def _blocked(self) -> LoopVar | None:
+        """The loop along which a transposed operand is contiguous: it runs inside the vector loop, in blocks."""
+        if self.shape != "pointwise" or self.vector is None:
+            return None
+        votes: dict[LoopVar, int] = {}
+        for value in self.values:
+            if value.op == "load" and not value.data.binders:
+                step = stride(value.data.index, self.vector.symbol)
+                if step is None or step.value in (0, 1):
+                    continue
+                for var in self.kernel.outer:
+                    along = stride(value.data.index, var.symbol)
+                    if along is not None and along.value == 1 and (var.size.value or BLOCK) >= BLOCK // 4:
+                        votes[var] = votes.get(var, 0) + 1
+        return max(votes, key=lambda v: votes[v]) if votes else None
+
     def _width(self, vector_bytes: int) -> int:
         """Lanes: as many as fit for the widest type computed with."""
         widest = 4
-        for value in self.kernel.values:
+        for value in self.values:
             if value.dtype.itemsize == 8 and value.op != "constant" and self._varies(value):
                 widest = 8
         return vector_bytes // widest
@@ -190,7 +291,8 @@ class Plan:
     def _place_all(self) -> None:
         vector = None if self.vector is None else self.vector.symbol
         free: dict[Value, frozenset[Symbol]] = {}
-        for value in self.kernel.values:
+        block = None if self.block is None else self.block.symbol
+        for value in self.values:
             if value.op == "reduce":
                 free[value] = free[value.args[0]] - self.inner_set
                 self.places[value] = "body" if self.shape == "outer" else "row"
@@ -199,7 +301,7 @@ class Plan:
             if value.op in INDEXED:
                 own = value.data.index.symbols.difference(value.data.binders)
             free[value] = own.union(*(free[a] for a in value.args))
-            if vector in free[value] or value.op == "scan" or any(self.places[a] == "body" for a in value.args):
+            if free[value] & {vector, block} or value.op == "scan" or any(self.places[a] == "body" for a in value.args):
                 self.places[value] = "body"
             elif free[value] & self.inner_set:
                 self.places[value] = "mid"
@@ -211,7 +313,8 @@ class Plan:
         if self.vector is None:
             return "row"
         needs = [self.places[v] for v in (store.value, *store.positions)]
-        if self.vector.symbol in store.index.symbols or "body" in needs:
+        moving = {self.vector.symbol} | ({self.block.symbol} if self.block is not None else set())
+        if moving & store.index.symbols or "body" in needs:
             return "body"
         # Every iteration of a scatter counts, whether or not its text varies.
         return "body" if store.scatters else "row"
@@ -231,7 +334,8 @@ class Plan:
 
     def rest(self) -> list[LoopVar]:
         """Flattened loops: outer ones but the vector loop."""
-        return [v for v in self.kernel.outer if self.vector is None or v.symbol is not self.vector.symbol]
+        inside = {v.symbol for v in (self.vector, self.block) if v is not None}
+        return [v for v in self.kernel.outer if v.symbol not in inside]
 
     def chunk(self) -> int | None:
         """Elements of the vector loop per unit of work, or None if a unit covers all of it."""
@@ -248,6 +352,8 @@ class Plan:
         chunk = self.chunk()
         if self.vector is not None:
             total = constant(chunk) if chunk is not None else self.vector.size
+        if self.block is not None:
+            total = total * BLOCK
         for var in self.kernel.inner:
             if self.vector is None or var.symbol is not self.vector.symbol:
                 total = total * var.size

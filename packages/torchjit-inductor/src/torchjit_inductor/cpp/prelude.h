@@ -229,6 +229,9 @@ ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
 
 // Lanes computed one by one; a function of the lane number.
 template <class V, class F> INLINE V lanes(F f, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = f(k); return v; }
+// Each lane combined with all before it, and with what came before this vector (which it updates).
+template <class V, class T, class F> INLINE V scan_lanes(V v, T& before, int n, F combine) {
+  for (int k = 0; k < n; k++) { before = combine(before, v[k]); v[k] = before; } return v; }
 // In a partial vector only the first n lanes take the new value.
 template <class M, class V> INLINE V select_lanes(Full, int, V now, V) { return now; }
 template <class M, class V> INLINE V select_lanes(Part, int n, V now, V old) {

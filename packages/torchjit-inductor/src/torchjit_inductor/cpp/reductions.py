@@ -44,7 +44,9 @@ class Accumulators:
             return
         name = self.e.fresh()
         self.e.accumulators[value] = name
-        self.e.put(f"{self.e.vector_type(value.dtype)} {name} = {self._identity(value)};  // running {value.data}")
+        self.e.put(
+            f"{C_TYPES[value.dtype]} {name} = {identity_text(value.data, value.dtype)};  // running {value.data}"
+        )
 
     def declare_scalar(self, r: Value) -> None:
         """The scalar of a reduction of the inner shape."""

@@ -14,7 +14,17 @@ from torchjit_core.reasons import InvalidIR, reason
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.values import INDEXED, Value, substitute_all, walk
 
-__all__ = ["Buffer", "LoopKernel", "LoopVar", "Origin", "Store", "element_count", "rewrite_stores", "roots"]
+__all__ = [
+    "Buffer",
+    "LoopKernel",
+    "LoopVar",
+    "Origin",
+    "Store",
+    "element_count",
+    "rewrite_stores",
+    "roots",
+    "scans_itself",
+]
 
 BROKEN_KERNEL = reason(
     "TJ-IND-001",
@@ -206,6 +216,7 @@ class LoopKernel:
                 not store.outer or not (store.index.symbols & inner), f"outer store to {store.buffer} in the inner loop"
             )
             check(not store.outer or not (inner_symbols(store.value) & inner), f"{store.buffer}: value is not outer")
+            check(not store.outer or not scans_itself(store.value), f"{store.buffer}: a running value is not outer")
             check(not store.scatters or not store.outer, f"outer scatter to {store.buffer}")
             check(not store.positions or all(p.level <= store.value.level for p in store.positions), "a late position")
 
@@ -257,6 +268,19 @@ def rewrite_stores(
 def inner_symbols(value: Value) -> frozenset[Symbol]:
     """The symbols that a value depends on at its own level: what lies below a `reduce` does not count."""
     return _free(value, {})
+
+
+def scans_itself(value: Value) -> bool:
+    """Does the value change from one inner point to the next because of a scan, outside of reductions?"""
+    stack, seen = [value], {value}
+    while stack:
+        node = stack.pop()
+        if node.op == "scan":
+            return True
+        if node.op != "reduce":
+            stack.extend(a for a in node.args if a not in seen)
+            seen.update(node.args)
+    return False
 
 
 def _free(root: Value, memo: dict[Value, frozenset[Symbol]]) -> frozenset[Symbol]:

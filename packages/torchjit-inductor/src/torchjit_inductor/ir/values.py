@@ -329,6 +329,8 @@ def round_to(value: Value, dtype: torch.dtype) -> Value:
     """Round a float32 value to float16 or bfloat16 precision."""
     if value.op == "round_to" and value.data == dtype:
         return value
+    if value.op == "cast" and value.args[0].dtype in (torch.int8, torch.uint8, torch.bool):
+        return value  # 8 bits fit
     return Value("round_to", (value,), torch.float32, dtype)
 
 

@@ -58,7 +58,9 @@ BROKEN_LOWERING = reason(
 _ROW_MAJOR = frozenset((torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default))
 """Their results lie as their `val` says: they are written through `out=`."""
 
-_KERNEL_NAME = re.compile(r"[xrpt]\d+\w*|at\d*|lo|hi|n|k|W|from|to|end|unit|chunk|body|args|full|total|work|grain|data")
+_KERNEL_NAME = re.compile(
+    r"[xrpt]\d+\w*|at\d*|lo|hi|n|k|W|from|to|end|unit|chunk|block|body|args|full|total|work|grain|data"
+)
 """Names that kernels use for loops, pointers and values."""
 
 

@@ -13,7 +13,16 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, inner_symbols, rewrite_stores, roots
+from torchjit_inductor.ir.kernel import (
+    Buffer,
+    LoopKernel,
+    LoopVar,
+    Store,
+    inner_symbols,
+    rewrite_stores,
+    roots,
+    scans_itself,
+)
 from torchjit_inductor.ir.values import Value, cast, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
 from torchjit_inductor.steps import KernelStep, Program, Step
@@ -248,6 +257,8 @@ def _joined(
     if space.inner and any(s.scatters for s in stores):
         return None
     if any(s.outer and (s.index.symbols & inner or inner_symbols(s.value) & inner) for s in stores):
+        return None
+    if any(s.outer and scans_itself(s.value) for s in stores):
         return None
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
     return LoopKernel(first.name, first.device, space.outer, space.inner, stores, origins)
