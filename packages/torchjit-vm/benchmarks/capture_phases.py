@@ -2,7 +2,7 @@
 
     python packages/torchjit-vm/benchmarks/capture_phases.py [--profile]
 
-Each figure is the minimum of several runs of one process, in microseconds: per instruction, per inlined call, per guard
+Each figure is the minimum of several runs of one process, in microseconds of processor time: per instruction, per inlined call, per guard
 record, per attribute read, per leaf operation, and for the end of a region (emission of Python code, its compilation).
 `--profile` adds where a capture spends its time.
 """
@@ -121,12 +121,12 @@ def captured(function: Callable[..., Any], *slots: Any) -> Any:
 
 
 def best(function: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """Seconds, the minimum of several calls."""
+    """Processor seconds, the minimum of several calls."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         function()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 

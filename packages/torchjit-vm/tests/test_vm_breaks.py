@@ -95,3 +95,16 @@ def test_disabled_and_not_inlined() -> None:
     assert jit(N(1)).value == 4
     assert len(calls) == 2
     assert jit.breaks == ["TJ-VM-003"]
+
+
+def _long_loop(x: Any) -> Any:
+    for i in range(500):
+        x = x + i
+    return x
+
+
+def test_a_loop_beyond_the_limit_warns_and_goes_on_for_real() -> None:
+    jit = Jit(_long_loop, step_limit=400)
+    with pytest.warns(RuntimeWarning, match="loops are unrolled"):
+        assert jit(N(1)).value == _long_loop(N(1)).value
+    assert "TJ-VM-009" in jit.breaks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn, final
 
@@ -123,6 +124,13 @@ class CaptureDomain:
         if self.break_at is not None and vm.step == self.break_at[0]:
             raise self.break_at[1]
         if vm.step >= self.policy.step_limit:
+            where = self.location()
+            warnings.warn(
+                f"capture stopped after {vm.step} instructions at {where.filename}:{where.lineno}: "
+                "loops are unrolled as often as they run; move a long one out of the compiled region",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             raise self.graph_break(STEP_LIMIT, str(vm.step))
         return self.policy.step_limit
 
