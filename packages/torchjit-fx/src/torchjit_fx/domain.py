@@ -359,7 +359,8 @@ class TensorDomain:
         if self.settings.node_values:
             for step in steps:
                 for result in step.results:
-                    self.metas.fake(result)
+                    if result.fake is None:
+                        result.fake = self.metas.look(result)
         for step in steps:
             writer.write(step)
         writer.finish(asked)

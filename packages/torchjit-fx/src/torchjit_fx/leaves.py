@@ -104,9 +104,11 @@ class TensorLeaf:
         storage: None while it is alone on its memory.
         alias: it was made as a view of another leaf.
         fake: a fake tensor in the state of `record`, when one was needed.
+        stand_in: of a view, a fake that shares no memory with its base, and the record that it was made for: enough where
+            nothing is written.
     """
 
-    __slots__ = ("alias", "fake", "record", "step", "storage", "way")
+    __slots__ = ("alias", "fake", "record", "stand_in", "step", "storage", "way")
 
     def __init__(self, record: TensorRecord, step: Step | None, way: tuple[Any, ...] = ()) -> None:
         self.record = record
@@ -115,6 +117,7 @@ class TensorLeaf:
         self.storage: Storage | None = None
         self.alias = False
         self.fake: torch.Tensor | None = None
+        self.stand_in: tuple[TensorRecord, torch.Tensor] | None = None
 
     def memory(self) -> Storage:
         """Its storage, made on demand."""

@@ -164,6 +164,16 @@ class MetaService:
                 leaf.fake = self.fakes.make(leaf.record)
         return leaf.fake
 
+    def look(self, leaf: Any) -> Any:
+        """A fake with the leaf's metadata, for calls that write nothing: a view need not share memory with its base."""
+        if type(leaf) is SymLeaf or leaf.fake is not None or not leaf.alias or not leaf.record.symbolic:
+            return self.fake(leaf)
+        if leaf.stand_in is None or leaf.stand_in[0] is not leaf.record:
+            if leaf.record.offset != 0 or leaf.record.conj or leaf.record.neg:
+                return self.fake(leaf)
+            leaf.stand_in = leaf.record, self.fakes.make(leaf.record)
+        return leaf.stand_in[1]
+
     def _replay(self, leaf: TensorLeaf) -> None:
         """Make the fake of a view, and of its siblings, by the call that made it, so that they share memory."""
         step = leaf.step
@@ -182,9 +192,18 @@ class MetaService:
             return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
 
     def run(
-        self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: Arguments
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found: Arguments,
+        writes: bool = True,
     ) -> tuple[Outcome, Any]:
         """Try the call on fakes.
+
+        Args:
+            writes: it may write its arguments; else stand-ins serve for views.
 
         Returns:
             What it did, and the result over fake tensors.
@@ -192,12 +211,15 @@ class MetaService:
         Raises:
             GraphBreak: it raised (without a location; the caller adds it).
         """
+        declared = _declared_writes(target, args, kwargs)
+        writes = writes or any(item is not None for item in declared)
+        get = self.fake if writes else self.look
         watch = Watch()
         silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
         try:
             # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.
-            fakes = [self.fake(leaf) for leaf in found.leaves]
-            fake_args, fake_kwargs = map_raw(args, self.fake), map_raw(kwargs, self.fake)
+            fakes = [get(leaf) for leaf in found.leaves]
+            fake_args, fake_kwargs = map_raw(args, get), map_raw(kwargs, get)
             self.fakes.mode.watch = watch
             with self.modes.made_real():
                 result = self._evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
@@ -205,13 +227,15 @@ class MetaService:
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
             if self.numbers.admit(error):
-                return self.run(op, target, args, kwargs, found)
+                return self.run(op, target, args, kwargs, found, writes)
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
             _FAKE_LOG.disabled = silent
         # On fakes some composite operations return before they write.
-        map_raw(_declared_writes(target, args, kwargs), lambda leaf: _note_write(watch, self.fake(leaf)))
+        map_raw(declared, lambda leaf: _note_write(watch, self.fake(leaf)))
+        if watch.written and not writes:
+            return self.run(op, target, args, kwargs, found)  # its name did not say so: once more, on shared memory
         return self._describe(result, fakes, found.leaves, watch), result
 
     def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:

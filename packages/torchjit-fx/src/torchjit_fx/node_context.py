@@ -22,6 +22,7 @@ class NodeContext:
         shape_env: the object that torch takes for its ShapeEnv.
         location: gives the user's current line.
         users: the question comes from the user's own code, not from inside an operation.
+        general: questions with a default are not decided by the values at capture.
         fresh: the symbols whose values only the run knows.
         deferred: conditions on such numbers that operations relied on, in order: compiled code has to test them.
     """
@@ -31,6 +32,7 @@ class NodeContext:
         self.shape_env: Any = None
         self.location: Callable[[], Any] = lambda: None
         self.users = False
+        self.general = False
         self.fresh: set[Symbol] = set()
         self.deferred: list[Condition] = []
         self._floats = 0

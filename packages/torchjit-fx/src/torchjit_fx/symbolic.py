@@ -56,6 +56,15 @@ class ShapeEnvView(_NothingPending):
         return self.context.deferred
 
     @contextmanager
+    def general(self) -> Iterator[None]:
+        """Questions that have a default, because the asker has a general way, get it unless the answer is known."""
+        before, self.context.general = self.context.general, True
+        try:
+            yield
+        finally:
+            self.context.general = before
+
+    @contextmanager
     def suppress_guards(self) -> Iterator[None]:
         """torch asks for this around metadata checks of its own cache, which stays off."""
         yield

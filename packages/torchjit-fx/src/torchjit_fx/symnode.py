@@ -362,7 +362,7 @@ class BoolNode(_Node):
 
     def _or(self, default: bool) -> bool:
         """Decided, but `default` where only the run knows: the caller has a way that is right in both cases."""
-        if self.has_hint():
+        if self.has_hint() and not self.context.general:
             return self.context.decide(self.condition)
         known = self.context.sizes.known(self.condition)
         return default if known is None else known

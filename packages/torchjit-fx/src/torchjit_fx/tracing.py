@@ -18,6 +18,7 @@ from torchjit_fx.modes import TorchModes
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
+from torchjit_fx.shape_rules import outcome_by_rule
 from torchjit_fx.unbacked import runtime_check
 
 if TYPE_CHECKING:
@@ -121,11 +122,18 @@ class Recorder:
     def _call_new(
         self, key: Any, cache: MetaCache, op: str, target: Any, args: Any, kwargs: Any, found: Arguments, capture: Any
     ) -> Any:
-        if _may_write(target, kwargs):
+        if found.symbolic:
+            ruled = outcome_by_rule(target, args, kwargs, found, self.modes, self.metas.fakes.records)
+            if ruled is not None:
+                if found.cacheable:
+                    cache.put(key, ruled)
+                return self._apply(ruled, op, target, args, kwargs, found, _NOT_RUN, capture)
+        writes = _may_write(target, kwargs)
+        if writes:
             for leaf in found.leaves:
                 self._materialise_neighbours(leaf)
         try:
-            outcome, result = self.metas.run(op, target, args, kwargs, found)
+            outcome, result = self.metas.run(op, target, args, kwargs, found, writes)
             if found.leaves and has_answer(outcome.result) and not answers_from_metadata(target, args):
                 raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(target)}")
             self._check_writes(outcome, found, capture)
@@ -139,7 +147,7 @@ class Recorder:
         repeats = found.cacheable and lonely and not (outcome.fresh or outcome.constant)
         if repeats and not (outcome.written and _shares(outcome.result)):
             cache.put(key, outcome)
-        raw = self._apply(outcome, op, target, args, kwargs, found, result, capture)
+        raw = self._apply(outcome, op, target, args, kwargs, found, result, capture, found.symbolic and not writes)
         for leaf, record in seen:
             leaf.record = record
         return raw
@@ -162,7 +170,7 @@ class Recorder:
         """After a refused call its arguments' fakes may be half written."""
         for leaf in found.leaves:
             for neighbour in leaf.storage.leaves if leaf.storage is not None else [leaf]:
-                neighbour.fake = None
+                neighbour.fake = neighbour.stand_in = None
 
     def _materialise_neighbours(self, leaf: TensorLeaf) -> None:
         """Before a write: views made earlier need fakes that share the memory, to see what the write does to them."""
@@ -193,6 +201,7 @@ class Recorder:
         found: Arguments,
         result: Any,
         capture: CaptureContext,
+        loose: bool = False,
     ) -> Any:
         if outcome.written and result is _NOT_RUN:
             self._check_writes(outcome, found, capture)
@@ -201,7 +210,7 @@ class Recorder:
             return _Builder(None, found.leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
         step = self._new_step(op, target, args, kwargs, capture)
         step.effect = outcome.random or (none_for_effect and not outcome.written)
-        raw = _Builder(step, found.leaves, result, capture, self.metas.fakes).build(outcome.result)
+        raw = _Builder(step, found.leaves, result, capture, self.metas.fakes, loose).build(outcome.result)
         if outcome.written:
             self._write(outcome, step, found.leaves, keep_fakes=result is not _NOT_RUN or not outcome.changed)
         self.steps.append(step)
@@ -252,13 +261,23 @@ class Recorder:
 
 @final
 class _Builder:
-    """Makes the raw result of a step from its template."""
+    """Makes the raw result of a step from its template.
 
-    __slots__ = ("arguments", "capture", "factory", "fakes", "made", "step")
+    With `loose` the fakes of views are stand-ins: they need not share memory with the fakes of their bases.
+    """
+
+    __slots__ = ("arguments", "capture", "factory", "fakes", "loose", "made", "step")
 
     def __init__(
-        self, step: Step | None, arguments: list[TensorLeaf], fakes: Any, capture: CaptureContext, factory: FakeFactory
+        self,
+        step: Step | None,
+        arguments: list[TensorLeaf],
+        fakes: Any,
+        capture: CaptureContext,
+        factory: FakeFactory,
+        loose: bool = False,
     ) -> None:
+        self.loose = loose
         self.factory = factory
         self.step = step
         self.arguments = arguments
@@ -291,9 +310,13 @@ class _Builder:
             leaf.alias = True
         results.append(leaf)
         if self.fakes is not _NOT_RUN:
-            leaf.fake = self.fakes
+            fake = self.fakes
             for key in template.way:
-                leaf.fake = leaf.fake[key]
+                fake = fake[key]
+            if leaf.alias and self.loose:
+                leaf.stand_in = leaf.record, fake
+            else:
+                leaf.fake = fake
         self.made[id(template)] = leaf
         return leaf
 

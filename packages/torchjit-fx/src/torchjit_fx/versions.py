@@ -61,6 +61,9 @@ _SILENT_BATCH_NORMS = frozenset(
 )
 
 
+_CONVOLUTIONS = frozenset({torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default})
+
+
 class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """The fake mode of one capture. `watch`, when set, collects what operations did."""
 
@@ -98,6 +101,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         if self.watch is not None:
             _observe(self.watch, func, args, kwargs)
+        if self.shape_env is not None and func in _CONVOLUTIONS:
+            # torch asks here which library would be fastest for this batch: no reason to specialise.
+            with self.shape_env.general():  # type: ignore[attr-defined]  # our ShapeEnvView
+                return self.dispatch(func, types, args, kwargs or {})
         return self.dispatch(func, types, args, kwargs or {})
 
     @classmethod
