@@ -152,3 +152,44 @@ def test_backward_hooks_of_modules():
 
     compiled = torchjit.compile(make(), backend="eager")
     check(compiled, make(), torch.randn(3, 4, requires_grad=True), backward=True)
+
+
+def test_requires_grad_that_changes_nothing():
+    def f(x):
+        return (x * 2).requires_grad_(True) + 1
+
+    check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, requires_grad=True), backward=True)
+
+
+def test_is_compiling_in_all_its_forms():
+    def f(x):
+        flags = (torchjit.is_compiling(), torchjit.is_dynamo_compiling(), torchjit.is_exporting())
+        return (
+            x + 1,
+            flags,
+            torch.compiler.is_compiling(),
+            torch.compiler.is_dynamo_compiling(),
+            torch._utils.is_compiling(),
+        )
+
+    x = torch.ones(2)
+    assert f(x)[1:] == ((False, False, False), False, False, False)
+    assert torchjit.compile(f, backend="eager", fullgraph=True)(x)[1:] == ((True, True, False), True, True, True)
+
+
+def test_substitute_in_graph():
+    import zlib
+
+    with pytest.raises(torchjit.exc.UserError, match="other parameters"):
+        torchjit.substitute_in_graph(_checked)(lambda a, b: a)
+
+    @torchjit.substitute_in_graph(zlib.crc32, skip_signature_check=True)
+    def crc(data):
+        return len(data)
+
+    f = lambda x: x + zlib.crc32(b"abc")
+    compiled = torchjit.compile(f, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(torch.zeros(2)), torch.full((2,), 3.0))
+    from torchjit.control import SUBSTITUTED
+
+    del SUBSTITUTED[zlib.crc32]

@@ -192,6 +192,14 @@ def _arithmetic(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: 
     return domain.arithmetic(fn, args, capture)
 
 
+def _requires_grad(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`requires_grad_()` that changes nothing; models call it on what a frozen layer gave."""
+    wanted = kwargs.get("requires_grad", args[1] if len(args) > 1 else True)
+    if isinstance(args[0], TensorLeaf) and args[0].record.requires_grad is wanted:
+        return args[0]
+    return _refuse(domain, fn, args, kwargs, capture)
+
+
 def _text(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`str`, `repr`, `format`: of a tensor they print its data; a symbolic number is fixed to its value."""
     if isinstance(args[0], SymLeaf):
@@ -204,6 +212,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys(MODE_READERS, _read_mode))
     table.update(dict.fromkeys(MODE_SETTERS, _set_mode))
     table.update(dict.fromkeys(CONSTANT_FUNCTIONS, _evaluate))
+    table[torch.Tensor.requires_grad_] = _requires_grad
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast

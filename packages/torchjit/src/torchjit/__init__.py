@@ -10,7 +10,16 @@ from torchjit import exc
 from torchjit.backends import list_backends, lookup_backend, register_backend
 from torchjit.compiler import compile, reset
 from torchjit.config import config
-from torchjit.control import allow_in_graph, assume_constant_result, disable, graph_break, is_compiling
+from torchjit.control import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    graph_break,
+    is_compiling,
+    is_dynamo_compiling,
+    is_exporting,
+    substitute_in_graph,
+)
 from torchjit.counters import counters
 from torchjit.inspection import explain
 from torchjit.logs import set_logs
@@ -33,6 +42,8 @@ __all__ = [
     "explain",
     "graph_break",
     "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
     "list_backends",
     "list_mode_options",
     "list_options",
@@ -45,4 +56,5 @@ __all__ = [
     "reset",
     "set_logs",
     "set_stance",
+    "substitute_in_graph",
 ]

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torchjit_frame
-from torchjit_core.reasons import Reason, reason
+from torchjit_core.reasons import Reason, UserError, reason
 
 __all__ = [
     "ALLOWED_IN_GRAPH",
     "CONSTANT_RESULTS",
     "DISABLED",
     "EXPLICIT_BREAK",
+    "SUBSTITUTED",
     "allow_in_graph",
     "assume_constant_result",
     "disable",
     "disabled_reason",
     "graph_break",
     "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "substitute_in_graph",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -37,10 +42,18 @@ EXPLICIT_BREAK = reason(
     "Remove the call when it is no longer needed.",
 )
 
+BAD_SUBSTITUTE = reason(
+    "TJ-API-016",
+    "a function that cannot stand for another one",
+    "substitute_in_graph takes a function and decorates a Python function with the same parameters.",
+    "skip_signature_check=True accepts other parameters.",
+)
+
 _DISABLED = "_torchjit_disabled"
 
 ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
 CONSTANT_RESULTS: set[Callable[..., Any]] = set()
+SUBSTITUTED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
@@ -94,6 +107,45 @@ def graph_break(msg: str = "") -> None:
 def is_compiling() -> bool:
     """True inside code that torchjit captures (it is interpreted as True there), False in plain Python."""
     return False
+
+
+def is_dynamo_compiling() -> bool:
+    """The same as `is_compiling`, under upstream's other name."""
+    return False
+
+
+def is_exporting() -> bool:
+    """False: nothing is exported here."""
+    return False
+
+
+def substitute_in_graph(original_fn: Callable[..., Any], *, skip_signature_check: bool = False) -> Callable[[_F], _F]:
+    """A decorator: where captured code calls `original_fn`, the decorated Python function is interpreted instead.
+
+    Args:
+        original_fn: a function that capture cannot look into, such as one of a C extension.
+        skip_signature_check: accept a function whose parameters are named or ordered otherwise.
+
+    Raises:
+        UserError: `original_fn` is a class or cannot be called, or the signatures differ.
+    """
+    if isinstance(original_fn, type) or not callable(original_fn):
+        raise UserError(BAD_SUBSTITUTE, f"{original_fn!r} is no function")
+
+    def register(substitute: _F) -> _F:
+        if not skip_signature_check and _parameters(original_fn) not in (None, _parameters(substitute)):
+            raise UserError(BAD_SUBSTITUTE, f"{original_fn!r} and {substitute!r} have other parameters")
+        SUBSTITUTED[original_fn] = substitute
+        return substitute
+
+    return register
+
+
+def _parameters(fn: Callable[..., Any]) -> list[tuple[str, Any]] | None:
+    try:
+        return [(p.name, p.kind) for p in inspect.signature(fn).parameters.values()]
+    except (TypeError, ValueError):  # a C function that does not tell
+        return None
 
 
 def allow_in_graph(fn: _F) -> _F:

@@ -135,7 +135,9 @@ _SUBSTITUTES: dict[Any, object] = {
     control.is_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_dynamo_compiling: ReturnConstant(True, pretended=True),
+    control.is_dynamo_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_exporting: ReturnConstant(False),
+    torch._utils.is_compiling: ReturnConstant(True, pretended=True),
     torch._jit_internal.is_scripting: ReturnConstant(False),
     torch.jit.annotate: _second,
     torch.jit._trace.is_tracing: ReturnConstant(False),
@@ -153,7 +155,7 @@ class _Substitutes(Mapping[Any, object]):
     """The table above with `more`, and functions that are known by their code or name."""
 
     def __init__(self, more: dict[Any, object]) -> None:
-        self._table = _SUBSTITUTES | more
+        self._table = _SUBSTITUTES | more | control.SUBSTITUTED
 
     def __getitem__(self, function: Any) -> object:
         found = self._table.get(function)
