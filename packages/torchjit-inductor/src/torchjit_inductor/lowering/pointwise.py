@@ -251,6 +251,11 @@ def _masked_fill(b: Builder, meta: TensorMeta, x: Lowered, mask: Lowered, value:
 def _clamp(b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = None) -> Lowered:
     if meta.dtype == torch.bool:
         raise NotLowered("clamp of bool")
+    if not meta.dtype.is_floating_point and not meta.dtype.is_complex:
+        held = torch.iinfo(meta.dtype)
+        if any(type(limit) is int and not held.min <= limit <= held.max for limit in (low, high)):
+            # Eager saturates such a limit in some versions and wraps it around in others.
+            raise NotLowered("a limit of clamp that its dtype cannot hold")
     limits = [(op, limit) for op, limit in (("maximum", low), ("minimum", high)) if limit is not None]
 
     def formula(v: Value, *ends: Value) -> Value:
