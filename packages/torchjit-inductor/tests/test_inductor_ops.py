@@ -73,6 +73,11 @@ def test_accuracy_in_ulps(name: str) -> None:
 INTS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 
 
+def test_limits_that_the_dtype_cannot_hold_are_eagers() -> None:
+    x = torch.arange(0, 256, 5, dtype=torch.uint8)
+    check(lambda x: [x.clamp(-5, 40), x.clamp(3, 300), x.clamp(min=-5), x.clamp(max=260)], (x,), aten=None)
+
+
 @pytest.mark.parametrize("dtype", [*INTS, torch.bool], ids=str)
 def test_integers_and_bool(dtype: torch.dtype) -> None:
     x, y = sample(4, 19, dtype=dtype, low=-100, high=100), sample(4, 19, dtype=dtype, low=-100, high=100, seed=1)
@@ -109,7 +114,7 @@ def test_integers_and_bool(dtype: torch.dtype) -> None:
                 x + 300,
                 x.abs(),
                 x.sign(),
-                x.clamp(-3, 50),
+                x.clamp(-3, 50) if dtype != torch.uint8 else x.clamp(3, 50),
                 x.float().to(torch.int32),
                 x**2,
                 x.to(torch.int8),

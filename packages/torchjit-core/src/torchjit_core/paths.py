@@ -214,11 +214,14 @@ class Item(AccessPath):
 
     def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
         base = _base(self).resolve(slots)
-        for kind in (dict, list, tuple):
-            if isinstance(base, kind):
-                if kind is dict and not dict.__contains__(base, self.key):
-                    raise KeyError(self.key)  # past `__missing__`, too
-                return kind.__getitem__(base, self.key)
+        if isinstance(base, dict):
+            if not dict.__contains__(base, self.key):
+                raise KeyError(self.key)  # past `__missing__`, too
+            return dict.__getitem__(base, self.key)
+        if isinstance(base, list):
+            return list.__getitem__(base, self.key)
+        if isinstance(base, tuple):
+            return tuple.__getitem__(base, self.key)
         return base[self.key]
 
     def __str__(self) -> str:

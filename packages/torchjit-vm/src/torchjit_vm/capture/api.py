@@ -14,7 +14,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak, NotYet, Reason
 from torchjit_core.region import RegionCode
-from torchjit_vm.capture import iteration
+from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, RegionCompiler
@@ -167,7 +167,7 @@ class _Capture:
             raise Restart(
                 vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
             ) from None
-        if type(result) is Leaf and not domain.touched and not any(map(iteration.must_close, domain.generators)):
+        if type(result) is Leaf and not domain.touched and not any(map(must_close, domain.generators)):
             pure = self._pure_graph(result)
             if pure is not None:
                 return pure
@@ -250,7 +250,7 @@ class _Capture:
     def _check_generators(self, rebuilt: frozenset[Value]) -> None:
         """A generator that is left in the middle of a `try` or `with` must be a real one: CPython closes it."""
         for generator in self.domain.generators:
-            if generator not in rebuilt and iteration.must_close(generator):
+            if generator not in rebuilt and must_close(generator):
                 cause = GraphBreak(UNKNOWN_OPERATION, "a generator is left inside a try or with", self._location())
                 raise Restart(generator.born, cause)
 

@@ -378,17 +378,6 @@ def make_generator(domain: CaptureDomain, frame: Frame[Value]) -> Value:
     return made
 
 
-def must_close(generator: GeneratorValue) -> bool:
-    """Would CPython run more of its code when it lets go of this generator: is it suspended inside a `try` or `with`?"""
-    if not generator.started or generator.finished or generator.running:
-        return False
-    code = generator.frame.code
-    row = code.handler_of(generator.frame.pc - 1)
-    while row is not None and code.names[row.target] == "CLEANUP_THROW":  # of a `yield from`, which adds nothing
-        row = code.handler_of(row.target)
-    return row is not None and code.names[row.target] != "STOPITERATION_ERROR"
-
-
 def resume(
     domain: CaptureDomain, generator: GeneratorValue, sent: Value, thrown: Value | None = None
 ) -> tuple[bool, Value]:
