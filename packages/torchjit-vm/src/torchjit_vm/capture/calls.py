@@ -18,6 +18,7 @@ from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, ReturnConstant
 from torchjit_vm.capture.pure import is_opaque, is_pure
+from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
@@ -305,14 +306,22 @@ def _cached(
     """A function with an LRU cache.
 
     With constant arguments its first call runs for real, as it would without capture; later ones give that object.
-    Where the region has changed something that it may read, the function below the cache is interpreted.
+    Where the region has changed something that it may read, the function below the cache is interpreted; if that has
+    effects, which the cache would keep from happening again, the call breaks the graph and runs for real.
     """
     settled = not domain.touched and not domain.class_stores
     if settled and all(isinstance(a, (Const, Known)) or _identified(a) for a in [*args, *kwargs.values()]):
         real = [to_raw(domain, a) for a in args]
         named = {k: to_raw(domain, v) for k, v in kwargs.items()}
         return compute(domain, functools.partial(function.obj, **named), *real)
-    return call(domain, pinned(domain, function.obj.__wrapped__, function.obj.__qualname__), args, kwargs)
+    below = pinned(domain, function.obj.__wrapped__, function.obj.__qualname__)
+    if domain.quiet is not None:
+        return call(domain, below, args, kwargs)
+    domain.quiet = Quiet(domain.vm.frames)
+    try:
+        return _in_one_piece(domain, below, args, kwargs)
+    finally:
+        domain.quiet = None
 
 
 def _identified(value: Value) -> bool:
