@@ -102,8 +102,8 @@ def _reshape(
             sizes.append(n.expr)
         else:
             return None
-    if not _is_dense(leaf.record):
-        return None
+    if not _is_dense(leaf.record) or (leaf.record.requires_grad and not modes.grad):
+        return None  # what such a view requires after a write is left to autograd itself
     count = _product([as_expr(n) for n in leaf.record.sizes])
     free = [i for i, n in enumerate(sizes) if n.value == -1]
     known = _product([n for n in sizes if n.value != -1])

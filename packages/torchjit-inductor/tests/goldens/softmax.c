@@ -7,39 +7,41 @@ static void range(i64 lo, i64 hi, void* data) {
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // _softmax
   for (i64 x0 = lo; x0 < hi; x0++) {
-    f32 t1s = -__builtin_inff();  // max
+    f32 t1[40] __attribute__((aligned(64)));  // exp, for later passes
+    f32 t2s = -__builtin_inff();  // max
      {
-      vf32 t1v = splat<vf32>(-__builtin_inff());
+      vf32 t2v = splat<vf32>(-__builtin_inff());
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
-        const vf32 t2 = ld<vf32>(full, p0 + r0 + 40*x0, n);
-        auto t3 = op_maximum(t1v, t2);
-        t1v = select_lanes<vi32>(full, n, t3, t1v);
+        const vf32 t3 = ld<vf32>(full, p0 + r0 + 40*x0, n);
+        auto t4 = op_maximum(t2v, t3);
+        t2v = select_lanes<vi32>(full, n, t4, t2v);
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      for (int k = 0; k < W; k++) t1s = op_maximum(t1s, t1v[k]);
+      for (int k = 0; k < W; k++) t2s = op_maximum(t2s, t2v[k]);
     }
-    f32 t4s = 0.0f;  // sum
+    f32 t5s = 0.0f;  // sum
      {
-      vf32 t4v = splat<vf32>(0.0f);
+      vf32 t5v = splat<vf32>(0.0f);
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
-        const vf32 t5 = ld<vf32>(full, p0 + r0 + 40*x0, n);
-        const vf32 t6 = t5 - splat<vf32>(t1s);
-        const vf32 t7 = op_exp(t6);
-        auto t8 = t4v + t7;
-        t4v = select_lanes<vi32>(full, n, t8, t4v);
+        const vf32 t6 = ld<vf32>(full, p0 + r0 + 40*x0, n);
+        const vf32 t7 = t6 - splat<vf32>(t2s);
+        const vf32 t8 = op_exp(t7);
+        st(full, t1 + r0, t8, n);
+        auto t9 = t5v + t8;
+        t5v = select_lanes<vi32>(full, n, t9, t5v);
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      t4s += fold_sum(t4v);
+      t5s += fold_sum(t5v);
     }
      {
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
-        const vf32 t9 = ld<vf32>(full, p0 + r0 + 40*x0, n);
-        const vf32 t10 = t9 - splat<vf32>(t1s);
-        const vf32 t11 = op_exp(t10);
-        const vf32 t12 = t11 / splat<vf32>(t4s);
-        st(full, p1 + r0 + 40*x0, t12, n);
+        const vf32 t10 = ld<vf32>(full, t1 + r0, n);
+        const vf32 t11 = ld<vf32>(full, p0 + r0 + 40*x0, n);
+        const vf32 t12 = t11 - splat<vf32>(t2s);
+        const vf32 t13 = t10 / splat<vf32>(t5s);
+        st(full, p1 + r0 + 40*x0, t13, n);
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);

@@ -23,7 +23,7 @@ from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.hooks import setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype
-from torchjit_fx.polyfills.small import NoRange, cond, decide, distribution_init, is_nested_int
+from torchjit_fx.polyfills.small import NoRange, cond, distribution_init, is_nested_int
 
 __all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
 
@@ -60,11 +60,6 @@ _disable: Any = _disable_dynamo
 _DISABLING_CODE = _disable(lambda: None).__code__
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
-    (_SHAPES, "guard_or_false"): decide,
-    (_SHAPES, "guard_or_true"): decide,
-    (_SHAPES, "guard_size_oblivious"): decide,
-    (_SHAPES, "statically_known_true"): decide,
-    (_SHAPES, "expect_true"): decide,
     (_SHAPES, "is_nested_int"): is_nested_int,
 }
 

@@ -8,7 +8,7 @@ import torch
 
 from torchjit_fx.intrinsics import refuse
 
-__all__ = ["NoRange", "cond", "decide", "distribution_init", "is_nested_int"]
+__all__ = ["NoRange", "cond", "distribution_init", "is_nested_int"]
 
 _SCALAR = torch.Size()
 
@@ -25,11 +25,6 @@ class NoRange:
 
     def __exit__(self, *exc: object) -> None:
         pass
-
-
-def decide(condition: Any, *args: Any, **kwargs: Any) -> bool:
-    """In the place of questions about symbolic sizes: decided with the sizes of this call, and guarded."""
-    return bool(condition)
 
 
 def is_nested_int(value: Any) -> bool:
