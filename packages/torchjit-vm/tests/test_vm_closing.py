@@ -1,0 +1,94 @@
+"""Generators that are dropped half-way, and functions that remember their results."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from vm_compare import check
+from vm_lazy import Jit
+from vm_lazy import Num as N
+
+
+class Numbers(Sequence[Any]):
+    """`Sequence.__iter__` yields inside `try ... except IndexError`."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def zipped_with_fewer(x: Any) -> Any:
+    total = x
+    for y, _ in zip(Numbers([x, x + 1, x + 2]), range(2)):
+        total = total + y
+    return total
+
+
+def guarded(log: list[str], x: Any) -> Iterator[Any]:
+    try:
+        yield x
+        yield x + 1
+    finally:
+        log.append("closed")
+
+
+def dropped_inside_finally(x: Any, log: list[str]) -> Any:
+    for y in guarded(log, x):
+        return y * 2
+    return x
+
+
+def quiet(x: Any) -> Iterator[Any]:
+    try:
+        try:
+            yield x
+        except ValueError:
+            print("never")
+    except (KeyError, LookupError):
+        print("never")
+
+
+def dropped_inside_excepts(x: Any) -> Any:
+    first = next(quiet(x))
+    return first + 1
+
+
+@pytest.mark.parametrize("function", [zipped_with_fewer, dropped_inside_excepts])
+def test_handlers_that_do_not_apply_run_nothing(function: Any) -> None:
+    jit = check(function, N(3))
+    assert function is dropped_inside_excepts or not jit.breaks, jit.breaks
+
+
+def test_a_finally_runs() -> None:
+    check(dropped_inside_finally, N(3), [])
+
+
+said: list[str] = []
+
+
+@functools.lru_cache
+def say_once(what: str) -> None:
+    said.append(what)
+
+
+def warns(x: Any, state: dict[str, Any]) -> Any:
+    state["calls"] = state["calls"] + 1  # what follows may not run at capture
+    say_once("slow")
+    return x + 1
+
+
+def test_what_a_cached_function_does_happens_once() -> None:
+    said.clear()
+    say_once.cache_clear()
+    jit, state = Jit(warns), {"calls": 0}
+    for n in range(4):
+        assert jit(N(n), state).value == n + 1
+    assert said == ["slow"] and state["calls"] == 4
