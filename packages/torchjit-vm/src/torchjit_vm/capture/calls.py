@@ -218,7 +218,7 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
     return lambda domain, function, args, kwargs: call(domain, replacement, [*first, *args], kwargs)
 
 
-def _in_one_piece(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _in_one_piece(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     try:
         return domain.vm.call(function, args, kwargs)
     except Raised as raised:
