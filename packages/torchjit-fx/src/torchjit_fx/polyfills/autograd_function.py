@@ -88,6 +88,7 @@ def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 found = _run_backward(backward, ctx, items, gradients)
             except Exception:
+                # The user's backward need not cope with gradients that are None: this pattern is left out.
                 abandon_backward()
                 continue
         leave_backward(_gradients_of_tensors(found, args))
