@@ -123,9 +123,7 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 
 def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Run the captured graph as it is."""
-    # Otherwise the first call goes through GraphModule.__call__, which prints an error of the user's program to stderr,
-    # with lines of the generated code, and imports torch._dynamo to do so.
-    _LazyGraphModule.force_recompile(gm)
+    _LazyGraphModule.force_recompile(gm)  # now, not in the first call
     return gm.forward
 
 
