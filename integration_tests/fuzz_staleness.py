@@ -167,7 +167,22 @@ def _facts(world: World, out: Any) -> Any:
     """Everything that a call may have produced or changed, as comparable data."""
     state = [*world.net.state_dict(keep_vars=True).values(), world.x, world.y, *world.more]
     leaves, spec = pytree.tree_flatten(out)
-    return str(spec), [_leaf(v, world) for v in leaves], [_leaf(v, world) for v in state]
+    facts = [_leaf(v, world) for v in leaves], [_leaf(v, world) for v in state]
+    return str(spec), facts[0], facts[1] + [_leaf(g, world) for g in _gradients(leaves, state)]
+
+
+def _gradients(leaves: list[Any], state: list[Any]) -> tuple[Any, ...]:
+    """Of the results, by everything that asks for them; backward hooks run."""
+    results = [v.float().sum() for v in leaves if isinstance(v, torch.Tensor) and v.requires_grad]
+    wanted = [t for t in state if isinstance(t, torch.Tensor) and t.is_leaf and t.requires_grad]
+    if not results or not wanted:
+        return ()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.autograd.grad(results, wanted, allow_unused=True)
+    except RuntimeError as error:  # what the program did to its inputs forbids it
+        return (error,)
 
 
 def _difference(got: Any, want: Any) -> str:

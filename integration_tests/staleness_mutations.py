@@ -223,13 +223,17 @@ def hooks(w: Any, r: random.Random) -> None:
         w.handles.pop().remove()
         return
     factor = r.choice([2.0, 3.0])
-    kind = r.randrange(4)
+    kind = r.randrange(6)
     if kind == 0:
         handle = target.register_forward_pre_hook(lambda m, args: tuple(a * factor for a in args))
     elif kind == 1 and target is not w.net:
         handle = target.register_forward_hook(lambda m, args, out: out * factor)
     elif kind == 2:
         handle = target.register_forward_pre_hook(lambda m, args, kw: (args, kw), with_kwargs=True)
+    elif kind == 3:
+        handle = target.register_full_backward_hook(lambda m, into, out: None)
+    elif kind == 4:
+        handle = r.choice(list(w.net.parameters())).register_hook(lambda g: g * factor)  # a tensor's, run by backward
     else:
         handle = target.register_forward_hook(lambda m, args, out: None)
     w.handles.append(handle)
@@ -703,7 +707,7 @@ def ambient(w: Any, r: random.Random) -> None:
     elif kind == 3:
         w.ambient["default_dtype"] = r.choice([torch.float32, torch.float32, torch.float64])
     elif kind == 4:
-        w.ambient["default_device"] = r.choice([None, None, "cpu"])
+        w.ambient["default_device"] = r.choice([None, None, "cpu", "meta"])
     elif kind == 5:
         w.ambient["function_mode"] = r.random() < 0.2
     else:
