@@ -92,3 +92,35 @@ def test_an_error_of_the_program_prints_nothing(capfd: pytest.CaptureFixture[str
     with pytest.raises(IndexError):
         f(torch.ones(2), torch.tensor([5]))
     assert capfd.readouterr() == ("", "")
+
+
+ENTRY: Any = 2
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x + ENTRY[1],
+        lambda x: x + sum(ENTRY),
+        lambda x: x + len(ENTRY),
+        lambda x: x + [*ENTRY][0],
+        lambda x: x + max(*ENTRY),
+        lambda x: x + (3 in ENTRY),
+        lambda x: x + next(iter(ENTRY)),
+        lambda x: x + ENTRY.count(3),
+        lambda x: x + dict(a=ENTRY)["a"][1],
+        lambda x: x.reshape(*ENTRY),
+    ],
+)
+def test_an_operation_that_raises_relies_on_the_type(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of `2[1]` does not look at the 2, but at its type: the next call may bring a tuple."""
+    fast, x = torchjit.compile(program, backend="eager"), torch.ones(1, 4)
+    for entry in (2, (4, 1), 3.5, [1, 4], None, (2, 2), "ab"):
+        monkeypatch.setitem(globals(), "ENTRY", entry)
+        try:
+            want = program(x)
+        except Exception as error:
+            with pytest.raises(type(error)):
+                fast(x)
+        else:
+            assert_same(fast(x), want)

@@ -23,7 +23,7 @@ from torchjit_core.guards import (
     ValueEquals,
 )
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath
+from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_vm.capture import (
     attributes,
@@ -74,6 +74,7 @@ class CaptureDomain:
         self.break_at = break_at
         self.pending: dict[tuple[Any, ...], tuple[type[Guard], tuple[Any, ...], Decoded | None, int]] = {}
         self.extra_guards: list[Guard] = []
+        self.constants_read: list[Const] = []
         self.interned: dict[int, Value] = {}
         self.payloads: dict[int, Leaf] = {}
         self.members: dict[tuple[type, str], members.Member] = {}
@@ -220,6 +221,10 @@ class CaptureDomain:
 
     def guards(self) -> tuple[Guard, ...]:
         """Everything recorded, with source locations."""
+        for const in self.constants_read:
+            if not const.used and const.path is not None and type(const.path) is not Pinned:
+                self.guard_type(const.path, type(const.value))
+        self.constants_read.clear()
         made: list[Guard] = []
         for kind, args, code, index in self.pending.values():
             location = self.root_location if code is None else code.location(index)

@@ -59,17 +59,25 @@ def wrap(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     """The value of a real object that is found at `path`."""
     t = type(obj)
     if t in _PLAIN:
-        return Const(obj, path)
+        return _const(domain, obj, path)
     if t in _NUMBERS:
         if domain.leaves.wants(obj, path):
             return _leaf(domain, obj, path)
-        return Const(obj, path)
+        return _const(domain, obj, path)
     found = domain.interned.get(id(obj))
     if found is not None:
         _alias(domain, found, obj, path)
         return found
     wrapper = _WRAPPERS.get(t, _wrap_other)
     return wrapper(domain, obj, path)
+
+
+def _const(domain: CaptureDomain, obj: Any, path: AccessPath) -> Const:
+    """A constant. Its value is guarded if an operation uses it; its type in any case, for a decision may rest on that it
+    is a constant at all: `1[0]` raises without a look at the value."""
+    made = Const(obj, path)
+    domain.constants_read.append(made)
+    return made
 
 
 def pinned(domain: CaptureDomain, obj: Any, label: str) -> Value:
@@ -106,7 +114,7 @@ def _leaf(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     """A leaf; a handler may say that the object is a constant after all, by giving back no payload."""
     payload = domain.leaves.input(obj, path, domain)
     if type(payload) not in domain.leaves.leaf_types:
-        return Const(payload, path)
+        return _const(domain, payload, path)
     leaf = Leaf(payload, path, obj)
     return domain.payloads.setdefault(id(payload), leaf)
 
@@ -237,7 +245,7 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if isinstance(obj, types.MethodWrapperType):
         return _slot_method(domain, obj, path)
     if type(obj) in domain.policy.value_types:
-        return Const(obj, path)
+        return _const(domain, obj, path)
     if isinstance(obj, tuple):
         return _tuple(domain, obj, path)
     if isinstance(obj, dict):
