@@ -1118,3 +1118,30 @@ class Multi(Mixin, Root):
 @program(N(1))
 def cooperative_super(x):
     return Multi().hello(), super(Multi, Multi()).hello(), super(Mixin, Multi()).hello(), x
+
+
+class Intercepting:
+    def __init__(self):
+        self.kept = 1
+
+    def __getattribute__(self, name):
+        if name.startswith("x_"):
+            return name
+        if name == "broken":
+            raise KeyError(name)
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name):
+        if name == "late":
+            return 5
+        raise AttributeError(name)
+
+
+@program(N(1))
+def getattribute_then_getattr(x):
+    g = Intercepting()
+    try:
+        g.broken
+    except KeyError as error:
+        caught = error.args
+    return g.x_a, g.kept, g.late, getattr(g, "no", 3), hasattr(g, "no"), caught, x + g.kept

@@ -113,6 +113,7 @@ class Compilation:
             allow_in_graph=control.ALLOWED_IN_GRAPH,
             assume_constant=control.CONSTANT_RESULTS,
             substitutes=inlining.substitutes(),
+            reorderable=frozenset(settings.reorderable_logging_functions),
             value_types=inlining.VALUE_TYPES,
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,

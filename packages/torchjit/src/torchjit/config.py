@@ -35,6 +35,9 @@ class Settings:
         capture_calls_at_breaks: functions that Python calls during a graph break are captured too.
         on_error: what an error inside torchjit does: `eager` runs the user's code as it is and warns once, `raise`
             shows it.
+        reorderable_logging_functions: functions that only report, such as `print`, whose calls inside a region are made at
+            its end, in order, rather than break the graph (upstream's name and default). Warnings and records of
+            `logging` are always treated so where that cannot be told from the outside.
         caches: keep kernels on disk between processes.
     """
 
@@ -46,6 +49,7 @@ class Settings:
     unroll_limit: int = 1_000_000
     capture_calls_at_breaks: bool = True
     on_error: Literal["eager", "raise"] = "eager"
+    reorderable_logging_functions: set[Any] = attrs.field(factory=set, hash=False)
     caches: bool = True
 
 

@@ -102,7 +102,7 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
     cls = value.cls
     hook = find_member(domain, cls, "__getattribute__")
     if hook.kind == FUNCTION:
-        return domain.call(member_value(domain, hook), [value, Const(name)], {})
+        return _own_getattribute(domain, value, member_value(domain, hook), name)
     result = generic_attr(domain, value, name)
     if result is not None:
         return result
@@ -112,6 +112,21 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
     if hook.kind != ABSENT:
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     raise missing(domain, cls, name)
+
+
+def _own_getattribute(domain: CaptureDomain, value: Obj, hook: Value, name: str) -> Value | Frame[Value]:
+    """A `__getattribute__` in Python; where it raises AttributeError, `__getattr__` is asked."""
+    fallback = find_member(domain, value.cls, "__getattr__")
+    if fallback.kind == ABSENT:
+        return domain.call(hook, [value, Const(name)], {})
+    try:
+        return domain.vm.call(hook, [value, Const(name)])
+    except Raised as raised:
+        if not issubclass(type_of(domain, raised.value), AttributeError):
+            raise
+    if fallback.kind != FUNCTION:
+        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{value.cls.__name__}.{name}")
+    return domain.call(member_value(domain, fallback), [value, Const(name)], {})
 
 
 def generic_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Value] | None:
@@ -316,6 +331,8 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         if member is None:
             member = domain.members[cls, name] = Member(cls, name, raw)
         return BoundMethod(member_value(domain, member), value)
+    if raw is MISSING and cls in (int, float, bool):
+        raise missing(domain, cls, name)
     try:
         result = domain.leaves.getattr(value.payload, name, domain)
     except AttributeError as error:

@@ -5,6 +5,7 @@ from torchjit_vm.capture import builtin_iterators as _iterators
 from torchjit_vm.capture import builtin_objects as _objects
 from torchjit_vm.capture import builtin_types as _types
 from torchjit_vm.capture import copying as _copying
+from torchjit_vm.capture import deferred as _deferred
 from torchjit_vm.capture import dict_methods as _dicts
 from torchjit_vm.capture import getters as _getters
 from torchjit_vm.capture import list_methods as _lists
@@ -13,4 +14,4 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 
 __all__ = ["BUILTINS", "METHODS"]
 
-FAMILIES = (_functions, _iterators, _objects, _types, _copying, _dicts, _getters, _lists, _sets)
+FAMILIES = (_functions, _iterators, _objects, _types, _copying, _deferred, _dicts, _getters, _lists, _sets)

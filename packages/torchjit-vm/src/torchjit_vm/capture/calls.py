@@ -14,6 +14,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, containers, functions, iteration, library, members
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
+from torchjit_vm.capture.deferred import cached_report, defer_or_break
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, ReturnConstant
@@ -135,6 +136,8 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
                 return _substituted(domain, policy.substitutes[member.raw], Known(obj.__self__))
         if obj in policy.assume_constant:
             return _assume_constant
+        if obj in policy.reorderable:
+            return _reordered
         allowed = obj in policy.allow_in_graph
     except TypeError:  # unhashable
         allowed = False
@@ -258,6 +261,10 @@ def _inlined(
     return functions.enter_known(domain, function, function.obj, args, kwargs)
 
 
+def _reordered(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return defer_or_break(domain, function.obj, args, kwargs)
+
+
 def _class(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
     result = instantiate(domain, function, args, kwargs)
     return _unknown_call(domain, function, args, kwargs) if result is None else result
@@ -307,8 +314,12 @@ def _cached(
 
     With constant arguments its first call runs for real, as it would without capture; later ones give that object.
     Where the region has changed something that it may read, the function below the cache is interpreted; if that has
-    effects, which the cache would keep from happening again, the call breaks the graph and runs for real.
+    effects, which the cache would keep from happening again, the call breaks the graph and runs for real. One that only
+    reports (`logger.warning_once`) is put off as a whole.
     """
+    report = cached_report(domain, function.obj, args, kwargs)
+    if report is not None:
+        return report
     settled = not domain.touched and not domain.class_stores
     if settled and all(isinstance(a, (Const, Known)) or _identified(a) for a in [*args, *kwargs.values()]):
         real = [to_raw(domain, a) for a in args]

@@ -39,6 +39,7 @@ from torchjit_vm.capture import (
     stores,
     subscripts,
 )
+from torchjit_vm.capture.deferred import Deferred
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
@@ -88,6 +89,7 @@ class CaptureDomain:
         self.touched: dict[Any, None] = {}
         self.pretended = False  # was the program told that it is compiled?
         self.mutated_at = -1
+        self.deferred: list[Deferred] = []
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.root_location: CodeLocation | None = None
         self.kept: list[Any] = []
@@ -105,6 +107,7 @@ class CaptureDomain:
             table.clear()
         self.thrown.clear()
         self.generators.clear()
+        self.deferred.clear()
         self.vm.frames.clear()
         self.vm.left = self.vm.handled = self.vm.inherited = None
 
@@ -269,6 +272,9 @@ class CaptureDomain:
                 return operator.index(real)
             raise self.error(TypeError, f"'{type(real).__name__}' object cannot be interpreted as an integer")
         if type(value) is Leaf:
+            cls = self.leaves.type_of(value.payload)
+            if cls is float or cls is complex:
+                raise self.error(TypeError, f"'{cls.__name__}' object cannot be interpreted as an integer")
             return int(self.leaf_constant(value))
         found = operators.special_call(self, value, "__index__", [])
         if type(found) is not Const:
@@ -278,11 +284,15 @@ class CaptureDomain:
 
     def slice(self, value: SliceValue) -> slice:
         """A slice of constant bounds."""
-        parts = [
-            None if type(v) is Const and v.value is None and self.use(v) is None else self.index(v)
-            for v in (value.start, value.stop, value.step)
-        ]
-        return slice(*parts)
+        return slice(*(self._bound(v) for v in (value.start, value.stop, value.step)))
+
+    def _bound(self, value: Value) -> int | None:
+        if type(value) is Const and value.value is None:
+            self.use(value)
+            return None
+        if type(value) in (Const, Leaf) and not hasattr(type_of(self, value), "__index__"):
+            raise self.error(TypeError, "slice indices must be integers or None or have an __index__ method")
+        return self.index(value)
 
     def unpack_all(self, value: Value) -> list[Value]:
         """All items of an iterable."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import resume_function
+from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.forms import FORMS, Form, Outcome
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
+from torchjit_vm.capture.source import Standin, compile_lines, in_frames
 from torchjit_vm.capture.values import CellValue, Leaf, Value
 from torchjit_vm.frame import Completion, Frame
 from torchjit_vm.liveness import live_locals
@@ -90,7 +90,7 @@ def emit(
     ]
     lines += [(1, text, location) for text in prelude]
     lines += out.lines
-    function, source = _compile(lines, code, name, out.constants, module)
+    function, source = compile_lines(lines, code, name, out.constants, module)
     return Emitted(function, tuple(out.gathered), source, tuple(regions), out.rebuilt())
 
 
@@ -113,37 +113,6 @@ def _prelude(out: Rebuilder, code: RegionCode) -> list[str]:
     return lines
 
 
-def _compile(
-    lines: list[tuple[int, str, CodeLocation | None]], code: CodeType, name: str, constants: dict[str, Any], module: str
-) -> tuple[FunctionType, str]:
-    source = "\n".join("    " * indent + text for indent, text, _ in lines) + "\n"
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        number = getattr(node, "lineno", None)
-        if number is not None:
-            _locate(node, lines[number - 1][2])
-    namespace: dict[str, Any] = dict(constants)
-    namespace["__emitted__"] = True  # so that a frame hook can tell
-    namespace.setdefault("__name__", module)  # what `type(name, bases, members)` and warnings look at
-    exec(compile(tree, code.co_filename, "exec"), namespace)
-    function = namespace.pop(name)
-    # A constant may have the function's own name.
-    if name in constants:
-        namespace[name] = constants[name]
-    function.__qualname__ = code.co_qualname
-    function.__code__ = function.__code__.replace(co_qualname=code.co_qualname)
-    return function, source
-
-
-def _locate(node: Any, location: CodeLocation | None) -> None:
-    line = location.lineno if location is not None else 1
-    node.lineno, node.end_lineno = line, line
-    node.col_offset, node.end_col_offset = 0, 0
-    if location is not None and location.col is not None and location.end_col is not None:
-        node.end_lineno = location.end_lineno or line
-        node.col_offset, node.end_col_offset = location.col, location.end_col
-
-
 # Ends of a region. Each returns the continuations it calls.
 
 
@@ -151,6 +120,7 @@ def write_return(domain: CaptureDomain, out: Rebuilder, value: Value) -> list[Re
     """Effects, then `return value`."""
     text = out.expr(value)
     out.flush()
+    write_deferred(domain, out)
     write_back(domain, out)
     out.write(f"return {text}")
     return []
@@ -160,11 +130,9 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
     """Effects, then `raise exception`."""
     text = out.expr(exception)
     out.flush()
+    write_deferred(domain, out)
     write_back(domain, out)
-    if getattr(exception, "real", None) is not None and not hasattr(exception, "attrs"):
-        out.write(f"raise {text}")
-    else:
-        out.write(f"raise {text}")
+    out.write(f"raise {text}")
     return []
 
 
@@ -231,6 +199,7 @@ class _BreakWriter:
 
     def write(self) -> None:
         self.out.flush()
+        write_deferred(self.domain, self.out)
         write_back(self.domain, self.out)
         self.out.write(f"return {self._level(0)}")
 
@@ -288,37 +257,16 @@ class _BreakWriter:
             out.lines.append((out.indent + 1, f"raise {state.handled}", out.location))
             out.write("except BaseException:")
             out.indent += 1
-        for line in self._in_frames(form) if i else form.lines:
+        for line in self._lines(form) if i else form.lines:
             out.write(line)
         if state.handled is not None:
             out.indent -= 1
         return form.outcomes
 
-    def _in_frames(self, form: Form) -> tuple[str, ...]:
-        """The instruction of an inlined frame, called through a stand-in for each such frame.
-
-        It does what the lines do; a traceback shows the file, the function and the line of every inlined frame.
-        """
-        names = [n for n in ast.walk(ast.parse("\n".join(form.lines))) if isinstance(n, ast.Name)]
-        results = list(dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Store)))
-        loads = dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Load) and n.id not in results)
-        constants = {n: self.out.constants[n] for n in loads if n in self.out.constants}
-        parameters = [n for n in loads if n not in constants and not hasattr(builtins, n)]
-        signature = ", ".join(parameters)
-        lines = [*form.lines, f"return [{', '.join(results)}]"] if results else list(form.lines)
-        function: Callable[..., Any] | None = None
-        for state in reversed(self.states[1:]):
-            code = state.frame.code.code
-            location = state.frame.code.location(state.pc - 1)
-            name = code.co_name if code.co_name.isidentifier() else "region"
-            if function is not None:
-                lines, constants = [f"return inner_({signature})"], {"inner_": function}
-            text = [(0, f"def {name}({signature}):", location), *((1, line, location) for line in lines)]
-            module = str(state.frame.globals.get("__name__", "builtins"))
-            function, _ = _compile(list(text), code, name, constants, module)
-        call = f"{self.out.constant(function, f'in_{name}')}({signature})"
-        shown = tuple(f"# {line}" for line in form.lines)
-        return (*shown, f"[{', '.join(results)}] = {call}" if results else call)
+    def _lines(self, form: Form) -> tuple[str, ...]:
+        """The instruction of an inlined frame; a traceback shows every inlined frame."""
+        frames = [Standin.of(state.frame) for state in self.states[1:]]
+        return in_frames(self.out, frames, form.lines)
 
     def _go_on(self, state: _State, outcomes: tuple[Outcome, ...]) -> str:
         """An expression for the return value of a frame that goes on after its instruction."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["ITERATORS", "REPLACED"]
+__all__ = ["ITERATORS", "REPLACED", "log_enabled", "log_plainly", "until"]
 
 _NOTHING: Any = object()
 
@@ -299,6 +299,35 @@ class _Key:
 
 def _cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     return lambda item: _Key(item, mycmp)
+
+
+def log_enabled(logger: Any, level: int) -> bool:
+    """`logger.isEnabledFor(level)` without its cache and its lock."""
+    if logger.disabled or logger.manager._disable >= level:  # the property `disable` converts names when it is set
+        return False
+    at = logger
+    while at is not None:
+        if at.level:
+            return bool(level >= at.level)
+        at = at.parent
+    return level >= 0
+
+
+def log_plainly(logger: Any) -> bool:
+    """Are records of this logger handled by logging's own handlers only?"""
+    at = logger
+    while at is not None:
+        if at.filters:
+            return False
+        for handler in at.handlers:
+            if type(handler).__module__ not in ("logging", "logging.handlers") or handler.filters:
+                return False
+            if handler.formatter is not None and type(handler.formatter).__module__ != "logging":
+                return False
+        if not at.propagate:
+            break
+        at = at.parent
+    return True
 
 
 def _table() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any]]]:

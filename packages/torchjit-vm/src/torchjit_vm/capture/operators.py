@@ -36,7 +36,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["binary", "compare", "contains", "is_", "length", "truth", "unary"]
+__all__ = ["binary", "compare", "contains", "is_", "length", "settled", "truth", "unary"]
 
 _NAMES = {
     "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
@@ -104,6 +104,8 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
     if tl is Const and tr is Const:
         a, b = domain.use(cast(Const, left)), domain.use(cast(Const, right))
         return compute(domain, function, a, b)
+    if function in (operator.mod, operator.imod) and tl is Const and isinstance(cast(Const, left).value, (str, bytes)):
+        return _percent(domain, cast(Const, left), settled(domain, right))
     if tl is Leaf or tr is Leaf:
         other = right if tl is Leaf else left
         if not (isinstance(other, Obj) and _user_operator(domain, other, function)):
@@ -117,6 +119,28 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
         return binary(domain, inplace[1], left, right) if found is None else found
     found = _builtin_binary(domain, function, left, right)
     return _user_binary(domain, function, left, right) if found is None else found
+
+
+def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
+    """`text % values`."""
+    if is_constant(domain, right):
+        return compute(domain, operator.mod, domain.use(left), constant_of(domain, right))
+    raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
+
+
+def settled(domain: CaptureDomain, value: Value) -> Value:
+    """The value with symbolic numbers in it as constants, for operations that have no symbolic form of them."""
+    if type(value) is Leaf:
+        number = domain.leaves.type_of(value.payload) in _NUMBERS
+        return Const(domain.leaf_constant(value)) if number else value
+    if type(value) is TupleValue and any(type(v) is Leaf for v in value.items or ()):
+        return TupleValue([settled(domain, v) for v in value.items or ()], value.cls)
+    if type(value) is SliceValue:
+        return SliceValue(*(settled(domain, v) for v in (value.start, value.stop, value.step)))
+    return value
+
+
+_NUMBERS = (int, float, bool, complex)
 
 
 def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:
@@ -177,10 +201,6 @@ def _is_not_implemented(value: Value | None) -> bool:
 
 def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
     """Operators of built-in containers; None if they do not apply."""
-    if function is operator.mod and type(left) is Const and isinstance(left.value, (str, bytes)):
-        if is_constant(domain, right):
-            return compute(domain, function, domain.use(left), constant_of(domain, right))
-        raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
     left, right = _as_tuple(left), _as_tuple(right)
     if function is operator.add:
         if isinstance(left, ListValue) and isinstance(right, ListValue) and not _user_add(domain, left, right):
@@ -316,7 +336,10 @@ def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
     if tl is Const or tr is Const:
         if tl is Const and tr is Const:
             return _same_constant(domain, cast(Const, left), cast(Const, right))
-        type_of(domain, left if tl is Const else right)  # the types differ, and that is relied on
+        const, other = (left, right) if tl is Const else (right, left)
+        if type(other) is Leaf and domain.leaves.type_of(other.payload) is type(cast(Const, const).value):
+            return is_(domain, const, settled(domain, other))  # numbers: some are one object wherever they are made
+        type_of(domain, const)  # the types differ, and that is relied on
         return False
     if tl is Known and tr is Known:
         return left.obj is right.obj  # type: ignore[attr-defined]

@@ -138,6 +138,8 @@ class CapturePolicy:
             `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
         assume_constant: functions called for real at capture; their result is a constant.
         pure: more C functions that are called for real when all arguments are constants.
+        reorderable: functions that only report (`print`), whose calls may be made at the end of the region, in order.
+            What they are given is kept as it is then; a leaf shows its value at the end.
         value_types: types whose instances are immutable values with a trustworthy `==` (torch.dtype, torch.device):
             guarded by value, attributes and methods evaluated at capture.
         is_user_code: does this code belong to the user (for source locations)?
@@ -151,6 +153,7 @@ class CapturePolicy:
     substitutes: Mapping[Any, object] = attrs.field(factory=dict)
     assume_constant: Collection[object] = ()
     pure: Collection[object] = ()
+    reorderable: Collection[object] = ()
     value_types: tuple[type, ...] = ()
     is_user_code: Callable[[CodeType], bool] = _any_code
     step_limit: int = 2_000_000

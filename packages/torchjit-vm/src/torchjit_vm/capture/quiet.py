@@ -21,9 +21,11 @@ class Quiet:
 
     Args:
         frames: the frames outside of the quiet code, whose variables and stacks say what the program holds.
+        reports: may calls that only report be put off?
     """
 
-    def __init__(self, frames: Sequence[Frame[Value]]) -> None:
+    def __init__(self, frames: Sequence[Frame[Value]], reports: bool = False) -> None:
+        self.reports = reports
         self._frames = tuple(frames)
         self._held: set[int] | None = None
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-__all__ = ["END", "fill_dict", "function", "list_iterator", "new", "restore", "resume_enter", "suspended", "traceback"]
+__all__ = [
+    "END",
+    "fill_dict",
+    "function",
+    "list_iterator",
+    "new",
+    "restore",
+    "resume_enter",
+    "suspended",
+    "traceback",
+    "warn",
+]
 
 
 class _End:
@@ -87,6 +99,12 @@ def exhausted() -> Any:
     generator = (item for item in nothing)
     next(generator, None)
     return generator
+
+
+def warn(text: str, category: type[Warning], filename: str, lineno: int, globals: dict[str, Any]) -> None:
+    """`warnings.warn`, about a line of a module."""
+    registry = globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, filename, lineno, globals.get("__name__") or "<string>", registry)
 
 
 def resume_enter(manager: Any) -> tuple[Any, Any]:

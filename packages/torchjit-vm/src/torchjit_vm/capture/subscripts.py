@@ -45,6 +45,7 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
             return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
         if not hasattr(type(container.value), "__getitem__"):
             raise domain.error(TypeError, f"'{type(container.value).__name__}' object is not subscriptable")
+        key = operators.settled(domain, key)
         index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
         return operators.compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
     if isinstance(container, (ListValue, TupleValue)):
@@ -103,7 +104,9 @@ def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key:
 def _is_index(domain: CaptureDomain, key: Value) -> bool:
     if type(key) is Const:
         return hasattr(type(key.value), "__index__")
-    return type(key) is Leaf or (isinstance(key, Obj) and operators.defines(domain, key, "__index__"))
+    if type(key) is Leaf:
+        return hasattr(domain.leaves.type_of(key.payload), "__index__")
+    return isinstance(key, Obj) and operators.defines(domain, key, "__index__")
 
 
 def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:

@@ -1,0 +1,280 @@
+"""Calls that only report (a warning, a log record): they are put off to the end of the region and made there, in order.
+
+A call is put off only where nobody can tell: its result is None, its arguments are what they were (numbers, strings,
+containers of such, copied), and whoever reports does not look at what the region changed before. Otherwise the call breaks.
+Reports come after the region's leaf operations, before its stores to real objects, and also when an exception leaves it.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import types
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from torchjit_core.guards import Predicate
+from torchjit_core.paths import Pinned
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture import containers, library, runtime
+from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.quiet import Quiet
+from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.reasons import QUIET, UNKNOWN_CALL
+from torchjit_vm.capture.source import Standin, in_frames
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import NEW, Const, DictValue, Known, Leaf, ListValue, Obj, SetValue, TupleValue, Value
+from torchjit_vm.frame import Raised
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
+
+__all__ = ["Deferred", "cached_report", "defer_or_break", "write_deferred"]
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+@final
+@attrs.frozen
+class Deferred:
+    """A call that was put off: the real function, its arguments, and the frames that made it, outermost first."""
+
+    function: Any
+    args: tuple[Value, ...]
+    kwargs: Mapping[str, Value]
+    frames: tuple[Standin, ...]
+
+
+def write_deferred(domain: CaptureDomain, out: Rebuilder) -> None:
+    """Write the calls that were put off."""
+    after = out.location
+    for report in domain.deferred:
+        function = out.constant(report.function, getattr(report.function, "__name__", "report"))
+        texts = [out.expr(a) for a in report.args] + [f"{k}={out.expr(v)}" for k, v in report.kwargs.items()]
+        out.flush()
+        statement = f"{function}({', '.join(texts)})"
+        outermost, *inner = report.frames
+        out.location = outermost.location
+        for line in in_frames(out, inner, [statement]) if inner else (statement,):
+            out.write(line)
+    out.location = after
+
+
+def _defer(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+    if domain.quiet is not None and not domain.quiet.reports:
+        raise domain.graph_break(QUIET, getattr(function, "__qualname__", repr(function)))
+    frames = tuple(Standin.of(f) for f in domain.vm.frames if f.code.code.co_filename != library.__file__)
+    domain.deferred.append(Deferred(function, tuple(args), dict(kwargs), frames))
+    domain.mutated_at = domain.vm.step
+    return Const(None)
+
+
+def defer_or_break(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs) -> Value:
+    """Put off a call of a function that the policy says only reports; what it is given may be leaves."""
+    given = _snapshots(domain, [*args, *kwargs.values()], leaves=True)
+    plain = function is not print or ("file" not in kwargs and _plain_stdout(domain))
+    if given is None or not plain:
+        raise _breaks(domain, function)
+    return _defer(domain, function, given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True)))
+
+
+def _breaks(domain: CaptureDomain, function: Any) -> GraphBreak:
+    return domain.graph_break(UNKNOWN_CALL, f"{function.__module__}.{function.__qualname__}")
+
+
+def _plain_stdout(domain: CaptureDomain) -> bool:
+    """Is `sys.stdout` a file of C, which looks at nothing of the program?"""
+    stream = sys.stdout
+    if getattr(type(stream), "write", None) not in (io.TextIOWrapper.write, io.StringIO.write):
+        return False
+    domain.guard_type(Pinned.of(sys, "sys").attr("stdout"), type(stream))
+    return not any(isinstance(v, Known) and v.obj is sys for v in domain.touched)
+
+
+# What arguments are kept as.
+
+
+def _snapshots(domain: CaptureDomain, values: Sequence[Value], leaves: bool = False) -> list[Value] | None:
+    found = [_snapshot(domain, v, leaves) for v in values]
+    return None if None in found else [v for v in found if v is not None]
+
+
+def _snapshot(domain: CaptureDomain, value: Value, leaves: bool) -> Value | None:
+    """The value as it is now: itself if it cannot change, a copy of a plain container; None for anything else."""
+    if type(value) is Const:
+        type_of(domain, value)  # which guards the type, so that it stays a constant
+        return value
+    if type(value) is Leaf:
+        return value if leaves else None
+    cls = getattr(value, "cls", None)
+    if cls not in (list, dict, set, frozenset) and not (isinstance(value, TupleValue) and _shown_by_c(value.cls)):
+        return None
+    if isinstance(value, DictValue):
+        keys, items = [], []
+        for key, item in containers.dict_pairs(domain, value):
+            keys.append(key)
+            items.append(item)
+        copied = _snapshots(domain, items, leaves)
+        if copied is None or not all(type(k) is Const for k in keys):
+            return None
+        made = DictValue()
+        made.entries = {k.value: (k, v) for k, v in zip(keys, copied, strict=True) if type(k) is Const}
+        return made
+    if isinstance(value, (ListValue, TupleValue, SetValue)):
+        inside = _snapshots(domain, domain.unpack_all(value), leaves)
+        if inside is None:
+            return None
+        if isinstance(value, SetValue):
+            return SetValue(dict(value.entries or {}), value.cls)
+        return ListValue(inside) if isinstance(value, ListValue) else TupleValue(inside, value.cls)
+    return None
+
+
+def _shown_by_c(cls: type) -> bool:
+    """A tuple, or a subclass such as `torch.Size` whose text is not made by Python code."""
+    return not any(isinstance(getattr(cls, n), types.FunctionType) for n in ("__repr__", "__str__", "__format__"))
+
+
+# Warnings.
+
+
+def _no_errors(filters: Any) -> bool:
+    return all(f[0] != "error" for f in filters)
+
+
+@builtin(warnings.warn)
+def _warn(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    """`warnings.warn(text, category, stacklevel)`, as `warn_explicit` with the place that it is about."""
+    names = ("message", "category", "stacklevel", "source")
+    if len(args) > len(names) or not set(kwargs) <= set(names[len(args) :]):
+        return None
+    given = dict(zip(names, args, strict=False)) | kwargs
+    text, category, level, source = (given.get(n) for n in names)
+    if text is None or type(text) is not Const or type_of(domain, text) is not str:
+        return None
+    if source is not None and not (type(source) is Const and source.value is None):
+        return None
+    kind: Any = UserWarning
+    if isinstance(category, Known):
+        kind = category.obj
+    elif category is not None and not (type(category) is Const and domain.use(category) is None):
+        return None
+    if not (isinstance(kind, type) and issubclass(kind, Warning)):
+        return None
+    depth = 1 if level is None else max(domain.index(level), 1)
+    frames = [f for f in domain.vm.frames if f.code.code.co_filename != library.__file__]
+    if depth > len(frames) or not _warnings_as_usual(domain):
+        return None
+    about = Standin.of(frames[-depth])
+    place = [Const(about.code.co_filename), Const(about.location.lineno)]
+    return _defer(domain, runtime.warn, [text, Known(kind), *place, Known(about.globals)], {})
+
+
+def _warnings_as_usual(domain: CaptureDomain) -> bool:
+    """Do warnings neither raise nor run code of the program?"""
+    module = Pinned.of(warnings, "warnings")
+    shown = (warnings._showwarning_orig, logging._showwarning)  # type: ignore[attr-defined]
+    if not _no_errors(warnings.filters) or warnings.showwarning not in shown:
+        return False
+    if any(isinstance(v, Known) and v.obj is warnings for v in domain.touched):
+        return False
+    domain.guard_id(module.attr("showwarning"), warnings.showwarning)
+    domain.guard(Predicate(module.attr("filters"), _no_errors, "no warning is an error", domain.location()))
+    return True
+
+
+# Log records.
+
+
+def _logger_method(function: Any, level: int | None) -> None:
+    @builtin(function)
+    def run(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        first = 1 if level is not None else 2
+        if len(args) <= first or not isinstance(args[0], Obj) or args[0].real is NEW:
+            return None
+        logger = args[0]
+        if type(logger.real).isEnabledFor is not logging.Logger.isEnabledFor or _disturbed(domain):
+            return None
+        wanted = Const(level) if level is not None else args[1]
+        if type(wanted) is not Const or type_of(domain, wanted) is not int:
+            return None
+        enabled = domain.vm.call(Known(library.log_enabled), [logger, wanted])
+        if not domain.truth(enabled):
+            return Const(None)
+        given = _snapshots(domain, [*args[1:], *kwargs.values()])
+        if given is None or not set(kwargs) <= {"stacklevel"}:
+            return None
+        if domain.touched and not domain.truth(domain.vm.call(Known(library.log_plainly), [logger])):
+            return None  # a handler of the program could look at what the region has changed
+        rest = len(args) - 1
+        return _defer(domain, function, [logger, *given[:rest]], dict(zip(kwargs, given[rest:], strict=True)))
+
+
+for _name in ("debug", "info", "warning", "error", "critical"):
+    _logger_method(getattr(logging.Logger, _name), getattr(logging, _name.upper()))
+_logger_method(logging.Logger.log, None)
+
+
+@builtin(logging.Logger.isEnabledFor)
+def _is_enabled_for(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) != 2 or kwargs or _disturbed(domain):
+        return None
+    return domain.vm.call(Known(library.log_enabled), args)
+
+
+def _disturbed(domain: CaptureDomain) -> bool:
+    """Has the region changed something of the logging system itself?"""
+    for value in domain.touched:
+        cls = getattr(value, "cls", None)
+        if isinstance(cls, type) and issubclass(cls, (logging.Filterer, logging.Manager, logging.Formatter)):
+            return True
+        if isinstance(value, Known) and value.obj in (logging, sys):
+            return True
+    return False
+
+
+# Functions that report once, because they have a cache.
+
+_REPORTING = frozenset({"debug", "info", "warning", "error", "critical", "log", "warn", "print"})
+
+
+def cached_report(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs) -> Value | None:
+    """A call of a function with a cache that does nothing but report: the call itself is put off, cache and all.
+
+    Returns:
+        The result; None if the function does something else, or nothing that can be put off.
+    """
+    below = getattr(function, "__wrapped__", None)
+    if not isinstance(below, types.FunctionType) or _REPORTING.isdisjoint(below.__code__.co_names):
+        return None
+    if not all(isinstance(a, (Const, Known)) or _is_logger(a) for a in [*args, *kwargs.values()]):
+        return None
+    before, deferred, quiet = domain.mutated_at, list(domain.deferred), domain.quiet
+    if quiet is None:
+        domain.quiet = Quiet(domain.vm.frames, reports=True)
+    try:
+        result = domain.vm.call(pinned(domain, below, below.__qualname__), args, kwargs)
+        reports = len(domain.deferred) > len(deferred)
+    except (GraphBreak, Raised):
+        result, reports = None, False
+        domain.nested_stack = None
+    finally:
+        domain.quiet = quiet
+    domain.deferred[:] = deferred
+    domain.mutated_at = before
+    if not reports or type(result) is not Const:
+        return None
+    for value in [*args, *kwargs.values()]:
+        type_of(domain, value)
+    _defer(domain, function, args, kwargs)
+    return result
+
+
+def _is_logger(value: Value) -> bool:
+    return isinstance(value, Obj) and value.real is not NEW and issubclass(value.cls, logging.Logger)
