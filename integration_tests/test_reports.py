@@ -6,7 +6,6 @@ import functools
 import io
 import logging
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,19 +40,18 @@ class Model(torch.nn.Module):
         return self.linear(x).relu()
 
 
-@pytest.fixture
-def stream() -> Iterator[io.StringIO]:
+def reports() -> io.StringIO:
+    """Where the records go from now on, and nowhere else: pytest's handlers could see the program's state."""
     made = io.StringIO()
     handler = logging.StreamHandler(made)
     handler.setFormatter(logging.Formatter("%(message)s %(filename)s:%(lineno)d %(funcName)s"))
     LOGGER.propagate = False
-    LOGGER.handlers[:] = [handler]  # without those of pytest, which see the program's state
+    LOGGER.handlers[:] = [handler]
     LOGGER.setLevel(logging.INFO)
-    yield made
-    LOGGER.handlers.clear()
+    return made
 
 
-def test_one_graph_and_the_same_reports(stream: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_graph_and_the_same_reports(capsys: pytest.CaptureFixture[str]) -> None:
     """Three sizes, the last of which raises: results, records with their places, warnings, prints and exceptions."""
     torch.manual_seed(0)
     model = Model()
@@ -62,7 +60,7 @@ def test_one_graph_and_the_same_reports(stream: io.StringIO, capsys: pytest.Capt
         for compiled in (False, True):
             model.calls = 0
             warning_once.cache_clear()
-            LOGGER.handlers[0].stream = made = io.StringIO()  # type: ignore[attr-defined]
+            made = reports()
             call = torchjit.compile(model, backend="eager", fullgraph=True) if compiled else model
             results = []
             with warnings.catch_warnings(record=True) as caught:
