@@ -111,7 +111,7 @@ def _snapshot(domain: CaptureDomain, value: Value, leaves: bool) -> Value | None
         type_of(domain, value)  # which guards the type, so that it stays a constant
         return value
     if type(value) is Leaf:
-        return value if leaves else None
+        return value if leaves or domain.leaves.type_of(value.payload) in (bool, int, float) else None
     cls = getattr(value, "cls", None)
     if cls not in (list, dict, set, frozenset) and not (isinstance(value, TupleValue) and _shown_by_c(value.cls)):
         return None
