@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import attrs
 
@@ -33,7 +33,7 @@ def is_atom(value: object) -> bool:
     return value is None or value is Ellipsis or type(value) in (int, bool, float, complex, str, bytes)
 
 
-@attrs.define(eq=False)
+@final
 class Node:
     """One object: its path, the guards on it, the paths that start from it.
 
@@ -46,39 +46,27 @@ class Node:
         absorbed: a group loads the object and has taken over `frozen` and what it could of the rest.
     """
 
-    path: AccessPath
-    checks: list[Guard] = attrs.field(factory=list)
-    frozen: list[Guard] = attrs.field(factory=list)
-    children: list[Node] = attrs.field(factory=list)
-    instance: list[Guard] = attrs.field(factory=list)
-    members: list[Guard] = attrs.field(factory=list)
-    lengths: list[LengthIs] = attrs.field(factory=list)
-    absorbed: bool = False
+    __slots__ = ("absorbed", "checks", "children", "frozen", "instance", "lengths", "members", "path")
+
+    def __init__(self, path: AccessPath) -> None:
+        self.path = path
+        self.checks: list[Guard] = []
+        self.frozen: list[Guard] = []
+        self.children: list[Node] = []
+        self.instance: list[Guard] = []
+        self.members: list[Guard] = []
+        self.lengths: list[LengthIs] = []
+        self.absorbed = False
 
     @property
     def runs_python(self) -> bool:
         """May loading the object run Python code?"""
-        return isinstance(self.path, Attr)
+        return type(self.path) is Attr
 
     def add(self, guard: Guard) -> None:
         """File a guard whose path this node is."""
-        match guard:
-            case InstanceLacks():
-                self.instance.append(guard)
-            case DictContains() if is_atom(guard.name):
-                self.members.append(guard)
-            case DictKeys() if all(map(is_atom, guard.keys)):
-                self.members.append(guard)
-            case LengthIs():
-                self.lengths.append(guard)
-            case IdIs():
-                self.frozen.append(guard)
-            case ValueEquals() if is_atom(guard.value):
-                self.frozen.append(guard)
-            case TypeIs() if _class_is_fixed(guard.type):
-                self.frozen.append(guard)
-            case _:
-                self.checks.append(guard)
+        place = _PLACES.get(type(guard))
+        (self.checks if place is None else place(self, guard)).append(guard)
 
     @property
     def is_bare_slot(self) -> bool:
@@ -93,19 +81,20 @@ class Node:
 
     def items(self) -> list[Node]:
         """The children under str keys: the object looks like a dict."""
-        return [c for c in self.children if isinstance(c.path, Item) and type(c.path.key) is str]
+        return [c for c in self.children if type(c.path) is Item and type(c.path.key) is str]
 
     def remaining(self) -> list[Guard]:
         """What no group tests, types first. Ask before `groups`."""
-        guards = [*([] if self.absorbed else self.frozen), *self.checks]
-        if not (self.members or self.items()):
-            guards += self.lengths
+        guards = self.checks if self.absorbed else [*self.frozen, *self.checks]
+        if self.lengths and not (self.members or self.items()):
+            guards = [*guards, *self.lengths]
             self.lengths = []
-        return sorted(guards, key=lambda g: not isinstance(g, TypeIs))
+        return sorted(guards, key=_is_no_type) if len(guards) > 1 else guards
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> list[Group]:
         """The groups of this object, cheapest first."""
-        attributes = [c for c in self.children if isinstance(c.path, InstanceAttr)]
+        made: list[Group] = []
+        attributes = [c for c in self.children if type(c.path) is InstanceAttr]
         items = [c for c in self.items() if not c.absorbed]
         for kind, loads, checks in (
             (INSTANCE, attributes, self.instance),
@@ -115,8 +104,24 @@ class Node:
                 group = Group(kind, list(loads), list(checks))
                 for node in loads:
                     group.absorb(node)
-                yield group
+                made.append(group)
         self.instance, self.members, self.lengths = [], [], []
+        return made
+
+
+def _is_no_type(guard: Guard) -> bool:
+    return type(guard) is not TypeIs
+
+
+_PLACES: dict[type[Guard], Callable[[Node, Any], list[Any]]] = {
+    InstanceLacks: lambda node, g: node.instance,
+    DictContains: lambda node, g: node.members if is_atom(g.name) else node.checks,
+    DictKeys: lambda node, g: node.members if all(map(is_atom, g.keys)) else node.checks,
+    LengthIs: lambda node, g: node.lengths,
+    IdIs: lambda node, g: node.frozen,
+    ValueEquals: lambda node, g: node.frozen if is_atom(g.value) else node.checks,
+    TypeIs: lambda node, g: node.frozen if _class_is_fixed(g.type) else node.checks,
+}
 
 
 @attrs.define(eq=False)
@@ -143,7 +148,7 @@ class Group:
         self.checks += node.frozen
         inside: list[Node] = []
         if node.fixed_type is tuple:
-            inside = [c for c in node.children if isinstance(c.path, Item) and type(c.path.key) is int]
+            inside = [c for c in node.children if type(c.path) is Item and type(c.path.key) is int]
             self.checks += node.lengths
         elif node.fixed_type is dict and (node.members or node.items()):
             inside = node.items()
@@ -174,22 +179,23 @@ def build(guards: Sequence[Guard], paths: Sequence[AccessPath]) -> list[Node]:
         guards: of one path each (attribute `path`).
         paths: further ones to load.
     """
-    nodes: dict[int, Node] = {}
+    nodes: dict[AccessPath, Node] = {}
     roots: list[Node] = []
     for guard in guards:
         path: AccessPath = getattr(guard, "path")  # noqa: B009  # not every Guard has one; these do
-        _node(path, nodes, roots).add(guard)
+        (nodes.get(path) or _node(path, nodes, roots)).add(guard)
     for path in paths:
-        _node(path, nodes, roots)
+        if path not in nodes:
+            _node(path, nodes, roots)
     return [root for root in roots if not root.is_bare_slot]
 
 
-def _node(path: AccessPath, nodes: dict[int, Node], roots: list[Node]) -> Node:
-    found = nodes.get(id(path))
-    if found is None:
-        found = nodes[id(path)] = Node(path)
-        if path.base is None:
-            roots.append(found)
-        else:
-            _node(path.base, nodes, roots).children.append(found)
-    return found
+def _node(path: AccessPath, nodes: dict[AccessPath, Node], roots: list[Node]) -> Node:
+    """A new node, hung under that of its base."""
+    made = nodes[path] = Node(path)
+    base = path.base
+    if base is None:
+        roots.append(made)
+    else:
+        (nodes.get(base) or _node(base, nodes, roots)).children.append(made)
+    return made

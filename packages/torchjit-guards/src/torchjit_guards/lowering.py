@@ -7,7 +7,7 @@ cheap and telling ones first, those that run Python code last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -54,10 +54,12 @@ __all__ = ["Lowered", "lower"]
 
 Op: TypeAlias = "tuple[int, int, int, int, object, object, int]"
 _INT64 = range(-(2**63), 2**63)
-_LOADS: dict[type[AccessPath], str] = {
-    InstanceAttr: "LOAD_INSTANCE", ClassAttr: "LOAD_CLASS", Item: "LOAD_ITEM", Attr: "LOAD_ATTR", Cell: "LOAD_CELL",
-    TypeOf: "LOAD_TYPE", SizeOf: "LOAD_SIZE", StrideOf: "LOAD_STRIDE", OffsetOf: "LOAD_OFFSET",
+_LOADS: dict[type[AccessPath], int] = {
+    InstanceAttr: _c.OPS["LOAD_INSTANCE"], ClassAttr: _c.OPS["LOAD_CLASS"], Item: _c.OPS["LOAD_ITEM"],
+    Attr: _c.OPS["LOAD_ATTR"], Cell: _c.OPS["LOAD_CELL"], TypeOf: _c.OPS["LOAD_TYPE"], SizeOf: _c.OPS["LOAD_SIZE"],
+    StrideOf: _c.OPS["LOAD_STRIDE"], OffsetOf: _c.OPS["LOAD_OFFSET"],
 }  # fmt: skip
+_OF_TENSORS = frozenset({SizeOf, StrideOf, OffsetOf})
 
 
 @attrs.frozen
@@ -77,31 +79,41 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) ->
         ValueError: a path starts at a slot that does not exist.
         TypeError: a path of an unknown class.
     """
-    ordered = sorted(distinct(guards), key=_stage)
+    stages: tuple[list[Guard], ...] = tuple([] for _ in range(_LAST + 1))
+    for guard in distinct(guards):
+        stages[_stage(guard)].append(guard)
+    slots, ambient, facts, walk = stages[:4]
+    late = [guard for stage in stages[4:] for guard in stage]
+    ordered = [*slots, *ambient, *facts, *walk, *late]
     program = _Builder(nslots, _pinned(ordered, gather))
-    classes: dict[int, list[ClassAttrIs]] = {}
-    for guard in ordered:
-        if isinstance(guard, ClassAttrIs):
-            classes.setdefault(id(guard.cls), []).append(guard)
-    walk = [guard for guard in ordered if _stage(guard) == WALK]
-    for guard in ordered:
-        if isinstance(guard, ClassAttrIs):
-            # one op per class: a version tag vouches for all of its attributes
-            if group := classes.pop(id(guard.cls), None):
-                program.add_class(group)
-        elif _stage(guard) < WALK:
-            program.add(guard)
-    late = [guard for guard in ordered if _stage(guard) > WALK]
-    tree = build(walk, [*gather, *(path for guard in late for path in _paths(guard))])
-    program.walk(tree)
+    for guard in (*slots, *ambient):
+        program.add(guard)
+    classes: dict[type, list[Any]] = {}
+    for fact in facts:
+        # one op per class: a version tag vouches for all of its attributes
+        classes.setdefault(fact.cls, []).append(fact)  # type: ignore[attr-defined]  # stage 2 is ClassAttrIs
+    for group in classes.values():
+        program.add_class(group)
+    program.walk(build(walk, [*gather, *(path for guard in late for path in _paths(guard))]))
     for guard in late:
         program.add(guard)
-    registers = tuple(program.register(path) for path in gather)
-    return Lowered(tuple(p.key for p in program.pinned), tuple(program.ops), registers, tuple(ordered))
+    registers = tuple([program.register(path) for path in gather])
+    return Lowered(tuple([p.key for p in program.pinned]), tuple(program.ops), registers, tuple(ordered))
+
+
+_STAGES: dict[type[Guard], int] = {
+    Ambient: 1, ClassAttrIs: 2, SameObject: 4, Different: 4, SymbolicCondition: 4, Predicate: 5,
+}  # fmt: skip
+_OF_ONE_PATH = frozenset(
+    {TypeIs, IdIs, ValueEquals, LengthIs, DictKeys, DictContains, InstanceLacks, TensorMatches, Predicate}
+)
+_LAST = 5
 
 
 def _paths(guard: Guard) -> tuple[AccessPath, ...]:
     match guard:
+        case _ if type(guard) in _OF_ONE_PATH:
+            return (guard.path,)  # type: ignore[attr-defined]  # these have one
         case SameObject():
             return (guard.first, guard.second)
         case Different():
@@ -118,29 +130,27 @@ def _paths(guard: Guard) -> tuple[AccessPath, ...]:
 def _stage(guard: Guard) -> int:
     """0: reads slots only. 1: ambient state (Python code may run: nothing is borrowed yet). 2: facts about classes.
     3: the walk, object by object. 4: what compares several paths. 5: user code."""
-    match guard:
-        case Ambient():
-            return 1
-        case ClassAttrIs():
-            return 2
-        case Different() | SymbolicCondition() | SameObject():
-            return 4
-        case Predicate():
-            return 5
-        case ValueEquals() if not is_atom(guard.value):
-            return 5
-    if type(guard).__module__ != Guard.__module__:
-        return 5
-    return 0 if all(path.base is None for path in _paths(guard)) else WALK
+    cls = type(guard)
+    fixed = _STAGES.get(cls)
+    if fixed is not None:
+        return fixed
+    if cls not in _OF_ONE_PATH or (isinstance(guard, ValueEquals) and not is_atom(guard.value)):
+        return _LAST
+    return 0 if guard.path.base is None else WALK  # type: ignore[attr-defined]
 
 
 def _pinned(guards: Sequence[Guard], gather: Sequence[AccessPath]) -> list[Pinned]:
-    found: dict[int, Pinned] = {}
+    """The pinned roots, in the order of first use."""
+    found: list[Pinned] = []
+    seen: set[AccessPath] = set()
     for path in (*(p for guard in guards for p in _paths(guard)), *gather):
-        root = path.root()
-        if isinstance(root, Pinned):
-            found[id(root)] = root
-    return list(found.values())
+        step: AccessPath | None = path
+        while step is not None and step not in seen:
+            seen.add(step)
+            if type(step) is Pinned:
+                found.append(step)
+            step = step.base
+    return found
 
 
 class _Builder:
@@ -150,34 +160,39 @@ class _Builder:
         self.nslots = nslots
         self.pinned = pinned
         self.ops: list[Op] = []
-        # paths are interned: their ids name them as long as the guards hold them
-        self.registers: dict[int, int] = {id(path): nslots + i for i, path in enumerate(pinned)}
+        self.registers: dict[AccessPath, int] = {path: nslots + i for i, path in enumerate(pinned)}
         self.next = nslots + len(pinned)
 
     def register(self, path: AccessPath) -> int:
         """The register of a path, loading it and its prefixes if need be."""
+        found = self.registers.get(path)
+        if found is not None:
+            return found
+        for step in path.steps():
+            if step not in self.registers:
+                self._load(step)
+        return self.registers[path]
+
+    def _load(self, path: AccessPath) -> None:
+        """Give a path a register of its own; a slot has one already."""
+        cls = type(path)
         if isinstance(path, Arg):
             if not 0 <= path.key < self.nslots:
                 raise ValueError(f"{path} names slot {path.key}; the program has {self.nslots}")
-            return int(path.key)
-        for step in path.steps()[1:]:
-            if id(step) not in self.registers:
-                self._load(step)
-        return self.registers[id(path)]
-
-    def _load(self, path: AccessPath) -> None:
-        name = _LOADS.get(type(path))
-        if name is None or path.base is None:
-            raise TypeError(f"guard programs do not know the access path class {type(path).__name__}")
+            self.registers[path] = int(path.key)
+            return
+        code = _LOADS.get(cls)
+        if code is None or path.base is None:
+            raise TypeError(f"guard programs do not know the access path class {cls.__name__}")
         base = self.register(path.base)
         imm = indexed = 0
-        if isinstance(path, SizeOf | StrideOf | OffsetOf):
+        if cls in _OF_TENSORS:
             prepare_raw_reads()
             imm = path.key or 0
-        elif isinstance(path, Item) and type(path.key) in (int, bool) and path.key in _INT64:
+        elif cls is Item and type(path.key) in (int, bool) and path.key in _INT64:
             imm, indexed = int(path.key), 1
-        self.registers[id(path)] = self.next
-        self.ops.append((_c.OPS[name], self.next, base, indexed, path.key, None, imm))
+        self.registers[path] = self.next
+        self.ops.append((code, self.next, base, indexed, path.key, None, imm))
         self.next += 1
 
     def walk(self, roots: Sequence[Node]) -> None:
@@ -228,38 +243,19 @@ class _Builder:
 
     def add(self, guard: Guard) -> None:
         """Emit the check of one guard."""
-        match guard:
-            case TypeIs():
-                self.check("CHECK_TYPE", self.register(guard.path), guard.type)
-            case IdIs():
-                self.check("CHECK_IS", self.register(guard.path), guard.obj)
-            case ValueEquals():
-                self._add_value(guard)
-            case LengthIs():
-                self.check("CHECK_LENGTH", self.register(guard.path), imm=guard.length)
-            case DictKeys():
-                self.check("CHECK_KEYS", self.register(guard.path), guard.keys)
-            case DictContains():
-                self.check("CHECK_CONTAINS", self.register(guard.path), guard.name, imm=guard.present)
-            case InstanceLacks():
-                self.check("CHECK_LACKS", self.register(guard.path), guard.name)
-            case TensorMatches():
-                test, spec = tensor_test(guard)
-                self.check("CHECK_TENSOR", self.register(guard.path), guard.type, (test, spec))
-            case SameObject():
-                self.check("CHECK_SAME", self.register(guard.first), src2=self.register(guard.second))
-            case Different():
-                name = "CHECK_STORAGES" if guard.storages else "CHECK_DIFFERENT"
-                self.check(name, aux=tuple(self.register(p) for p in guard.paths))
-                prepare_raw_reads()
-            case SymbolicCondition():
-                self._add_condition(guard)
-            case Ambient():
-                self._add_ambient(guard)
-            case Predicate():
-                self.check("CHECK_PREDICATE", self.register(guard.path), guard.test)
-            case _:
-                self.check("CHECK_CALL", obj=guard.check)
+        emit = _CHECKS.get(type(guard))
+        if emit is None:
+            self.check("CHECK_CALL", obj=guard.check)
+        else:
+            emit(self, guard)
+
+    def _add_tensor(self, guard: TensorMatches) -> None:
+        self.check("CHECK_TENSOR", self.register(guard.path), guard.type, tensor_test(guard))
+
+    def _add_different(self, guard: Different) -> None:
+        name = "CHECK_STORAGES" if guard.storages else "CHECK_DIFFERENT"
+        self.check(name, aux=tuple([self.register(p) for p in guard.paths]))
+        prepare_raw_reads()
 
     def _add_value(self, guard: ValueEquals) -> None:
         value, src = guard.value, self.register(guard.path)
@@ -286,6 +282,23 @@ class _Builder:
         else:
             op = _c.OPS["CHECK_NATIVE"]
             self.ops.append((op, native.width, 0, native.argument, guard.read, native.address, native.expected))
+
+
+_CHECKS: dict[type[Guard], Callable[[_Builder, Any], None]] = {
+    TypeIs: lambda out, g: out.check("CHECK_TYPE", out.register(g.path), g.type),
+    IdIs: lambda out, g: out.check("CHECK_IS", out.register(g.path), g.obj),
+    ValueEquals: _Builder._add_value,
+    LengthIs: lambda out, g: out.check("CHECK_LENGTH", out.register(g.path), imm=g.length),
+    DictKeys: lambda out, g: out.check("CHECK_KEYS", out.register(g.path), g.keys),
+    DictContains: lambda out, g: out.check("CHECK_CONTAINS", out.register(g.path), g.name, imm=g.present),
+    InstanceLacks: lambda out, g: out.check("CHECK_LACKS", out.register(g.path), g.name),
+    TensorMatches: _Builder._add_tensor,
+    SameObject: lambda out, g: out.check("CHECK_SAME", out.register(g.first), src2=out.register(g.second)),
+    Different: _Builder._add_different,
+    SymbolicCondition: _Builder._add_condition,
+    Ambient: _Builder._add_ambient,
+    Predicate: lambda out, g: out.check("CHECK_PREDICATE", out.register(g.path), g.test),
+}
 
 
 def describe(lowered: Lowered) -> list[str]:
