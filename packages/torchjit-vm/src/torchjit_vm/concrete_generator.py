@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, final
 
+from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ class Box:
         return f"{type(self).__name__}({self.value!r})"
 
 
+_WARNS_OF_THREE = VERSION >= (3, 12)
+_THREE = "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead."
+
+
 @final
 class InterpretedGenerator:
     """A generator whose body the interpreter runs; behaves as a generator for C code as well."""
@@ -39,6 +45,16 @@ class InterpretedGenerator:
         function = frame.function
         self.__name__: str = frame.code.code.co_name if function is None else function.value.__name__
         self.__qualname__: str = frame.code.code.co_qualname if function is None else function.value.__qualname__
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("__name__", "__qualname__") and not isinstance(value, str):
+            raise TypeError(f"{name} must be set to a string object")
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in ("__name__", "__qualname__"):
+            raise TypeError(f"{name} must be set to a string object")
+        object.__delattr__(self, name)
 
     @property
     def gi_code(self) -> CodeType | None:
@@ -73,12 +89,21 @@ class InterpretedGenerator:
             raise TypeError("can't send non-None value to a just-started generator")
         return self._resume(value, None)
 
-    def throw(self, exception: Any, value: Any = None, traceback: Any = None) -> Any:
-        if isinstance(exception, type):
-            if not isinstance(value, exception):
-                exception = exception() if value is None else exception(value)
-            else:
-                exception = value
+    def throw(self, exception: Any, *more: Any) -> Any:
+        if more and _WARNS_OF_THREE:
+            warnings.warn(_THREE, DeprecationWarning, stacklevel=2)
+        value = more[0] if more else None
+        if isinstance(exception, type) and issubclass(exception, BaseException):
+            given, exception = exception, value
+            if not isinstance(value, given):
+                exception = given() if value is None else given(value)
+            if not isinstance(exception, BaseException):
+                kind = type(exception).__name__
+                text = f"calling {given!r} should have returned an instance of BaseException, not {kind}"
+                exception = TypeError(text)  # which the generator sees
+        elif not isinstance(exception, BaseException):
+            kind = type(exception).__name__
+            raise TypeError(f"exceptions must be classes or instances deriving from BaseException, not {kind}")
         return self._resume(None, exception)
 
     def close(self) -> None:
@@ -136,19 +161,25 @@ class InterpretedGenerator:
         self._started = self._running = True
         vm = self._vm
         before = vm.enter_generator(self._handled)
+        left: BaseException | None = None
         if thrown is not None:
             vm.domain.chain(Box(thrown), vm.current)
         try:
             result = vm.run(frame, None if thrown is None else Box(thrown))
         except Raised as raised:
-            self._frame = None
-            error = raised.value.value
-            if isinstance(error, StopIteration):
-                raise RuntimeError("generator raised StopIteration") from error
-            raise error from error.__cause__
+            left = raised.value.value
         finally:
             self._running = False
             self._handled = vm.leave_generator(before)
+        if left is not None:
+            self._frame = None
+            if isinstance(left, StopIteration):
+                raise RuntimeError("generator raised StopIteration") from left
+            context = left.__context__
+            try:
+                raise left
+            finally:
+                left.__context__ = context  # not what the interpreter itself is handling
         if frame.suspended:
             return result.value
         self._frame = None
