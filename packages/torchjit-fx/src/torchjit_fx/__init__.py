@@ -1,13 +1,18 @@
 """The tensor domain: torch calls under an interpreter become torch.fx nodes with metadata."""
 
+from torchjit_fx.breaks import NUMPY
 from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS
 from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
 
 __all__ = [
+    "NUMPY",
+    "NUMPY_METHODS",
+    "NUMPY_SCALARS",
     "POLYFILLS",
     "REPLACEMENTS",
     "CaptureContext",

@@ -118,3 +118,10 @@ LAZY_PARAMETER = reason(
     "captured.",
     "Call the module once before it is compiled.",
 )
+NUMPY = reason(
+    "TJ-FX-020",
+    "a NumPy function",
+    "NumPy's scalars are constants of the graph and functions of constants are evaluated; arrays and random numbers of NumPy are "
+    "not captured. A function that works without tensors runs for real as a whole, between two graphs.",
+    "Use the torch function of the same name, or compute the array outside of the compiled region.",
+)

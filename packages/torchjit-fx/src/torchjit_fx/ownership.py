@@ -16,6 +16,7 @@ from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
 from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
+from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 
 __all__ = ["CONSTANT_FUNCTIONS", "REFUSED", "graph_target", "is_shape_question", "owned_functions", "owns"]
 
@@ -202,7 +203,7 @@ def owns(fn: Any) -> bool:
     """Do calls of `fn` belong to the tensor domain, whatever the arguments?"""
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
-    if is_shape_question(fn):
+    if is_shape_question(fn) or id(fn) in NUMPY_FUNCTIONS:
         return True
     try:
         return fn in owned_functions() or fn in _tensor_methods() or fn in _SIZE_METHODS

@@ -16,6 +16,7 @@ from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
+from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS, call_numpy
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, is_shape_question
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 
@@ -236,6 +237,8 @@ def _table() -> dict[Any, Any]:
 
 def special_call(fn: Any) -> Any:
     """The handler of a callable, or None."""
+    if id(fn) in NUMPY_FUNCTIONS:
+        return call_numpy
     found = SPECIAL.get(fn)
     return SHAPE_QUESTIONS[fn.__name__] if found is None and is_shape_question(fn) else found
 

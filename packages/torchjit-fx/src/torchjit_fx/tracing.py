@@ -15,6 +15,7 @@ from torchjit_fx.flatten import Arguments, UnwritableArgument
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.modes import TorchModes
+from torchjit_fx.numpy_calls import NUMPY_SCALARS, plain_numbers
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
@@ -70,6 +71,9 @@ class Recorder:
             if isinstance(refused, type) and refused in _DTYPES:
                 plain = tuple([_dtype_of(a) for a in args])
                 return self.call(fn, plain, {k: _dtype_of(v) for k, v in kwargs.items()}, capture)
+            numbers = plain_numbers(fn, args, kwargs) if isinstance(refused, NUMPY_SCALARS) else None
+            if numbers is not None:
+                return self.call(fn, *numbers, capture)
             raise _refuse_argument(error.args[0], fn, capture) from None
         self._check_reach(found, capture)
         op, target = graph_target(fn)

@@ -115,6 +115,8 @@ class Compilation:
             substitutes=inlining.substitutes(),
             reorderable=frozenset(settings.reorderable_logging_functions),
             value_types=inlining.VALUE_TYPES,
+            pure=torchjit_fx.NUMPY_METHODS,
+            whole_calls=(torchjit_fx.NUMPY,),
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,
         )

@@ -122,8 +122,9 @@ VALUE_TYPES = (
     torch.device,
     torch.layout,
     torch.memory_format,
+    *torchjit_fx.NUMPY_SCALARS,
 )
-"""Immutable values of torch with a trustworthy `==`: guarded by value."""
+"""Immutable values of torch and NumPy with a trustworthy `==`: guarded by value."""
 
 
 def _second(first: Any, second: Any) -> Any:

@@ -18,6 +18,7 @@ from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, RegionCompiler
+from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import (
     BOUNDARY,
@@ -267,14 +268,34 @@ class _Capture:
             raise Restart(vm.step, why)
         if self.policy.fullgraph:
             raise why
+        if why.reason in self.policy.whole_calls:
+            self._leave_whole_call(why)
         record = GraphBreakRecord(why.reason, why.detail, why.location, stack)
         boundary = why.reason is BOUNDARY or why.reason is OPAQUE_ITERATOR
         frames = list(vm.frames)
         return self._finish(lambda out: write_break(domain, out, frames, self.doors), () if boundary else (record,))
 
+    def _leave_whole_call(self, why: GraphBreak) -> None:
+        """Start again and break at the outermost inlined call that holds no leaf, if there is one."""
+        at = self.domain.break_at
+        if at is not None and at[0] == self.vm.step:
+            return  # we are there
+        outermost: Frame[Value] | None = None
+        for frame in reversed(self.vm.frames[1:]):
+            if any(_holds_leaf(v) for v in (*frame.fast, *frame.stack)):
+                break
+            outermost = frame
+        if outermost is not None:
+            raise Restart(outermost.born, why)
+
     def _guards(self) -> tuple[Guard, ...]:
         _guard_against_aliases(self.domain)
         return self.domain.guards()
+
+
+def _holds_leaf(value: Value | None) -> bool:
+    content = value.content if isinstance(value, CellValue) else value
+    return isinstance(content, Value) and has_leaf(content)
 
 
 def _guard_against_aliases(domain: CaptureDomain) -> None:

@@ -95,7 +95,7 @@ def _call_object(
     if isinstance(function, Obj) and function.real is not NEW and domain.claimed(function.real):
         if function.path is not None:
             domain.guard_id(function.path, function.real)
-        return leaf_call(domain, function.real, args, kwargs)
+        return call(domain, Known(function.real), args, kwargs)
     member = members.find_member(domain, cls, "__call__")
     if member.kind == members.FUNCTION:
         return call(domain, members.member_value(domain, member), [function, *args], kwargs)

@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, containers, iteration, members, subscripts
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
@@ -70,9 +71,23 @@ def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> 
 
 def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
     """Hand a call to the leaf handler."""
+    guarded = len(domain.pending)
     raw = tuple([to_raw(domain, a) for a in args])
     keywords = {k: to_raw(domain, v) for k, v in kwargs.items()} if kwargs else {}
-    return from_raw(domain, domain.leaves.call(function, raw, keywords, domain))
+    try:
+        return from_raw(domain, domain.leaves.call(function, raw, keywords, domain))
+    except GraphBreak:
+        if len(domain.pending) > guarded:
+            _forget_identities(domain, guarded, [*args, *(kwargs or {}).values()])
+        raise
+
+
+def _forget_identities(domain: CaptureDomain, guarded: int, args: list[Value]) -> None:
+    """A refused call runs for real: which objects it was given is not relied on, and the next call may have others."""
+    paths = {id(a.path) for a in args if isinstance(a, Obj)}
+    for key in list(domain.pending)[guarded:]:
+        if key[0] == "id" and id(key[1]) in paths:
+            del domain.pending[key]
 
 
 def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> Value:
