@@ -25,6 +25,7 @@ from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
+from torchjit_fx.transforms import TRANSFORM_CALLS
 
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
@@ -247,5 +248,6 @@ INTRINSIC_CALLS: dict[Any, Callable[..., Any]] = {
     finish_function: _located(_finish),
     enter_checkpoint: _located(_enter_checkpoint),
     leave_checkpoint: _located(_leave_checkpoint),
+    **{intrinsic: _located(action) for intrinsic, action in TRANSFORM_CALLS.items()},
 }
 """What the domain does when the interpreter calls one of them."""

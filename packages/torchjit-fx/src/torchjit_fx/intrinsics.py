@@ -10,10 +10,12 @@ __all__ = [
     "enter_backward",
     "enter_checkpoint",
     "enter_forward",
+    "enter_transform",
     "finish_function",
     "leave_backward",
     "leave_checkpoint",
     "leave_forward",
+    "leave_transform",
     "refuse",
 ]
 
@@ -67,6 +69,16 @@ def leave_checkpoint() -> None:
     _only_interpreted()
 
 
+def enter_transform(flat: list[Any], dims: list[int | None], wrapped: list[bool | None]) -> list[Any]:
+    """The function under a transform starts: gives what it sees of these tensors, see `transforms.TransformCapture`."""
+    _only_interpreted()
+
+
+def leave_transform(kind: str, outputs: list[Any], options: dict[str, Any], more: list[Any]) -> list[Any]:
+    """It has returned: record the call of the transform; gives the transform's results."""
+    _only_interpreted()
+
+
 INTRINSICS = (
     refuse,
     enter_forward,
@@ -77,4 +89,6 @@ INTRINSICS = (
     finish_function,
     enter_checkpoint,
     leave_checkpoint,
+    enter_transform,
+    leave_transform,
 )

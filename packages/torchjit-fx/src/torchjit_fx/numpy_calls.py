@@ -19,7 +19,7 @@ with contextlib.suppress(ImportError):  # torch works without NumPy, and so do w
 
     _np = numpy
 
-NUMPY_SCALARS: tuple[type, ...] = ()
+NUMPY_SCALARS: tuple[type[Any], ...] = ()
 """Types of NumPy's numbers: immutable values."""
 
 NUMPY_METHODS: tuple[Any, ...] = ()
@@ -56,7 +56,7 @@ NUMPY_FUNCTIONS: frozenset[int] = _functions()
 """The ids of NumPy's functions, which live as long as the process."""
 
 _PURE: frozenset[int] = frozenset(id(getattr(_np, name)) for name in _COMPUTING if hasattr(_np, name))
-_ATOMS = (bool, int, float, complex, str, type(None), type, *NUMPY_SCALARS)
+_ATOMS: tuple[type[Any], ...] = (bool, int, float, complex, str, type(None), type, *NUMPY_SCALARS)
 
 
 def _is_constant(arg: Any) -> bool:
@@ -71,7 +71,7 @@ def call_numpy(domain: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     Raises:
         GraphBreak: anything else, and errors, which the run for real then raises.
     """
-    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", repr(fn))
+    name = str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", repr(fn)))
     computes = isinstance(fn, _np.ufunc) or id(fn) in _PURE
     if computes and all(map(_is_constant, args)) and all(map(_is_constant, kwargs.values())):
         try:

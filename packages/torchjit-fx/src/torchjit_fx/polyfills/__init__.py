@@ -15,10 +15,13 @@ from typing import Any
 import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch._compile import _disable_dynamo
+from torch._functorch import eager_transforms
+from torch._functorch import vmap as vmap_module
 from torch.distributions import Distribution
 from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils.hooks import BackwardHook
 
+from torchjit_fx.polyfills import transforms
 from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.hooks import setup_hook
@@ -38,6 +41,11 @@ def _table() -> dict[Any, Callable[..., Any]]:
         BackwardHook.setup_output_hook: setup_hook,
         torch.cond: cond,
         Distribution.__init__: distribution_init,
+        vmap_module.vmap_impl: transforms.vmap_impl,
+        eager_transforms.grad_impl: transforms.grad_impl,
+        eager_transforms.grad_and_value_impl: transforms.grad_and_value_impl,
+        eager_transforms.jvp: transforms.jvp,
+        transforms.call_jacobian: transforms.captured_jacobian,
     }
     if hasattr(torch_checkpoint, "_checkpoint_impl"):  # of torch 2.15: what the decorator form calls
         table[torch_checkpoint._checkpoint_impl] = checkpoint_impl
@@ -51,6 +59,10 @@ def _table() -> dict[Any, Callable[..., Any]]:
 POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function: NoRange,
+    eager_transforms.jacrev: transforms.jacrev,
+    eager_transforms.jacfwd: transforms.jacfwd,
+    eager_transforms.hessian: transforms.hessian,
+    vmap_module._check_randomness_arg: transforms.check_randomness,
     _torch._C._group_tensors_by_device_and_dtype: group_tensors_by_device_and_dtype,
 }
 

@@ -1,0 +1,186 @@
+"""`torch.vmap` and `torch.func` inside compiled code: one graph, and the results of eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from compare import check
+from torch import func
+
+import torchjit
+
+
+def breaks_of(compiled):
+    return [record for s in compiled.compiled.specializations for record in s.breaks]
+
+
+def _loss(r):
+    return r.sin().sum() * r.cos().mean()
+
+
+WHOLE = {
+    "vmap": lambda x: torch.vmap(torch.sum)(x * 2) + 1,
+    "vmap of a lambda": lambda x: torch.vmap(lambda r: r.sin() * r.sum())(x) + 1,
+    "vmap over columns": lambda x: torch.vmap(torch.dot, in_dims=(1, None))(x, x[:, 0]),
+    "vmap over a tree": lambda x: torch.vmap(lambda d, k: d["a"] * d["b"] + k, in_dims=({"a": 0, "b": None}, None))(
+        {"a": x, "b": x[0]}, 3
+    ),
+    "vmap of vmap": lambda x: torch.vmap(torch.vmap(lambda a, b: a * b, (None, 0)), (0, None))(x[:, 0], x[0]),
+    "vmap out_dims": lambda x: torch.vmap(lambda r: (r * 2, {"n": r.sum()}), out_dims=(1, {"n": 0}))(x),
+    "vmap in chunks": lambda x: torch.vmap(lambda r: r * 2, chunk_size=2)(x),
+    "vmap random": lambda x: torch.vmap(lambda r: r + torch.rand(4), randomness="different")(x),
+    "vmap random, the same": lambda x: torch.vmap(lambda r: r + torch.rand(4), randomness="same")(x),
+    "vmap of a closure": lambda x: torch.vmap(lambda r: r * x[0] + x.sum())(x),
+    "vmap gives its argument": lambda x: torch.vmap(lambda r: (r, r, x))(x),
+    "vmap keywords": lambda x: torch.vmap(lambda r, scale: r * scale)(x, scale=2.0),
+    "vmap writes inside": lambda x: torch.vmap(lambda r: r.clone().add_(1).mul_(r))(x),
+    "grad": lambda x: func.grad(_loss)(x * 2) * x,
+    "grad under no_grad": torch.no_grad()(lambda x: func.grad(_loss)(x)),
+    "no_grad inside": lambda x: func.grad(lambda r: (r * torch.no_grad()(lambda: r.sin())()).sum())(x),
+    "grad_and_value": lambda x: func.grad_and_value(_loss)(x * 2),
+    "grad with aux": lambda x: func.grad(lambda r: (_loss(r), {"cos": r.cos()}), has_aux=True)(x),
+    "grad of two": lambda x: func.grad(lambda a, b: (a * b.sin()).sum(), argnums=(0, 1))(x, x + 1),
+    "grad of the second": lambda x: func.grad(lambda a, b: (a * b["w"].sin()).sum(), argnums=1)(x, {"w": x + 1}),
+    "grad of the last": lambda x: func.grad(lambda a, b: (a * b.sin()).sum(), argnums=-1)(x, x * 2),
+    "grad of grad": lambda x: func.grad(lambda y: func.grad(lambda r: r.pow(3).sum())(y).sum())(x),
+    "grad sees requires_grad": lambda x: func.grad(lambda r: (r * 2).sum() if r.requires_grad else r.sum())(x),
+    "vmap of grad": lambda x: torch.vmap(func.grad(_loss))(x) + 1,
+    "grad of vmap": lambda x: func.grad(lambda y: torch.vmap(torch.sin)(y).sum())(x),
+    "jvp": lambda x: func.jvp(torch.sin, (x,), (x.cos(),)),
+    "jvp of two": lambda x: func.jvp(lambda a, b: (a * b, a + 1), (x, x + 1), (x, x)),
+    "jacrev": lambda x: func.jacrev(torch.sin)(x[0]) + 1,
+    "jacrev of a tree": lambda x: func.jacrev(lambda a, b: {"p": a * b, "s": a.sum()}, argnums=(0, 1))(x[0], x[1]),
+    "jacrev with aux": lambda x: func.jacrev(lambda a: (a.sin(), a.cos()), has_aux=True, chunk_size=2)(x[0]),
+    "jacfwd": lambda x: func.jacfwd(lambda a: (a.sin(), a * x[1]))(x[0]),
+    "hessian": lambda x: func.hessian(lambda r: r.pow(3).sum())(x[0]) + 1,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_captured_whole(name, backend):
+    f = WHOLE[name]
+    compiled = torchjit.compile(f, backend=backend, fullgraph=True)
+    for _ in range(2):
+        check(compiled, f, torch.randn(3, 4))
+
+
+@pytest.mark.parametrize(
+    "name", ["vmap of a lambda", "vmap of a closure", "grad", "grad of two", "jvp", "jacrev", "grad of vmap"]
+)
+def test_gradients_through_it(name):
+    f = WHOLE[name]
+    check(
+        torchjit.compile(f, backend="aot_eager", fullgraph=True),
+        f,
+        torch.randn(3, 4, requires_grad=True),
+        backward=True,
+    )
+
+
+def test_per_sample_gradients_of_a_module():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    parameters = {k: p.detach() for k, p in model.named_parameters()}
+
+    def loss(given, row, target):
+        return (func.functional_call(model, given, (row[None],)) - target).square().sum()
+
+    def f(x, y):
+        return torch.vmap(func.grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
+
+    for backend in ("eager", "aot_eager"):
+        check(torchjit.compile(f, backend=backend, fullgraph=True), f, torch.randn(5, 4), torch.randn(5, 1))
+
+
+def test_ensemble_of_modules():
+    models = [torch.nn.Linear(4, 3) for _ in range(3)]
+    params, buffers = func.stack_module_state(models)
+    skeleton = models[0]
+
+    def f(x):
+        return torch.vmap(lambda p, b: func.functional_call(skeleton, (p, b), (x,)))(params, buffers)
+
+    check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(5, 4))
+
+
+def test_sizes_that_vary():
+    def f(x):
+        return torch.vmap(func.grad(_loss))(x) * x.shape[0]
+
+    compiled = torchjit.compile(f, backend="eager", fullgraph=True, dynamic=True)
+    for n in (3, 5, 7):
+        check(compiled, f, torch.randn(n, 4))
+    assert len(compiled.compiled.specializations) == 1
+
+
+def test_python_runs_once_and_its_effects_stay():
+    seen = []
+
+    def f(x):
+        def body(r):
+            seen.append(tuple(r.shape))
+            return r * 2
+
+        return torch.vmap(body)(x)
+
+    compiled = torchjit.compile(f, backend="eager", fullgraph=True)
+    for _ in range(2):
+        check(compiled, f, torch.randn(3, 4))
+    assert seen == [(4,)] * 4
+
+
+def test_arguments_written_under_vmap():
+    def f(x):
+        torch.vmap(lambda r: r.add_(1))(x)
+        return x * 2
+
+    check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, 4))
+
+
+kept = []
+
+
+BREAKS = {
+    "item": lambda x: torch.vmap(lambda r: r * r.sum().item())(x),
+    "a tensor escapes": lambda x: torch.vmap(lambda r: (kept.append(r * 2), r)[1])(x),
+    "no tensor": lambda x: torch.vmap(lambda r: 3)(x),
+    "truth": lambda x: torch.vmap(lambda r: r if r.sum() > 0 else -r)(x),
+    "random without leave": lambda x: torch.vmap(lambda r: r + torch.rand(4))(x),
+    "sizes differ": lambda x: torch.vmap(torch.dot)(x, x[:2]),
+    "no scalar": lambda x: func.grad(torch.sin)(x),
+    "integers": lambda x: func.grad(lambda r: r.sum())(x.long()),
+    "argnums": lambda x: func.grad(_loss, argnums=3)(x),
+    "randomness": lambda x: torch.vmap(torch.sin, randomness="none")(x),
+    "writes a closure": lambda x: torch.vmap(lambda r: x.add_(r))(x.clone()),
+    "tangent": lambda x: func.jvp(torch.sin, (x,), (x[0],)),
+}
+
+
+def _outcome(f, x):
+    try:
+        return f(x.clone())
+    except Exception as error:
+        return type(error), str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_no_graph_behaves_as_in_eager_mode(name):
+    f = BREAKS[name]
+    x = torch.randn(3, 4)
+    compiled = torchjit.compile(f, backend="eager")
+    for _ in range(2):
+        got, want = _outcome(compiled, x), _outcome(f, x)
+        assert type(got) is type(want)
+        if isinstance(want, torch.Tensor):
+            assert torch.equal(got, want)
+        else:
+            assert got == want
+
+
+def test_a_jacobian_function_that_leaves_the_region():
+    def f(x):
+        return x + 1, func.jacrev(torch.sin)
+
+    out, jacobian = torchjit.compile(f, backend="eager")(torch.zeros(2))
+    assert torch.equal(out, torch.ones(2))
+    assert torch.equal(jacobian(torch.zeros(2)), torch.eye(2))

@@ -1,0 +1,208 @@
+"""`torch.vmap` and the transforms of `torch.func`: the function is captured on the tensors that it sees.
+
+Each takes the arguments apart, lets the function run on what the transform would show it, and puts the results together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
+
+from torchjit_fx.intrinsics import enter_transform, leave_transform, refuse
+
+__all__ = [
+    "call_jacobian",
+    "captured_jacobian",
+    "grad_and_value_impl",
+    "grad_impl",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "vmap_impl",
+]
+
+
+def check_randomness(randomness: Any) -> None:
+    """Interpreted instead of `torch._functorch.vmap._check_randomness_arg`, whose module runs for real."""
+    if randomness not in ("error", "different", "same"):
+        raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+
+
+def vmap_impl(
+    func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk_size: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Interpreted instead of `torch._functorch.vmap.vmap_impl`."""
+    if not args or not isinstance(in_dims, (int, tuple)):
+        refuse("vmap without arguments")
+    flat, spec = tree_flatten(args)
+    dims = _broadcast_to_and_flatten(in_dims, spec)
+    if dims is None:
+        refuse("in_dims that do not fit the arguments")
+    batched = [i for i, dim in enumerate(dims) if dim is not None]
+    for i in batched:
+        if not isinstance(flat[i], torch.Tensor) or not isinstance(dims[i], int):
+            refuse("vmap over something that is no tensor")
+    if not batched:
+        refuse("vmap over nothing")
+    inner_dims = [dims[i] for i in batched]
+    seen = enter_transform([flat[i] for i in batched], inner_dims, [None] * len(batched))
+    for i, tensor in zip(batched, seen):
+        flat[i] = tensor
+    outputs = func(*tree_unflatten(flat, spec), **kwargs)
+    results, out_spec = tree_flatten(outputs)
+    if isinstance(outputs, torch.Tensor) and isinstance(out_dims, tuple):
+        out_dims = out_dims[0] if len(out_dims) == 1 else refuse("out_dims that do not fit the result")
+    flat_out_dims = _broadcast_to_and_flatten(out_dims, out_spec)
+    if flat_out_dims is None or not _all_tensors(results):
+        refuse("results of vmap that are no tensors, or do not fit out_dims")
+    options = {"randomness": randomness, "chunk_size": chunk_size}
+    dims_of = {"dims": tuple(inner_dims), "out_dims": tuple(flat_out_dims), "options": options}
+    return tree_unflatten(leave_transform("vmap", results, dims_of, []), out_spec)
+
+
+def _all_tensors(values: list[Any]) -> bool:
+    return all([isinstance(v, torch.Tensor) for v in values])
+
+
+class _Arguments:
+    """The tensors among the arguments of a function that is differentiated."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, reverse: bool) -> None:
+        self.flat, self.spec = tree_flatten((args, kwargs))
+        self.places = [i for i, value in enumerate(self.flat) if isinstance(value, torch.Tensor)]
+        numbers = argnums if isinstance(argnums, tuple) else (argnums,)
+        if not numbers or not all([type(n) is int and -len(args) <= n < len(args) for n in numbers]):
+            refuse("argnums that do not fit the arguments")
+        self.many = isinstance(argnums, tuple)
+        numbers = tuple([n % len(args) for n in numbers])
+        if len(set(numbers)) != len(numbers):
+            refuse("an argument twice in argnums")
+        self.specs = []
+        chosen: list[int] = []  # places in `flat`
+        counts = [len(tree_flatten(a)[0]) for a in args]
+        for n in numbers:
+            start = sum(counts[:n])
+            self.specs.append((tree_flatten(args[n])[1], counts[n]))
+            chosen.extend(range(start, start + counts[n]))
+        if not chosen or not all([i in self.places for i in chosen]):
+            refuse("differentiation with respect to something that is no tensor")
+        self.argnums = tuple([self.places.index(i) for i in chosen])
+        wrapped: list[bool | None] = [reverse and i in chosen for i in self.places]
+        seen = enter_transform([self.flat[i] for i in self.places], [None] * len(self.places), wrapped)
+        for i, tensor in zip(self.places, seen):
+            self.flat[i] = tensor
+
+    def call(self, func: Callable[..., Any]) -> Any:
+        args, kwargs = tree_unflatten(self.flat, self.spec)
+        return func(*args, **kwargs)
+
+    def regroup(self, values: list[Any]) -> Any:
+        """One tree per argument that was chosen, in its structure."""
+        trees = []
+        for spec, count in self.specs:
+            trees.append(tree_unflatten(values[:count], spec))
+            values = values[count:]
+        return tuple(trees) if self.many else trees[0]
+
+
+def _separate(outputs: Any, has_aux: bool) -> tuple[Any, list[Any], Any]:
+    """The result proper, and what came beside it: flat, with its structure."""
+    if not has_aux:
+        return outputs, [], None
+    if not (isinstance(outputs, tuple) and len(outputs) == 2):
+        refuse("has_aux without a pair")
+    rest, spec = tree_flatten(outputs[1])
+    if not _all_tensors(rest):
+        refuse("something beside the result that is no tensor")
+    return outputs[0], rest, spec
+
+
+def grad_and_value_impl(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
+    """Interpreted instead of `torch._functorch.eager_transforms.grad_and_value_impl`."""
+    given = _Arguments(args, kwargs, argnums, True)
+    value, rest, spec = _separate(given.call(func), has_aux)
+    if not isinstance(value, torch.Tensor):
+        refuse("the gradient of something that is no tensor")
+    results = leave_transform("grad", [value, *rest], {"argnums": given.argnums}, [])
+    count = len(given.argnums)
+    gradients = given.regroup(results[:count])
+    if has_aux:
+        return gradients, (results[count], tree_unflatten(results[count + 1 :], spec))
+    return gradients, results[count]
+
+
+def grad_impl(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
+    """Interpreted instead of `torch._functorch.eager_transforms.grad_impl`."""
+    gradients, value = grad_and_value_impl(func, argnums, has_aux, args, kwargs)
+    return (gradients, value[1]) if has_aux else gradients
+
+
+def jvp(func: Any, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
+    """Interpreted instead of `torch.func.jvp`."""
+    if strict or has_aux or not isinstance(primals, tuple) or not primals or not isinstance(tangents, tuple):
+        refuse("jvp with strict or has_aux")
+    given = _Arguments(primals, {}, tuple(range(len(primals))), False)
+    directions, spec = tree_flatten((tangents, {}))
+    if spec != given.spec or not _all_tensors(directions):
+        refuse("tangents that do not fit the primals")
+    results, out_spec = tree_flatten(given.call(func))
+    if not _all_tensors(results):
+        refuse("a result of jvp that is no tensor")
+    both = leave_transform("jvp", results, {"count": len(directions)}, directions)
+    return tree_unflatten(both[: len(results)], out_spec), tree_unflatten(both[len(results) :], out_spec)
+
+
+def jacrev(
+    func: Any, argnums: Any = 0, *, has_aux: bool = False, chunk_size: Any = None, _preallocate_and_copy: bool = False
+) -> Any:
+    """Interpreted instead of `torch.func.jacrev`."""
+    options = {"chunk_size": chunk_size, "_preallocate_and_copy": _preallocate_and_copy}
+    return _with_jacobian("jacrev", func, argnums, has_aux, options)
+
+
+def jacfwd(func: Any, argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error") -> Any:
+    """Interpreted instead of `torch.func.jacfwd`."""
+    return _with_jacobian("jacfwd", func, argnums, has_aux, {"randomness": randomness})
+
+
+def hessian(func: Any, argnums: Any = 0) -> Any:
+    """Interpreted instead of `torch.func.hessian`."""
+    return jacfwd(jacrev(func, argnums), argnums)
+
+
+def _with_jacobian(kind: str, func: Any, argnums: Any, has_aux: bool, options: dict[str, Any]) -> Any:
+    @functools.wraps(func)
+    def wrapper_fn(*args: Any) -> Any:
+        return call_jacobian(kind, func, argnums, has_aux, options, args)
+
+    return wrapper_fn
+
+
+def call_jacobian(
+    kind: str, func: Any, argnums: Any, has_aux: bool, options: dict[str, Any], args: tuple[Any, ...]
+) -> Any:
+    """What runs for real where `captured_jacobian` does not cover a call."""
+    transform: Any = getattr(torch.func, kind)
+    return transform(func, argnums, has_aux=has_aux, **options)(*args)
+
+
+def captured_jacobian(
+    kind: str, func: Any, argnums: Any, has_aux: bool, options: dict[str, Any], args: tuple[Any, ...]
+) -> Any:
+    """Interpreted instead of `call_jacobian`."""
+    given = _Arguments(args, {}, argnums, kind == "jacrev")
+    outputs, rest, spec = _separate(given.call(func), has_aux)
+    results, out_spec = tree_flatten(outputs)
+    if not results or not _all_tensors(results):
+        refuse("the Jacobian of something that is no tensor")
+    settings = {"argnums": given.argnums, "outputs": len(results), "options": options}
+    found = leave_transform(kind, [*results, *rest], settings, [])
+    count = len(given.argnums)
+    rows = [given.regroup(found[i * count : (i + 1) * count]) for i in range(len(results))]
+    jacobian = tree_unflatten(rows, out_spec)
+    return (jacobian, tree_unflatten(found[len(results) * count :], spec)) if has_aux else jacobian

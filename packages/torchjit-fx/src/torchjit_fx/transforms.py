@@ -1,0 +1,174 @@
+"""Function transforms (`torch.vmap`, `torch.func`) in a graph: a node that applies the real one to a captured body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+import torch
+from torch import fx
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.intrinsics import enter_transform, leave_transform
+from torchjit_fx.leaves import TensorLeaf
+from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.records import TensorRecord
+from torchjit_fx.scopes import Scope, scope_graph
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["TRANSFORM_CALLS", "TransformCapture", "Transformed"]
+
+
+@final
+@attrs.frozen(eq=False, slots=False)
+class Transformed:
+    """What stands in a graph for one call of a transformed function.
+
+    The real transform runs on the captured body, so batching rules, randomness, errors and gradients through it are torch's own,
+    in every backend; whoever traces the graph sees through it.
+
+    Attributes:
+        kind: which transform.
+        body: takes tensors, and gives a flat tuple of tensors.
+        options: of the transform.
+    """
+
+    kind: str
+    body: fx.GraphModule
+    options: dict[str, Any]
+
+    def __attrs_post_init__(self) -> None:
+        vars(self).update(__name__=self.kind, __qualname__=self.kind)  # torch.fx prints a node by these
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+        return _APPLY[self.kind](self.body, tensors, **self.options)
+
+
+def _vmap(body: Any, tensors: Any, dims: Any, out_dims: Any, options: Any) -> tuple[Any, ...]:
+    in_dims = (*dims, *[None] * (len(tensors) - len(dims)))
+    result: tuple[Any, ...] = torch.vmap(body, in_dims, out_dims, **options)(*tensors)
+    return result
+
+
+def _first_and_rest(body: Any) -> Callable[..., Any]:
+    def run(*tensors: Any) -> tuple[Any, tuple[Any, ...]]:
+        first, *rest = body(*tensors)
+        return first, tuple(rest)
+
+    return run
+
+
+def _grad(body: Any, tensors: Any, argnums: tuple[int, ...]) -> tuple[Any, ...]:
+    found: Any = torch.func.grad_and_value(_first_and_rest(body), argnums, has_aux=True)(*tensors)
+    gradients, (value, rest) = found
+    return (*gradients, value, *rest)
+
+
+def _jvp(body: Any, tensors: Any, count: int) -> tuple[Any, ...]:
+    primals, tangents, lifted = tensors[:count], tensors[count : 2 * count], tensors[2 * count :]
+    found: Any = torch.func.jvp(lambda *given: body(*given, *lifted), primals, tangents)
+    results, pushed = found
+    return (*results, *pushed)
+
+
+def _jacobian(transform: Any) -> Callable[..., tuple[Any, ...]]:
+    def run(body: Any, tensors: Any, argnums: tuple[int, ...], outputs: int, options: Any) -> tuple[Any, ...]:
+        def split(*given: Any) -> tuple[Any, Any]:
+            results = body(*given)
+            return tuple(results[:outputs]), tuple(results[outputs:])
+
+        rows, rest = transform(split, argnums, has_aux=True, **options)(*tensors)
+        return (*[block for row in rows for block in row], *rest)
+
+    return run
+
+
+_APPLY: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "vmap": _vmap,
+    "grad": _grad,
+    "jvp": _jvp,
+    "jacrev": _jacobian(torch.func.jacrev),
+    "jacfwd": _jacobian(torch.func.jacfwd),
+}
+
+
+@final
+class TransformCapture:
+    """One call of a transformed function whose body is being captured.
+
+    Args:
+        flat: the tensors of the call.
+        dims: the dimension that the transform hides from the body, per tensor; None for a tensor that the body sees as it is.
+        differentiate: does the transform differentiate with respect to this tensor, in reverse? None if it wraps none.
+    """
+
+    def __init__(
+        self,
+        domain: TensorDomain,
+        flat: Sequence[Any],
+        dims: Sequence[int | None],
+        wrapped: Sequence[bool | None],
+        mark: int,
+    ) -> None:
+        if not all(isinstance(leaf, TensorLeaf) for leaf in flat):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a transformed function")
+        self.domain = domain
+        self.flat = list(flat)
+        self.scope = Scope(domain, mark)
+        if any(wrapped):  # the transform turns gradients on
+            domain.modes.write(("grad",), True)
+        self.scope.begin()
+        self.given: list[TensorLeaf] = [
+            leaf
+            if dim is None and flag is None
+            else self.scope.parameter(TensorLeaf(self._seen(leaf.record, dim, bool(flag)), None))
+            for leaf, dim, flag in zip(flat, dims, wrapped, strict=True)
+        ]
+
+    def _seen(self, r: TensorRecord, dim: int | None, differentiate: bool) -> TensorRecord:
+        """What the body sees of an argument: at its own level it is a leaf of autograd."""
+        sizes, strides = list(r.sizes), list(r.strides)
+        if dim is not None:
+            if not -len(sizes) <= dim < len(sizes):
+                raise GraphBreak(breaks.META_FAILED, f"vmap over dimension {dim} of {len(sizes)}")
+            del sizes[dim], strides[dim]
+        flags = (differentiate, True, r.conj, r.neg, r.inference)
+        records = self.domain.fakes.records
+        return records.get(r.dtype, r.device, tuple(sizes), tuple(strides), 0, flags)
+
+    def finish(
+        self, kind: str, outputs: list[Any], options: dict[str, Any], more: list[Any], capture: CaptureContext
+    ) -> list[Any]:
+        """The body has returned `outputs`: record the call on the arguments, and on `more` tensors beside them."""
+        self.scope.close()
+        if not outputs or not all(isinstance(leaf, TensorLeaf) for leaf in outputs):
+            raise GraphBreak(breaks.UNSUPPORTED_RESULT, f"a result of a function under {kind}")
+        if self.scope.writes_outside:
+            raise GraphBreak(
+                breaks.CUSTOM_FUNCTION, f"a function under {kind} writes to a tensor that it was not given"
+            )
+        parameters = [p for p, leaf in zip(self.given, self.flat, strict=True) if p is not leaf]
+        wrapped = [leaf for p, leaf in zip(self.given, self.flat, strict=True) if p is not leaf]
+        body, lifted = scope_graph(self.scope, parameters, outputs)
+        call = Transformed(kind, body, options)
+        return list(self.domain.recorder.record(call, (*wrapped, *more, *lifted), capture))
+
+
+def _enter(domain: TensorDomain, flat: Any, dims: Any, wrapped: Any, capture: CaptureContext) -> list[Any]:
+    made = TransformCapture(domain, flat, dims, wrapped, capture.mark())
+    domain.transforms.append(made)
+    return list(made.given)
+
+
+def _leave(
+    domain: TensorDomain, kind: str, outputs: Any, options: Any, more: Any, capture: CaptureContext
+) -> list[Any]:
+    return domain.transforms.pop().finish(kind, outputs, options, more, capture)
+
+
+TRANSFORM_CALLS: dict[Any, Callable[..., Any]] = {enter_transform: _enter, leave_transform: _leave}
+"""What the domain does when the interpreter calls one of these intrinsics."""
