@@ -23,7 +23,7 @@ from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.races import Races
-from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import KernelStep, Program
@@ -158,7 +158,7 @@ class Inductor:
         with events.phase("inductor scheduling"):
             if self.settings.fusion:
                 program = fuse(program, hints, accepts=lambda kernel: self._refusal(kernel, program.buffers) is None)
-            program = rename_kernels(remove_dead_stores(program))
+            program = rename_kernels(drop_roundings(remove_dead_stores(program)))
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
                 program = choose_matmuls(program, hints, self._races)

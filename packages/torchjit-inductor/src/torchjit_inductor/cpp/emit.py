@@ -38,6 +38,8 @@ class Emitter:
         self.names: dict[Value, str] = {}
         # Where reductions and scans are accumulated: scalars, vectors or arrays of vectors.
         self.accumulators: dict[Value, str] = {}
+        # Loads whose elements were transposed into memory of the body: the address of their lanes.
+        self.tiles: dict[Value, str] = {}
 
     # ------------------------------------------------------------------ output
     def put(self, line: str) -> None:
@@ -162,7 +164,7 @@ class Emitter:
             return self._vector_cast(args[0], value.args[0].dtype, value.dtype)
         if value.op == "round_to":
             if value.data == torch.bfloat16:
-                return f"from_bf16v<vf32, vu32>(to_bf16v<vu32, vu16>({args[0]}))"
+                return f"round_bf16v<vu32>({args[0]})"
             return f"half_round<vf32>({args[0]})"
         if value.op == "where":
             return f"({self._mask_for(args[0], value.dtype)}) ? {args[1]} : {args[2]}"
@@ -203,6 +205,8 @@ class Emitter:
     def _vector_load(self, value: Value) -> str:
         data, vector = value.data, self.vector
         dtype = self.buffers[data.buffer].dtype
+        if value in self.tiles:
+            return self._contiguous(self.tiles[value], dtype)
         pointer = self.args[data.buffer]
         positions = value.args[: len(data.binders)]
         fixed = all(self.plan.places[p] != "body" for p in positions)
@@ -277,13 +281,15 @@ class Emitter:
             return False
         if dtype not in (torch.bfloat16, torch.float16) or self.buffers[value.data.buffer].dtype != dtype:
             return False
-        steps = [stride(i, self.vector) for i in (value.data.index, store.index)]
+        indices = [store.index] if value in self.tiles else [value.data.index, store.index]
+        steps = [stride(i, self.vector) for i in indices]
         return all(step is not None and step.value == 1 for step in steps)
 
     def _vector_store(self, store: Store) -> None:
         dtype = self.buffers[store.buffer].dtype
         if self._copies_bits(store):
-            source = f"(const u16*){self.args[store.value.data.buffer]} + {c_index(store.value.data.index)}"
+            source = f"{self.args[store.value.data.buffer]} + {c_index(store.value.data.index)}"
+            source = f"(const u16*)({self.tiles.get(store.value, source)})"
             target = f"(u16*){self.args[store.buffer]} + {c_index(store.index)}"
             self.put(f"st(full, {target}, ld<vu16>(full, {source}, n), n);")
             return

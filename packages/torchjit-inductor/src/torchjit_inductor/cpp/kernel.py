@@ -8,10 +8,12 @@ from typing import final
 
 import attrs
 
+from torchjit_core.expr import Symbol
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
 from torchjit_inductor.cpp.plan import BLOCK, CHUNK, Plan
 from torchjit_inductor.cpp.reductions import Accumulators
 from torchjit_inductor.cpp.text import C_TYPES, STORAGE, c_index
+from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, roots
 from torchjit_inductor.ir.values import Value
 
@@ -182,9 +184,23 @@ class _Generator:
             self.e.write(stores)
             return
         name, size = block.symbol.name, c_index(block.size)
-        self.e.open(f"for (i64 {name} = block * {BLOCK}; {name} < imin(block * {BLOCK} + {BLOCK}, {size}); {name}++)")
+        self.e.put(f"const i64 from = block * {BLOCK}, to = imin(from + {BLOCK}, {size});")
+        for value in needed(roots(stores)):
+            if self.plan.transposed(value):
+                self._transpose(value, block.symbol)
+        self.e.open(f"for (i64 {name} = from; {name} < to; {name}++)")
         self.e.write(stores)
         self.e.close()
+        self.e.tiles = {}
+
+    def _transpose(self, value: Value, block: Symbol) -> None:
+        """Read a block of a transposed operand at once, so that its elements for neighbouring lanes lie together."""
+        tile, buffer, index = self.e.fresh(), value.data.buffer, value.data.index
+        self.e.put(f"{STORAGE[self.buffers[buffer].dtype]} {tile}[{BLOCK} * W] __attribute__((aligned(64)));")
+        start, step = c_index(index, {block: "from"}), stride(index, vector_loop(self.plan).symbol)
+        assert step is not None  # see Plan.transposed
+        self.e.put(f"transpose_tile<W>(full, {tile}, {self.args[buffer]} + {start}, {c_index(step)}, to - from, n);")
+        self.e.tiles[value] = f"{tile} + ({block.name} - from) * W"
 
     def _bounds(self) -> tuple[str, str]:
         """The range of the vector loop in this unit."""
@@ -194,21 +210,22 @@ class _Generator:
             return "0", c_index(vector.size)
         return f"chunk * {chunk}", f"imin((chunk + 1) * {chunk}, {c_index(vector.size)})"
 
-    def _vector_loop(self, begin: str, end: str, body: Callable[[], None]) -> None:
-        """Full vectors, then one partial vector, by one body."""
+    def _vector_loop(self, begin: str, end: str, body: Callable[[], None], ways: int = 1) -> None:
+        """Full vectors, several at a time and then one by one, then one partial vector, by one body."""
         name = vector_loop(self.plan).symbol.name
         saved = dict(self.e.names)
-        self.e.open(f"auto body = [&](auto full, const i64 {name}, const int n) __attribute__((always_inline))")
+        way = ", const int way = 0" if ways > 1 else ""
+        self.e.open(f"auto body = [&](auto full, const i64 {name}, const int n{way}) __attribute__((always_inline))")
         body()
         self.e.close("};")
         self.e.names = saved
-        size = vector_loop(self.plan).size.value
         self.e.put(f"i64 {name} = {begin}; const i64 end = {end};")
+        if ways > 1:
+            calls = " ".join(f"body(Full(), {name} + {k} * W, W, {k});" for k in range(ways))
+            self.e.put(f"for (; {name} + {ways} * W <= end; {name} += {ways} * W) {{ {calls} }}")
         self.e.put(f"for (; {name} + W <= end; {name} += W) body(Full(), {name}, W);")
-        if (
-            not (begin == "0" and size is not None and size % max(self.plan.width, 1) == 0 and end == str(size))
-            and self.plan.width > 1
-        ):
+        known = begin.isdigit() and end.isdigit()
+        if self.plan.width > 1 and not (known and (int(end) - int(begin)) % self.plan.width == 0):
             self.e.put(f"if ({name} < end) body(Part(), {name}, (int)(end - {name}));")
 
     def _levels(self) -> list[tuple[list[Value], list[Store]]]:
@@ -266,8 +283,7 @@ class _Generator:
             self._declare_scans(wanted)
             opened = self._mid_loops()
             self.e.values(wanted, "mid")
-            for r in now:
-                self.acc.declare_vector(r)
+            ways = self.plan.ways([r.args[0] for r in now], roots(stores)) if now else 1
             vector = vector_loop(self.plan)
             in_parts = bool(now) and (vector.size.value is None or vector.size.value > 4 * CHUNK)
             begin, end = "0", c_index(vector.size)
@@ -275,14 +291,13 @@ class _Generator:
                 # Partial sums of bounded length keep the rounding error of long sums small.
                 self.e.open(f"for (i64 from = 0; from < {end}; from += {CHUNK})")
                 begin, end = "from", f"imin(from + {CHUNK}, {end})"
-                for r in now:
-                    self.acc.reset_vector(r)
-
+            for r in now:
+                self.acc.declare_vector(r, ways)
             computed: set[Value] = set()
-            self._vector_loop(begin, end, partial(self._inner_body, now, stores, kept, computed))
+            self._vector_loop(begin, end, partial(self._inner_body, now, stores, kept, computed, ways), ways)
             self.filled |= {kept[v] for v in computed}
             for r in now:
-                self.acc.fold(r)
+                self.acc.fold(r, ways)
             self._close(opened + 1 + in_parts)
             for r in now:
                 self.acc.finish(r)
@@ -291,7 +306,7 @@ class _Generator:
         self.e.write(outer, scalar=True)
 
     def _inner_body(
-        self, now: Sequence[Value], stores: Sequence[Store], kept: dict[Value, str], computed: set[Value]
+        self, now: Sequence[Value], stores: Sequence[Store], kept: dict[Value, str], computed: set[Value], ways: int
     ) -> None:
         """One vector of a pass: the operands of its reductions, and its stores."""
         self._keep(kept, before=True)
@@ -299,7 +314,7 @@ class _Generator:
         computed.update(v for v in kept if v in self.e.names)
         self._keep(kept, before=False)
         for r in now:
-            self.acc.accumulate(r, self.acc.vector(r))
+            self.acc.accumulate(r, self.acc.vector(r, ways))
         self.e.write(stores)
 
     def _declare_scans(self, wanted: Sequence[Value]) -> None:

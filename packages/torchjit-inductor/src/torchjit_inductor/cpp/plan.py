@@ -36,6 +36,8 @@ CHUNK = 2048
 BLOCK = 32
 """Rows of a transposed operand that one unit of work covers."""
 MAX_SEGMENTS = 8
+WAYS = 4
+"""Vectors that the sum of a short formula goes into, in turns."""
 
 DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
 
@@ -124,6 +126,30 @@ def within(stores: Sequence[Store], symbol: Symbol, low: int, high: int) -> tupl
         return None
 
     return rewrite_stores(stores, {}, replace)
+
+
+def sharing(segments: Sequence[Segment], symbol: Symbol) -> tuple[Segment, ...]:
+    """The segments, those of one length that read the same elements as one: the halves of a rotary embedding."""
+    merged: dict[int, Segment] = {}
+    others: list[Segment] = []
+    for segment in segments:
+        assert segment.low is not None and segment.high is not None
+        length = segment.high - segment.low
+        if length not in merged:
+            merged[length] = segment
+            continue
+        first = merged[length]
+        assert first.low is not None
+        moved = rewrite_stores(segment.stores, {symbol: as_expr(symbol) + (segment.low - first.low)})
+        if _loads(first.stores) & _loads(moved):
+            merged[length] = attrs.evolve(first, stores=tuple(dict.fromkeys((*first.stores, *moved))))
+        else:
+            others.append(segment)
+    return tuple(sorted((*merged.values(), *others), key=lambda s: s.low or 0))
+
+
+def _loads(stores: Sequence[Store]) -> set[Value]:
+    return {v for v in walk(*roots(stores)) if v.op == "load"}
 
 
 @final
@@ -245,9 +271,12 @@ class Plan:
         points = sorted(ends)
         if not 2 < len(points) <= MAX_SEGMENTS + 1:
             return whole
-        return tuple(
-            Segment(low, high, within(self.kernel.stores, symbol, low, high))
-            for low, high in itertools.pairwise(points)
+        return sharing(
+            [
+                Segment(low, high, within(self.kernel.stores, symbol, low, high))
+                for low, high in itertools.pairwise(points)
+            ],
+            symbol,
         )
 
     def _blocked(self) -> LoopVar | None:
@@ -265,6 +294,18 @@ class Plan:
                     if along is not None and along.value == 1 and (var.size.value or BLOCK) >= BLOCK // 4:
                         votes[var] = votes.get(var, 0) + 1
         return max(votes, key=lambda v: votes[v]) if votes else None
+
+    def transposed(self, value: Value) -> bool:
+        """Is the value read along the block where the vector loop takes strides?"""
+        if self.block is None or self.vector is None or value.op != "load" or value.args:
+            return False
+        data = value.data
+        steps = [stride(data.index, loop.symbol) for loop in (self.vector, self.block)]
+        across, along = (None if s is None else s.value for s in steps)
+        if steps[0] is None or across in (0, 1) or along != 1:
+            return False
+        # A whole block is read before anything is written.
+        return data.buffer not in self.kernel.writes
 
     def _width(self, vector_bytes: int) -> int:
         """Lanes: as many as fit for the widest type computed with."""
@@ -307,6 +348,18 @@ class Plan:
                 self.places[value] = "mid"
             else:
                 self.places[value] = "row"
+
+    def ways(self, operands: Sequence[Value], others: Sequence[Value]) -> int:
+        """Into how many vectors a pass of an inner reduction accumulates.
+
+        One addition takes four cycles and a short formula less than one, so a single sum would wait. Long formulas
+        keep the processor busy by themselves.
+        """
+        size = None if self.vector is None else self.vector.size.value
+        if self.positional or self.scans or self.width == 1 or (size is not None and size < 2 * WAYS * self.width):
+            return 1
+        body = [v for v in walk(*operands, *others) if self.places.get(v) == "body"]
+        return WAYS if len(body) <= 12 and not any(v.op in DEAR for v in body) else 1
 
     def store_place(self, store: Store) -> str:
         """Where a store happens: in the vector body, in the loops around it, or once per row."""

@@ -21,9 +21,19 @@ static void* (*py_format)(void*, const char*, ...); static void *py_index_error,
   typedef i32 vi32 __attribute__((vector_size(4 * N))); typedef u32 vu32 __attribute__((vector_size(4 * N))); \
   typedef i64 vi64 __attribute__((vector_size(8 * N))); typedef vi32 vmask;
 
-template <class V, class T> INLINE V splat(T x) { V v = {}; return v + x; }
+template <class V, class T> INLINE V splat(T x) { V zero = {}; return x - zero; }  // 0 + x would lose the sign of -0
 template <class V> INLINE V splat_mask(bool x) { V v = {}; return x ? ~v : v; }
-template <class V, class A> INLINE V convert(A a) { return __builtin_convertvector(a, V); }
+// GCC widens and narrows vectors by factors of two; a wider step it does lane by lane. So go by way of the sizes between.
+template <class T, unsigned N> struct lanes_of { typedef T type __attribute__((vector_size(N * sizeof(T)))); };
+template <class V, class A> INLINE V convert(A a) {
+  constexpr unsigned N = sizeof(a) / sizeof(a[0]), from = sizeof(a[0]), to = sizeof(V) / N;
+  constexpr bool float_in = decltype(a[0] + 0)(0.5) != 0, float_out = decltype(V()[0] + 0)(0.5) != 0;
+  typedef typename lanes_of<i16, N>::type M16; typedef typename lanes_of<i32, N>::type M32;
+  if constexpr (from == 1 && to > 2) return convert<V>(__builtin_convertvector(a, M16));
+  else if constexpr (from == 2 && (to == 8 || float_out)) return convert<V>(__builtin_convertvector(a, M32));
+  else if constexpr (to == 1 && from == 4) return convert<V>(convert<M16>(a));
+  else if constexpr (to < 4 && (from == 8 || (to == 2 && float_in))) return convert<V>(__builtin_convertvector(a, M32));
+  else return __builtin_convertvector(a, V); }
 template <class V> INLINE V iota() { V v; for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = k; return v; }
 
 // Loads and stores of consecutive elements; a Part touches only the first n lanes.
@@ -41,6 +51,11 @@ template <class F, class U, class H> INLINE F from_bf16v(H h) { return (F)(conve
 template <class U, class H, class F> INLINE H to_bf16v(F x) {
   U u = (U)x; U r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   U nan = {}; nan = nan + 0x7fc0; return convert<H>((x != x) ? nan : r); }
+
+// Rounded to bfloat16, as a float.
+template <class U, class F> INLINE F round_bf16v(F x) {
+  U u = (U)x; U nan = {}; nan = nan + 0x7fc00000;
+  return (F)((x != x) ? nan : ((u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000)); }
 
 INLINE i64 floor_div(i64 a, i64 b) { i64 q = a / b; return q - ((a % b != 0) & ((a < 0) != (b < 0))); }
 INLINE i64 floor_mod(i64 a, i64 b) { i64 r = a % b; return r + ((r != 0) & ((r < 0) != (b < 0))) * b; }
@@ -226,6 +241,49 @@ INLINE f64x4 op_sqrt(f64x4 x) { return (f64x4)__builtin_ia32_sqrtpd256(x); }
   INLINE f64x4 op_##name(f64x4 x) { return (f64x4)__builtin_ia32_roundpd256(x, mode); }
 ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
 #endif
+
+// Two vectors interleaved: the first halves, the second halves.
+#if defined(__clang__) || __GNUC__ >= 12
+#define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define ZIP(a, b, ...) __builtin_shuffle(a, b, (V){__VA_ARGS__})
+#endif
+template <class V> INLINE V zip_low(V a, V b) {
+  constexpr unsigned N = sizeof(a) / sizeof(a[0]);
+  if constexpr (N == 16) return ZIP(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  else if constexpr (N == 8) return ZIP(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+  else if constexpr (N == 4) return ZIP(a, b, 0, 4, 1, 5);
+  else return ZIP(a, b, 0, 2); }
+template <class V> INLINE V zip_high(V a, V b) {
+  constexpr unsigned N = sizeof(a) / sizeof(a[0]);
+  if constexpr (N == 16) return ZIP(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  else if constexpr (N == 8) return ZIP(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+  else if constexpr (N == 4) return ZIP(a, b, 2, 6, 3, 7);
+  else return ZIP(a, b, 1, 3); }
+#undef ZIP
+template <unsigned Bytes> struct bits_of { typedef u8 type; }; template <> struct bits_of<2> { typedef u16 type; };
+template <> struct bits_of<4> { typedef u32 type; }; template <> struct bits_of<8> { typedef u64 type; };
+// N x N elements transposed: after log2(N) rounds of interleaving vector k with vector k + N/2 rows are columns.
+template <unsigned N, class T> INLINE void transpose_square(T* to, const T* from, i64 stride) {
+  typedef typename lanes_of<typename bits_of<sizeof(T)>::type, N>::type V;
+  V v[N], w[N];
+#pragma GCC unroll 16
+  for (unsigned k = 0; k < N; k++) __builtin_memcpy(&v[k], from + k * stride, sizeof(V));
+#pragma GCC unroll 4
+  for (unsigned step = 1; step < N; step *= 2) {
+#pragma GCC unroll 8
+    for (unsigned k = 0; k < N / 2; k++) { w[2 * k] = zip_low(v[k], v[k + N / 2]); w[2 * k + 1] = zip_high(v[k], v[k + N / 2]); }
+#pragma GCC unroll 16
+    for (unsigned k = 0; k < N; k++) v[k] = w[k]; }
+#pragma GCC unroll 16
+  for (unsigned k = 0; k < N; k++) __builtin_memcpy(to + k * N, &v[k], sizeof(V)); }
+// Rows of N lanes, one for each of `count` neighbouring elements at `from`; lane k comes from `from + k * stride`.
+template <unsigned N, class T> INLINE void transpose_tile(Part, T* to, const T* from, i64 stride, i64 count, int n) {
+  for (int k = 0; k < n; k++) for (i64 r = 0; r < count; r++) to[r * N + k] = from[k * stride + r]; }
+template <unsigned N, class T> INLINE void transpose_tile(Full, T* to, const T* from, i64 stride, i64 count, int) {
+  i64 r = 0;
+  for (; r + N <= count; r += N) transpose_square<N>(to + r * N, from + r, stride);
+  if (r < count) transpose_tile<N>(Part(), to + r * N, from + r, stride, count - r, N); }
 
 // Lanes computed one by one; a function of the lane number.
 template <class V, class F> INLINE V lanes(F f, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = f(k); return v; }

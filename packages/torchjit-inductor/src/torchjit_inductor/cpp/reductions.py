@@ -56,19 +56,17 @@ class Accumulators:
         if r.data.startswith("arg"):
             self.e.put(f"i64 {name}at = -1;")
 
-    def declare_vector(self, r: Value) -> None:
-        """The vector of a reduction of the inner shape."""
-        if not r.data.startswith("arg"):
-            self.e.put(f"{self.e.vector_type(r.args[0].dtype)} {self.vector(r)} = {self._identity(r)};")
+    def declare_vector(self, r: Value, ways: int) -> None:
+        """The vectors of a reduction of the inner shape: with several, one addition need not wait for the one before."""
+        if r.data.startswith("arg"):
+            return
+        first = self._identity(r)
+        array, first = ("", first) if ways == 1 else (f"[{ways}]", "{" + ", ".join([first] * ways) + "}")
+        self.e.put(f"{self.e.vector_type(r.args[0].dtype)} {self.e.accumulators[r]}v{array} = {first};")
 
-    def reset_vector(self, r: Value) -> None:
-        """Start another run of the vector loop."""
-        if not r.data.startswith("arg"):
-            self.e.put(f"{self.vector(r)} = {self._identity(r)};")
-
-    def vector(self, r: Value) -> str:
-        """The name of the vector of a reduction of the inner shape."""
-        return self.e.accumulators[r] + "v"
+    def vector(self, r: Value, ways: int) -> str:
+        """The vector of a reduction of the inner shape that this iteration adds to."""
+        return self.e.accumulators[r] + ("v" if ways == 1 else "v[way]")
 
     # ------------------------------------------------------------------ updates
     def accumulate(self, r: Value, target: str) -> None:
@@ -103,14 +101,18 @@ class Accumulators:
         self.e.put(f"if ({test}) {{ {name}s = {x}; {name}at = {position}; }}")
 
     # ------------------------------------------------------------------ results
-    def fold(self, r: Value) -> None:
-        """Put the vector's lanes into the scalar."""
+    def fold(self, r: Value, ways: int) -> None:
+        """Put the vectors' lanes into the scalar."""
         if r.data.startswith("arg"):
             return
         name = self.e.accumulators[r]
-        lane = f"({name}v[k] != 0)" if r.args[0].dtype == torch.bool else f"{name}v[k]"
+        vector = f"{name}v"
+        if ways > 1:
+            vector = f"{name}v[0]"
+            self.e.put(f"for (int k = 1; k < {ways}; k++) {vector} = {combine_text(r.data, vector, f'{name}v[k]')};")
+        lane = f"({vector}[k] != 0)" if r.args[0].dtype == torch.bool else f"{vector}[k]"
         if r.data == "sum" and self.width > 1:
-            self.e.put(f"{name}s += fold_sum({name}v);")
+            self.e.put(f"{name}s += fold_sum({vector});")
         else:
             self.e.put(f"for (int k = 0; k < W; k++) {name}s = {combine_text(r.data, f'{name}s', lane)};")
 

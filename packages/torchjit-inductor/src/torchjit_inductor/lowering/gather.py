@@ -60,10 +60,10 @@ _FEW = 16
 
 
 def _few(meta: TensorMeta, x: Lazy) -> bool:
-    """On a GPU, are so few elements of a formula asked for that computing them again beats storing all?"""
+    """Are so few elements of a formula asked for that computing them again beats storing all?"""
     asked, there = element_count(meta.sizes).value, element_count(x.sizes).value
     small = asked is not None and there is not None and asked * _FEW <= there
-    return x.device.type == "cuda" and x.stored is None and small
+    return x.stored is None and small
 
 
 def _gathered(

@@ -276,7 +276,7 @@ def _log_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, half_to_flo
         shifted = v - reduce("max", v)
         return shifted - apply("log", reduce("sum", apply("exp", shifted)))
 
-    if meta.device.type == "cuda" and meta.sizes:
+    if meta.sizes:
         return _log_softmax_in_parts(b, meta, x, dim)
     return _along(b, meta, (x,), dim, formula)
 

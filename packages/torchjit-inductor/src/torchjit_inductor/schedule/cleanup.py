@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import attrs
+import torch
 
-from torchjit_inductor.ir.kernel import LoopKernel
+from torchjit_inductor.ir.kernel import LoopKernel, Store
+from torchjit_inductor.ir.values import Value, where
 from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef
 
 VIEWS = frozenset(
@@ -12,7 +14,7 @@ VIEWS = frozenset(
 )
 """Ops that say little about a kernel."""
 
-__all__ = ["remove_dead_stores", "rename_kernels"]
+__all__ = ["drop_roundings", "remove_dead_stores", "rename_kernels"]
 
 
 def remove_dead_stores(program: Program) -> Program:
@@ -44,6 +46,34 @@ def _without_reductions(kernel: LoopKernel) -> LoopKernel:
     ):
         return kernel
     return attrs.evolve(kernel, outer=(*kernel.outer, *kernel.inner), inner=())
+
+
+def drop_roundings(program: Program) -> Program:
+    """Do not round a value to the type that its store rounds to anyway. After fusion: readers wanted it rounded."""
+    steps = [
+        KernelStep(attrs.evolve(step.kernel, stores=tuple(_rounded_once(s, program) for s in step.kernel.stores)))
+        if isinstance(step, KernelStep)
+        else step
+        for step in program.steps
+    ]
+    return attrs.evolve(program, steps=tuple(steps))
+
+
+def _rounded_once(store: Store, program: Program) -> Store:
+    if store.mode != "set":
+        return store  # the sum is rounded, the value on its own was before
+    value = _unrounded(store.value, program.buffers[store.buffer].dtype)
+    return store if value is store.value else attrs.evolve(store, value=value)
+
+
+def _unrounded(value: Value, dtype: torch.dtype) -> Value:
+    if value.op == "round_to" and value.data == dtype:
+        return _unrounded(value.args[0], dtype)
+    if value.op == "where":
+        condition, yes, no = value.args
+        bare = _unrounded(yes, dtype), _unrounded(no, dtype)
+        return value if bare == (yes, no) else where(condition, *bare)
+    return value
 
 
 def rename_kernels(program: Program) -> Program:

@@ -1,0 +1,118 @@
+"""The C of vectors: conversions between all types, transposed operands, sums in several vectors, shared halves."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from inductor_testing import check, compiled, sample
+
+DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+    torch.float32, torch.float64,
+)  # fmt: skip
+EXACT = {"rtol": 0, "atol": 0}
+
+
+def c_text(graph: Any) -> str:
+    return "\n".join(k.source for k in graph.kernels)
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+def test_conversions_to_every_type(source: torch.dtype) -> None:
+    # 61 columns: full vectors and a partial one. Numbers that every target holds: what C does with others is undefined.
+    low = 0 if source in (torch.uint8, torch.bool) else -100
+    x = sample(5, 61, dtype=source, low=low, high=100).abs() if low == 0 and source != torch.bool else sample(
+        5, 61, dtype=source, low=low, high=100
+    )  # fmt: skip
+    targets = [t for t in DTYPES if t != torch.uint8 or not x.to(torch.float64).lt(0).any()]
+    check(lambda x: [x.to(t) for t in targets if t != source], (x,), tol=EXACT)
+
+
+@pytest.mark.parametrize("value", [-0.0, 0.0, float("inf"), float("nan"), -1.5])
+def test_a_number_in_all_lanes_keeps_its_sign(value: float) -> None:
+    rows = torch.full((3, 1), value)
+    graph = compiled(lambda x, r: x + r, (torch.full((3, 40), -0.0), rows))
+    out = graph(torch.full((3, 40), -0.0), rows)
+    out = out[0] if isinstance(out, (list, tuple)) else out
+    expected = torch.full((3, 40), -0.0) + rows
+    assert torch.equal(torch.signbit(out), torch.signbit(expected))
+    torch.testing.assert_close(out, expected, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.int64])
+@pytest.mark.parametrize("shape", [(64, 64), (33, 47), (7, 100), (100, 7), (513, 31), (32, 16)], ids=str)
+def test_transposed_operands(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    x, y = sample(*shape, dtype=dtype), sample(*shape[::-1], dtype=dtype, seed=1)
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.where(y > 0, x.t(), y).contiguous(), x.t().contiguous()]
+
+    check(fn, (x, y), tol=EXACT)
+
+
+def test_a_transposed_operand_is_read_in_tiles() -> None:
+    x, y = sample(128, 96, dtype=torch.bfloat16), sample(96, 128, dtype=torch.bfloat16)
+    graph = check(lambda x, y: (x.t() + y).contiguous(), (x, y))
+    assert "transpose_tile<W>(full" in c_text(graph)
+    assert "lanes<" not in c_text(graph)
+
+
+def test_a_masked_operand_is_not_read_in_tiles() -> None:
+    # Below the padding a tile would lie outside of the tensor.
+    check(lambda x, y: F.pad(x, (3, 5)).t() + y, (sample(40, 33), sample(41, 40)), tol=EXACT)
+
+
+@pytest.mark.parametrize("size", [16, 100, 127, 128, 1000, 40000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.float64], ids=str)
+def test_sums_and_extremes_in_several_vectors(size: int, dtype: torch.dtype) -> None:
+    x = sample(3, size, dtype=dtype)
+    tol = {"rtol": 1e-2, "atol": 1e-1} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-3}
+    check(lambda x: [x.sum(1), x.amax(1), x.amin(1), (x * x).sum(1), (x > 0).any(1), (x > -9).all(1)], (x,), tol=tol)
+
+
+@pytest.mark.parametrize("at", [0, 15, 16, 63, 64, 199])
+def test_a_nan_is_the_largest_wherever_it_is(at: int) -> None:
+    x = sample(2, 200)
+    x[1, at] = float("nan")
+    check(lambda x: [x.amax(1), x.amin(1), x.sum(1)], (x,))
+
+
+def test_a_value_is_rounded_once_for_its_store_and_for_its_readers() -> None:
+    x = sample(4, 64)
+    y = sample(4, 64, seed=1)
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        a, b = (x * y).bfloat16(), (x + y).bfloat16()
+        return [torch.cat([a, b], 1), a.float() - x * y]
+
+    graph = check(fn, (x, y), tol=EXACT)
+    # The reader needs the rounded number; the store rounds by itself.
+    assert len(re.findall("round_bf16v", c_text(graph))) <= 1
+
+
+def test_halves_that_read_the_same_are_one_loop() -> None:
+    def rope(q: torch.Tensor, s: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+        a, b = q[..., :24], q[..., 24:]
+        return torch.cat([a * s - b * d, a * d + b * s], -1)
+
+    q, s, d = sample(2, 5, 48), sample(5, 24), sample(5, 24, seed=1)
+    graph = check(rope, (q, s, d), kernels=1)
+    assert c_text(graph).count("auto body") == 1
+
+    x, y = sample(5, 24), sample(5, 24, seed=1)
+    graph = check(lambda x, y: torch.cat([x + 1, y * 2], 1), (x, y), kernels=1, tol=EXACT)
+    assert c_text(graph).count("auto body") == 2
+
+
+def test_a_loss_reads_one_element_of_a_row() -> None:
+    x, target = sample(6, 3000), torch.tensor([0, 2999, 13, 7, 7, 150])
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return -F.log_softmax(x, 1).gather(1, target[:, None]).mean()
+
+    graph = check(loss, (x, target), tol={"rtol": 1e-5, "atol": 1e-6})
+    assert "(6, 3000)" not in graph.source, "log_softmax is stored"
