@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_testing import check, compiled, sample
+from inductor_testing import check, compiled, flat, sample
 
 DTYPES = (
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
@@ -36,8 +36,7 @@ def test_conversions_to_every_type(source: torch.dtype) -> None:
 def test_a_number_in_all_lanes_keeps_its_sign(value: float) -> None:
     rows = torch.full((3, 1), value)
     graph = compiled(lambda x, r: x + r, (torch.full((3, 40), -0.0), rows))
-    out = graph(torch.full((3, 40), -0.0), rows)
-    out = out[0] if isinstance(out, (list, tuple)) else out
+    out = flat(graph(torch.full((3, 40), -0.0), rows))[0]
     expected = torch.full((3, 40), -0.0) + rows
     assert torch.equal(torch.signbit(out), torch.signbit(expected))
     torch.testing.assert_close(out, expected, equal_nan=True, rtol=0, atol=0)
