@@ -1,15 +1,19 @@
 """Seconds that capture takes: from a first call to its end, with a backend that only takes the graph.
 
-The graph is not run (a constant of the output's shape is returned), so that the figure is capture alone. torch.compile and
-torchjit in one process, in turns, on fresh models of the same shape; medians after a first round.
+The graph is not run (the backend's callable raises), so that the figure is capture alone. Processor seconds, torch.compile and
+torchjit in turns. Warm: one process, fresh models of the same shape, minima after a first round. First: each capture is the
+first one of a process of its own, imports of the compiler included (`import torch`, torchvision, transformers and
+torchjit are not: a program has them anyway); medians.
 
-    uv run --group models python benchmarks/capture_time.py [--models gpt bert llama resnet50] [--layers 12 48]
+    uv run --group models python benchmarks/capture_time.py [--models gpt bert llama resnet50] [--layers 12 48] [--first]
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,12 +24,22 @@ import torchjit
 from torchjit.demo.models import GPT
 
 
+class NotRun(Exception):
+    """In the place of a graph's results."""
+
+
 def graph_backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-    """Take the graph: what it returns is small, and does not depend on the inputs."""
+    """Take the graph."""
     assert len(gm.graph.nodes) > 20
-    outputs = [n.meta.get("val", n.meta.get("example_value")) for n in next(iter(reversed(gm.graph.nodes))).args[0]]
-    result = tuple(torch.zeros(v.shape) for v in outputs)
-    return lambda *inputs: result
+
+    def run(*inputs: Any) -> Any:
+        raise NotRun
+
+    return run
+
+
+# Under a name, as the backends of both compilers have one: torchjit makes no values for the nodes of its own backends.
+torchjit.register_backend(graph_backend, "takes_graph", tags=("debug",))
 
 
 def build(name: str, layers: int) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -47,35 +61,69 @@ def build(name: str, layers: int) -> tuple[torch.nn.Module, torch.Tensor]:
     return transformers.LlamaModel(config).eval(), tokens
 
 
-def first_call(compiler: Callable[..., Any], name: str, layers: int, grad: bool) -> float:
-    """Wall seconds of a first call."""
+def first_call(compiler: str, name: str, layers: int, grad: bool, function: bool = False) -> float:
+    """Processor seconds of a first call. `function`: give the backend itself to torchjit, which then makes node values."""
     torch.compiler.reset()
     torchjit.reset()
     model, tokens = build(name, layers)
-    f = compiler(model, backend=graph_backend)
+    if compiler == "torchjit":
+        f = torchjit.compile(model, backend=graph_backend if function else "takes_graph")
+    else:
+        f = torch.compile(model, backend=graph_backend)
     with torch.set_grad_enabled(grad):
-        start = time.perf_counter()
-        f(tokens)
-        return time.perf_counter() - start
+        start = time.process_time()
+        try:
+            f(tokens)
+        except NotRun:
+            return time.process_time() - start
+    raise RuntimeError("the graph was not reached")
+
+
+def first_of_process(compiler: str, name: str, layers: int, grad: bool) -> float:
+    """Processor seconds of the first capture of a fresh process."""
+    command = [sys.executable, __file__, "--one", compiler, "--models", name, "--layers", str(layers)]
+    out = subprocess.run([*command, *(["--grad"] if grad else [])], capture_output=True, text=True, check=True)
+    return float(out.stdout.split()[-1])
+
+
+def warm_row(name: str, layers: int, grad: bool, rounds: int) -> str:
+    times: dict[str, list[float]] = {"torch": [], "named": [], "function": []}
+    for _ in range(rounds + 1):
+        times["torch"].append(first_call("torch", name, layers, grad))
+        times["named"].append(first_call("torchjit", name, layers, grad))
+        times["function"].append(first_call("torchjit", name, layers, grad, function=True))
+    a, b, c = (min(kept[1:]) for kept in times.values())
+    return f"| {name} | {layers} | {grad} | {a:.3f} | {b:.3f} | {b / a:.3f} | {c / a:.3f} |"
 
 
 def main() -> None:
-    """Print a row per depth and grad mode."""
+    """Print a row per model, depth and grad mode."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", nargs="+", default=["gpt"], choices=["gpt", "bert", "llama", "resnet50"])
     parser.add_argument("--layers", nargs="+", type=int, default=[12])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--first", action="store_true", help="the first capture of a process, instead of warm ones")
+    parser.add_argument("--one", choices=["torch", "torchjit"], help="one capture in this process (used by --first)")
+    parser.add_argument("--grad", action="store_true", help="with --one")
     options = parser.parse_args()
-    print("| model | layers | grad | torch.compile s | torchjit s | ratio |\n|---|---|---|---|---|---|")
+    if options.one:
+        print(first_call(options.one, options.models[0], options.layers[0], options.grad))
+        return
+    extra = " | ratio, backend as a function" if not options.first else ""
+    print(f"| model | layers | grad | torch.compile s | torchjit s | ratio{extra} |")
+    print("|---|---|---|---|---|---|---|"[: None if extra else -4])
     for name in options.models:
         for layers in options.layers[:1] if name == "resnet50" else options.layers:
             for grad in (False, True):
-                times: tuple[list[float], list[float]] = ([], [])
-                for _ in range(options.rounds + 1):
-                    for kept, compiler in zip(times, (torch.compile, torchjit.compile), strict=True):
-                        kept.append(first_call(compiler, name, layers, grad))
-                a, b = (statistics.median(t[1:]) for t in times)
-                print(f"| {name} | {layers} | {grad} | {a:.3f} | {b:.3f} | {b / a:.3f} |", flush=True)
+                if options.first:
+                    pairs = [
+                        [first_of_process(c, name, layers, grad) for c in ("torch", "torchjit")]
+                        for _ in range(options.rounds)
+                    ]
+                    a, b = (statistics.median(kept) for kept in zip(*pairs, strict=True))
+                    print(f"| {name} | {layers} | {grad} | {a:.3f} | {b:.3f} | {b / a:.3f} |", flush=True)
+                else:
+                    print(warm_row(name, layers, grad, options.rounds), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from torchjit_vm.capture.policy import (
     InOnePiece,
     LeafHandler,
     NewObject,
+    PassThrough,
     RegionCompiler,
     ReturnConstant,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Interpreter",
     "LeafHandler",
     "NewObject",
+    "PassThrough",
     "Raised",
     "Region",
     "RegionCode",

@@ -22,7 +22,7 @@ import torchjit_inductor
 import torchjit_report
 import torchjit_vm
 from torchjit import control
-from torchjit_vm import DictChainGetattr, InOnePiece, ReturnConstant
+from torchjit_vm import DictChainGetattr, InOnePiece, PassThrough, ReturnConstant
 
 __all__ = ["VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
 
@@ -131,7 +131,31 @@ def _second(first: Any, second: Any) -> Any:
     return second
 
 
+def _module_calls() -> dict[Any, object]:
+    """`nn.Module.__call__` without hooks: the two functions between it and `forward`.
+
+    Only if this torch's functions know no other hooks than these.
+    """
+    outer, inner = torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl
+    hooks = {name for name in inner.__code__.co_names if name.endswith("_hooks")}
+    tracing = [name for name in ("_is_tracing", "_get_tracing_state") if name in inner.__code__.co_names]
+    if hooks != {*_HOOKS, *_GLOBAL_HOOKS} or len(tracing) != 1 or outer.__code__.co_names != _OUTER_NAMES:
+        return {}
+    told_no = (("torch", "_C", tracing[0]),)
+    return {
+        outer: PassThrough(outer.__code__, "_call_impl", none=("_compiled_call_impl",)),
+        inner: PassThrough(inner.__code__, "forward", empty=_HOOKS, empty_globals=_GLOBAL_HOOKS, told_no=told_no),
+    }
+
+
+_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_GLOBAL_HOOKS = tuple(
+    f"_global{name}" for name in ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
+)
+_OUTER_NAMES = ("_compiled_call_impl", "_call_impl")
+
 _SUBSTITUTES: dict[Any, object] = {
+    **_module_calls(),
     **torchjit_fx.REPLACEMENTS,
     control.is_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_compiling: ReturnConstant(True, pretended=True),

@@ -21,6 +21,7 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import exc
+from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.recompiles import Recompile, recompile_of
@@ -210,7 +211,8 @@ class Site:
         with events.using_compile_id(made.compile_id):
             events.emit_lazy("compile_start", lambda: self._describe(cause, slots))
             try:
-                entry = self._capture(slots, made)
+                with collector_paused() as collects:
+                    entry = self._capture(slots, made, collects)
                 ok = True
             finally:
                 made.seconds = time.perf_counter() - start
@@ -218,7 +220,7 @@ class Site:
         self.door.append(entry)
         return entry
 
-    def _capture(self, slots: tuple[Any, ...], made: Specialization) -> Entry:
+    def _capture(self, slots: tuple[Any, ...], made: Specialization, collects: bool) -> Entry:
         owner = self.owner
         ambient = torch_support.ambient_guards()
         sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
@@ -226,7 +228,7 @@ class Site:
         def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             made.graphs.append(gm)
             weakref.finalize(gm, _drop_generated_lines, type(gm)).atexit = False
-            with events.phase("backend"):
+            with collector_resumed(collects), events.phase("backend"):
                 return self._call_backend(gm, example_inputs)
 
         def start() -> tuple[torchjit_fx.TensorDomain, torchjit_fx.TensorDomain]:

@@ -17,7 +17,8 @@ from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.deferred import cached_report, defer_or_break
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.operators import compute, leaf_call
-from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, ReturnConstant
+from torchjit_vm.capture.pass_through import pass_through
+from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, PassThrough, ReturnConstant
 from torchjit_vm.capture.pure import is_opaque, is_pure
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
@@ -214,6 +215,9 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
     if isinstance(substitute, DictChainGetattr):
         names = substitute.dicts
         return lambda domain, function, args, kwargs: _dict_chain(domain, names, args)
+    if isinstance(substitute, PassThrough):
+        rule = substitute
+        return lambda domain, function, args, kwargs: pass_through(domain, rule, function, args, kwargs)
     if isinstance(substitute, InOnePiece):
         piece = Known(substitute.function)
         return lambda domain, function, args, kwargs: _in_one_piece(domain, piece, [*first, *args], kwargs)

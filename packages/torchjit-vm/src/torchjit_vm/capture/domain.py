@@ -86,6 +86,7 @@ class CaptureDomain:
         self.namespaces: dict[int, DictValue] = {}
         self.callees: dict[int, calls.Callee] = {}
         self.functions: dict[types.FunctionType, functions.Facts] = {}
+        self.passed: dict[types.FunctionType, bool] = {}
         self.touched: dict[Any, None] = {}
         self.pretended = False  # was the program told that it is compiled?
         self.mutated_at = -1
@@ -103,7 +104,15 @@ class CaptureDomain:
 
     def forget(self) -> None:
         """Let go of the values of a capture that is over, and of the real objects that they stand for."""
-        for table in (self.interned, self.namespaces, self.functions, self.touched, self.class_stores, self.memos):
+        for table in (
+            self.interned,
+            self.namespaces,
+            self.functions,
+            self.passed,
+            self.touched,
+            self.class_stores,
+            self.memos,
+        ):
             table.clear()
         self.thrown.clear()
         self.generators.clear()

@@ -58,15 +58,20 @@ def enter_known(
     code = function.__code__
     if code.co_flags & _ASYNC:
         raise domain.graph_break(ASYNC, function.__qualname__)
-    facts = domain.functions.get(function)
-    if facts is None:
-        facts = domain.functions[function] = _facts(domain, function)
-    defaults, kwdefaults, closure = facts
+    defaults, kwdefaults, closure = domain.functions.get(function) or facts_of(domain, function)
     slots = bind(domain, code, function.__qualname__, args, kwargs, defaults, kwdefaults)
     return domain.vm.new_frame(code, slots, list(closure), function.__globals__, value)
 
 
 Facts = tuple[list[Value], dict[str, Value], list[Value]]
+
+
+def facts_of(domain: CaptureDomain, function: FunctionType) -> Facts:
+    """Rely on a function's code and defaults; what they and its cells hold."""
+    known = domain.functions.get(function)
+    if known is None:
+        known = domain.functions[function] = _facts(domain, function)
+    return known
 
 
 def _facts(domain: CaptureDomain, function: FunctionType) -> Facts:

@@ -33,26 +33,31 @@ def namespace(domain: CaptureDomain, globals: dict[str, Any]) -> DictValue:
 
 
 def load_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:
-    found = domain.namespaces.get(id(frame.globals))
+    return global_value(domain, frame.globals, name)
+
+
+def global_value(domain: CaptureDomain, globals: dict[str, Any], name: str) -> Value:
+    """What code with these globals finds under a name."""
+    found = domain.namespaces.get(id(globals))
     if found is None:
-        found = namespace(domain, frame.globals)
+        found = namespace(domain, globals)
     if name in found.entries:
         entry = found.entries[name]
         if entry is not None:
             return entry[1]
-    elif name in frame.globals and found.path is not None:
-        value = wrap(domain, frame.globals[name], found.path.item(name))
+    elif name in globals and found.path is not None:
+        value = wrap(domain, globals[name], found.path.item(name))
         found.entries[name] = (Const(name), value)
         return value
     else:
         found.entries[name] = None
         if found.path is not None:
             domain.guard_contains(found.path, name, False)
-    return _builtin_name(domain, frame, name)
+    return _builtin_name(domain, globals, name)
 
 
-def _builtin_name(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:
-    scope = frame.globals.get("__builtins__", builtins)
+def _builtin_name(domain: CaptureDomain, globals: dict[str, Any], name: str) -> Value:
+    scope = globals.get("__builtins__", builtins)
     if type(scope) is not dict:
         scope = vars(scope)
     space = namespace(domain, scope)

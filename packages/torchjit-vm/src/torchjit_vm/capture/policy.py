@@ -21,6 +21,7 @@ __all__ = [
     "InOnePiece",
     "LeafHandler",
     "NewObject",
+    "PassThrough",
     "RegionCompiler",
     "ReturnConstant",
 ]
@@ -71,6 +72,29 @@ class DictChainGetattr:
     """
 
     dicts: tuple[str, ...]
+
+
+@final
+@attrs.frozen
+class PassThrough:
+    """A substitute for a method that only passes its arguments on to another method of the same object, unless something
+    is in the way; then the original is interpreted.
+
+    Attributes:
+        code: of the function that this describes; with another one it is interpreted.
+        method: what gets the arguments.
+        none: attributes of the object that must be None.
+        empty: attributes that must be empty dicts.
+        empty_globals: globals of the function that must be empty dicts.
+        told_no: dotted names, from a global on, of functions that must answer no; asked once per capture.
+    """
+
+    code: CodeType
+    method: str
+    none: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    empty_globals: tuple[str, ...] = ()
+    told_no: tuple[tuple[str, ...], ...] = ()
 
 
 class CaptureContext(Protocol):
@@ -134,8 +158,8 @@ class CapturePolicy:
         inline: may this Python function be interpreted? If not, its call is a break.
         disabled: a reason if calls of this callable are breaks.
         allow_in_graph: functions whose calls go to the leaf handler unseen.
-        substitutes: real function to what is called instead: a callable, `ReturnConstant`, `InOnePiece` or
-            `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
+        substitutes: real function to what is called instead: a callable, `ReturnConstant`, `InOnePiece`,
+            `PassThrough` or `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
         assume_constant: functions called for real at capture; their result is a constant.
         pure: more C functions that are called for real when all arguments are constants.
         reorderable: functions that only report (`print`), whose calls may be made at the end of the region, in order.
