@@ -1,9 +1,7 @@
-"""The loop IR: its rules, its evaluator against generated code, index simplification, generated text."""
+"""The loop IR: its rules, its evaluator against generated code, index simplification."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +26,6 @@ from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program
 
 CPU = torch.device("cpu")
-GOLDENS = Path(__file__).parent / "goldens"
 
 
 def loop(name: str, size: int) -> LoopVar:
@@ -187,33 +184,3 @@ def test_loops_that_walk_on_are_merged() -> None:
     assert [var.size.value for var in merged] == [4, 30]
     merged, _ = merge_loops([a, b, c], [x0 * 30 + x1 * 6 + x2, x1])
     assert [var.size.value for var in merged] == [4, 5, 6]
-
-
-# ---------------------------------------------------------------------- generated text
-TEXTS: dict[str, Any] = {
-    "gelu_add": lambda x: F.gelu(x) + x,
-    "softmax": lambda x: x.softmax(-1),
-    "column_sum": lambda x: x.sum(0),
-}
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_goldens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The C text of small programs; delete a file to have it written anew."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # tiles of a column sum depend on it
-    inputs = (sample(6, 40),)
-    program = program_of(TEXTS[name], inputs, fused=True)
-    backend = CBackend(InductorSettings(cache_dir=cache_dir(), vector_bytes=32))
-    text = "\n".join(backend.source(s.kernel, program.buffers) for s in program.steps if isinstance(s, KernelStep))
-    # Source lines are paths of this machine.
-    text = re.sub(r"(?m)^( *)// .*?#.*$", r"\1", text) + "\n"
-    path = GOLDENS / f"{name}.c"
-    if not path.exists():
-        GOLDENS.mkdir(exist_ok=True)
-        path.write_text(text)
-        pytest.fail(f"wrote {path.name}: look at it and run again")
-    assert path.read_text() == text
-
-
-def test_every_golden_has_a_program() -> None:
-    assert {p.stem for p in GOLDENS.glob("*.c")} == set(TEXTS)

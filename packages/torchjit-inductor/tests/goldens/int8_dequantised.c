@@ -1,0 +1,50 @@
+// _to_copy = _to_copy.default
+// mul = mul.Tensor
+namespace fused_to_copy_mul_0 {
+VECTOR_TYPES(8)
+struct Args { i8* p0; f32* p1; f32* p2; };
+static void range(i64 lo, i64 hi, void* data) {
+  const Args& args = *(const Args*)data;
+  const i8* p0 = args.p0;  // x_1
+  const f32* p1 = args.p1;  // s_1
+  f32* p2 = args.p2;  // mul
+  for (i64 x0 = lo; x0 < hi; x0++) {
+    const f32 t1 = p1[x0];
+    auto body = [&](auto full, const i64 x1, const int n) __attribute__((always_inline)) {
+      const vi8 t2 = ld<vi8>(full, p0 + 40*x0 + x1, n);
+      const vf32 t3 = convert<vf32>(convert<vi32>(t2));
+      const vf32 t4 = t3 * splat<vf32>(t1);
+      st(full, p2 + 40*x0 + x1, t4, n);
+    };
+    i64 x1 = 0; const i64 end = 40;
+    for (; x1 + W <= end; x1 += W) body(Full(), x1, W);
+  }
+}
+static void run(Args args) {
+  const i64 total = (6); const i64 work = 40 * 4;
+  const i64 grain = 1 + 65536 / (work + 1);
+  if (total <= grain) { if (total > 0) range(0, total, &args); }
+  else tj_parallel(0, total, grain, range, &args);
+}
+}
+extern "C" void* py_fused_to_copy_mul_0(void*, void* const* args, i64) {
+  fused_to_copy_mul_0::Args a = {(i8*)py_int(args[0]), (f32*)py_int(args[1]), (f32*)py_int(args[2])};
+  void* thread = py_save(); fused_to_copy_mul_0::run(a); py_restore(thread);
+  py_incref(py_none); return py_none;
+}
+
+/* host program
+# g: 1 kernels, 0 aten calls
+def call(x_1, s_1):
+    grad = is_grad()
+    no_grad(False)
+    try:
+        mul = empty_strided((6, 40), (40, 1), dtype=torch.float32)
+        x_1__at = x_1.data_ptr()
+        s_1__at = s_1.data_ptr()
+        mul__at = mul.data_ptr()
+        fused_to_copy_mul_0(x_1__at, s_1__at, mul__at)
+        return [mul]
+    finally:
+        no_grad(grad)
+*/

@@ -1,0 +1,60 @@
+// sum_1 = sum.dim_IntList
+// div = div.Tensor
+namespace fused_sum_div_0 {
+VECTOR_TYPES(8)
+struct Args { f32* p0; f32* p1; };
+static void range(i64 lo, i64 hi, void* data) {
+  const Args& args = *(const Args*)data;
+  const f32* p0 = args.p0;  // x_1
+  f32* p1 = args.p1;  // div
+  for (i64 x0 = lo; x0 < hi; x0++) {
+    f32 t1s = 0.0f;  // sum
+     {
+      vf32 t1v = splat<vf32>(0.0f);
+      auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
+        const vf32 t2 = ld<vf32>(full, p0 + r0 + 40*x0, n);
+        auto t3 = t1v + t2;
+        t1v = select_lanes<vi32>(full, n, t3, t1v);
+      };
+      i64 r0 = 0; const i64 end = 40;
+      for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
+      t1s += fold_sum(t1v);
+    }
+     {
+      auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
+        const vf32 t4 = ld<vf32>(full, p0 + r0 + 40*x0, n);
+        const vf32 t5 = t4 / splat<vf32>(t1s);
+        st(full, p1 + r0 + 40*x0, t5, n);
+      };
+      i64 r0 = 0; const i64 end = 40;
+      for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
+    }
+  }
+}
+static void run(Args args) {
+  const i64 total = (6); const i64 work = 40 * 5;
+  const i64 grain = 1 + 65536 / (work + 1);
+  if (total <= grain) { if (total > 0) range(0, total, &args); }
+  else tj_parallel(0, total, grain, range, &args);
+}
+}
+extern "C" void* py_fused_sum_div_0(void*, void* const* args, i64) {
+  fused_sum_div_0::Args a = {(f32*)py_int(args[0]), (f32*)py_int(args[1])};
+  void* thread = py_save(); fused_sum_div_0::run(a); py_restore(thread);
+  py_incref(py_none); return py_none;
+}
+
+/* host program
+# g: 1 kernels, 0 aten calls
+def call(x_1):
+    grad = is_grad()
+    no_grad(False)
+    try:
+        div = empty_strided((6, 40), (40, 1), dtype=torch.float32)
+        x_1__at = x_1.data_ptr()
+        div__at = div.data_ptr()
+        fused_sum_div_0(x_1__at, div__at)
+        return [div]
+    finally:
+        no_grad(grad)
+*/
