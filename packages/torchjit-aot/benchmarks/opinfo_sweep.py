@@ -163,7 +163,7 @@ def module_programs(info: Any, dtype: torch.dtype, limit: int) -> Iterator[tuple
     for sample in training[:limit]:
         torch.manual_seed(1)
         made = sample.constructor_input
-        module = info.module_cls(*made.args, **{**made.kwargs, **_factory(info, dtype)})
+        module = info.module_cls(*made.args, **made.kwargs).to(dtype)
         module.train()
         given = sample.forward_input
         flat, spec = tree_flatten((given.args, given.kwargs))
@@ -182,10 +182,6 @@ def module_programs(info: Any, dtype: torch.dtype, limit: int) -> Iterator[tuple
             )
 
         yield program, [flat[i] for i in where] + list(state.values())
-
-
-def _factory(info: Any, dtype: torch.dtype) -> dict[str, Any]:
-    return {"device": "cpu", "dtype": dtype}
 
 
 def infos(modules: bool, only: list[str]) -> list[Any]:

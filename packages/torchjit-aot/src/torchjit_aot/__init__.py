@@ -6,7 +6,7 @@ from torchjit_aot.decompositions import default_decompositions
 from torchjit_aot.entry import compile
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.partition import Partition, min_cut_partition
-from torchjit_aot.passes import GraphPass, graph_pass
+from torchjit_aot.passes import GraphPass, as_graph_pass, graph_pass
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.settings import AotSettings
 
@@ -18,6 +18,7 @@ __all__ = [
     "Kind",
     "Partition",
     "aot_function",
+    "as_graph_pass",
     "compile",
     "default_decompositions",
     "graph_pass",

@@ -28,6 +28,8 @@ def canonicalize(joint: JointGraph) -> None:
 
 
 _FILLS = {
+    aten.zeros.default: 0,
+    aten.ones.default: 1,
     aten.zeros_like.default: 0,
     aten.ones_like.default: 1,
     aten.new_zeros.default: 0,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from torchjit_aot.attention import fuse_attention, may_fuse_attention
 from torchjit_aot.canonicalize import canonicalize
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
 from torchjit_aot.decompositions import decompose
@@ -19,6 +21,7 @@ from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
 from torchjit_aot.refusals import BACKWARD_COMPILER
+from torchjit_aot.rewrites import EXACT, FUSED, rewrite_graph, rewrite_joint, tell_rewrites
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
 from torchjit_aot.settings import AotSettings
@@ -82,9 +85,12 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     Raises:
         GraphBreak: the graph cannot be compiled.
     """
-    if settings.pre_grad_passes:
+    fused: Counter[str] = Counter()
+    if settings.pre_grad_passes or (settings.fuse and may_fuse_attention(gm.graph)):
         gm = _copy_of(gm)
         run_on_graph(gm.graph, settings.pre_grad_passes, None)
+        if settings.fuse:
+            fuse_attention(gm.graph, fused)
     with phase("joint trace"):
         joint = trace_joint(gm, example_inputs)
     with phase("functionalize"):
@@ -100,8 +106,10 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
             decompose(joint, settings.decompositions, settings.keep_ops)
     if settings.simplify:
         with phase("simplify"):
-            remove_no_ops(joint)
-            merge_equal(joint)
+            fused += rewrite_joint(joint, EXACT)
+            fused["no-op"] += remove_no_ops(joint)
+            fused["common subexpression"] += merge_equal(joint)
+    tell_rewrites(settings.name, +fused)
     run_on_joint(joint, settings.joint_passes)
     if settings.compiler_passes:
         with phase("compiler passes"), joint.fake_mode, torch.no_grad():
@@ -130,10 +138,7 @@ def _copy_of(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _eager(gm: fx.GraphModule) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        return gm(*args)
-
-    return run
+    return gm.forward  # not `gm` itself, which prints where in the graph the user's own error came from
 
 
 def _invoke(compiler: GraphCompiler, built: BuiltGraph, kind: Any, name: str) -> CompiledGraph:
@@ -150,7 +155,19 @@ def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, sett
             raise
         detail = f"{type(error).__name__}: {error}"
         emit("fallback", reason=BACKWARD_COMPILER.id, headline=BACKWARD_COMPILER.headline, detail=detail)
-        return run_eagerly(built.gm, built.example_inputs, kind="backward", static_inputs=built.static, name=name)
+        return _operators_of(built, name)
+
+
+def _operators_of(built: BuiltGraph, name: str) -> CompiledGraph:
+    """The backward's operators, called one by one."""
+    return run_eagerly(built.gm, built.example_inputs, kind="backward", static_inputs=built.static, name=name)
+
+
+def _finish(built: BuiltGraph, joint: JointGraph, settings: AotSettings) -> None:
+    """The rewrites that must not change what is saved, and the user's passes."""
+    if settings.fuse:
+        tell_rewrites(settings.name, rewrite_graph(built.gm.graph, FUSED, joint.fake_mode))
+    run_on_graph(built.gm.graph, settings.post_grad_passes, joint.fake_mode)
 
 
 def _compile_inference(
@@ -158,7 +175,7 @@ def _compile_inference(
 ) -> Callable[..., Any]:
     name = f"{settings.name}_inference"
     built = build_forward(joint, (), name)
-    run_on_graph(built.gm.graph, settings.post_grad_passes, joint.fake_mode)
+    _finish(built, joint, settings)
     return make_inference(joint, built.inputs, _invoke(compiler, built, "inference", name), state, name)
 
 
@@ -184,10 +201,12 @@ def _compile_training(
         forward = build_forward(joint, partition.saved, f"{settings.name}_forward")
         backward = build_backward(joint, partition, f"{settings.name}_backward")
     for built in (forward, backward):
-        run_on_graph(built.gm.graph, settings.post_grad_passes, joint.fake_mode)
+        _finish(built, joint, settings)
     tell_saved(partition)
     name = f"{settings.name}_backward"
-    lazy = LazyBackward(lambda: _invoke_backward(backward_compiler, backward, name, settings))
+    lazy = LazyBackward(
+        lambda: _invoke_backward(backward_compiler, backward, name, settings), lambda: _operators_of(backward, name)
+    )
     compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
     if settings.eager_backward:
         lazy.compile()

@@ -22,6 +22,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from torchjit_aot.aliasing import storage_key
+from torchjit_aot.functional_twins import functional_twin
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
@@ -210,8 +211,12 @@ class _Functionalizer:
             self._assign(func, target, self.read(value))
             self.env[node] = self.read(target)
             return
-        functional = functional_form(func)
-        if functional is None or (is_random(func) and not all(_is_contiguous(t) for ts in targets for t in ts)):
+        functional = functional_form(func) or functional_twin(func)
+        if (
+            functional is None
+            or not all(targets)
+            or (is_random(func) and not all(_is_contiguous(t) for ts in targets for t in ts))
+        ):
             raise GraphBreak(FUNCTIONALIZE, str(func))  # random numbers are drawn in another order out of place
         kwargs = {k: v for k, v in node.kwargs.items() if k not in writes_to(func)}
         kwargs.update(_missing_defaults(func, functional, len(node.args), kwargs))
@@ -282,7 +287,7 @@ class _Functionalizer:
             key = self._key(node)
             if key is not None and self.storages[key].version:
                 joint.mutated[i] = self.storages[key].value
-                if key in self.loud:
+                if key in self.loud and _version_moved(joint.sources[i].value):
                     joint.versions_move.add(i)
         for node, _ in joint.constants:
             key = self._key(node)
@@ -295,6 +300,11 @@ class _Functionalizer:
         joint.tangents = [self.env[n] for n in joint.tangents]
         joint.graph = self.writer.graph
         joint.written = False
+
+
+def _version_moved(traced: torch.Tensor) -> bool:
+    """Not if the input was only written to through `.data`, which has a counter of its own."""
+    return traced.is_inference() or traced._version != 0
 
 
 def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:

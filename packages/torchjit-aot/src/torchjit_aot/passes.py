@@ -31,7 +31,7 @@ from torch.fx.node import map_arg
 
 from torchjit_aot.joint import JointGraph
 
-__all__ = ["GraphPass", "graph_pass", "pass_ids", "run_on_graph", "run_on_joint"]
+__all__ = ["GraphPass", "as_graph_pass", "graph_pass", "pass_ids", "run_on_graph", "run_on_joint"]
 
 
 class GraphPass(Protocol):
@@ -69,6 +69,21 @@ def graph_pass(id: str) -> Callable[[Callable[[fx.Graph], None]], GraphPass]:
     if not id:
         raise ValueError("a pass needs an id, for the cache")
     return lambda function: _FunctionPass(id, function)
+
+
+def as_graph_pass(given: Any) -> GraphPass:
+    """A pass as it is, or one of torch.compile's (`CustomGraphPass`: a callable with a method `uuid`) as a pass.
+
+    Raises:
+        ValueError: it is not callable or has no id.
+    """
+    identify = getattr(given, "uuid", None)
+    if isinstance(given, type):
+        raise ValueError("a pass is an object, not a class")
+    id = identify() if callable(identify) else getattr(given, "id", None)
+    if not callable(given) or not isinstance(id, (str, bytes)) or not id:
+        raise ValueError("a pass is a callable of a graph with an id: see graph_pass")
+    return given if isinstance(id, str) and not callable(identify) else _FunctionPass(str(id), given)
 
 
 def pass_ids(*groups: Sequence[GraphPass]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION, TRACE_FAILED
 from torchjit_aot.symbols import calculate
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["module_attribute", "replay"]
+__all__ = ["module_attribute", "replay", "with_usable_mask"]
 
 _RECURRENT = frozenset(getattr(torch._VF, name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
@@ -69,14 +69,14 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
         if not kwargs and (made := calculate(node.target, args)) is not NotImplemented:
             return made
         if node.target is torch.nn.functional.scaled_dot_product_attention:
-            args, kwargs = _with_usable_mask(args, kwargs)
+            args, kwargs = with_usable_mask(args, kwargs)
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
 
 
-def _with_usable_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def with_usable_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """The arguments of an attention, with a mask that the fused CUDA kernels take.
 
     They want its last dimension to have stride 1. Eager PyTorch computes with an expanded mask (all keys alike) in single

@@ -7,6 +7,7 @@ descriptions, no tests of what is known.
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -67,11 +68,13 @@ class LazyBackward:
 
     Args:
         build: compiles it. It runs once, in the context (compile id) of the forward's compilation.
+        stepwise: makes a function that calls its operators one by one, for tangents that are tensor subclasses.
     """
 
-    def __init__(self, build: Callable[[], CompiledGraph]) -> None:
+    def __init__(self, build: Callable[[], CompiledGraph], stepwise: Callable[[], CompiledGraph]) -> None:
         self.boxed: Callable[[list[Any]], Sequence[Any]] | None = None
         self._build: Callable[[], CompiledGraph] | None = build
+        self._stepwise = functools.cache(lambda: _boxed(stepwise()))
         self._lock = threading.Lock()
         self._context = contextvars.copy_context()
 
@@ -84,6 +87,10 @@ class LazyBackward:
                 self._build = None
         assert self.boxed is not None
         return self.boxed
+
+    def stepwise(self) -> Callable[[list[Any]], Sequence[Any]]:
+        """The graph's operators one by one, for tangents that compiled code cannot read."""
+        return self._stepwise()
 
 
 def _boxed(compiled: CompiledGraph) -> Callable[[list[Any]], Sequence[Any]]:
@@ -349,15 +356,13 @@ def _backward(
     if several:
         given = ", ".join(f"g{i} is None" for i in joint.differentiable)
         source.lines.append(f"missing = ({given})")
+    source.lines.append("odd = False")
     symbolic = 0
     for i, tangent in zip(joint.differentiable, joint.tangents, strict=True):
         if _is_static(joint.plan.slots[i]):
-            _fix_tangent(source, f"g{i}", tangent.meta["val"])
+            _fix_tangent(source, f"g{i}", tangent.meta["val"], None)
         else:
-            fixed = source.bind(_fit_tangent)
-            device = source.bind(tangent.meta["val"].device)
-            dtype = source.bind(tangent.meta["val"].dtype)
-            source.lines.append(f"g{i} = {fixed}(g{i}, *ctx.layouts[{symbolic}], {dtype}, {device})")
+            _fix_tangent(source, f"g{i}", tangent.meta["val"], f"ctx.layouts[{symbolic}]")
             symbolic += 1
     args, tensors, numbers = [], 0, 0
     for node in saved:
@@ -373,7 +378,7 @@ def _backward(
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
     dead = [*(["t"] if has_tensors else []), *gradients]
     source.lines += [
-        f"compiled = {lazy}.boxed or {lazy}.compile()",
+        f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed or {lazy}.compile()",
         f"inputs = [{', '.join(args)}]",
         f"del {', '.join(dead)}",
         f"if {source.bind(torch.is_grad_enabled)}():",
@@ -408,28 +413,49 @@ def _without_zeros(
     )
 
 
-def _fix_tangent(source: Source, gradient: str, like: torch.Tensor) -> None:
-    """None becomes zeros; other strides than the traced ones become those."""
-    shape, strides = tuple(like.shape), tuple(like.stride())
+def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str | None) -> None:
+    """None becomes zeros; other strides than the traced ones become those, and what is not plain memory becomes that.
+
+    Args:
+        source: the backward's text.
+        gradient: the tangent's variable. The variable `odd` becomes true if it holds a tensor subclass.
+        like: the tangent as it was traced.
+        layout: text of a tuple (sizes, strides) if they are not known before the call.
+    """
     options = f"dtype={source.bind(like.dtype)}, device={source.bind(like.device)}"
+    shape, strides = ("shape", "strides") if layout else (tuple(like.shape), tuple(like.stride()))
     strided = f"{source.bind(torch.empty_strided)}({shape}, {strides}, {options})"
+    bits = " or ".join(f"{gradient}.{test}()" for test in _LAZY_BITS if like.is_complex() or test != "is_conj")
+    plain = (
+        f"type({gradient}) is not {source.bind(torch.Tensor)} or {gradient}.layout is not {source.bind(torch.strided)}"
+    )
     source.lines += [
+        *([f"shape, strides = {layout}"] if layout else []),
+        f"if {gradient} is not None and ({plain} or {bits}):",
+        f"    {gradient}, is_odd = {source.bind(_as_plain)}({gradient}, {strides})",
+        "    odd = odd or is_odd",
         f"if {gradient} is None:",
         f"    {gradient} = {strided}.zero_()",
-        f"elif {gradient}.stride() != {strides}:",
+        f"elif {gradient}.stride() != {strides} and not odd:",
         f"    {gradient} = {strided}.copy_({gradient})",
     ]
 
 
-def _fit_tangent(
-    gradient: torch.Tensor | None, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    """As `_fix_tangent`, for sizes that are known only now."""
-    if gradient is None:
-        return torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
-    if gradient.stride() != strides:
-        return torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(gradient)
-    return gradient
+_LAZY_BITS = ("is_neg", "_is_zerotensor", "is_conj")
+"""Tensors for which one of these holds are not what lies in their memory."""
+
+
+def _as_plain(tangent: torch.Tensor, strides: tuple[int, ...]) -> tuple[torch.Tensor, bool]:
+    """The tangent as compiled code can read it, and whether it is a subclass, which it cannot read at all."""
+    if isinstance(tangent, torch.nn.Parameter) and type(tangent) is torch.nn.Parameter:
+        tangent = tangent.detach()
+    if type(tangent) is not torch.Tensor:
+        return tangent if tangent.stride() == strides else tangent.contiguous(), True
+    if tangent.layout != torch.strided:
+        tangent = tangent.to_dense()
+    if tangent._is_zerotensor():
+        tangent = torch.zeros(tangent.shape, dtype=tangent.dtype, device=tangent.device)
+    return tangent.resolve_conj().resolve_neg(), False
 
 
 def _refuse_double_backward(gradients: Sequence[Any]) -> tuple[Any, ...]:

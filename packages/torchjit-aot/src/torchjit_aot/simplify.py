@@ -13,7 +13,7 @@ from torchjit_aot.costs import is_fusible
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.schemas import is_random, is_view, writes_to
 
-__all__ = ["merge_equal", "remove_no_ops"]
+__all__ = ["merge_equal", "remove_no_ops", "rename", "returned_storages", "same_kind"]
 
 aten = torch.ops.aten
 
@@ -27,7 +27,7 @@ def merge_equal(joint: JointGraph) -> int:
         How many nodes went.
     """
     seen: dict[Any, fx.Node] = {}
-    returned = _returned_storages(joint)
+    returned = returned_storages(joint)
     gone: dict[fx.Node, fx.Node] = {}
     for node in list(joint.graph.nodes):
         if node.op != "call_function" or not _is_pure(node.target):
@@ -49,7 +49,7 @@ def _mergeable(first: fx.Node, node: fx.Node, returned: set[fx.Node]) -> bool:
     return node not in returned and first not in returned
 
 
-def _returned_storages(joint: JointGraph) -> set[fx.Node]:
+def returned_storages(joint: JointGraph) -> set[fx.Node]:
     """The slots, gradients and final values of inputs, with what they are views of."""
     ends = [n for n in (*joint.slots, *joint.grads, *joint.mutated.values()) if isinstance(n, fx.Node)]
     found: set[fx.Node] = set()
@@ -104,13 +104,13 @@ def remove_no_ops(joint: JointGraph) -> int:
     Returns:
         How many nodes went.
     """
-    returned = _returned_storages(joint)
+    returned = returned_storages(joint)
     gone: dict[fx.Node, fx.Node] = {}
     for node in list(joint.graph.nodes):
         if node.op != "call_function" or node in returned:
             continue
         source = node.args[0] if node.args else None
-        if not isinstance(source, fx.Node) or not _same_kind(source.meta.get("val"), node.meta.get("val")):
+        if not isinstance(source, fx.Node) or not same_kind(source.meta.get("val"), node.meta.get("val")):
             continue
         if node.target in _NO_OPS and _NO_OPS[node.target](node):
             node.replace_all_uses_with(source)
@@ -120,7 +120,7 @@ def remove_no_ops(joint: JointGraph) -> int:
     return len(gone)
 
 
-def _same_kind(a: Any, b: Any) -> bool:
+def same_kind(a: Any, b: Any) -> bool:
     return (
         isinstance(a, torch.Tensor)
         and isinstance(b, torch.Tensor)

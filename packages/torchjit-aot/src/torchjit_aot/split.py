@@ -107,10 +107,24 @@ class _Builder:
     def _write(self, formula: Formula, node: fx.Node) -> fx.Node:
         writer = GraphWriter(self.graph)
         writer.source = node
-        return formula.write(writer.call, [self.copies[n] for n in formula.reads])
+        made = formula.write(writer.call, [self.copies[n] for n in formula.reads])
+        return _laid_out(writer, made, node.meta["val"].stride())
 
     def read(self, value: Any) -> Any:
         return self.copies[value] if isinstance(value, fx.Node) else value
+
+
+def _laid_out(writer: GraphWriter, node: fx.Node, strides: Sequence[Any]) -> fx.Node:
+    """The value with these (dense) strides: the operator behind a formula may lay out its result otherwise, and views of it
+    are in the graph."""
+    have = node.meta["val"].stride()
+    if tuple(str(n) for n in have) == tuple(str(n) for n in strides):
+        return node
+    order = sorted(range(len(strides)), key=lambda dim: -strides[dim])
+    back = [order.index(dim) for dim in range(len(order))]
+    turned = writer.call(aten.permute.default, (node, order))
+    dense = writer.call(aten.clone.default, (turned,), {"memory_format": torch.contiguous_format})
+    return writer.call(aten.permute.default, (dense, back))
 
 
 def build_forward(joint: JointGraph, saved: Sequence[fx.Node], name: str) -> BuiltGraph:

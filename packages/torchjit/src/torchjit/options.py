@@ -7,6 +7,7 @@ from typing import Any, final
 
 import attrs
 
+import torchjit_aot
 from torchjit.exc import UserError, unknown_name
 from torchjit_core.reasons import reason
 
@@ -44,12 +45,18 @@ class Options:
         cudagraphs: `triton.cudagraphs`: record and replay CUDA graphs.
         activation_memory_budget: from 1 to 0: the share of the activations, between what is saved by default and the
             least that can be, that training may save; the backward computes the rest again.
+        pre_grad_custom_pass, joint_custom_post_pass, post_grad_custom_post_pass: a change (or a tuple of changes) of the
+            captured graph, of the joint graph, of each final graph. Each is a callable of an `fx.Graph` with an `id` (see
+            `torchjit_aot.graph_pass`) or, as upstream has it, a method `uuid`: two compilations with the same ids are alike.
     """
 
     max_autotune: bool = False
     fallback_random: bool = True
     cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})
     activation_memory_budget: float = 1.0
+    pre_grad_custom_pass: tuple[torchjit_aot.GraphPass, ...] = ()
+    joint_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
+    post_grad_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
 
 
 _FIELDS = {f.metadata.get("name", f.name): f for f in attrs.fields(Options)}
@@ -112,6 +119,12 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:
+    if type(default) is tuple:
+        given = value if isinstance(value, (tuple, list)) else () if value is None else (value,)
+        try:
+            return tuple(torchjit_aot.as_graph_pass(each) for each in given)
+        except ValueError as error:
+            raise UserError(BAD_VALUE, f"{name}={value!r}: {error}") from None
     if type(default) is float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise UserError(BAD_VALUE, f"{name}={value!r}, want a number from 0 to 1")

@@ -76,7 +76,11 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     aot = torchjit_aot.AotSettings(
         decompositions=torchjit_aot.default_decompositions(),
         keep_ops=frozenset(LOWERINGS),
+        fuse=True,
         memory_budget=options.activation_memory_budget,
+        pre_grad_passes=options.pre_grad_custom_pass,
+        joint_passes=options.joint_custom_post_pass,
+        post_grad_passes=options.post_grad_custom_post_pass,
         compiler_passes=(torchjit_inductor.plan_gpu_layouts,),
     )
 

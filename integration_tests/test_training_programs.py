@@ -1,0 +1,80 @@
+"""A table of training programs, compiled, against eager PyTorch: results, aliasing, gradients, mutations, versions, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from training_programs import PROGRAMS, difference, observe, seen_fallbacks
+
+import torchjit
+
+SAMPLE = [
+    "write_to_overlapping_inputs", "a_result_and_its_view", "pieces_of_a_result", "write_through_data", "write_to_a_nonleaf",
+    "autocast_casts_a_weight_once", "grad_modes_inside", "a_tangent_that_is_a_subclass", "a_tangent_expanded",
+    "a_tangent_negated", "a_tangent_of_zeros", "a_conjugated_tangent", "sparse_gradient_of_an_embedding",
+    "complex_arithmetic", "integers_and_booleans", "backward_of_a_retained_graph", "operators_with_effects",
+    "an_operator_that_writes", "effects_that_nobody_reads", "random_numbers", "a_checkpoint_with_dropout",
+    "module_batch_norm",
+]  # fmt: skip
+"""What also runs through the compiled kernels; all others are about autograd, which is the same there."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_equal_eager(name: str) -> None:
+    program = PROGRAMS[name]
+    want = observe(program.f, program)
+    compiled = torchjit.compile(program.f, backend="aot_eager")
+    for _ in range(2):
+        assert difference(want, observe(compiled, program), tolerance=0.0 if program.exact else None) is None
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_programs_in_kernels_equal_eager(name: str) -> None:
+    program = PROGRAMS[name]
+    want = observe(program.f, program)
+    compiled = torchjit.compile(program.f)
+    for _ in range(2):
+        assert difference(want, observe(compiled, program), tolerance=program.tolerance) is None
+
+
+def test_operators_that_write_are_compiled() -> None:
+    program = PROGRAMS["an_operator_that_writes"]
+    with seen_fallbacks() as found:
+        observe(torchjit.compile(program.f, backend="aot_eager"), program)
+    assert found == []
+
+
+def test_a_sparse_tangent_gives_the_values_of_a_dense_one() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return x.sin() * x
+
+    tangent = torch.eye(2, 3)
+    a, b = (torch.arange(6.0).view(2, 3).requires_grad_() for _ in range(2))
+    torchjit.compile(f)(a).backward(tangent.to_sparse())
+    f(b).backward(tangent)
+    torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_double_backward_says_what_to_do() -> None:
+    x = torch.randn(3, requires_grad=True)
+    (g,) = torch.autograd.grad(torchjit.compile(lambda t: (t * t).sum(), backend="aot_eager")(x), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        g.sum().backward()
+
+
+def test_dropout_in_kernels_draws_eager_numbers_bit_for_bit() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return F.dropout(x.sin(), 0.5) + torch.rand_like(x)
+
+    def run(g: Any) -> Any:
+        torch.manual_seed(11)
+        x = torch.linspace(-1, 1, 64).requires_grad_()
+        y = g(x)
+        y.sum().backward()
+        return y == 0, x.grad == 0, torch.random.get_rng_state()
+
+    for a, b in zip(run(f), run(torchjit.compile(f)), strict=True):
+        assert torch.equal(a, b)
