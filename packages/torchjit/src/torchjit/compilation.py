@@ -13,6 +13,7 @@ import torchjit_vm
 from torchjit import control, inlining
 from torchjit.backends import Backend
 from torchjit.config import config
+from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.site import Site, Specialization
 from torchjit.stance import on_change
 from torchjit_frame import FrontDoor, eager, forget, forget_all
@@ -202,7 +203,10 @@ class Compilation:
 def _asker(
     owner: weakref.ref[Compilation], asked: weakref.WeakValueDictionary[int, types.CodeType]
 ) -> Callable[[types.FunctionType], FrontDoor | None]:
+    @hidden_from_torch_compile
     def ask(function: types.FunctionType) -> FrontDoor | None:
+        if torch_compile_is_active():
+            return None  # it compiles this function itself
         compilation = owner()
         asked[id(function.__code__)] = function.__code__
         return None if compilation is None else compilation.door_for_call(function)

@@ -40,6 +40,10 @@ _LEFT_TO_PYTHON = (
 )  # fmt: skip
 
 
+# Modules below those that are ordinary Python over tensors.
+_PLAIN_PYTHON = frozenset({"torch._higher_order_ops.associative_scan"})
+
+
 # Reads of environment variables: what they find in the dict behind `os.environ` is guarded like any other dict.
 _ENVIRONMENT = frozenset(
     {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
@@ -58,7 +62,7 @@ def should_inline(fn: types.FunctionType) -> bool:
         return True
     if fn in _WHOLE:
         return False
-    return not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
+    return module in _PLAIN_PYTHON or not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
 
 
 # torch.compile, once used in a process, replaces `nn.Module.__init__` by a wrapper of this module, which tags each new
@@ -184,6 +188,10 @@ class _Substitutes(Mapping[Any, object]):
 
     def __getitem__(self, function: Any) -> object:
         found = self._table.get(function)
+        if found is None and type(function) is torch.jit.ScriptFunction:
+            found = getattr(
+                function, "_torchdynamo_inline", None
+            )  # what it was scripted from, as torch.compile reads it
         if found is None and type(function) is types.FunctionType:
             polyfill = torchjit_fx.polyfill_of(function)
             found = InOnePiece(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)

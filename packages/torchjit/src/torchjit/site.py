@@ -24,6 +24,7 @@ from torchjit import exc
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
+from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.recompiles import Recompile, recompile_of
 from torchjit.stance import WOULD_COMPILE, current_stance
 from torchjit_core import events
@@ -144,6 +145,7 @@ class Site:
         return name if self.region.offset is None else f"{name} (continuation at offset {self.region.offset})"
 
     # ------------------------------------------------------------------ misses
+    @hidden_from_torch_compile
     def on_miss(self, door: FrontDoor, slots: tuple[Any, ...]) -> Entry | None:
         """Make a specialisation for these slots, or None to run the function as it is."""
         owner = self._owner()  # held until the end of this call
