@@ -192,3 +192,47 @@ def test_substitute_in_graph():
     from torchjit.control import SUBSTITUTED
 
     del SUBSTITUTED[zlib.crc32]
+
+
+@torch.jit.script
+def _scripted(x):
+    return x * 2
+
+
+def test_scripted_functions_are_read_from_their_source():
+    def f(x):
+        return _scripted(x) + 1
+
+    check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, 4, requires_grad=True), backward=True)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_associative_scan(reverse):
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def combine(a, b):
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    def f(x):
+        return associative_scan(combine, (x, x * 2), 1, reverse=reverse, combine_mode="generic")
+
+    for backend in ("eager", "aot_eager"):
+        check(
+            torchjit.compile(f, backend=backend, fullgraph=True), f, torch.randn(3, 5, requires_grad=True), backward=True
+        )
+
+
+def test_torch_compile_inside_and_around():
+    def inside(x):
+        return torch.compile(lambda y: y * 2, backend="eager")(x) + 1
+
+    x = torch.ones(3)
+    compiled = torchjit.compile(inside, backend="eager")
+    assert [compiled(x).tolist() for _ in range(2)] == [[3.0] * 3] * 2
+    ours = torchjit.compile(lambda y: y.sin() * y.sum().item(), backend="eager")
+    around = torch.compile(lambda y: ours(y * 2) + 1, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(around(x), (x * 2).sin() * 6 + 1)
+    module = torch.compile(torch.nn.Linear(3, 3), backend="eager")
+    outer = torchjit.compile(lambda y: module(y * 2) + 1, backend="eager")
+    torch.testing.assert_close(outer(x), module(x * 2) + 1)

@@ -8,6 +8,7 @@ from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS
 from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
+from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
 __all__ = [
     "NUMPY",
@@ -23,7 +24,9 @@ __all__ = [
     "SymbolicSizes",
     "TensorDomain",
     "TensorLeaf",
+    "breaks_are_errors",
     "polyfill_of",
     "preload",
     "replacement_of",
+    "set_breaks_are_errors",
 ]

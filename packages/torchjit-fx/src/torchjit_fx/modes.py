@@ -12,6 +12,8 @@ from typing import Any, final
 
 import torch
 
+from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
+
 __all__ = ["MODE_READERS", "MODE_SETTERS", "TorchModes"]
 
 Key = tuple[str, ...]
@@ -32,12 +34,14 @@ _READ: dict[str, Callable[..., Any]] = {
     "autocast_dtype": torch.get_autocast_dtype,
     "autocast_cache": torch.is_autocast_cache_enabled,
     "inference": torch.is_inference_mode_enabled,
+    "strict": breaks_are_errors,
 }
 _WRITE: dict[str, Callable[..., Any]] = {
     "grad": _set_grad_mode,
     "autocast": torch.set_autocast_enabled,
     "autocast_dtype": torch.set_autocast_dtype,
     "autocast_cache": torch.set_autocast_cache_enabled,
+    "strict": set_breaks_are_errors,
 }
 
 MODE_READERS: dict[Any, Callable[..., Key]] = {

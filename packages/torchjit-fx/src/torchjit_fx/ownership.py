@@ -17,6 +17,7 @@ from torchjit_fx import breaks
 from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
+from torchjit_fx.strictness import set_breaks_are_errors
 
 __all__ = ["CONSTANT_FUNCTIONS", "REFUSED", "graph_target", "is_shape_question", "owned_functions", "owns"]
 
@@ -166,6 +167,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
     found.add(torch._check_is_size)
+    found.add(set_breaks_are_errors)
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
     for namespace, python_too in _NAMESPACES:
         for name in dir(namespace):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from torchjit_core.expr import Expr
+from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import ARITHMETIC
@@ -18,6 +19,7 @@ from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS, call_numpy
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, is_shape_question
+from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 
 if TYPE_CHECKING:
@@ -47,6 +49,16 @@ def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
         domain.modes.write(key, value)
         domain.recorder.add_mode_change(fn, args, (key, value), capture)
     return None
+
+
+def _set_strictness(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """No step: nothing in the graph depends on it, but how the capture ends does."""
+    key, value = ("strict",), bool(args[0])
+    before = domain.modes.read(key)
+    capture.guard(Ambient("error_on_graph_break", breaks_are_errors, domain.modes.initial(key), capture.location()))
+    domain.modes.write(key, value)
+    capture.set_state("breaks_are_errors", value)
+    return before
 
 
 def _nest_autocast(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
@@ -228,6 +240,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys((int, float, bool, complex, operator.index, operator.truth, operator.not_), _number))
     table[float.__float__] = _number
     table[torch._check_is_size] = check_is_size
+    table[set_breaks_are_errors] = _set_strictness
     table[torch.Tensor.item] = _item
     table[torch.Tensor.tolist] = _tolist
     table[torch.Tensor.squeeze] = table[torch.squeeze] = _squeeze

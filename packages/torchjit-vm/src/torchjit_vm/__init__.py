@@ -7,6 +7,7 @@ from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import is_resume_code, resume_function
 from torchjit_vm.capture.api import Captured, GraphBreakRecord, capture
 from torchjit_vm.capture.policy import (
+    BreakForbidden,
     CaptureContext,
     CapturePolicy,
     DictChainGetattr,
@@ -26,6 +27,7 @@ from torchjit_vm.rendering import render_captured, render_code, render_frame, re
 
 __all__ = [
     "Box",
+    "BreakForbidden",
     "CaptureContext",
     "CapturePolicy",
     "Captured",

@@ -109,6 +109,7 @@ class Compilation:
         settings = config.snapshot()
         return torchjit_vm.CapturePolicy(
             fullgraph=self.fullgraph,
+            breaks_are_errors=torchjit_fx.breaks_are_errors(),
             inline=inlining.should_inline,
             disabled=control.disabled_reason,
             allow_in_graph=control.ALLOWED_IN_GRAPH,

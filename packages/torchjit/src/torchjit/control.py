@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torchjit_frame
+import torchjit_fx
 from torchjit_core.reasons import Reason, UserError, reason
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "assume_constant_result",
     "disable",
     "disabled_reason",
+    "error_on_graph_break",
     "graph_break",
     "is_compiling",
     "is_dynamo_compiling",
@@ -102,6 +104,34 @@ def disabled_reason(fn: object) -> Reason | None:
 
 def graph_break(msg: str = "") -> None:
     """End the graph here; outside compiled code this does nothing. `msg` is shown in reports."""
+
+
+class error_on_graph_break:  # named as torch names it, like torch.no_grad
+    """In a `with` block or on a function: are graph breaks errors in compiled code? The innermost one counts.
+
+    `fullgraph=True` allows no break anywhere, whatever this says.
+
+    Args:
+        error: raise `torchjit.exc.Unsupported` where the graph would break, or break.
+    """
+
+    def __init__(self, error: bool) -> None:
+        self.error = error
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(torchjit_fx.set_breaks_are_errors(self.error))
+
+    def __exit__(self, *exception: object) -> None:
+        torchjit_fx.set_breaks_are_errors(self._before.pop())
+
+    def __call__(self, function: _F) -> _F:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with error_on_graph_break(self.error):
+                return function(*args, **kwargs)
+
+        return cast(_F, called)
 
 
 def is_compiling() -> bool:

@@ -24,7 +24,7 @@ __all__ = [
 
 @final
 class Unsupported(TorchjitError, RuntimeError):
-    """`fullgraph=True` met a graph break."""
+    """`fullgraph=True` or `error_on_graph_break(True)` met a graph break."""
 
 
 @final

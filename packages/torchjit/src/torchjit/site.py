@@ -257,6 +257,9 @@ class Site:
             if not owner.fullgraph:
                 raise
             raise exc.Unsupported(error.reason, error.detail, error.location) from None
+        except torchjit_vm.BreakForbidden as forbidden:
+            why = forbidden.why
+            raise exc.Unsupported(why.reason, why.detail, why.location) from None
         counters["stats"]["unique_graphs"] += len(made.graphs)
         made.breaks, made.source = captured.breaks, captured.source
         for record in captured.breaks:

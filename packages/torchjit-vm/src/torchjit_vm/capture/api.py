@@ -17,7 +17,7 @@ from torchjit_core.region import RegionCode
 from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
-from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, RegionCompiler
+from torchjit_vm.capture.policy import BreakForbidden, CapturePolicy, LeafHandler, RegionCompiler
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import (
@@ -107,6 +107,7 @@ def capture(
             instruction that called it, which a second capture then does; without `restart` that is an error.
 
     Raises:
+        BreakForbidden: a break where the program, or the policy, says that breaks are errors.
         GraphBreak: `fullgraph` and a break; or a break that nothing can be emitted for. Nothing has been executed.
     """
     policy = policy or CapturePolicy()
@@ -268,6 +269,9 @@ class _Capture:
             raise Restart(vm.step, why)
         if self.policy.fullgraph:
             raise why
+        told = domain.state("breaks_are_errors")
+        if self.policy.breaks_are_errors if told is None else told:
+            raise BreakForbidden(why)
         if why.reason in self.policy.whole_calls:
             self._leave_whole_call(why)
         record = GraphBreakRecord(why.reason, why.detail, why.location, stack)

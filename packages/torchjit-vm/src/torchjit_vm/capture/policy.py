@@ -15,6 +15,7 @@ from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_core.region import RegionCode
 
 __all__ = [
+    "BreakForbidden",
     "CaptureContext",
     "CapturePolicy",
     "DictChainGetattr",
@@ -25,6 +26,15 @@ __all__ = [
     "RegionCompiler",
     "ReturnConstant",
 ]
+
+
+@final
+class BreakForbidden(Exception):
+    """A graph break where the program said that breaks are errors; `why` is the break."""
+
+    def __init__(self, why: GraphBreak) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 @final
@@ -155,6 +165,8 @@ class CapturePolicy:
 
     Attributes:
         fullgraph: a break is an error, raised from `capture`.
+        breaks_are_errors: the same, as `BreakForbidden`; a leaf handler changes it under way with
+            `CaptureContext.set_state("breaks_are_errors", flag)`.
         inline: may this Python function be interpreted? If not, its call is a break.
         disabled: a reason if calls of this callable are breaks.
         allow_in_graph: functions whose calls go to the leaf handler unseen.
@@ -173,6 +185,7 @@ class CapturePolicy:
     """
 
     fullgraph: bool = False
+    breaks_are_errors: bool = False
     inline: Callable[[FunctionType], bool] = _always
     disabled: Callable[[object], Reason | None] = _never
     allow_in_graph: Collection[object] = ()
