@@ -218,7 +218,10 @@ def test_associative_scan(reverse):
 
     for backend in ("eager", "aot_eager"):
         check(
-            torchjit.compile(f, backend=backend, fullgraph=True), f, torch.randn(3, 5, requires_grad=True), backward=True
+            torchjit.compile(f, backend=backend, fullgraph=True),
+            f,
+            torch.randn(3, 5, requires_grad=True),
+            backward=True,
         )
 
 
