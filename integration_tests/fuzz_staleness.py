@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 import torchjit
+from torchjit_guards import _c
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parent))
@@ -37,6 +38,7 @@ from staleness_mutations import MUTATIONS, Mutation
 
 _PROGRAM = Path(__file__).with_name("staleness_program.py")
 _numbers = itertools.count()
+_c.snapshot_after(0)  # at the first hit: most worlds are called once between two changes
 
 
 class Stale(AssertionError):

@@ -95,7 +95,8 @@ static int groups_ok(Program *p) {
     return open == NULL;
 }
 
-static bool reads_src(int code) {
+/* Does the op test or start from the register `src`? */
+bool op_reads_src(int code) {
     switch (code) {
     case OP_GROUP_END:
     case OP_CHECK_CLASS:
@@ -120,7 +121,7 @@ static int op_parse(Op *op, PyObject *item, int *loaded) {
         return -1;
     }
     bool load = code < OP_GROUP;
-    if (code < 0 || code >= OP_COUNT || (reads_src(code) && (src < 0 || src >= *loaded)) || (load && dst != *loaded) ||
+    if (code < 0 || code >= OP_COUNT || (op_reads_src(code) && (src < 0 || src >= *loaded)) || (load && dst != *loaded) ||
         (code == OP_CHECK_SAME && (src2 < 0 || src2 >= *loaded))) {
         PyErr_Format(PyExc_ValueError, "malformed guard op %R", item);
         return -1;

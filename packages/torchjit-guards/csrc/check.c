@@ -146,7 +146,7 @@ int check_length(Run *run, Op *op, PyObject *value) {
 }
 
 /* Do the keys match where that can be told without Python code? 1, 0, or -1: `==` of some key has to be asked. */
-static int keys_match_fast(PyObject *dict, PyObject *want) {
+int keys_match_fast(PyObject *dict, PyObject *want) {
     Py_ssize_t position = 0, i = 0, n = PyTuple_GET_SIZE(want);
     PyObject *key, *value;
     if (PyDict_GET_SIZE(dict) != n) {
@@ -469,7 +469,6 @@ int load_value(Run *run, Op *op, PyObject *base) {
     if (!borrowed && !run->owned) {
         run_own(run);
     }
-    run->regs[op->dst] = value;
-    run->nloaded = op->dst + 1;
+    run_keep(run, op->dst, value);
     return 1;
 }

@@ -60,14 +60,13 @@ static inline bool group_skip(Run *run, Op *op) {
         return false;
     }
     for (int i = 0; i < g->n; i++) {
-        run->regs[g->first + i] = g->values[i];
+        run_keep(run, g->first + i, g->values[i]);
     }
     if (run->owned) {
         for (int i = 0; i < g->n; i++) {
             Py_INCREF(g->values[i]);
         }
     }
-    run->nloaded += g->n;
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* The module torchjit_guards._c. */
 #include "program.h"
+#include "snapshot.h"
 
 static const char *const op_names[] = {
 #define X(name) #name,
@@ -48,7 +49,22 @@ static PyObject *trust_tags(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *snapshot_after(PyObject *Py_UNUSED(module), PyObject *hits) {
+    long n = PyLong_AsLong(hits);
+    if (n < 0 || n > INT_MAX / 2) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "snapshot_after(hits) takes a small number of hits");
+        }
+        return NULL;
+    }
+    int before = snapshot_first;
+    snapshot_first = (int)n;
+    return PyLong_FromLong(before);
+}
+
 static PyMethodDef methods[] = {
+    {"snapshot_after", snapshot_after, METH_O,
+     "snapshot_after(hits) -> before: new programs take a snapshot after so many hits. For tests."},
     {"dict_tag", dict_tag, METH_O, "dict_tag(d) -> the tag that CPython changes with every change of the dict."},
     {"trust_tags", trust_tags, METH_VARARGS,
      "trust_tags(dicts, instances): may tags vouch for dicts, and for those that share an object's inline values?"},

@@ -6,6 +6,7 @@
  */
 #include "group.h"
 #include "program.h"
+#include "snapshot.h"
 
 enum { STACK_REGS = 256 };
 
@@ -49,14 +50,12 @@ static inline void keep_borrowed(Run *run, int reg, PyObject *value) {
     if (run->owned) {
         Py_INCREF(value);
     }
-    run->regs[reg] = value;
-    run->nloaded = reg + 1;
+    run_keep(run, reg, value);
 }
 
 static inline void keep_int(Run *run, int reg, int64_t value) {
     run->ints[reg] = value;
-    run->regs[reg] = RAW_INT;
-    run->nloaded = reg + 1;
+    run_keep(run, reg, RAW_INT);
 }
 
 /* A size, stride or offset of a plain tensor: 1, or 0 when it has to be asked for. */
@@ -130,11 +129,11 @@ static inline int load_fast(Run *run, Op *op, PyObject *base) {
     return 1;
 }
 
-/* A function of libtorch that takes at most one integer and returns one, of `dst` bytes: enough to read flags. */
+/* A function of libtorch that takes at most one integer (`imm`) and returns one, of `dst` bytes, to be `src2`. */
 static inline int check_native(const Op *op) {
-    uint64_t got = ((uint64_t (*)(int64_t))op->payload)(op->src2);
+    uint64_t got = ((uint64_t (*)(int64_t))op->payload)(op->imm);
     uint64_t mask = op->dst == 1 ? 0xFF : UINT64_MAX;
-    return (got & mask) == ((uint64_t)op->imm & mask);
+    return (got & mask) == (uint64_t)op->src2;
 }
 
 /* 1: holds. 0: does not. -1: an error is set (run_program decides whether it is a miss). */
@@ -188,9 +187,10 @@ static inline int check_one(Run *run, Op *op) {
     return -1;
 }
 
-int run_checks(Run *run) {
+/* Run the ops from `from` to before `to`: 1, 0, or -1 with an error set. */
+int run_ops(Run *run, Py_ssize_t from, Py_ssize_t to) {
     Program *p = run->program;
-    for (Op *op = p->ops, *end = p->ops + p->nops; op < end; op++) {
+    for (Op *op = p->ops + from, *end = p->ops + to; op < end; op++) {
         int ok;
         if (op->code == OP_GROUP) {
             if (group_skip(run, op)) {
@@ -205,7 +205,7 @@ int run_checks(Run *run) {
         if (op->code < OP_CHECK_TYPE) {
             PyObject *base = run->regs[op->src];
             ok = load_fast(run, op, base) || load_value(run, op, base);
-            if (run->nloaded != op->dst + 1) {
+            if (!ok) {
                 return PyErr_Occurred() ? -1 : 0;
             }
         }
@@ -221,10 +221,20 @@ int run_checks(Run *run) {
 
 static int gather(Run *run, PyObject **gathered) {
     Program *p = run->program;
+    const Snapshot *s = run->filled ? NULL : run->snapshot;
     for (Py_ssize_t i = 0; i < p->ngather; i++) {
         int reg = p->gather[i];
-        PyObject *value = run->regs[reg];
-        value = raw(value) ? PyLong_FromLongLong(run->ints[reg]) : Py_NewRef(value);
+        PyObject *value;
+        int64_t number;
+        if (s != NULL && reg >= run->nfixed && s->values[reg - run->nfixed] != NULL) {
+            value = s->values[reg - run->nfixed];
+            number = s->ints[reg - run->nfixed];
+        }
+        else {
+            value = run->regs[reg];
+            number = run->ints[reg];
+        }
+        value = raw(value) ? PyLong_FromLongLong(number) : Py_NewRef(value);
         if (value == NULL) {
             while (i-- > 0) {
                 Py_DECREF(gathered[i]);
@@ -236,6 +246,23 @@ static int gather(Run *run, PyObject **gathered) {
     return 1;
 }
 
+/* By the snapshot if the memory that it knows is as it was, else op by op. */
+static int run_program(Run *run) {
+    Program *p = run->program;
+    if (p->snapshot != NULL) {
+        bool decided;
+        int ok = snapshot_replay(run, &decided);
+        if (decided) {
+            return ok;
+        }
+    }
+    int ok = run_ops(run, 0, p->nops);
+    if (ok > 0) {
+        snapshot_consider(run);
+    }
+    return ok;
+}
+
 /* The capsule's `check`: 1 and new references in `gathered` (may be NULL: only test), 0, or -1 with an error. */
 static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gathered) {
     Program *p = self;
@@ -245,7 +272,8 @@ static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, 
     }
     PyObject *small[STACK_REGS];
     int64_t small_ints[STACK_REGS];
-    Run run = {p, slots, small, small_ints, (int)(nslots + p->npinned), (int)(nslots + p->npinned), false, NULL, 0, 0, 0};
+    int nfixed = (int)(nslots + p->npinned);
+    Run run = {.program = p, .slots = slots, .regs = small, .ints = small_ints, .nfixed = nfixed, .nloaded = nfixed};
     void *big = NULL;
     if (p->nregs > STACK_REGS) {
         big = PyMem_Malloc((size_t)p->nregs * (sizeof(PyObject *) + sizeof(int64_t)));
@@ -261,7 +289,7 @@ static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, 
     if (p->npinned) {
         memcpy(run.regs + nslots, ((PyTupleObject *)p->pinned)->ob_item, (size_t)p->npinned * sizeof(PyObject *));
     }
-    int ok = p->ops == NULL && p->nregs < 0 ? 0 : run_checks(&run);
+    int ok = p->ops == NULL && p->nregs < 0 ? 0 : run_program(&run);
     if (ok < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyErr_Clear();  /* a walk that fails is a miss; KeyboardInterrupt and its like go on */
         ok = 0;
@@ -274,10 +302,13 @@ static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, 
         PyErr_Fetch(&type, &error, &traceback);
         for (int i = run.nfixed; i < run.nloaded; i++) {
             if (!raw(run.regs[i])) {
-                Py_DECREF(run.regs[i]);
+                Py_XDECREF(run.regs[i]);
             }
         }
         PyErr_Restore(type, error, traceback);
+    }
+    if (run.held != NULL) {
+        snapshot_release(run.held);
     }
     PyMem_Free(big);
     Py_DECREF(self);
@@ -358,6 +389,7 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     p->nslots = nslots;
     p->npinned = PyTuple_GET_SIZE(pinned);
     p->pinned = Py_NewRef(pinned);
+    p->wait = snapshot_first;
     if (program_fill(p, ops, gather_regs) < 0) {
         Py_DECREF(p);
         return NULL;
@@ -381,6 +413,7 @@ static int program_clear(PyObject *self) {
     Program *p = (Program *)self;
     Op *ops = p->ops;
     Py_ssize_t n = p->nops;
+    snapshot_drop(p);
     p->ops = NULL;
     p->nops = 0;
     p->npinned = 0;
@@ -397,6 +430,7 @@ static void program_dealloc(PyObject *self) {
     program_clear(self);
     PyMem_Free(((Program *)self)->gather);
     PyMem_Free(((Program *)self)->cold);
+    PyMem_Free(((Program *)self)->strikes);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -405,7 +439,24 @@ static PyMethodDef program_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* For tests and the curious: what the snapshot holds, or None. */
+static PyObject *program_snapshot(PyObject *self, void *Py_UNUSED(closure)) {
+    const Snapshot *s = ((Program *)self)->snapshot;
+    if (s == NULL) {
+        Py_RETURN_NONE;
+    }
+    int left = 0;
+    for (int i = 0; i < s->nbefore; i++) {
+        left += s->before[i].to - s->before[i].from;
+    }
+    for (int i = 0; i < s->nafter; i++) {
+        left += s->after[i].to - s->after[i].from;
+    }
+    return Py_BuildValue("(iiK)", s->nwords, left, (unsigned long long)s->hits);
+}
+
 static PyGetSetDef program_getset[] = {
+    {"snapshot", program_snapshot, NULL, "(words of memory compared, ops run besides, hits) or None", NULL},
     {"__torchjit_guard__", program_capsule, NULL, "PyCapsule 'torchjit.guard.v1' that keeps this program alive", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

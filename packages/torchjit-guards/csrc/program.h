@@ -73,6 +73,8 @@ typedef struct {
     int (*check)(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gathered);
 } torchjit_guard_v1;
 
+typedef struct Snapshot Snapshot;
+
 typedef struct {
     PyObject_HEAD
     torchjit_guard_v1 abi;
@@ -82,6 +84,9 @@ typedef struct {
     Cold *cold;
     int *gather;
     PyObject *pinned;   /* tuple */
+    Snapshot *snapshot; /* of the last hits, or NULL */
+    int walked, wait;   /* hits without a snapshot since the last one, and how many there shall be before the next */
+    unsigned char *strikes;     /* how often each slot, then each op, ended a snapshot early; NULL: never yet */
 } Program;
 
 /* A register that holds an int in `ints` and no object yet. */
@@ -100,15 +105,32 @@ typedef struct {
     uint64_t group_tag;
     unsigned python;            /* counts the times that Python code may have run */
     unsigned group_python;      /* `python` when the group began */
+    Snapshot *held;             /* tried in this run, and kept alive by it */
+    Snapshot *snapshot;         /* the same, once its words matched */
+    int mismatch;               /* what did not match, if so: see snapshot_compare */
+    bool filled;                /* the snapshot's values are in the registers */
 } Run;
+
+void snapshot_fill(Run *run);
+
+/* A register's value; whether it is owned is the caller's business. */
+static inline void run_keep(Run *run, int reg, PyObject *value) {
+    run->regs[reg] = value;
+    if (reg >= run->nloaded) {
+        run->nloaded = reg + 1;
+    }
+}
 
 static inline void run_own(Run *run) {
     run->python++;
     if (!run->owned) {
         run->owned = true;
+        if (run->snapshot != NULL) {
+            snapshot_fill(run);
+        }
         for (int i = run->nfixed; i < run->nloaded; i++) {
             if (run->regs[i] != RAW_INT) {
-                Py_INCREF(run->regs[i]);
+                Py_XINCREF(run->regs[i]);   /* NULL: still open, see snapshot.h */
             }
         }
     }
@@ -117,13 +139,13 @@ static inline void run_own(Run *run) {
 /* Before a check that runs Python code: with nothing borrowed in the registers there is nothing to protect. */
 static inline void run_protect(Run *run) {
     run->python++;
-    if (run->nloaded > run->nfixed) {
+    if (run->nloaded > run->nfixed || run->snapshot != NULL) {
         run_own(run);
     }
 }
 
 extern PyTypeObject Program_Type;
-int run_checks(Run *run);
+int run_ops(Run *run, Py_ssize_t from, Py_ssize_t to);
 int check_with_python(Run *run, Op *op);
 int check_keys(Run *run, Op *op, PyObject *value);
 int check_lacks(Run *run, Op *op, PyObject *value);
@@ -133,6 +155,8 @@ int check_condition(Run *run, Op *op);
 int check_tensor(Run *run, Op *op, PyObject *value);
 int check_class(Op *op);
 int check_length(Run *run, Op *op, PyObject *value);
+int keys_match_fast(PyObject *dict, PyObject *want);
+bool op_reads_src(int code);
 bool atoms_equal(PyObject *a, PyObject *b);
 int load_value(Run *run, Op *op, PyObject *base);
 PyObject *run_object(Run *run, int reg);

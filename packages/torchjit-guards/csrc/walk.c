@@ -138,11 +138,16 @@ int walk_field_number(PyObject *name) {
     return 0;
 }
 
+/* Where an object of the field's type keeps it. */
+PyObject **walk_field_at(PyObject *o, int number) {
+    return (PyObject **)((char *)o + fields[number - 1].offset);
+}
+
 /* The field, borrowed, when `o` is exactly of a type that has it under this name; else NULL. */
 PyObject *walk_field(PyObject *o, int number) {
     if (!Py_IS_TYPE(o, fields[number - 1].type)) {
         return NULL;
     }
-    PyObject *value = *(PyObject **)((char *)o + fields[number - 1].offset);
+    PyObject *value = *walk_field_at(o, number);
     return value == NULL && fields[number - 1].none ? Py_None : value;
 }

@@ -40,6 +40,7 @@ extern bool walk_tags_work, walk_instance_tags_work;
 int walk_init(void);
 uint64_t walk_dict_tag(PyDictObject *d);
 int walk_field_number(PyObject *name);
+PyObject **walk_field_at(PyObject *o, int number);
 PyObject *walk_field(PyObject *o, int number);
 int walk_dict_kind(PyTypeObject *tp);
 int walk_keys_scan(PyDictKeysObject *keys, Py_ssize_t n, PyObject *name, Py_hash_t hash, Py_ssize_t *index);

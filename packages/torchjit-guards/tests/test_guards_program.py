@@ -45,7 +45,7 @@ def reference(guards: list[Guard], gather: list[AccessPath], slots: tuple[Any, .
 
 
 def agree(guards: list[Guard], slots: tuple[Any, ...], gather: list[AccessPath] | None = None) -> bool:
-    """Check the program twice (the second time with warm hints) against the definition; return the answer."""
+    """Check the program by a walk and by its snapshot against the definition; return the answer."""
     gather = gather or []
     program = GuardProgram(guards, gather, len(slots))
     return agree_program(program, guards, slots, gather)
@@ -53,7 +53,7 @@ def agree(guards: list[Guard], slots: tuple[Any, ...], gather: list[AccessPath] 
 
 def agree_program(program: GuardProgram, guards: list[Guard], slots: tuple[Any, ...], gather: list[AccessPath]) -> bool:
     want = reference(guards, gather, slots)
-    for _ in range(2):
+    for _ in range(3):
         assert program.check(slots) is want, [str(g) for g in guards]
         got = program(*slots)
         assert (got is not None) is want

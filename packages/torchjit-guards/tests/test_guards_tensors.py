@@ -192,7 +192,7 @@ def test_a_view_learns_requires_grad_from_its_base(reading: str) -> None:
 
 def test_ambient_state() -> None:
     program = GuardProgram(torch_support.ambient_guards(), [], 0)
-    assert program.listing().count("CHECK_NATIVE") == 7
+    assert program.listing().count("CHECK_NATIVE") == 10
     assert program.check(())
     contexts = [
         torch.no_grad(), torch.inference_mode(), torch.autocast("cpu"), torch.device("meta"), torch._C.DisableTorchFunction(),

@@ -23,17 +23,18 @@ from torchjit_core.guards import TensorMatches
 from torchjit_core.paths import Arg
 from torchjit_guards import _c
 
-__all__ = ["CalibrationError", "Layout", "calibrate", "verify"]
+__all__ = ["SCALAR_CODES", "CalibrationError", "Layout", "calibrate", "verify"]
 
 _IMPL_BYTES = 176
 """TensorImpl is at least this large in every version supported; nothing beyond is read."""
 _META_BYTES = 224
 """Of AutogradMeta, which is followed by its heap neighbour: reading that is harmless."""
 _OBJECT_BYTES = 48
-_SCALAR_CODES = {
+SCALAR_CODES = {
     torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5,
     torch.float32: 6, torch.float64: 7, torch.complex64: 9, torch.complex128: 10, torch.bool: 11, torch.bfloat16: 15,
 }  # fmt: skip
+"""c10::ScalarType of the dtypes."""
 _PLAIN_KEYS = ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "AutocastCPU", "AutocastCUDA", "ADInplaceOrView")
 _INLINE_DIMS = 5
 
@@ -210,7 +211,7 @@ def calibrate() -> Layout:
 def _calibrate() -> Layout:
     views = _views()
     impl = _find("TensorImpl", [(id(v), v._cdata) for v in views], _OBJECT_BYTES)
-    typed = [(torch.empty(1, dtype=d, device="cpu"), code) for d, code in _SCALAR_CODES.items()]
+    typed = [(torch.empty(1, dtype=d, device="cpu"), code) for d, code in SCALAR_CODES.items()]
     placed = [(torch.empty(1, device="cpu"), 0xFF00), (torch.empty(1, device="meta"), 0xFF0E)]
     ndim, sizes = _find_sizes(views)
     storages = [(v._cdata, v.untyped_storage()._cdata) for v in views]

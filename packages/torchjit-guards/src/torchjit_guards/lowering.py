@@ -281,7 +281,7 @@ class _Builder:
             self.check("CHECK_AMBIENT", obj=guard.read, aux=guard.value)
         else:
             op = _c.OPS["CHECK_NATIVE"]
-            self.ops.append((op, native.width, 0, native.argument, guard.read, native.address, native.expected))
+            self.ops.append((op, native.width, 0, native.expected, guard.read, native.address, native.argument))
 
 
 _CHECKS: dict[type[Guard], Callable[[_Builder, Any], None]] = {

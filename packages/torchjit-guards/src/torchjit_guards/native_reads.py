@@ -1,7 +1,8 @@
 """Functions of libtorch that read ambient state without Python: a few nanoseconds instead of tens.
 
-They take at most one integer and return an integer or a bool, so that calling them needs no header; each is tried in
-both states before it is trusted, and Python's own function is called where one is missing.
+They take at most one integer and return an integer or a bool, so that calling them needs no header. Where the state
+belongs to the thread, each is tried in both states before it is trusted; state of the whole process is not touched, and
+must agree as it is. Python's own function is called where one is missing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import attrs
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchjit_guards.layout import SCALAR_CODES
 from torchjit_guards.tensors import NativeRead
 
 __all__ = ["native_read"]
@@ -32,7 +34,7 @@ class _Source:
         argument: for it.
         width: bytes of its result.
         code: from the Python function's result to the twin's.
-        other: a context in which the result differs from the usual one.
+        states: two contexts in which the result differs; none: the state is the process's.
     """
 
     library: str
@@ -40,12 +42,17 @@ class _Source:
     argument: int
     width: int
     code: Callable[[Any], int | None]
-    other: Callable[[], AbstractContextManager[Any]]
+    states: tuple[Callable[[], AbstractContextManager[Any]], ...] = ()
 
 
-def _enabled(value: Any) -> int | None:
-    """0 is enabled; not enabled is 1 or 2 in libtorch, and Python's function tells which no more."""
-    return 0 if value else None
+def _disabled(value: Any) -> int | None:
+    """0 is enabled; disabled is 1 or 2 in libtorch, of which a bool does not tell which."""
+    return None if value else 0
+
+
+def torch_function_disabled() -> bool:
+    """Is `__torch_function__` off, for subclasses or altogether?"""
+    return not torch._C._is_torch_function_enabled()
 
 
 def autocast_cpu() -> bool:
@@ -66,39 +73,77 @@ _AUTOCAST = "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"
 _CPU, _CUDA = 0, 1  # c10::DeviceType
 
 
+_DEFAULT_DTYPE = "_ZN3c1031get_default_dtype_as_scalartypeEv"
+_CONTEXT = "_ZN2at13globalContextEv"
+_DETERMINISTIC = "_ZNK2at7Context23deterministicAlgorithmsEv"
+_WARN_ONLY = "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv"
+
+
 @functools.cache
 def _twins() -> dict[Callable[[], Any], _Source]:
     cpu, c10 = "libtorch_cpu.so", "libc10.so"
+    as_is = contextlib.nullcontext
+    grad, inference = torch.set_grad_enabled, torch.inference_mode
     no_subclasses = torch._C.DisableTorchFunctionSubclass
+    context = _call(cpu, _CONTEXT) or 0
     return {
-        torch.is_grad_enabled: _Source(cpu, "aoti_torch_grad_mode_is_enabled", 0, 1, int, torch.no_grad),
-        torch.is_inference_mode_enabled: _Source(c10, _INFERENCE, 0, 1, int, torch.inference_mode),
-        torch._C._is_torch_function_enabled: _Source(cpu, _DISABLED_STATE, 0, 1, _enabled, no_subclasses),
-        torch._C._len_torch_function_stack: _Source(cpu, _FUNCTION_MODES, 0, 8, int, lambda: torch.device("cpu")),
-        torch._C._len_torch_dispatch_stack: _Source(c10, _DISPATCH_MODES, 0, 8, int, TorchDispatchMode),
-        autocast_cpu: _Source(cpu, _AUTOCAST, _CPU, 1, int, lambda: torch.autocast("cpu")),
-        autocast_cuda: _Source(cpu, _AUTOCAST, _CUDA, 1, int, _autocast_cuda_on),
+        torch.is_grad_enabled: _Source(
+            cpu, "aoti_torch_grad_mode_is_enabled", 0, 1, int, (lambda: grad(True), lambda: grad(False))
+        ),
+        torch.is_inference_mode_enabled: _Source(
+            c10, _INFERENCE, 0, 1, int, (lambda: inference(True), lambda: inference(False))
+        ),
+        torch_function_disabled: _Source(cpu, _DISABLED_STATE, 0, 1, _disabled, (as_is, no_subclasses)),
+        torch._C._len_torch_function_stack: _Source(
+            cpu, _FUNCTION_MODES, 0, 8, int, (as_is, lambda: torch.device("cpu"))
+        ),
+        torch._C._len_torch_dispatch_stack: _Source(c10, _DISPATCH_MODES, 0, 8, int, (as_is, TorchDispatchMode)),
+        autocast_cpu: _Source(
+            cpu, _AUTOCAST, _CPU, 1, int, (lambda: _autocast("cpu", True), lambda: _autocast("cpu", False))
+        ),
+        autocast_cuda: _Source(
+            cpu, _AUTOCAST, _CUDA, 1, int, (lambda: _autocast("cuda", True), lambda: _autocast("cuda", False))
+        ),
+        torch.get_default_dtype: _Source(c10, _DEFAULT_DTYPE, 0, 1, SCALAR_CODES.get),
+        torch._C._get_deterministic_algorithms: _Source(cpu, _DETERMINISTIC, context, 1, int),
+        torch._C._get_deterministic_algorithms_warn_only: _Source(cpu, _WARN_ONLY, context, 1, int),
     }
 
 
 @contextlib.contextmanager
-def _autocast_cuda_on() -> Iterator[None]:
+def _autocast(device: str, enabled: bool) -> Iterator[None]:
     """Only the flag: torch.autocast("cuda") would look for a GPU, and warn."""
-    before = torch.is_autocast_enabled("cuda")
-    torch.set_autocast_enabled("cuda", True)
+    before = torch.is_autocast_enabled(device)
+    torch.set_autocast_enabled(device, enabled)
     try:
         yield
     finally:
-        torch.set_autocast_enabled("cuda", before)
+        torch.set_autocast_enabled(device, before)
+
+
+def _twin(library: str, symbol: str) -> Any:
+    try:
+        return getattr(ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", library)), symbol)
+    except (OSError, AttributeError):
+        return None
+
+
+def _call(library: str, symbol: str) -> int | None:
+    """The address that a function without arguments returns."""
+    twin = _twin(library, symbol)
+    if twin is None:
+        return None
+    twin.restype = ctypes.c_void_p
+    address: int | None = twin()
+    return address
 
 
 @functools.cache
 def _address(read: Callable[[], Any]) -> int | None:
-    """The twin's address, if it exists and agrees with `read` in both states."""
+    """The twin's address, if it exists and agrees with `read`."""
     source = _twins()[read]
-    try:
-        twin = getattr(ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", source.library)), source.symbol)
-    except (OSError, AttributeError):
+    twin = _twin(source.library, source.symbol)
+    if twin is None or (source.symbol in (_DETERMINISTIC, _WARN_ONLY) and not source.argument):
         return None
     twin.restype = ctypes.c_uint8 if source.width == 1 else ctypes.c_int64
     twin.argtypes = [ctypes.c_int64]
@@ -107,16 +152,18 @@ def _address(read: Callable[[], Any]) -> int | None:
         code = source.code(read())
         return code is None or code == twin(source.argument)
 
-    usual = twin(source.argument)
-    with source.other():
-        inside, differs = agree(), twin(source.argument) != usual
-    return ctypes.cast(twin, ctypes.c_void_p).value if agree() and inside and differs else None
+    right, seen = agree(), set()
+    for state in source.states:
+        with state():
+            right = right and agree()
+            seen.add(twin(source.argument))
+    return ctypes.cast(twin, ctypes.c_void_p).value if right and len(seen) == len(source.states) else None
 
 
 def native_read(read: Callable[[], Any], value: object) -> NativeRead | None:
     """The twin of `read`, and what it returns while `read` returns `value`; None: call `read`."""
     source = _twins().get(read)
-    if source is None or type(value) not in (bool, int):
+    if source is None or type(value) not in (bool, int, torch.dtype):
         return None
     address, expected = _address(read), source.code(value)
     if address is None or expected is None:

@@ -21,7 +21,7 @@ __all__ = ["NativeRead", "key_set_holds", "native_read", "prepare_raw_reads", "t
 
 @attrs.frozen
 class NativeRead:
-    """A C function that takes at most one integer and returns `width` (1 or 8) bytes, which must be `expected`."""
+    """A C function that takes at most one integer and returns `width` (1 or 8) bytes, which must be `expected` (small)."""
 
     address: int
     argument: int

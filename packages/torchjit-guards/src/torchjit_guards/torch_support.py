@@ -17,7 +17,7 @@ from torchjit_core import events
 from torchjit_core.guards import Ambient, TensorMatches
 from torchjit_core.reasons import reason
 from torchjit_guards import _c, layout
-from torchjit_guards.native_reads import autocast_cpu, autocast_cuda, native_read
+from torchjit_guards.native_reads import autocast_cpu, autocast_cuda, native_read, torch_function_disabled
 
 __all__ = [
     "NO_RAW_READS",
@@ -95,8 +95,11 @@ _Read = Callable[[], Any]
 _READS: tuple[tuple[str, _Read, tuple[str, _Read] | None], ...] = (
     ("grad_mode", torch.is_grad_enabled, None),
     ("inference_mode", torch.is_inference_mode_enabled, None),
-    ("torch_function_enabled", torch._C._is_torch_function_enabled, None),
-    ("torch_function_disabled", torch._C._is_torch_function_all_disabled, None),
+    (
+        "torch_function_disabled",
+        torch_function_disabled,
+        ("torch_function_all_disabled", torch._C._is_torch_function_all_disabled),
+    ),
     ("function_mode_count", torch._C._len_torch_function_stack, ("function_modes", _function_modes)),
     ("dispatch_mode_count", torch._C._len_torch_dispatch_stack, ("dispatch_modes", _dispatch_modes)),
     ("autocast_cpu", autocast_cpu, ("autocast_state", _autocast)),
