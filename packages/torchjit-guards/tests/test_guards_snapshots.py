@@ -7,8 +7,9 @@ import gc
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -44,6 +45,11 @@ class Box:
     def method(self) -> None:
         """A class attribute."""
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
 
 class Loose:
     """An object whose attributes stay inline: nobody asks for its `__dict__`."""
@@ -53,7 +59,7 @@ class Loose:
         self.second: Any = "two"
 
 
-def definition(guards: list[Guard], gather: list[AccessPath], slots: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def definition(guards: list[Guard], gather: Sequence[AccessPath], slots: tuple[Any, ...]) -> tuple[Any, ...] | None:
     try:
         if all(guard.check(slots) for guard in guards):
             return tuple(path.resolve(slots) for path in gather)
@@ -62,7 +68,7 @@ def definition(guards: list[Guard], gather: list[AccessPath], slots: tuple[Any, 
     return None
 
 
-def same(program: GuardProgram, guards: list[Guard], gather: list[AccessPath], slots: tuple[Any, ...]) -> bool:
+def same(program: GuardProgram, guards: list[Guard], gather: Sequence[AccessPath], slots: tuple[Any, ...]) -> bool:
     """Two calls that must answer as the definitions do; whether it was a hit."""
     for _ in range(2):
         want, got = definition(guards, gather, slots), program(*slots)
@@ -361,8 +367,6 @@ def test_references_stay_balanced() -> None:
 def test_a_snapshot_keeps_nothing_alive() -> None:
     class Weak(Box):
         pass
-
-    import weakref  # noqa: PLC0415  # only here
 
     x = Weak(a=Weak(b=1))
     program = GuardProgram([ValueEquals(X.instance_attr("a").instance_attr("b"), 1)], [X.instance_attr("a")], 1)

@@ -100,7 +100,7 @@ def in_place_of(holder: Holder) -> dict[str, Callable[[], Any]]:
     }
 
 
-class _Sub(torch.Tensor):
+class _Sub(torch.Tensor):  # type: ignore[misc,name-defined]
     pass
 
 
