@@ -190,6 +190,8 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return InstanceDict(value)
     if type(value) is FunctionValue:
         return _code_attr(domain, value, name)
+    if name == "default_factory" and isinstance(value, DictValue) and value.factory is not None:
+        return value.factory
     if member.kind == SLOT or is_exception_field(value, name):
         return slot(domain, value, name)
     if type(member.raw) is _tuplegetter and isinstance(value, TupleValue):

@@ -309,7 +309,7 @@ def _extreme(domain: CaptureDomain, function: Any, compare: Any, args: _Args, kw
     if not items:
         if "default" in kwargs:
             return kwargs["default"]
-        raise domain.error(ValueError, f"{function.__name__}() iterable argument is empty")
+        return operators.compute(domain, function, ())  # which raises, in the words of this Python
     if key is None and any(isinstance(v, Leaf) for v in items):
         result = items[0]
         for item in items[1:]:

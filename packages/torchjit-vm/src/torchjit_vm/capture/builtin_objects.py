@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import attributes, construct, containers, formatting, iteration, operators, stores, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
     BoundMethod,
@@ -210,7 +211,7 @@ _comparison("__ne__", operator.ne)
 
 def _sequence_compare(cls: type, name: str, function: Any) -> None:
     def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        left, right = args
+        left, right = (operators.as_tuple(v) for v in args)
         if cls is list and isinstance(left, ListValue) and isinstance(right, ListValue):
             return operators.compare_sequences(domain, function, left, right)
         if cls is tuple and isinstance(left, TupleValue) and isinstance(right, TupleValue):
@@ -253,6 +254,8 @@ def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Va
 
 @method("index", tuple, list, deque)
 def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not all(hasattr(type_of(domain, a), "__index__") for a in args[2:]):
+        return None
     items = iteration.items_of(domain, args[0])
     bounds = [domain.index(a) for a in args[2:]]
     for i in range(len(items))[slice(bounds[0] if bounds else None, bounds[1] if len(bounds) > 1 else None)]:
@@ -280,6 +283,9 @@ def _indices(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 @method("join", str)
 def _join(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if type(args[1]) is Const and not hasattr(type(args[1].value), "__iter__"):
+        type_of(domain, args[1])
+        raise domain.error(TypeError, "can only join an iterable")
     parts = iteration.items_of(domain, args[1])
     if not all(type(p) is Const for p in parts):
         return None

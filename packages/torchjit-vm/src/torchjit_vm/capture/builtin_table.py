@@ -7,6 +7,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from torchjit_vm.capture.arity import fits
 from torchjit_vm.capture.values import (
     Const,
     DictValue,
@@ -53,7 +54,8 @@ def builtin(*functions: Any) -> Callable[[Builtin], Builtin]:
 
     def register(implementation: Builtin) -> Builtin:
         for function in functions:
-            BUILTINS[function] = implementation
+            plain = isinstance(function, types.FunctionType)
+            BUILTINS[function] = implementation if plain else _checked(implementation, function, None)
         return implementation
 
     return register
@@ -66,17 +68,16 @@ def method(name: str, *classes: type) -> Callable[[Builtin], Builtin]:
         for cls in classes:
             raw = cls.__dict__[name]
             _kept.append(raw)
-            METHODS[id(raw)] = _checked(implementation, _KINDS.get(cls))
+            METHODS[id(raw)] = _checked(implementation, raw, _KINDS.get(cls))
         return implementation
 
     return register
 
 
-def _checked(implementation: Builtin, kinds: tuple[type, ...] | None) -> Builtin:
-    if kinds is None:
-        return implementation
-
+def _checked(implementation: Builtin, raw: Any, kinds: tuple[type, ...] | None) -> Builtin:
     def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
-        return implementation(domain, args, kwargs) if args and isinstance(args[0], kinds) else None
+        if not fits(raw, len(args), kwargs) or (kinds is not None and not isinstance(args[0], kinds)):
+            return None
+        return implementation(domain, args, kwargs)
 
     return run

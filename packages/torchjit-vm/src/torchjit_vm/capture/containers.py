@@ -402,6 +402,9 @@ def list_append(domain: CaptureDomain, target: Value, item: Value) -> None:
 
 
 def list_extend(domain: CaptureDomain, target: Value, iterable: Value) -> None:
+    if type(iterable) is Const and not any(hasattr(type(iterable.value), n) for n in ("__iter__", "__getitem__")):
+        name = type_of(domain, iterable).__name__
+        raise domain.error(TypeError, f"Value after * must be an iterable, not {name}")
     new = iteration.items_of(domain, iterable)
     change(domain, cast(ListValue, target)).extend(new)
 

@@ -137,6 +137,8 @@ def _setdefault(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
 
 @method("update", dict, OrderedDict)
 def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) > 2:
+        return None
     if isinstance(args[0], InstanceDict):
         pairs = containers.mapping_pairs(domain, args[1]) or [] if len(args) > 1 else []
         for key, value in [*pairs, *((Const(k), v) for k, v in kwargs.items())]:
@@ -162,7 +164,10 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], InstanceDict):
         return containers.instance_snapshot(domain, args[0])
-    return containers.copy_dict(domain, cast(DictValue, args[0]))
+    made = containers.copy_dict(domain, cast(DictValue, args[0]))
+    if not operators.is_c_dict(made.cls) and not issubclass(made.cls, OrderedDict):
+        made.cls = dict
+    return made
 
 
 @method("move_to_end", OrderedDict)

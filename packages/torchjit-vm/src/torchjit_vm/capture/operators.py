@@ -37,7 +37,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["binary", "compare", "contains", "is_", "length", "settled", "truth", "unary"]
+__all__ = ["as_tuple", "binary", "compare", "contains", "is_", "length", "settled", "truth", "unary"]
 
 _NAMES = {
     "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
@@ -216,7 +216,7 @@ def _is_not_implemented(value: Value | None) -> bool:
 
 def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
     """Operators of built-in containers; None if they do not apply."""
-    left, right = _as_tuple(left), _as_tuple(right)
+    left, right = as_tuple(left), as_tuple(right)
     if function is operator.add:
         if isinstance(left, ListValue) and isinstance(right, ListValue) and not _user_add(domain, left, right):
             return _concatenated(domain, left, right)
@@ -260,7 +260,8 @@ def _concatenated(domain: CaptureDomain, left: ListValue, right: ListValue) -> V
     return ListValue(containers.items(domain, left) + containers.items(domain, right), base)
 
 
-def _as_tuple(value: Value) -> Value:
+def as_tuple(value: Value) -> Value:
+    """A constant tuple as one of values; anything else as it is."""
     if type(value) is Const and type(value.value) is tuple:
         return TupleValue([Const(v) for v in value.value])
     return value
@@ -390,7 +391,7 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
         member = members.find_member(domain, type_of(domain, left), _RICH[function][0])
         if type(member.raw) is not types.FunctionType:
             return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
-    return _compare_objects(domain, function, _as_tuple(left), _as_tuple(right))
+    return _compare_objects(domain, function, as_tuple(left), as_tuple(right))
 
 
 def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot
@@ -115,6 +116,8 @@ def _stores_plainly(cls: type) -> bool:
 
 def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
     if isinstance(value, Obj):
+        if name == "default_factory" and issubclass(value.cls, defaultdict):
+            raise domain.graph_break(UNKNOWN_OPERATION, "store to default_factory")
         if not _stores_plainly(value.cls):
             raise domain.graph_break(UNKNOWN_OPERATION, f"store to an attribute of {value.cls.__name__}")
         domain.touch(value)

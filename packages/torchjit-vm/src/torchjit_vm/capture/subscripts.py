@@ -145,6 +145,13 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to an item of {name}")
 
 
+def _list_index(domain: CaptureDomain, key: Value) -> int:
+    if not _is_index(domain, key):
+        name = type_of(domain, key).__name__
+        raise domain.error(TypeError, f"list indices must be integers or slices, not {name}")
+    return domain.index(key)
+
+
 def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
     if isinstance(key, SliceValue):
         new = iteration.items_of(domain, value)
@@ -154,7 +161,7 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
         except ValueError as error:
             raise domain.raised(from_real(domain, error)) from None
         return
-    index = domain.index(key)
+    index = _list_index(domain, key)
     target = containers.items(domain, container)
     if not -len(target) <= index < len(target):
         raise domain.error(IndexError, "list assignment index out of range")
@@ -163,7 +170,7 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
 
 def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:
     """`del container[key]` by the list's own rules."""
-    where = domain.slice(key) if isinstance(key, SliceValue) else domain.index(key)
+    where = domain.slice(key) if isinstance(key, SliceValue) else _list_index(domain, key)
     target = containers.items(domain, container)
     if not isinstance(where, slice) and not -len(target) <= where < len(target):
         raise domain.error(IndexError, "list assignment index out of range")
