@@ -7,6 +7,13 @@
 /* An entry behind the first one is moved to the front after so many hits in a row: calls that alternate move nothing. */
 #define STREAK_TO_FRONT 4
 
+/* The rest of a function, called by what runs its beginning: one frame more than plain Python has. */
+static inline int
+is_continuation(FrontDoor *door)
+{
+    return door->code == NULL;
+}
+
 PyObject *
 door_run_original(FrontDoor *door, Invocation *call)
 {
@@ -22,12 +29,16 @@ door_run_original(FrontDoor *door, Invocation *call)
     }
     /* The hook would send the frame straight back to this door. */
     thread->bypass = hook_installed ? door->function : NULL;
+    int lent = is_continuation(door) ? frame_lend_level(thread) : 0;
     PyObject *result;
     if (call->origin == FROM_SLOTS && door->code != NULL) {
         result = signature_call(&door->signature, door->function, call->args);
     }
     else {
         result = call_vector(door->function, call->args, call->nargsf, call->kwnames);
+    }
+    if (lent) {
+        frame_take_back(lent);
     }
     thread->bypass = NULL;
     frame_stack_leave(credit);
@@ -209,7 +220,7 @@ find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, PyObj
 }
 
 static PyObject *
-call_entry(FrameThread *thread, Entry *entry, Gathered *gathered)
+call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered)
 {
     StackCredit credit;
     if (frame_stack_enter(thread, &credit) < 0) {
@@ -218,7 +229,11 @@ call_entry(FrameThread *thread, Entry *entry, Gathered *gathered)
     }
     /* What we emitted is not to be captured in turn; what it calls may be. */
     thread->bypass = hook_installed ? entry->target : NULL;
+    int lent = is_continuation(door) ? frame_lend_level(thread) : 0;
     PyObject *result = entry_call(entry, gathered);
+    if (lent) {
+        frame_take_back(lent);
+    }
     thread->bypass = NULL;
     frame_stack_leave(credit);
     return result;
@@ -238,7 +253,7 @@ miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *c
     compile_lock_release(&door->lock, thread);
     PyObject *result = NULL;
     if (status > 0) {
-        result = call_entry(thread, found, &gathered);
+        result = call_entry(door, thread, found, &gathered);
     }
     else if (status == 0) {
         result = door_run_original(door, call);
@@ -256,7 +271,7 @@ dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocatio
     PyObject *result = NULL;
     int status = pick_entry(door, entries, slots, &found, &gathered);
     if (status > 0) {
-        result = call_entry(thread, found, &gathered);
+        result = call_entry(door, thread, found, &gathered);
     }
     else if (status == 0) {
         result = door->sealed ? door_run_original(door, call) : miss(door, thread, slots, call, entries);

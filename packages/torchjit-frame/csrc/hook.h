@@ -16,6 +16,7 @@ extern PyTypeObject HookScope_Type;
 typedef struct OpenScope {
     struct OpenScope *outer;
     PyObject *scope; /* owned: the HookScope that was entered */
+    int lent; /* levels of recursion, see frame_lend_level */
 } OpenScope;
 
 void hook_install(void);

@@ -67,6 +67,7 @@ scope_enter(PyObject *self, PyObject *Py_UNUSED(unused))
     open->scope = Py_NewRef(self);
     open->outer = thread->scope;
     thread->scope = open;
+    open->lent = frame_lend_level(thread); /* the frame that opens the scope */
     hook_install();
     return Py_NewRef(self);
 }
@@ -80,6 +81,7 @@ scope_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSE
             OpenScope *open = *link;
             *link = open->outer;
             hook_uninstall();
+            frame_take_back(open->lent);
             PyMem_Free(open);
             Py_DECREF(self); /* the caller still holds it */
             decisions_sweep();

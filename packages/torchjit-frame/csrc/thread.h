@@ -56,6 +56,33 @@ frame_stack_leave(StackCredit credit)
     }
 }
 
+/* The budget of Python frames that `sys.setrecursionlimit` sets. */
+static inline int *
+frame_python_budget(PyThreadState *tstate)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return &tstate->py_recursion_remaining;
+#else
+    return &tstate->recursion_remaining;
+#endif
+}
+
+/* A frame of ours that plain Python would not have, such as a continuation's, is not to count: its level is lent until
+ * frame_take_back. Only where the stack's bounds are known: then frame_stack_enter sees to it that the stack lasts. */
+static inline int
+frame_lend_level(FrameThread *thread)
+{
+    int lent = thread->stack_low != NULL;
+    *frame_python_budget(PyThreadState_Get()) += lent;
+    return lent;
+}
+
+static inline void
+frame_take_back(int lent)
+{
+    *frame_python_budget(PyThreadState_Get()) -= lent;
+}
+
 /* The `set_eager` and `is_eager` functions of the module. */
 PyObject *frame_set_eager(PyObject *module, PyObject *flag);
 PyObject *frame_is_eager(PyObject *module, PyObject *unused);

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from torchjit_frame import Entry, FrontDoor, eager, is_eager, set_eager
+from torchjit_frame import Entry, FrontDoor, eager, hook_scope, is_eager, set_eager
 
 Miss = Callable[[FrontDoor, tuple[Any, ...]], "Entry | None"]
 
@@ -274,6 +274,40 @@ def test_recursion_is_as_deep_as_in_plain_python() -> None:
         with pytest.raises(RecursionError):
             door(10**6)
         door.append(Entry(lambda n: (n,), depth))
+
+
+def test_continuations_cost_no_depth() -> None:
+    """A function in two parts, the first of which calls the second, recurses as deep as in one part."""
+
+    def plain(n: int) -> int:
+        return 0 if n == 0 else 1 + plain(n - 1)
+
+    def deepest(function: Callable[[int], int]) -> int:
+        low, high = 1, 4 * sys.getrecursionlimit()
+        while low < high:
+            middle = (low + high + 1) // 2
+            try:
+                function(middle)
+                low = middle
+            except RecursionError:
+                high = middle - 1
+        return low
+
+    def first(n: int) -> int:
+        return int(rest(n))
+
+    def with_hook(n: int) -> int:
+        with hook_scope(lambda function: None):
+            return first(n)
+
+    rest = FrontDoor(lambda n: 0 if n == 0 else 1 + int(door(n - 1)), decline, slots=1)
+    door = FrontDoor(plain, decline)
+    door.append(Entry(lambda n: (n,), with_hook))
+    door(3)
+    wanted = deepest(plain)
+    assert wanted - 10 <= deepest(door) <= wanted + 10
+    rest.append(Entry(lambda n: (n,), rest.__wrapped__))
+    assert wanted - 10 <= deepest(door) <= wanted + 10
 
 
 def test_recursion_limit_raised_beyond_the_stack() -> None:
