@@ -115,3 +115,11 @@ def test_a_loss_reads_one_element_of_a_row() -> None:
 
     graph = check(loss, (x, target), tol={"rtol": 1e-5, "atol": 1e-6})
     assert "(6, 3000)" not in graph.source, "log_softmax is stored"
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(), (37,)], ids=["number", "vector"])
+def test_integers_wrap_around(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """To a C compiler x + 1 > x holds for every signed x, unless it is told otherwise."""
+    x = torch.full(shape, torch.iinfo(dtype).max, dtype=dtype)
+    check(lambda x: [x + 1 > x, -(-x - 2) < 0, x * 2 // 2 == x, x.abs() + 1, (x + x).sum() > 0], (x,), aten=None, tol=EXACT)

@@ -71,9 +71,10 @@ def _version(path: str) -> str | None:
 
 
 def _flags(version: str, vector_bytes: int) -> tuple[str, ...]:
-    """No -ffast-math and no contraction: results must be eager's."""
+    """No -ffast-math and no contraction, and integers wrap around: results must be eager's."""
     flags = ["-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-fno-exceptions", "-fno-rtti", "-nostdlib"]
     flags += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fno-semantic-interposition"]
+    flags += ["-fwrapv"]
     if platform.machine() in ("x86_64", "AMD64"):
         if vector_bytes >= 32:
             flags.append("-march=native")

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The C backend's tests with its kernels built under AddressSanitizer and UndefinedBehaviorSanitizer (gcc).
+# Arguments: what pytest shall run (default: the inductor's CPU tests). Slow: minutes for the default.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+real=$(command -v g++)
+# The compiler that the backend finds first: the real one with sanitizers. -nostdlib leaves their run time to be preloaded.
+# Shifts of negative numbers and casts of floats that are out of range have eager's meaning on this machine: not checked.
+cat >"$folder/g++" <<EOF
+#!/bin/sh
+exec "$real" "\$@" -g -fsanitize=address,bounds,alignment,null,object-size,integer-divide-by-zero,vla-bound,pointer-overflow
+EOF
+chmod +x "$folder/g++"
+preload="$("$real" -print-file-name=libasan.so) $("$real" -print-file-name=libubsan.so)"
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(packages/torchjit-inductor/tests -k "not triton and not goldens")
+python=$(python -c 'import sys; print(sys.executable)')
+# No search for leaks: it would find the interpreter's. Reports go to files, since pytest captures what a test writes.
+PATH="$folder:$PATH" LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:log_path="$folder/report" \
+  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path="$folder/report" OMP_NUM_THREADS=1 PYTHONMALLOC=malloc \
+  "$python" -m pytest -q -x -p no:cacheprovider "${targets[@]}" || { cat "$folder"/report* 2>/dev/null; exit 1; }
