@@ -145,11 +145,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Test, when the graph runs, what operations supposed about numbers that only the run knows."""
         deferred = getattr(self.fake_mode.shape_env, "deferred", None)
         while deferred:
-            condition = deferred.pop(0)
+            condition, text = deferred.pop(0)
             holds = self.symbols.node_of_text(str(condition))
             if isinstance(holds, fx.Node):
-                text = f"the compiled graph was made for {condition}, which does not hold in this run"
+                text = text or self._unmet(condition)
                 self._call(torch.ops.aten._assert_scalar.default, (holds, text), {}, None)
+
+    def _unmet(self, condition: Any) -> str:
+        """What to say if an operation's condition fails: what it is, where it comes from, and what its numbers are."""
+        said = f"the compiled graph relies on {condition}, which does not hold in this run"
+        where = self._source.get("location")
+        if where is not None:
+            said += f"; at {where}: {where.line().strip()}"
+        for name in sorted(s.name for s in getattr(condition, "symbols", ())):
+            origin = self.symbols.source(name)
+            place = None if origin is None else origin.meta.get("location")
+            if place is not None:
+                said += f"; {name} comes from {place}: {place.line().strip()}"
+        return said
 
     def enter_backward(self) -> None:
         """What is recorded from now on belongs to the backward."""

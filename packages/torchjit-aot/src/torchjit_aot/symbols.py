@@ -141,6 +141,10 @@ class SymbolNodes:
                 if text.isidentifier() and text not in self._by_text and text not in self._sizes:
                     self._sizes[text] = (node, torch.ops.aten.sym_size.int, (dim,), value)
 
+    def source(self, text: str) -> fx.Node | None:
+        """The node that a symbol was first seen at."""
+        return self._sizes[text][0] if text in self._sizes else self._by_text.get(text)
+
     def node_for(self, value: Symbolic) -> fx.Node | int | float | bool:
         """The node that gives `value`, or its constant.
 

@@ -17,6 +17,7 @@ from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.fakes import FakeFactory
+from torchjit_fx.float_node import FloatNode
 from torchjit_fx.functions import FunctionCapture
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.marks import marks_of
@@ -31,7 +32,6 @@ from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guar
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
 from torchjit_fx.symbolic import SymbolicNumbers
-from torchjit_fx.symnode import FloatNode
 from torchjit_fx.tracing import InputMemory, Recorder, escaped
 from torchjit_fx.transforms import TransformCapture
 from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
@@ -173,6 +173,9 @@ class TensorDomain:
         marks = marks_of(obj)
         if marks:
             sizes = tuple([self.sizes.size(n, path.size(i), mark=marks.get(i)) for i, n in enumerate(real)])
+            for i, mark in marks.items():
+                if mark.kind == "unbacked":
+                    self.numbers.unseen(sizes[i])
         else:
             sizes = tuple([self.sizes.size(n, path.size(i)) for i, n in enumerate(real)])
         if obj.is_contiguous() and all(type(n) is int for n in sizes):

@@ -24,7 +24,8 @@ class NodeContext:
         users: the question comes from the user's own code, not from inside an operation.
         general: questions with a default are not decided by the values at capture.
         fresh: the symbols whose values only the run knows.
-        deferred: conditions on such numbers that operations relied on, in order: compiled code has to test them.
+        deferred: conditions on such numbers that the program or its operations rely on, in order, each with what to
+            say if it fails (None: an operation's): compiled code has to test them.
     """
 
     def __init__(self, sizes: SymbolicSizes) -> None:
@@ -34,7 +35,7 @@ class NodeContext:
         self.users = False
         self.general = False
         self.fresh: set[Symbol] = set()
-        self.deferred: list[Condition] = []
+        self.deferred: list[tuple[Condition, str | None]] = []
         self._floats = 0
 
     def decide(self, condition: Condition) -> bool:
@@ -62,11 +63,11 @@ class NodeContext:
         """Does one of the symbols stand for what only the run knows?"""
         return not self.fresh.isdisjoint(symbols)
 
-    def assume(self, condition: Condition) -> None:
+    def assume(self, condition: Condition, text: str | None = None) -> None:
         """The run will test the condition: from now on it is known."""
         if self.sizes.known(condition) is None:
             self.sizes.assume(condition, self.location())
-            self.deferred.append(condition)
+            self.deferred.append((condition, text))
 
     def fix(self, expr: Expr) -> int:
         """The value of an expression at capture, guarded."""

@@ -62,6 +62,9 @@ class SymbolicSizes(Protocol):
     def example(self, expr: Expr) -> int:
         """The value at capture, also where no decision may look at it."""
 
+    def laid_out(self, condition: Condition, location: CodeLocation | None) -> None:
+        """An input lies in memory so, see `guard`."""
+
     def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
         """Decide with the values at capture, and record."""
 

@@ -15,11 +15,12 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.float_node import FloatNode
 from torchjit_fx.floats import FloatExpr
 from torchjit_fx.leaves import SymLeaf
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.protocols import SymbolicSizes
-from torchjit_fx.symnode import BoolNode, FloatNode, IntNode, sym_int
+from torchjit_fx.symnode import BoolNode, IntNode, sym_int
 
 __all__ = ["ShapeEnvView", "SymbolicNumbers"]
 
@@ -51,8 +52,8 @@ class ShapeEnvView(_NothingPending):
         self.allow_dynamic_output_shape_ops = shapes
 
     @property
-    def deferred(self) -> list[Condition]:
-        """Conditions that operations relied on and that compiled code has to test; whoever writes the tests clears it."""
+    def deferred(self) -> list[tuple[Condition, str | None]]:
+        """What compiled code has to test, see `NodeContext`; whoever writes the tests clears it."""
         return self.context.deferred
 
     @contextmanager
@@ -145,6 +146,11 @@ class SymbolicNumbers:
         if type(node) is IntNode:
             return node.expression if node.expression.value is None else node.expression.value
         return int(value)  # a node of C++ around a constant
+
+    def unseen(self, size: int | Expr) -> None:
+        """No decision may look at this size of an input."""
+        if not isinstance(size, int):
+            self.context.fresh |= size.symbols
 
     def plain(self, expr: int | Expr) -> Any:
         """The leaf of an input number, or the int that it is."""
@@ -268,7 +274,7 @@ class SymbolicNumbers:
             expected = extents.get(real_strides[dim])
             if expected is not None and expected.value is None:
                 actual = self.sizes.size(real_strides[dim], path.stride(dim), dynamic=True)
-                self.sizes.guard(eq(as_expr(actual), expected), location)
+                self.sizes.laid_out(eq(as_expr(actual), expected), location)
                 strides[dim] = expected
             elif real_strides[dim] != dense[dim] and real_sizes[dim] != 1:
                 # A slice of something wider: that width may vary on its own.

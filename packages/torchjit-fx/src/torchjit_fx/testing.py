@@ -59,6 +59,9 @@ class StaticSizes:
     def example(self, expr: Expr) -> int:
         return self.hint(expr)
 
+    def laid_out(self, condition: Condition, location: CodeLocation | None) -> None:
+        self.guard(condition, location)
+
     def guard(self, condition: Condition, location: CodeLocation | None) -> bool:
         raise NotImplementedError
 

@@ -26,7 +26,8 @@ def runtime_check(holds: Any, text: str) -> None:
     Raises:
         RuntimeError: it does not hold.
     """
-    torch._check(holds, lambda: text)
+    stated = getattr(holds.node, "stated", None) if isinstance(holds, torch.SymBool) else None
+    torch._check(holds if stated is None else stated(text), lambda: text)
 
 
 def read_number(domain: TensorDomain, leaf: TensorLeaf, what: str, capture: Any) -> Any:
@@ -64,7 +65,9 @@ def _expect_true(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture:
     node: Any = leaf.value.node
     if node.has_hint() or node.is_constant() or domain.sizes.known(node.condition) is not None:
         return domain.truth(leaf, capture)
-    domain.recorder.add_check(leaf, f"torch._check failed: {node.condition}, at {capture.location()}", capture)
+    where = capture.location()
+    said = f"torch._check failed: {node.condition}, at {where}: {where.line().strip()}"
+    domain.recorder.add_check(leaf, said, capture)
     domain.sizes.assume(node.condition, capture.location())
     return True
 

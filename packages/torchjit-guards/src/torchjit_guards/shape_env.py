@@ -234,12 +234,13 @@ class ShapeEnv:
         holds for those too, or an operation fails when it runs.
         """
         simple = self._facts.simplify(condition)
-        ranges = dict(self._facts.ranges)
+        larger: dict[Symbol, Expr | int] = {}
         for s in simple.symbols & self._unbacked:
             bounds = self._facts.bounds_of(s)
             if bounds.lower is not None and bounds.lower >= 0 and (bounds.upper is None or bounds.upper >= 2):
-                ranges[s] = Bounds(max(bounds.lower, 2), bounds.upper)
-        return simple.known(ranges)
+                # Another symbol, not another range: `max(1, u0)` has to become `u0`.
+                larger[s] = symbol(f"{s.name}_large", max(bounds.lower, 2), bounds.upper)
+        return simple.substitute(larger).known(self._facts.ranges)
 
     def guard(self, condition: Condition, location: CodeLocation | None = None) -> bool:
         """Decide the condition with the values at capture, and record what was decided unless it is known.
@@ -254,10 +255,19 @@ class ShapeEnv:
         simple = self._facts.simplify(condition)
         if not self._unbacked.isdisjoint(simple.symbols):
             raise GraphBreak(DATA_DEPENDENT, self.in_terms(condition), location)
+        return self._recorded_truth(condition, simple, location)
+
+    def laid_out(self, condition: Condition, location: CodeLocation | None = None) -> None:
+        """An input lies in memory so: a condition over its sizes and strides, which are found on the input itself. It is
+        no decision of the program, so sizes that no decision may look at can be part of it."""
+        if self._facts.known(condition) is None:
+            self._recorded_truth(condition, self._facts.simplify(condition), location)
+
+    def _recorded_truth(self, condition: Condition, simple: Condition, location: CodeLocation | None) -> bool:
         if self._sealed:
             raise GraphBreak(TOO_LATE, self.in_terms(condition), location)
         try:
-            truth = simple.evaluate(self._hints)
+            truth = simple.evaluate({**self._hints, **self._unseen} if self._unseen else self._hints)
         except ZeroDivisionError:
             raise GraphBreak(DIVISION, self.in_terms(condition), location) from None
         fact = simple if truth else negate(simple)

@@ -26,7 +26,7 @@ from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.settings import InductorSettings
-from torchjit_inductor.steps import KernelStep, Program
+from torchjit_inductor.steps import ExternStep, KernelStep, Program
 
 __all__ = ["CompiledGraph", "Inductor"]
 
@@ -271,6 +271,10 @@ def _mutated_inputs(gm: torch.fx.GraphModule) -> frozenset[int]:
     )
 
 
+_TYPICAL = 64
+"""A size of which nothing is known."""
+
+
 def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
     """A typical value for each size symbol: what its placeholder was traced with."""
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -280,13 +284,18 @@ def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
         size = val if dim is None else val.shape[dim]
         node = getattr(size, "node", None)
         hint = getattr(node, "hint", None)
-        hints[symbol] = int(hint) if isinstance(hint, int) else 64
+        hints[symbol] = int(hint) if isinstance(hint, int) else _TYPICAL
+    for symbol in program.run_symbols:
+        most = symbol.bounds.upper
+        hints[symbol] = max(symbol.bounds.lower or 0, _TYPICAL if most is None else min(most, _TYPICAL))
     return hints
 
 
 def _not_recordable(program: Program, device: torch.device | None) -> str | None:
     if device is None or device.type != "cuda":
         return "not on one CUDA device"
+    if program.run_symbols or any(isinstance(s, ExternStep) and s.number for s in program.steps):
+        return "it reads numbers out of tensors"
     if program.symbol_sources:
         return "sizes are symbolic"
     return None

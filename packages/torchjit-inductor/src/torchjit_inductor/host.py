@@ -373,12 +373,17 @@ class _Writer:
             return
         call = f"{self._function(step.op)}({', '.join(args)})"
         comment = f"  # {step.origin.node}"
-        if step.single:
+        if step.number is not None:
+            self.put(f"{step.number} = {call}{comment}")
+            self.numbers.add(step.number)
+        elif step.single:
             target = step.outputs[0] if step.outputs else None
             self.put(f"{target} = {call}{comment}" if target else call + comment)
         else:
             targets = [o or "_" for o in step.outputs]
             self.put(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {call}{comment}")
+        for variable, source, dim in step.sizes:
+            self.put(f"{variable} = {source}.size({dim})")
         base = getattr(step.op, "_opname", getattr(step.op, "__name__", ""))
         for name in step.outputs:
             if name is None:

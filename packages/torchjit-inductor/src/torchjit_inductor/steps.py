@@ -52,7 +52,8 @@ class KernelStep:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return self.kernel.reads
+        """Buffers, and the sizes that it computes with."""
+        return (*self.kernel.reads, *(s.name for s in self.kernel.symbols))
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -74,6 +75,9 @@ class ExternStep:
         mutates: buffers that the op writes in place.
         aliases: buffers that the results may share memory with.
         origin: for comments.
+        number: the variable that takes the op's result, a Python number.
+        sizes: (variable, buffer, dimension) of results whose size only the run knows: read after the call.
+        tested: numbers about which the op makes sure of something: what computes with them must come later.
     """
 
     op: Any
@@ -85,10 +89,15 @@ class ExternStep:
     mutates: tuple[str, ...]
     aliases: tuple[str, ...]
     origin: Origin
+    number: str | None = None
+    sizes: tuple[tuple[str, str, int], ...] = ()
+    tested: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return (*(o for o in self.outputs if o is not None), *self.mutates)
+        numbers = (*(name for name, _, _ in self.sizes), *self.tested)
+        buffers = (*(o for o in self.outputs if o is not None), *self.mutates)
+        return (*buffers, *numbers) if self.number is None else (*buffers, *numbers, self.number)
 
 
 Step: TypeAlias = KernelStep | ExternStep
@@ -108,6 +117,7 @@ class Program:
         outputs: per graph output a view of a buffer, an integer expression, or a constant (None, a number).
         mutated: indices of the inputs that are written.
         symbol_sources: how to read each size symbol: (input index, dimension), dimension None for an int input.
+        run_symbols: symbols that steps define: sizes and numbers that only the run knows.
         constants: tensors that the graph holds, by buffer name.
     """
 
@@ -119,3 +129,4 @@ class Program:
     mutated: frozenset[int]
     symbol_sources: dict[Symbol, tuple[int, int | None]]
     constants: dict[str, torch.Tensor]
+    run_symbols: tuple[Symbol, ...] = ()

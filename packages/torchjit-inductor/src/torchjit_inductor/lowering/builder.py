@@ -338,6 +338,10 @@ class Builder:
         )
         return results[0] if single else tuple(results)
 
+    def amend(self, **changes: Any) -> None:
+        """Change the step that was added last."""
+        self.steps[-1] = attrs.evolve(self.steps[-1], **changes)
+
     # ------------------------------------------------------------------ decisions
     def cost(self, tensor: Lowered) -> Cost:
         """What recomputing a formula costs; computed once for each formula."""

@@ -17,7 +17,7 @@ from torchjit_core.reasons import reason
 from torchjit_inductor.codegen_protocol import CompilerMissing
 
 # The tables fill as their modules are imported.
-from torchjit_inductor.gpu_layouts import CHANNELS_LAST, SAME_PLACE, ZERO_PADDED
+from torchjit_inductor.gpu_layouts import CHANNELS_LAST, ZERO_PADDED
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
@@ -33,7 +33,19 @@ from torchjit_inductor.lowering import (  # noqa: F401
     views,
 )
 from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.graph_nodes import (
+    all_channels_last,
+    as_positional,
+    has_number,
+    is_usable,
+    origin_of,
+    origins_of,
+    read_by_operators,
+    tensors_in,
+    updates_input,
+)
 from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, full
 from torchjit_inductor.steps import HostNumber, Program, TensorRef
@@ -42,9 +54,9 @@ __all__ = ["GraphNotSupported", "lower_graph"]
 
 DATA_DEPENDENT = reason(
     "TJ-IND-002",
-    "a graph with a value that is only known when it runs",
-    "The host program allocates by sizes that follow from the inputs. A graph that reads a number out of a tensor, or "
-    "that holds something else than tensors and integers, runs op by op instead.",
+    "a graph with a value that the host program cannot hold",
+    "The host program holds tensors, integers and floats, among them numbers read out of tensors and sizes that depend on "
+    "data. A graph with other values, for example a truth value read out of a tensor, runs op by op instead.",
 )
 
 BROKEN_LOWERING = reason(
@@ -108,12 +120,13 @@ class _GraphLowering:
         self.sources: dict[Symbol, tuple[int, int | None]] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.numbers: dict[tuple[HostNumber, torch.device], RunNumber] = {}
+        self.run_symbols: dict[Symbol, None] = {}
 
     def run(self) -> Program:
         outputs: tuple[Any, ...] = ()
         self._reserve_symbols()
         for node in self.gm.graph.nodes:
-            self.builder.origin = _origin(node)
+            self.builder.origin = origin_of(node)
             if node.op == "placeholder":
                 self._placeholder(node)
             elif node.op == "get_attr":
@@ -127,18 +140,21 @@ class _GraphLowering:
         b = self.builder
         mutated = frozenset(self.placeholders.index(p) for p, _ in self.mutations)
         return Program(
-            self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sources, self.constants
-        )
+            self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sources, self.constants,
+            tuple(self.run_symbols),
+        )  # fmt: skip
 
     def _reserve_symbols(self) -> None:
         """Size symbols become variables of the host program and of kernels: their names must be free there."""
         for node in self.gm.graph.nodes:
-            val = node.meta.get("val") if node.op == "placeholder" else None
-            if isinstance(val, torch.Tensor):
-                meta = self._meta(val)
-                parts = (*meta.sizes, *meta.strides)
-            else:
-                parts = (self._expression(val),) if isinstance(val, torch.SymInt) else ()
+            val = node.meta.get("val") if node.op == "placeholder" or reads_data(node.target) else None
+            parts: list[Expr] = []
+            for item in val if isinstance(val, (tuple, list)) else (val,):
+                if isinstance(item, torch.Tensor):
+                    meta = self._meta(item)
+                    parts += (*meta.sizes, *meta.strides)
+                elif isinstance(item, torch.SymInt):
+                    parts.append(self._expression(item))
             for symbol in {s for e in parts for s in e.symbols}:
                 if _KERNEL_NAME.fullmatch(symbol.name) or not symbol.name.isidentifier():
                     raise GraphNotSupported(f"a size is called {symbol.name}")
@@ -194,16 +210,28 @@ class _GraphLowering:
             return self._settle(node, picked)
         if node.target is torch.ops.aten.copy_.default:
             return self._mutate(node)
+        if node.target is READ:
+            return self._read(node, val)
+        if node.target is TEST:
+            return self._test(node)
         if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
             return self._known(val, node)
-        if isinstance(val, torch.SymFloat) and not isinstance(node.target, torch._ops.OpOverload):
+        arithmetic = not isinstance(node.target, torch._ops.OpOverload)
+        # The value of a comparison that a test settles is True while tracing; the test still has to make it.
+        if arithmetic and isinstance(val, (torch.SymFloat, torch.SymBool, bool)):
             # Python arithmetic on numbers: the host program does it as Python does.
             self.builder.reserve(node.name)
             return HostNumber(node.name, node.target, tuple(self._argument(a) for a in node.args))
         if isinstance(val, (bool, float, torch.SymBool, torch.SymFloat)):
             raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
+        if any(isinstance(n.meta.get("val"), (bool, torch.SymBool)) for n in node.all_input_nodes):
+            raise GraphNotSupported(f"{node.name} computes with a truth value of the run")
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
-        args, kwargs = _positional(node.target, args, kwargs)
+        args, kwargs = as_positional(node.target, args, kwargs)
+        if self.run_symbols or reads_data(node.target):
+            found = new_sizes(val, self._symbols_known())
+            if found:
+                return self._depends_on_data(node, args, kwargs, found)
         metas = self._metas(val)
         if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
             return self._zero_padded(args[0], metas)
@@ -214,17 +242,61 @@ class _GraphLowering:
             return made
         return self._settle(node, made)
 
+    # ------------------------------------------------------------------ numbers that only the run knows
+    def _symbols_known(self) -> Set[Symbol]:
+        return self.sources.keys() | self.run_symbols.keys()
+
+    def _read(self, node: torch.fx.Node, val: Any) -> Any:
+        """A number read out of a tensor becomes a variable of the host program."""
+        made: Any
+        if isinstance(val, torch.SymFloat):
+            self.builder.reserve(node.name)
+            name, made = node.name, HostNumber(node.name)
+        else:
+            made = self._expression(val) if isinstance(val, torch.SymInt) else None
+            symbol = None if made is None else made.as_symbol
+            if symbol is None or symbol in self._symbols_known():
+                raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
+            name = symbol.name
+            self.run_symbols[symbol] = None
+        self._aten(READ, (self._argument(node.args[0]),), {}, None)
+        self.builder.amend(number=name)
+        return made
+
+    def _test(self, node: torch.fx.Node) -> None:
+        """The program or an operation relies on something about such numbers."""
+        args = self._argument(node.args)
+        if args[0] is not True:
+            self._aten(TEST, args, {}, None)
+            self.builder.amend(tested=names_in(args[0]))
+
+    def _depends_on_data(
+        self, node: torch.fx.Node, args: Any, kwargs: dict[str, Any], found: list[tuple[Symbol, int, int]]
+    ) -> Any:
+        """An aten call with a result whose size only the run knows: the size is read off the result."""
+        self.run_symbols.update(dict.fromkeys(symbol for symbol, _, _ in found))
+        made = self._aten(node.target, args, kwargs, self._metas(node.meta["val"]))
+        results = made if isinstance(made, tuple) else (made,)
+        self.builder.amend(sizes=tuple((symbol.name, results[k].buffer, dim) for symbol, k, dim in found))
+        return made
+
+    def _aten(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
+        try:
+            return self.builder.extern(op, args, kwargs, metas)
+        except NotLowered as refusal:
+            raise GraphNotSupported(str(refusal)) from None
+
     def _lowered(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], metas: Any) -> Any:
         """The result of the lowering, or None."""
         lower = find_lowering(node.target)
         if lower is None or metas is None or metas == ():
             return None
-        if _has_number((args, kwargs)):
+        if has_number((args, kwargs)):
             device = next(m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None)
             args, kwargs = self._as_operands(args, device), self._as_operands(kwargs, device)
         steps, buffers = len(self.builder.steps), set(self.builder.buffers)
-        tensors = _tensors((args, kwargs))
-        self.builder.operand_origins = _origins_of(tensors)
+        tensors = tensors_in((args, kwargs))
+        self.builder.operand_origins = origins_of(tensors)
         try:
             made = lower(self.builder, metas, *args, **kwargs)
             for result in made if isinstance(made, tuple) else (made,):
@@ -237,11 +309,11 @@ class _GraphLowering:
             raise
         except Exception as error:  # a bug in one lowering must not cost the graph
             # A formula that wants a number's value now is no bug: aten gets the number when it runs.
-            if not _has_number((args, kwargs)):
+            if not has_number((args, kwargs)):
                 detail = f"{node.target}: {error!r}"
                 emit("fallback", reason=BROKEN_LOWERING.id, headline=BROKEN_LOWERING.headline, detail=detail)
             made = None
-        if made is not None and not _usable(made, tensors, metas):
+        if made is not None and not is_usable(made, tensors, metas):
             made = None
         if made is None:
             # Undo what a lowering did before it gave up (operands that it stored may stay).
@@ -288,15 +360,12 @@ class _GraphLowering:
                 args = (place, *args[1:])
                 # oneDNN answers in the layout that it is asked in.
                 metas = attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
-        try:
-            if node.meta.get(CHANNELS_LAST):
-                args = tuple(self._channels_last(a) for a in args)
-                metas = _all_channels_last(metas)
-            elif metas is not None:
-                metas = self._metas_in_place(node, args, kwargs, metas)
-            return self.builder.extern(node.target, args, kwargs, metas)
-        except NotLowered as refusal:
-            raise GraphNotSupported(str(refusal)) from None
+        if node.meta.get(CHANNELS_LAST):
+            args = tuple(self._channels_last(a) for a in args)
+            metas = all_channels_last(metas)
+        elif metas is not None:
+            metas = self._metas_in_place(node, args, kwargs, metas)
+        return self._aten(node.target, args, kwargs, metas)
 
     def _zero_padded(self, source: Lowered, meta: TensorMeta) -> Lowered:
         """A matrix with zeros behind, written in place by whatever computes it and by a small kernel for the zeros."""
@@ -372,10 +441,10 @@ class _GraphLowering:
                 meta = attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
             if made.layout is None:
                 made.layout = meta.strides
-            if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and _updates(node):
+            if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and updates_input(node):
                 # Here, beside what it is computed from, rather than at the end where the input is written.
                 return self.builder.materialize(made, meta.strides)
-            if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and _read_by_operators(node) > 1:
+            if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and read_by_operators(node) > 1:
                 # Once, in one layout, rather than as an operand of each of them.
                 return self.builder.materialize(made, meta.strides)
             return self.builder.settled(made, meta, len(node.users))
@@ -413,7 +482,7 @@ class _GraphLowering:
         if not isinstance(value, Lowered):
             return value
         meta = self._meta(result.meta["val"])
-        self.builder.origin = _origin(result)
+        self.builder.origin = origin_of(result)
         if isinstance(value, Strided) and not value.same_layout(meta):
             # The graph promises other strides: copy.
             value = Lazy(value.sizes, value.dtype, value.device, value.value)
@@ -453,8 +522,9 @@ class _GraphLowering:
 
     def _known_meta(self, val: torch.Tensor) -> TensorMeta:
         meta = self._meta(val)
+        known = self._symbols_known() if self.run_symbols else self.sources.keys()
         for size in (*meta.sizes, *meta.strides):
-            if not size.symbols <= self.sources.keys():
+            if not size.symbols <= known:
                 raise GraphNotSupported(f"size {size} is known only at run time")
         return meta
 
@@ -466,96 +536,6 @@ class _GraphLowering:
 
     def _known(self, val: Any, node: torch.fx.Node) -> Expr:
         value = self._expression(val)
-        if not value.symbols <= self.sources.keys():
+        if not value.symbols <= self._symbols_known():
             raise GraphNotSupported(f"{node.name} = {value} is known only at run time")
         return value
-
-
-def _usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
-    """May the result stand? Formulas over dtypes or devices that kernels do not mix may not."""
-    results = [m for m in (made if isinstance(made, tuple) else (made,)) if m is not None]
-    if all(isinstance(m, Strided) for m in results) and not any(isinstance(t, Lazy) for t in tensors):
-        pass
-    elif any(t.dtype not in KERNEL_DTYPES for t in tensors):
-        return False
-    devices = {m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None}
-    if any(t.device not in devices for t in tensors):
-        return False
-    return all(isinstance(m, Strided) or m.dtype in KERNEL_DTYPES for m in results)
-
-
-def _has_number(tree: Any) -> bool:
-    if isinstance(tree, dict):
-        tree = tuple(tree.values())
-    if isinstance(tree, (tuple, list)):
-        return any(map(_has_number, tree))
-    return isinstance(tree, (HostNumber, RunNumber))
-
-
-def _updates(node: torch.fx.Node) -> bool:
-    """Is the node's value an input's new one?"""
-    return any(u.target is torch.ops.aten.copy_.default and u.args[1] is node for u in node.users)
-
-
-def _read_by_operators(node: torch.fx.Node) -> int:
-    """How many operators that are called (matrix products, convolutions) read the node's result or a view of it."""
-    count, stack = 0, [node]
-    while stack:
-        for user in stack.pop().users:
-            if user.target in SAME_PLACE:
-                stack.append(user)
-            elif user.op == "call_function" and user.target is not operator.getitem:
-                count += find_lowering(user.target) is None
-    return count
-
-
-def _all_channels_last(metas: Any) -> Any:
-    """What cuDNN returns for operands with the channels innermost."""
-    if isinstance(metas, tuple):
-        return tuple(_all_channels_last(m) for m in metas)
-    if isinstance(metas, TensorMeta) and len(metas.sizes) == 4:
-        return attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
-    return metas
-
-
-def _origins_of(tensors: list[Lowered]) -> tuple[Origin, ...]:
-    return tuple(dict.fromkeys(o for t in tensors if isinstance(t, Lazy) and t.stored is None for o in t.origins))
-
-
-def _tensors(tree: Any) -> list[Lowered]:
-    if isinstance(tree, Lowered):
-        return [tree]
-    if isinstance(tree, dict):
-        tree = tuple(tree.values())
-    if isinstance(tree, (tuple, list)):
-        return [t for item in tree for t in _tensors(item)]
-    return []
-
-
-def _positional(op: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Move keyword arguments that the schema also takes positionally to their positions."""
-    schema = getattr(op, "_schema", None)
-    if schema is None or not kwargs:
-        return tuple(args), kwargs
-    placed, rest = list(args), dict(kwargs)
-    positional = [a for a in schema.arguments if not a.kwarg_only]
-    last = max((k for k, a in enumerate(positional) if a.name in rest), default=-1)
-    for k in range(len(placed), last + 1):
-        argument = positional[k]
-        placed.append(rest.pop(argument.name) if argument.name in rest else argument.default_value)
-    return tuple(placed), rest
-
-
-def _origin(node: torch.fx.Node) -> Origin:
-    location = node.meta.get("location")
-    source = ""
-    if location is not None:
-        source = f"{location} | {location.line().strip()}"
-    elif node.meta.get("stack_trace"):
-        lines = [line.strip() for line in node.meta["stack_trace"].strip().splitlines()]
-        source = " | ".join(lines[-2:])
-    target = node.target
-    if target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
-        target = node.args[0].target
-    op = str(target).removeprefix("aten.") if isinstance(target, torch._ops.OpOverload) else node.op
-    return Origin(node.name, op, source)

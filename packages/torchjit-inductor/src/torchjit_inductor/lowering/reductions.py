@@ -15,6 +15,7 @@ from torchjit_inductor.ir.values import Value, apply, cast, index_value, reduce,
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder, Output, ReductionBody
 from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.run_numbers import maybe_empty
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
 from torchjit_inductor.lowering.views import dim_of
@@ -137,7 +138,7 @@ def _all(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bo
 
 # ---------------------------------------------------------------------- extremes
 def _nonempty(x: Lowered, dims: Any) -> None:
-    if Split.of(x, dims).count.value == 0:
+    if maybe_empty(Split.of(x, dims).count):
         raise NotLowered("an extreme of nothing raises")
 
 

@@ -100,7 +100,8 @@ class _Fusion:
             self.last_write[name] = max(position, self.last_write.get(name, -1))
 
     def _candidates(self, kernel: LoopKernel) -> Iterator[tuple[int, LoopKernel]]:
-        earliest = max((self.last_write.get(n, -1) for n in (*kernel.reads, *kernel.writes)), default=-1)
+        step = KernelStep(kernel)
+        earliest = max((self.last_write.get(n, -1) for n in (*step.reads, *step.writes)), default=-1)
         earliest = max(earliest, *(self.last_read.get(n, -1) for n in kernel.writes))
         first = max(earliest, len(self.groups) - self.limits.lookback, 0)
         scored = []

@@ -1,0 +1,235 @@
+"""The node behind torch.SymFloat: its value at capture, and the expressions that it was computed from."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, final
+
+from torchjit_core.expr import Expr, conj, ge, gt
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks, floats
+from torchjit_fx.floats import FloatExpr
+from torchjit_fx.node_base import Node
+from torchjit_fx.node_context import NodeContext
+from torchjit_fx.sympy_view import sympy_float
+
+__all__ = ["COMPARISONS", "FUNCTIONS", "FloatNode", "derived"]
+
+
+@final
+class FloatNode(Node):
+    """A float that varies between calls, or that was computed from such numbers.
+
+    Decisions about it are guards on the decision's outcome, so the value itself stays free. Only where torch wants a
+    plain float is it fixed.
+
+    Attributes:
+        hint: its value at capture; None where only the run knows it.
+        expression: what it is.
+        ratio: (numerator, denominator) where it is a quotient of two ints, so that floor and ceil stay symbolic.
+    """
+
+    __slots__ = ("expression", "hint", "ratio")
+    pytype = float
+
+    def __init__(
+        self,
+        hint: float | None,
+        expression: FloatExpr,
+        context: NodeContext,
+        ratio: tuple[Expr, Expr] | None = None,
+    ) -> None:
+        if hint is not None and type(hint) is not float:
+            raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, f"{expression} is a {type(hint).__name__}")
+        self.hint = hint
+        self.expression = expression
+        self.context = context
+        self.ratio = ratio
+
+    def __repr__(self) -> str:
+        return str(self.expression)
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return self.expression.is_constant
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def maybe_as_float(self) -> float | None:
+        return self.hint if self.expression.is_constant else None
+
+    @property
+    def constant(self) -> float | None:
+        return self.maybe_as_float()
+
+    @property
+    def _hint(self) -> float | None:
+        return self.hint
+
+    @property
+    def expr(self) -> Any:
+        """A sympy view: fixes the value."""
+        return sympy_float(self.fix())
+
+    _expr = expr
+
+    def _value_eq(self, other: Any) -> bool:
+        return type(other) is FloatNode and self.expression is other.expression
+
+    def _value_hash(self) -> int:
+        return hash(self.expression)
+
+    def fix(self) -> float:
+        """The value at capture, guarded."""
+        if self.hint is None:
+            raise GraphBreak(breaks.DATA_DEPENDENT, f"the value of {self.expression}", self.context.location())
+        for source in self.expression.ints:
+            self.context.fix(source)
+        if self.expression.floats:
+            self._settle("repr", repr(self.hint))
+        return self.hint
+
+    def _settle(self, what: str, value: Any) -> None:
+        """Guard that `what` of this float gives `value`."""
+        text = self.expression.text
+        # repr tells 0.0 from -0.0 and knows NaN; the guards' language has no repr.
+        if what != "repr":
+            self.context.settle(f"{what}({text}) == {value}", self.expression)
+        elif math.isnan(self.hint):  # type: ignore[arg-type]  # `fix` has a value
+            self.context.settle(f"{text} != {text}", self.expression)
+        else:
+            sign = "" if self.hint else f" and math.copysign(1.0, {text}) == {math.copysign(1.0, self.hint)}"  # type: ignore[arg-type]
+            self.context.settle(f"{text} == {floats.constant(self.hint)}{sign}", self.expression)  # type: ignore[arg-type]
+
+    def guard_float(self, file: Any = None, line: Any = 0) -> float:
+        return self.fix()
+
+    def guard_bool(self, file: Any = None, line: Any = 0) -> bool:
+        return bool(self._compare("ne", self.wrap_float(0.0)).guard_bool())
+
+    def bool_(self) -> bool:
+        return self.guard_bool()
+
+    def sym_float(self) -> FloatNode:
+        return self
+
+    def sym_int(self) -> Any:
+        return self.trunc()
+
+    def _rounded(self, what: str, fn: Callable[[float], int]) -> Any:
+        """An int that follows from the float: it is fixed, the float is not."""
+        if self.hint is None:
+            raise GraphBreak(breaks.DATA_DEPENDENT, f"{what}({self.expression})", self.context.location())
+        value = fn(self.hint)
+        self._settle(what, value)
+        return self.wrap_int(value)
+
+    def floor(self) -> Any:
+        if self.ratio is not None:
+            return self.int_kind(self.ratio[0] // self.ratio[1], self.context)
+        return self._rounded("math.floor", math.floor)
+
+    def ceil(self) -> Any:
+        if self.ratio is not None:
+            return self.int_kind(-(-self.ratio[0] // self.ratio[1]), self.context)
+        return self._rounded("math.ceil", math.ceil)
+
+    def trunc(self) -> Any:
+        if self.ratio is not None and self.context.decide(conj(ge(self.ratio[0], 0), gt(self.ratio[1], 0))):
+            return self.floor()
+        return self._rounded("int", int)
+
+    def round(self, ndigits: int | None = None) -> Any:
+        if ndigits is None:
+            return self._rounded("round", round)
+        return self._derive(f"round({{}}, {int(ndigits)})", lambda a: round(a, int(ndigits)))
+
+    def is_integer(self) -> Any:
+        return self._decided("{} == int({})", lambda a: a.is_integer(), self, self)
+
+    def neg(self) -> FloatNode:
+        return self._derive("(-{})", operator.neg)
+
+    def abs(self) -> FloatNode:
+        return self._derive("abs({})", abs)
+
+    def pos(self) -> FloatNode:
+        return self
+
+    def _derive(self, template: str, fn: Callable[..., Any], *others: Any) -> FloatNode:
+        return derived(self.context, template, fn, self, *others)
+
+    def _decided(self, template: str, fn: Callable[..., bool], *operands: Any) -> Any:
+        hints = [_hint_of(o) for o in operands]
+        expression = floats.combine(template, *map(_operand, operands))
+        if None in hints:
+            raise GraphBreak(breaks.DATA_DEPENDENT, str(expression), self.context.location())
+        truth = fn(*hints)
+        self.context.settle(str(expression) if truth else f"not ({expression})", expression)
+        return self.wrap_bool(truth)
+
+    def _compare(self, name: str, other: Any) -> Any:
+        return self._decided(f"{{}} {COMPARISONS[name]} {{}}", getattr(operator, name), self, other)
+
+    def pow(self, other: Any) -> FloatNode:
+        power = other.maybe_as_float() if isinstance(other, FloatNode) else 1.0
+        # A fractional power of a negative float would be a complex number.
+        fractional = power is None or not power.is_integer()
+        if fractional and not self._compare("ge", self.wrap_float(0.0)).maybe_as_bool():
+            raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, "a power of a negative float", self.context.location())
+        return self._derive("({} ** {})", operator.pow, other)
+
+    float_pow = pow
+
+    def rpow(self, base: Any) -> FloatNode:
+        return derived(self.context, "({} ** {})", operator.pow, base, self)
+
+
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _hint_of(node: Any) -> Any:
+    """The value at capture of an int or float node, None where only the run knows it."""
+    return node.hint if isinstance(node, FloatNode) else node.context.seen(node.expression)
+
+
+def _operand(node: Any) -> FloatExpr:
+    return node.expression if isinstance(node, FloatNode) else floats.of_int(node.expression)
+
+
+def derived(context: NodeContext, template: str, fn: Callable[..., Any], *operands: Any) -> FloatNode:
+    """A float computed from int and float nodes: `fn` of their values, `template` of their texts."""
+    hints = [_hint_of(o) for o in operands]
+    expression = floats.combine(template, *map(_operand, operands))
+    return FloatNode(None if None in hints else fn(*hints), expression, context)
+
+
+for _name, _sign, _float_fn in (
+    ("add", "+", operator.add), ("sub", "-", operator.sub), ("mul", "*", operator.mul), ("truediv", "/", operator.truediv),
+    ("float_truediv", "/", operator.truediv), ("mod", "%", operator.mod), ("floordiv", "//", operator.floordiv),
+):  # fmt: skip
+    setattr(
+        FloatNode, _name, lambda self, other, sign=_sign, fn=_float_fn: self._derive(f"({{}} {sign} {{}})", fn, other)
+    )
+for _name, _float_fn in (("min", min), ("max", max)):
+    setattr(
+        FloatNode,
+        f"sym_{_name}",
+        lambda self, other, n=_name, fn=_float_fn: self._derive(f"{n}({{}}, {{}})", fn, other),
+    )
+for _name in COMPARISONS:
+    setattr(FloatNode, _name, lambda self, other, name=_name: self._compare(name, other))
+
+FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+"""Of `math`, which torch asks nodes for as `sym_sqrt` and so on."""
+for _name in FUNCTIONS:
+    setattr(
+        FloatNode,
+        f"sym_{_name}",
+        lambda self, name=_name: self._derive(f"math.{name}({{}})", getattr(math, name)),
+    )

@@ -1,0 +1,90 @@
+"""What the nodes behind torch.SymInt, SymBool and SymFloat have in common."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torchjit_core.expr import Condition, constant, eq
+from torchjit_fx import floats
+from torchjit_fx.node_context import NodeContext
+
+__all__ = ["Node", "truth"]
+
+
+class Node:
+    """What all kinds of nodes answer alike.
+
+    Attributes:
+        int_kind, bool_kind, float_kind: the classes, set where all three are known.
+    """
+
+    __slots__ = ("context",)
+    context: NodeContext
+    int_kind: ClassVar[Any]
+    bool_kind: ClassVar[Any]
+    float_kind: ClassVar[Any]
+    fx_node = None
+    nested_int_coeff = None
+    _optimized_summation = False
+
+    @property
+    def shape_env(self) -> Any:
+        return self.context.shape_env
+
+    def is_int(self) -> bool:
+        return False
+
+    def is_bool(self) -> bool:
+        return False
+
+    def is_float(self) -> bool:
+        return False
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def has_hint(self) -> bool:
+        return True
+
+    def is_symbolic(self) -> bool:
+        return not self.is_constant()
+
+    def is_constant(self) -> bool:
+        raise NotImplementedError
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def maybe_as_float(self) -> float | None:
+        return None
+
+    def maybe_as_bool(self) -> bool | None:
+        return None
+
+    def wrap_int(self, value: int) -> Any:
+        return self.int_kind(constant(int(value)), self.context)
+
+    def wrap_bool(self, value: bool) -> Any:
+        return self.bool_kind(truth(value), self.context)
+
+    def wrap_float(self, value: float) -> Any:
+        return self.float_kind(float(value), floats.constant(float(value)), self.context)
+
+    def clone(self) -> Any:
+        return self
+
+    def with_shape_env(self, shape_env: Any) -> Any:
+        return self
+
+    def str(self) -> str:
+        return repr(self)
+
+    _graph_repr = str
+
+
+def truth(value: bool) -> Condition:
+    """The condition that always, or never, holds."""
+    return eq(0, 0) if value else eq(0, 1)

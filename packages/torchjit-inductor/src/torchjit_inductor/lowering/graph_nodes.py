@@ -1,0 +1,121 @@
+"""Questions about the nodes of a graph and about what they were lowered to."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import attrs
+import torch
+import torch.fx
+
+from torchjit_inductor.gpu_layouts import SAME_PLACE
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
+from torchjit_inductor.ir.kernel import Origin
+from torchjit_inductor.ir.values import RunNumber
+from torchjit_inductor.layouts import channels_last_strides
+from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta
+from torchjit_inductor.steps import HostNumber
+
+__all__ = [
+    "all_channels_last",
+    "as_positional",
+    "has_number",
+    "is_usable",
+    "origin_of",
+    "origins_of",
+    "read_by_operators",
+    "tensors_in",
+    "updates_input",
+]
+
+
+def is_usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
+    """May the result stand? Formulas over dtypes or devices that kernels do not mix may not."""
+    results = [m for m in (made if isinstance(made, tuple) else (made,)) if m is not None]
+    if all(isinstance(m, Strided) for m in results) and not any(isinstance(t, Lazy) for t in tensors):
+        pass
+    elif any(t.dtype not in KERNEL_DTYPES for t in tensors):
+        return False
+    devices = {m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None}
+    if any(t.device not in devices for t in tensors):
+        return False
+    return all(isinstance(m, Strided) or m.dtype in KERNEL_DTYPES for m in results)
+
+
+def has_number(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    if isinstance(tree, (tuple, list)):
+        return any(map(has_number, tree))
+    return isinstance(tree, (HostNumber, RunNumber))
+
+
+def updates_input(node: torch.fx.Node) -> bool:
+    """Is the node's value an input's new one?"""
+    return any(u.target is torch.ops.aten.copy_.default and u.args[1] is node for u in node.users)
+
+
+def read_by_operators(node: torch.fx.Node) -> int:
+    """How many operators that are called (matrix products, convolutions) read the node's result or a view of it."""
+    count, stack = 0, [node]
+    while stack:
+        for user in stack.pop().users:
+            if user.target in SAME_PLACE:
+                stack.append(user)
+            elif user.op == "call_function" and user.target is not operator.getitem:
+                count += find_lowering(user.target) is None
+    return count
+
+
+def all_channels_last(metas: Any) -> Any:
+    """What cuDNN returns for operands with the channels innermost."""
+    if isinstance(metas, tuple):
+        return tuple(all_channels_last(m) for m in metas)
+    if isinstance(metas, TensorMeta) and len(metas.sizes) == 4:
+        return attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
+    return metas
+
+
+def origins_of(tensors: list[Lowered]) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(o for t in tensors if isinstance(t, Lazy) and t.stored is None for o in t.origins))
+
+
+def tensors_in(tree: Any) -> list[Lowered]:
+    if isinstance(tree, Lowered):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    if isinstance(tree, (tuple, list)):
+        return [t for item in tree for t in tensors_in(item)]
+    return []
+
+
+def as_positional(op: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Move keyword arguments that the schema also takes positionally to their positions."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or not kwargs:
+        return tuple(args), kwargs
+    placed, rest = list(args), dict(kwargs)
+    positional = [a for a in schema.arguments if not a.kwarg_only]
+    last = max((k for k, a in enumerate(positional) if a.name in rest), default=-1)
+    for k in range(len(placed), last + 1):
+        argument = positional[k]
+        placed.append(rest.pop(argument.name) if argument.name in rest else argument.default_value)
+    return tuple(placed), rest
+
+
+def origin_of(node: torch.fx.Node) -> Origin:
+    location = node.meta.get("location")
+    source = ""
+    if location is not None:
+        source = f"{location} | {location.line().strip()}"
+    elif node.meta.get("stack_trace"):
+        lines = [line.strip() for line in node.meta["stack_trace"].strip().splitlines()]
+        source = " | ".join(lines[-2:])
+    target = node.target
+    if target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
+        target = node.args[0].target
+    op = str(target).removeprefix("aten.") if isinstance(target, torch._ops.OpOverload) else node.op
+    return Origin(node.name, op, source)
