@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
 # The suites that depend on CPython's internals, on every supported interpreter that uv or pyenv knows.
+# With --others not on the one that the project's own environment has: there the other suites have run them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset VIRTUAL_ENV
+own=""
+[ "${1:-}" = --others ] && own=$(uv run -q python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 found=()
 for version in 3.11 3.12 3.13; do
+  if [ "$version" = "$own" ]; then
+    found+=("$version")
+    continue
+  fi
   python=""
   if command -v pyenv >/dev/null; then
     prefix=$(pyenv prefix "$(pyenv versions --bare | grep -E "^${version//./\\.}\.[0-9]+$" | tail -1)" 2>/dev/null || true)

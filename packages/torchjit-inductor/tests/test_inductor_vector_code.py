@@ -122,4 +122,9 @@ def test_a_loss_reads_one_element_of_a_row() -> None:
 def test_integers_wrap_around(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     """To a C compiler x + 1 > x holds for every signed x, unless it is told otherwise."""
     x = torch.full(shape, torch.iinfo(dtype).max, dtype=dtype)
-    check(lambda x: [x + 1 > x, -(-x - 2) < 0, x * 2 // 2 == x, x.abs() + 1, (x + x).sum() > 0], (x,), aten=None, tol=EXACT)
+    check(
+        lambda x: [x + 1 > x, -(-x - 2) < 0, x * 2 // 2 == x, x.abs() + 1, (x + x).sum() > 0],
+        (x,),
+        aten=None,
+        tol=EXACT,
+    )
