@@ -72,6 +72,29 @@ def test_the_limit_runs_eagerly_and_warns_once() -> None:
     assert fast.compiled.stats.regions[1].hits >= 1
 
 
+def test_the_accumulated_limit_names_the_causes_of_all_regions() -> None:
+    mode = ["a"]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x + len(mode[0])
+        torchjit.graph_break()
+        return y * len(mode[0])
+
+    fast = torchjit.compile(f, backend="eager")
+    with (
+        torchjit.config.patch(accumulated_recompile_limit=5, automatic_dynamic_shapes=False),
+        pytest.warns(RuntimeWarning) as told,
+    ):
+        for n in range(1, 8):
+            mode[0] = "b" * n
+            assert fast(torch.ones(1)).item() == (1 + n) * n
+    (warning,) = told
+    text = str(warning.message)
+    assert "TJ-API-020" in text and "have 5 specialisations together (accumulated_recompile_limit)" in text
+    assert "== 'b'" in text and "first call" not in text and "0 specialisations" not in text
+    assert sum(len(site.specializations) for site in fast.compiled.sites) == 5
+
+
 def test_calls_of_compile_do_not_share_a_limit() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.sum()

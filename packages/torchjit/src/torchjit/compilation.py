@@ -75,6 +75,8 @@ class Compilation:
         self._recompile_limit = recompile_limit
         self._on_error = on_error
         self._sites: dict[tuple[Any, ...], Site] = {}
+        self.exhausted: set[types.CodeType] = set()
+        """Code objects whose regions reached the accumulated limit: said once."""
         asked: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
         self.ask_for_call = _asker(weakref.ref(self), asked)
         """What the frame hook asks; code objects remember it and its answers, so it does not keep this alive."""
@@ -154,9 +156,9 @@ class Compilation:
 
         return describe(self)
 
-    def accumulated(self, code: types.CodeType) -> int:
+    def accumulated(self, code: types.CodeType) -> list[Specialization]:
         """Specialisations of all regions of a code object."""
-        return sum(len(s.specializations) for s in self._sites.values() if s.region.code is code)
+        return [made for s in list(self._sites.values()) if s.region.code is code for made in s.specializations]
 
     def follow_stance(self) -> None:
         """Switch what is compiled off or on, as the process's stance says."""
@@ -190,6 +192,7 @@ class Compilation:
     def reset(self) -> None:
         """Forget every specialisation."""
         forget_all()
+        self.exhausted.clear()
         for site in self._sites.values():
             site.door.clear()
             site.door.sealed = False

@@ -47,6 +47,7 @@ RECOMPILE_LIMIT = reason(
     "Look at the guards that missed (TORCHJIT_LOGS=recompiles): pass what changes as a tensor, or mark it dynamic.",
     "Raise torchjit.config.recompile_limit if the number of variants is small.",
 )
+FIRST_CALL = "first call"
 INTERNAL_ERROR = reason(
     "TJ-API-021",
     "an error inside torchjit",
@@ -201,8 +202,15 @@ class Site:
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
         cause, recompile = self._explain_miss(slots)
         limit = self.owner.recompile_limit
-        if len(self.specializations) >= limit or self.owner.accumulated(self.region.code) >= accumulated_limit():
-            self._give_up(min(limit, len(self.specializations)), cause)
+        if len(self.specializations) >= limit:
+            self._give_up(f"{self.name} has {limit} specialisations", self.specializations, cause)
+            return None
+        together = self.owner.accumulated(self.region.code)
+        if len(together) >= accumulated_limit():
+            said = f"the regions of {self.region.code.co_qualname} have {len(together)} specialisations together"
+            told = self.region.code in self.owner.exhausted
+            self.owner.exhausted.add(self.region.code)
+            self._give_up(f"{said} (accumulated_recompile_limit)", together, cause, warn=not told)
             return None
         made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile)
         self.specializations.append(made)
@@ -286,7 +294,7 @@ class Site:
         """The guard that missed in the newest entry, as text and as data, and a `recompile` event."""
         entries = self.door.entries()
         if not entries:
-            return "first call", None
+            return FIRST_CALL, None
         miss = entries[-1].guard.explain(slots)
         if miss is None:
             return "no guard misses now: the state changed while the call was checked", None
@@ -353,13 +361,19 @@ class Site:
         self.door.sealed = not self.door.entries()
         events.emit("fallback", reason=error.reason.id, headline=error.reason.headline, detail=error.detail)
 
-    def _give_up(self, limit: int, cause: str) -> None:
-        causes = [s.cause for s in self.specializations[1:]] + [cause]
-        ranked = sorted(set(causes), key=lambda c: -causes.count(c))
-        detail = f"{self.name} has {limit} specialisations; what missed: " + "; ".join(
-            f"{c} ({causes.count(c)}x)" for c in ranked[:5]
-        )
-        avoid = {s.recompile.advice: None for s in self.specializations if s.recompile}
+    def _give_up(self, said: str, made: Sequence[Specialization], cause: str, *, warn: bool = True) -> None:
+        """Run eagerly from now on, and say what missed, the most frequent first.
+
+        Args:
+            said: which limit is reached.
+            made: the specialisations that count towards it.
+            cause: of the call that found no room.
+            warn: another region has not said the same yet.
+        """
+        causes = [c for c in (*(s.cause for s in made), cause) if c != FIRST_CALL]
+        ranked = sorted(dict.fromkeys(causes), key=lambda c: -causes.count(c))
+        detail = f"{said}; what missed: " + "; ".join(f"{c} ({causes.count(c)}x)" for c in ranked[:5])
+        avoid = {s.recompile.advice: None for s in made if s.recompile}
         if avoid:
             detail += ". To avoid it: " + "; ".join(avoid)
         error = exc.RecompileLimitExceeded(RECOMPILE_LIMIT, detail)
@@ -369,7 +383,8 @@ class Site:
         self.given_up = error
         self.door.sealed = True
         events.emit("fallback", reason=RECOMPILE_LIMIT.id, headline=RECOMPILE_LIMIT.headline, detail=detail)
-        warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+        if warn:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
     def _failed(self, error: Exception) -> None:
         """Apply the failure policy: raise, or warn once and run eagerly from now on."""
