@@ -174,7 +174,7 @@ def ours(gm: fx.GraphModule, inputs: Sequence[Any]) -> Side:
             node.meta["static"] = isinstance(example, torch.nn.Parameter) or "buffer" in str(node.target)
     settings = AotSettings(
         decompositions=torchjit_aot.default_decompositions(), keep_ops=frozenset(LOWERINGS), eager_backward=True,
-        fallback=False,
+        fallback=False, fuse=True,
     )  # fmt: skip
     torchjit_aot.compile(gm, inputs, compiler=grab, settings=settings)  # type: ignore[arg-type]
     side.seconds = time.process_time() - start

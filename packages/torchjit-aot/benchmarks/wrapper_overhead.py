@@ -2,8 +2,7 @@
 
     python packages/torchjit-aot/benchmarks/wrapper_overhead.py [--calls 2000] [--rounds 15]
 
-Both sides get the same function and compilers that compile nothing: the "compiled" graphs return tensors that were made
-before. What is left is the wrapper, the autograd engine, and the call of `backward`. The same step through a hand-written
+Both sides get the same function and compilers that compile nothing: the "compiled" graphs return new tensors. What is left is the wrapper, the autograd engine, and the call of `backward`. The same step through a hand-written
 `autograd.Function` is the floor; a wrapper's overhead is its time above that. Rounds are interleaved; minima are shown.
 """
 
@@ -23,16 +22,16 @@ from torchjit_aot.api import _call_graph
 
 
 def null(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-    """Returns tensors that share the memory of ones made before."""
+    """Returns new tensors and computes nothing."""
     values = [n.meta["val"] if n is not None else None for n in gm.graph.output_node().args[0]]  # type: ignore[union-attr]
-    made = tuple(torch.ones(tuple(v.shape)) for v in values if isinstance(v, torch.Tensor))
+    shapes = [tuple(v.shape) for v in values if isinstance(v, torch.Tensor)]
 
     def run(*args: Any) -> Any:
-        return tuple([t.detach() for t in made])
+        return tuple([torch.empty(shape) for shape in shapes])
 
     def run_boxed(args: list[Any]) -> Any:
         args.clear()
-        return tuple([t.detach() for t in made])
+        return tuple([torch.empty(shape) for shape in shapes])
 
     run.boxed = run_boxed  # type: ignore[attr-defined]
     return run
@@ -46,19 +45,17 @@ def boxed_null(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Calla
 
 
 class Floor(torch.autograd.Function):
-    """What is least: save two tensors, return tensors made before."""
-
-    made = (torch.ones(4), torch.ones(4), torch.ones(4))
+    """What is least: save two tensors, return new ones."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, w: Any) -> Any:
         ctx.save_for_backward(x, w)
-        return Floor.made[0].detach()
+        return torch.empty(4)
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         ctx.saved_tensors  # noqa: B018
-        return Floor.made[1].detach(), Floor.made[2].detach()
+        return torch.empty(4), torch.empty(4)
 
 
 def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

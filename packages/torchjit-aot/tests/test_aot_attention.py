@@ -166,6 +166,27 @@ def test_forms_are_fused_and_equal_eager(name: str, training: bool) -> None:
             assert want == have
 
 
+class Heads(torch.nn.Module):
+    """Its parameters are used in another order than they are declared, and one not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.randn(D, D))
+        self.out, self.value, self.key = (torch.nn.Linear(D, D) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, key = self.value(x), self.key(x)
+        weights = torch.softmax(x @ key.transpose(-2, -1) / 2.0, -1)
+        return self.out(weights @ value)  # type: ignore[no-any-return]
+
+
+def test_a_module_keeps_its_parameters_in_place() -> None:
+    module, x = Heads(), torch.randn(B, L, D)
+    compiled, counts = compile_counted(module, [x])
+    assert counts["attention"] == 1
+    torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
+
+
 def weights_returned(q: Tensor, k: Tensor, v: Tensor) -> Any:
     weights = torch.softmax(q @ k.transpose(-2, -1), -1)
     return weights @ v, weights

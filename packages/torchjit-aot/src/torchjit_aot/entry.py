@@ -14,7 +14,6 @@ from torchjit_aot.canonicalize import canonicalize
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.functionalize import functionalize
-from torchjit_aot.inputs import lifted_state
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
 from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
@@ -71,7 +70,9 @@ def compile(
             raise
         emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
         return _eager(gm)
-    state = list(lifted_state(gm).values())
+    state = [
+        source.real for source in joint.sources[len(example_inputs) :]
+    ]  # as traced: a pass may have copied the module
     if joint.has_backward:
         run = _compile_training(joint, compiler, backward_compiler or compiler, partitioner, settings, state)
     else:

@@ -164,6 +164,18 @@ def _replays_and_return(
     source.lines.append(f"return {result}")
 
 
+def _in_range(source: Source, call: str, name: str, result: str = "s") -> list[str]:
+    """Lines for the call of a compiled graph, as a range of the profiler while there is one. Nothing else is paid for it."""
+    label = source.bind(f"## Call CompiledFxGraph {name} ##", "label")
+    return [
+        f"if {source.bind(torch._C._autograd._profiler_enabled)}():",
+        f"    with {source.bind(torch.profiler.record_function)}({label}):",
+        f"        {result} = {call}",
+        "else:",
+        f"    {result} = {call}",
+    ]
+
+
 def _versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor]) -> None:
     moving = [
         i
@@ -209,16 +221,18 @@ def make_inference(
     guarded = bool(joint.mutated) or autocast
     if not must_disable and not guarded and _is_direct(joint, inputs, state):
         return compiled
-    call = f"s = {source.bind(compiled, 'compiled')}({', '.join(_wire_inputs(joint, inputs, source, state))})"
+    call = _in_range(
+        source, f"{source.bind(compiled, 'compiled')}({', '.join(_wire_inputs(joint, inputs, source, state))})", name
+    )
     contexts = []
     if must_disable:
         contexts.append(f"{source.bind(torch.no_grad)}()")
     if guarded:
         contexts.append(f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})")
     if contexts:
-        source.lines += [f"with {', '.join(contexts)}:", f"    {call}"]
+        source.lines += [f"with {', '.join(contexts)}:", *(f"    {line}" for line in call)]
     else:
-        source.lines.append(call)
+        source.lines += call
     _versions(joint, source, state)
     _replays_and_return(joint, source, state, _slot_names("s", joint), grad_mode=grad_mode)
     return source.function("run", _parameters(joint, state), f"<torchjit {name}>")  # type: ignore[no-any-return]
@@ -287,7 +301,7 @@ def _forward(
     variable = {node: f"a{i}" for i, node in enumerate(passed)}
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
     call = f"{source.bind(forward, 'compiled')}({', '.join(variable[n] for n in inputs)})"
-    source.lines += [f"with {guard}:", f"    s = {call}"]
+    source.lines += [f"with {guard}:", *(f"    {line}" for line in _in_range(source, call, f"{name}_forward"))]
     slots = _slot_names("s", joint)
     returned = list(slots)
     dirty = []
@@ -376,6 +390,7 @@ def _backward(
     args += [f"g{i}" for i in joint.differentiable]
     lazy = source.bind(backward, "backward")
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    ranged = _in_range(source, "compiled(inputs)", f"{name}_backward", "d")
     dead = [*(["t"] if has_tensors else []), *gradients]
     source.lines += [
         f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed or {lazy}.compile()",
@@ -383,11 +398,11 @@ def _backward(
         f"del {', '.join(dead)}",
         f"if {source.bind(torch.is_grad_enabled)}():",
         f"    with {source.bind(torch.no_grad)}(), {guard}:",
-        "        d = compiled(inputs)",
+        *(f"        {line}" for line in ranged),
         f"    d = {source.bind(_refuse_double_backward)}(d)",
         "else:",
         f"    with {guard}:",
-        "        d = compiled(inputs)",
+        *(f"        {line}" for line in ranged),
     ]
     if several:
         reach = source.bind(joint.behind, "reach")
