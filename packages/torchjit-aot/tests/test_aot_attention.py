@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, fx
 
 import torchjit_aot
 from torchjit_aot import AotSettings, run_eagerly
+from torchjit_aot.attention import fuse_attention
 from torchjit_aot.patterns import either, literal, matches, number, once, spelled, var
 from torchjit_core.events import listen
 
@@ -229,6 +231,31 @@ def test_a_mask_that_needs_a_gradient_is_left_alone() -> None:
     assert counts["attention"] == 0
     for want, have in zip(outcome(FORMS["added_mask"][0], args), outcome(compiled, args), strict=True):
         torch.testing.assert_close(have, want)
+
+
+def mask_written_in_between(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    hidden = q[..., :1] > 0
+    scores = (q @ k.transpose(-2, -1)).masked_fill(hidden, float("-inf"))
+    torch.bitwise_and(hidden, False)
+    return torch.softmax(scores, -1) @ v
+
+
+def dropped_in_place_in_between(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    other = q * 1
+    scores = other @ k.transpose(-2, -1)
+    F.dropout(other, 0.5, True, True)
+    return torch.softmax(scores, -1) @ v
+
+
+@pytest.mark.parametrize("f", [mask_written_in_between, dropped_in_place_in_between])
+def test_writes_in_between_are_seen(f: Callable[..., Any]) -> None:
+    gm = traced(f)
+    for node in gm.graph.nodes:
+        if node.target is torch.bitwise_and:
+            node.target = operator.iand  # which Python does not call on what stands for a tensor while it is traced
+    gm.recompile()
+    counted: collections.Counter[str] = collections.Counter()
+    assert not fuse_attention(gm.graph, counted)
 
 
 def test_nothing_is_fused_unless_asked_for() -> None:

@@ -62,15 +62,6 @@ def test_mutated_inputs_that_share_storage_run_eagerly() -> None:
         assert run(base, base[1:]).tolist() == [4.0, 6.0, 8.0, 10.0, 12.0]
 
 
-def test_a_loss_whose_fake_result_has_another_shape_runs_eagerly() -> None:
-    x, y = torch.randn(4, requires_grad=True), torch.zeros(4, dtype=torch.long)
-
-    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.multilabel_margin_loss(x, y, reduction="none")
-
-    assert compiled(f, x, y, settings=AotSettings())(x, y).shape == f(x, y).shape
-
-
 def test_requires_grad_in_the_graph_is_refused() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")

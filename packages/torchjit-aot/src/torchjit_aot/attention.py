@@ -10,6 +10,7 @@ elsewhere; masks that need a gradient; added masks in training, or of another dt
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections import Counter
@@ -20,6 +21,7 @@ import attrs
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from torchjit_aot.patterns import Match, Pattern, either, literal, matches, number, once, spelled, var
@@ -137,14 +139,52 @@ def _is_barrier(node: fx.Node) -> bool:
         return name.endswith("_") and not name.endswith("__")
     if node.op != "call_function":
         return False
+    if isinstance(node.target, OpOverload):
+        return node.target.namespace != "aten" or node.target._schema.is_mutable
     module = str(getattr(node.target, "__module__", "") or "")
-    if node.target is operator.setitem or (
-        module == "_operator" and name.startswith("i") and hasattr(operator, name[1:])
-    ):
-        return name not in ("invert", "is_", "is_not", "index")
-    plain = not module or module in ("_operator", "builtins", "math", "torch") or module.startswith("torch.")
-    state = name.startswith(("_set_", "set_", "_enter", "_exit", "_leave", "_increment", "_decrement"))
-    return not plain or state or name.endswith("_") or node.kwargs.get("inplace") is True
+    if module == "_operator":
+        return name in _WRITING_OPERATORS
+    if module == "torch.nn.functional":
+        return name.endswith("_") or _told_to_write(node)
+    return (
+        module not in ("", "builtins", "math", "torch", "torch.functional", "torch._C._nn")
+        or name.startswith(("_", "set_"))
+        or name.endswith("_")
+    )
+
+
+_WRITING_OPERATORS = frozenset(
+    [
+        "iadd",
+        "iand",
+        "iconcat",
+        "ifloordiv",
+        "ilshift",
+        "imatmul",
+        "imod",
+        "imul",
+        "ior",
+        "ipow",
+        "irshift",
+        "isub",
+        "itruediv",
+        "ixor",
+        "setitem",
+        "delitem",
+    ]
+)
+
+
+def _told_to_write(node: fx.Node) -> bool:
+    """Is the argument `inplace` of a function of `torch.nn.functional` true?"""
+    if not inspect.isfunction(node.target):
+        return False  # written in C: none of these has the argument
+    parameters = list(inspect.signature(node.target).parameters)
+    if "inplace" not in parameters:
+        return False
+    position = parameters.index("inplace")
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("inplace", False)
+    return given is not False
 
 
 def _replace(graph: fx.Graph, node: fx.Node, found: Match, dim: int, count: Counter[str]) -> None:

@@ -196,8 +196,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             args = self._fakes(args)
         if kwargs and not self._all_fake(tuple(kwargs.values())):
             kwargs = {key: self._fakes(value) for key, value in kwargs.items()}
-        if func is aten.multilabel_margin_loss_forward.default and args[2] == 0 and args[0].dim() < 2:
-            raise GraphBreak(TRACE_FAILED, f"torch's fake result of {func} has another shape than the real one")
         if func in _SAME_VALUE:
             out = func(*args, **kwargs)
             self.track(out, self._nodes[id(args[0])])
