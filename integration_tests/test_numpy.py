@@ -130,3 +130,18 @@ def test_a_whole_call_that_is_given_a_changed_object():
         return x * float(spans(2).sum())
 
     check(torchjit.compile(f, backend="eager"), f, torch.randn(3, 4))
+
+
+def test_zeros_and_nans_of_scalar_arguments_are_told_apart():
+    compiled = torchjit.compile(lambda x, s: x / (x * s), backend="eager", fullgraph=True)
+    x = torch.ones(2)
+    for s in (
+        np.float64(0.0),
+        np.float64(-0.0),
+        np.float32(-0.0),
+        np.float64("nan"),
+        np.float64("nan"),
+        np.float64(0.0),
+    ):
+        torch.testing.assert_close(compiled(x, s), x / (x * s), equal_nan=True)
+    assert len(compiled.compiled.specializations) == 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -71,7 +72,7 @@ def _typed(value: Any) -> Any:
     """A hashable stand-in for an atom or nested tuple that tells 1, True, 1.0 and 0.0, -0.0 apart."""
     if type(value) is tuple:
         return (tuple, tuple(_typed(v) for v in value))
-    if type(value) is float or type(value) is complex:
+    if type(value) is not int and isinstance(value, numbers.Number):  # NumPy's, too
         return (type(value), repr(value))
     return (type(value), value)
 

@@ -7,6 +7,7 @@ cheap and telling ones first, those that run Python code last.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -263,6 +264,8 @@ class _Builder:
             self.check("CHECK_INT", src, value, imm=value)
         elif type(value) is str:
             self.check("CHECK_STR", src, value)
+        elif not is_atom(value) and isinstance(value, numbers.Number):
+            self.check("CHECK_CALL", obj=guard.check)  # a number of NumPy: == does not tell 0.0 from -0.0
         else:
             self.check("CHECK_ATOM" if is_atom(value) else "CHECK_EQUAL", src, value)
 
