@@ -239,3 +239,43 @@ def test_torch_compile_inside_and_around():
     module = torch.compile(torch.nn.Linear(3, 3), backend="eager")
     outer = torchjit.compile(lambda y: module(y * 2) + 1, backend="eager")
     torch.testing.assert_close(outer(x), module(x * 2) + 1)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_attention_kernels_are_chosen_inside(backend):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def f(x, kernels):
+        with sdpa_kernel(kernels):
+            y = attend(x, x, x)
+        return attend(y, x, x), torch.backends.cuda.flash_sdp_enabled()
+
+    compiled = torchjit.compile(f, backend=backend, fullgraph=True)
+    x = torch.randn(1, 2, 4, 8, requires_grad=True)
+    for kernels in (SDPBackend.MATH, [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], SDPBackend.MATH):
+        check(compiled, f, x, kernels, backward=True)
+        assert torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.mem_efficient_sdp_enabled()
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        check(compiled, f, x, SDPBackend.MATH)
+        assert not torch.backends.cuda.flash_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+
+
+def test_a_break_under_chosen_attention_kernels():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def f(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            n = float(x.sum())
+            inside = torch.backends.cuda.flash_sdp_enabled()
+            y = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        return y * n, inside, torch.backends.cuda.flash_sdp_enabled()
+
+    compiled = torchjit.compile(f, backend="eager")
+    for _ in range(2):
+        check(compiled, f, torch.randn(1, 2, 4, 8))
+    assert len(breaks_of(compiled)) == 1

@@ -6,6 +6,7 @@ made real.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
@@ -28,6 +29,22 @@ def _read_nesting() -> int:
     return torch.autocast_decrement_nesting()
 
 
+_C: Any = torch._C
+_ATTENTION = tuple(
+    n
+    for n in ("flash", "mem_efficient", "math", "cudnn", "overrideable", "fa3", "fa4")
+    if hasattr(_C, f"_set_sdp_use_{n}")
+)
+
+
+def _read_attention(name: str) -> bool:
+    return bool(getattr(_C, f"_get_{name}_sdp_enabled")())
+
+
+def _set_attention(name: str, value: bool) -> None:
+    getattr(_C, f"_set_sdp_use_{name}")(value)
+
+
 _READ: dict[str, Callable[..., Any]] = {
     "grad": torch.is_grad_enabled,
     "autocast": torch.is_autocast_enabled,
@@ -35,6 +52,7 @@ _READ: dict[str, Callable[..., Any]] = {
     "autocast_cache": torch.is_autocast_cache_enabled,
     "inference": torch.is_inference_mode_enabled,
     "strict": breaks_are_errors,
+    "attention": _read_attention,
 }
 _WRITE: dict[str, Callable[..., Any]] = {
     "grad": _set_grad_mode,
@@ -42,6 +60,7 @@ _WRITE: dict[str, Callable[..., Any]] = {
     "autocast_dtype": torch.set_autocast_dtype,
     "autocast_cache": torch.set_autocast_cache_enabled,
     "strict": set_breaks_are_errors,
+    "attention": _set_attention,
 }
 
 MODE_READERS: dict[Any, Callable[..., Key]] = {
@@ -54,6 +73,7 @@ MODE_READERS: dict[Any, Callable[..., Key]] = {
     torch.is_autocast_cpu_enabled: lambda: ("autocast", "cpu"),
     torch.get_autocast_cpu_dtype: lambda: ("autocast_dtype", "cpu"),
     torch.get_autocast_gpu_dtype: lambda: ("autocast_dtype", "cuda"),
+    **{getattr(_C, f"_get_{n}_sdp_enabled"): lambda n=n: ("attention", n) for n in _ATTENTION},
 }
 """A function that reads ambient state, and the key of what it reads for its arguments."""
 
@@ -70,6 +90,7 @@ MODE_SETTERS: dict[Any, Callable[..., tuple[Key, Any]]] = {
     torch.set_autocast_cpu_enabled: lambda value: (("autocast", "cpu"), value),
     torch.set_autocast_cpu_dtype: lambda dtype: (("autocast_dtype", "cpu"), dtype),
     torch.set_autocast_gpu_dtype: lambda dtype: (("autocast_dtype", "cuda"), dtype),
+    **{getattr(_C, f"_set_sdp_use_{n}"): lambda value, n=n: (("attention", n), value) for n in _ATTENTION},
 }
 """A function that sets ambient state, and what it sets to which value."""
 
@@ -115,6 +136,10 @@ class TorchModes:
         if key not in self._now:
             self._now[key] = self._initial[key] = _READ[key[0]](*key[1:])
         return self._now[key]
+
+    def reader(self, key: Key) -> Callable[[], Any]:
+        """A function that reads the process's state under `key`, for guards."""
+        return functools.partial(_READ[key[0]], *key[1:])
 
     def initial(self, key: Key) -> Any:
         """The state at the start; None for what is no state but an action."""

@@ -40,11 +40,22 @@ def _type(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
 
 
 def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    return domain.modes.read(MODE_READERS[fn](*args, **kwargs))
+    key = MODE_READERS[fn](*args, **kwargs)
+    _guard_attention(domain, key, capture)
+    return domain.modes.read(key)
+
+
+def _guard_attention(domain: TensorDomain, key: Any, capture: Any) -> None:
+    """Which attention kernels are allowed is guarded where a program reads or sets it; the other modes always are."""
+    if key[0] == "attention":
+        domain.modes.read(key)
+        initial = domain.modes.initial(key)
+        capture.guard(Ambient(f"attention_{key[1]}", domain.modes.reader(key), initial, capture.location()))
 
 
 def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     key, value = MODE_SETTERS[fn](*args, **kwargs)
+    _guard_attention(domain, key, capture)
     if domain.modes.read(key) != value:
         domain.modes.write(key, value)
         domain.recorder.add_mode_change(fn, args, (key, value), capture)

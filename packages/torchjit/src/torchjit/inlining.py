@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+import torch.nn.attention
 import torch.utils.checkpoint
 
 import torchjit_aot
@@ -126,6 +127,7 @@ VALUE_TYPES = (
     torch.device,
     torch.layout,
     torch.memory_format,
+    torch.nn.attention.SDPBackend,
     *torchjit_fx.NUMPY_SCALARS,
 )
 """Immutable values of torch and NumPy with a trustworthy `==`: guarded by value."""

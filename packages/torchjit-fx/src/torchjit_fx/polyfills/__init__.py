@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.attention
 import torch.utils.checkpoint as torch_checkpoint
 from torch._compile import _disable_dynamo
 from torch._functorch import eager_transforms
@@ -26,7 +27,7 @@ from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.hooks import setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype
-from torchjit_fx.polyfills.small import NoRange, cond, distribution_init, is_nested_int
+from torchjit_fx.polyfills.small import NoRange, cond, distribution_init, is_nested_int, sdpa_kernel
 
 __all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
 
@@ -59,6 +60,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
 POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function: NoRange,
+    torch.nn.attention.sdpa_kernel: sdpa_kernel,
     eager_transforms.jacrev: transforms.jacrev,
     eager_transforms.jacfwd: transforms.jacfwd,
     eager_transforms.hessian: transforms.hessian,

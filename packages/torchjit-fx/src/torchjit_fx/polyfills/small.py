@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn import attention
 
 from torchjit_fx.intrinsics import refuse
 
-__all__ = ["NoRange", "cond", "distribution_init", "is_nested_int"]
+__all__ = ["NoRange", "cond", "distribution_init", "is_nested_int", "sdpa_kernel"]
 
 _SCALAR = torch.Size()
 
@@ -51,3 +54,26 @@ def distribution_init(
     self._batch_shape = batch_shape
     self._event_shape = event_shape
     self._validate_args = False
+
+
+_attention: Any = attention
+
+
+@contextlib.contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[Any]:
+    """Interpreted instead of `torch.nn.attention.sdpa_kernel`: without the context variable that notes the priority.
+
+    Source: torch/nn/attention/__init__.py (torch 2.15).
+    """
+    if not isinstance(backends, (list, attention.SDPBackend)):
+        raise AssertionError(
+            "Backend must be an instance of SDPBackend or a list of SDPBackend instances, "
+            f"got {type(backends).__name__}"
+        )
+    chosen = list(dict.fromkeys([backends] if isinstance(backends, attention.SDPBackend) else backends))
+    before = _attention._cur_sdpa_kernel_backends(with_priority=set_priority)
+    try:
+        _attention._sdpa_kernel(chosen, set_priority)
+        yield {}
+    finally:
+        _attention._sdpa_kernel(before, set_priority)
