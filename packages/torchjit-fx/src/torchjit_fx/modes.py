@@ -33,7 +33,7 @@ _C: Any = torch._C
 _ATTENTION = tuple(
     n
     for n in ("flash", "mem_efficient", "math", "cudnn", "overrideable", "fa3", "fa4")
-    if hasattr(_C, f"_set_sdp_use_{n}")
+    if hasattr(_C, f"_set_sdp_use_{n}") and hasattr(_C, f"_get_{n}_sdp_enabled")
 )
 
 
