@@ -182,6 +182,20 @@ def test_a_mark_that_cannot_hold_names_the_line() -> None:
         torchjit.mark_dynamic(torch.ones(2, 2), 2)
 
 
+def test_an_operation_that_fixes_a_marked_size_names_the_line() -> None:
+    """The operation decides inside torch, on fake tensors; that is no reason to run it eagerly instead."""
+
+    def adds(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        return y + torch.ones(8, 4)  # this line
+
+    for backend in BACKENDS:
+        with pytest.raises(UserError, match=r"TJ-GRD-002.*x\.size\(0\) == 8") as caught:
+            torchjit.compile(adds, backend=backend)(marked(8, torchjit.mark_dynamic, 0))
+        assert "# this line" in str(caught.value)
+    assert compilations(adds, [(marked(8, torchjit.maybe_mark_dynamic, 0),)], "eager") == 1
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_strides_that_change_become_symbols(backend: str) -> None:
     calls = [(torch.randn(4, width)[:, :5],) for width in (8, 9, 12, 20, 5)]

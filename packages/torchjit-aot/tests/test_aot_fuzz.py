@@ -122,3 +122,6 @@ def test_programs_that_were_wrong_once() -> None:
     assert (
         check(([("no_grad", 21, 7, 30), ("dropout", 10, 30, 0), ("write", 30, 28, 20)], [1, 7, 7, 20], 4)) == "compiled"
     )
+    # A detached view of one of split's results is written: the node of the result cannot be read any more.
+    steps = [("unary", 0, 0, 0), ("view", 1, 0, 28), ("view", 24, 0, 30), ("write", 29, 0, 0)]
+    assert check((steps, [29], 0)) != "eager raises"

@@ -163,7 +163,7 @@ class _Planner:
         if key in self.replayed:
             return self.replayed[key]
         step = self.recorder.views.get(id(tensor))
-        if step is not None and isinstance(tensor.grad_fn, BackwardCFunction):
+        if step is not None and _made_by_custom_function(tensor):
             raise GraphBreak(OUTPUT_KIND, "a view with the gradient of a custom autograd function")
         if step is None:
             if storage_key(tensor) in self.input_storages:
@@ -225,3 +225,12 @@ def plan_outputs(leaves: list[Any], sources: list[GraphInput], recorder: Recorde
     found = {i: planner.refer(leaves[i]) for i in order}
     plan.outputs = [found[i] for i in range(len(leaves))]
     return plan
+
+
+def _made_by_custom_function(tensor: torch.Tensor) -> bool:
+    try:
+        return isinstance(tensor.grad_fn, BackwardCFunction)
+    except RuntimeError:
+        # One of several views made by one operator (`split`), whose base was written since: torch refuses to make its
+        # node anew. A custom function's views keep theirs.
+        return False

@@ -27,7 +27,7 @@ from torchjit_fx.naming import is_module_state
 from torchjit_fx.ownership import owns
 from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
-from torchjit_fx.records import RecordTable, key_set_of, kind_of
+from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
@@ -154,7 +154,7 @@ class TensorDomain:
             fixed_sizes = tuple([n if type(n) is int else None for n in sizes])
             fixed_strides = tuple([n if type(n) is int else None for n in strides])
         requires_grad = obj.requires_grad
-        record = _RECORDS.get(obj.dtype, obj.device, sizes, strides, 0, (requires_grad, obj.is_leaf, *kind))
+        record = _RECORDS.get(obj.dtype, obj.device, sizes, strides, 0, (requires_grad, is_leaf(obj), *kind))
         capture.guard(
             TensorMatches(
                 path, type(obj), record.dtype, record.device, requires_grad,

@@ -12,7 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from torchjit_core.expr import Expr, Symbol
-from torchjit_core.reasons import GraphBreak, Reason
+from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, map_raw
@@ -223,7 +223,7 @@ class MetaService:
             self.fakes.mode.watch = watch
             with self.modes.made_real():
                 result = self._evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
-        except GraphBreak:
+        except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
             if self.numbers.admit(error):

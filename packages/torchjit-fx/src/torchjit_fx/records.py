@@ -12,7 +12,7 @@ import torch
 
 from torchjit_core.expr import Expr
 
-__all__ = ["RecordTable", "TensorRecord", "is_structseq", "key_set_of", "kind_of"]
+__all__ = ["RecordTable", "TensorRecord", "is_leaf", "is_structseq", "key_set_of", "kind_of"]
 
 Dim = int | Expr
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
@@ -103,3 +103,11 @@ def kind_of(t: torch.Tensor, key_set: int) -> tuple[bool, bool, bool, bool]:
 def is_structseq(cls: type) -> bool:
     """Is this one of torch's named result types (`torch.return_types.max`)?"""
     return issubclass(cls, tuple) and cls.__module__ == "torch.return_types"
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """As autograd has it; a view made under no_grad whose base was written since has lost its node, and is none."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
