@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, final
 
+import attrs
 import torch
 import torch.fx
 
@@ -24,7 +25,7 @@ from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, 
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
-from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.schedule.fuse import Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
 
@@ -157,7 +158,12 @@ class Inductor:
         hints = _hints(gm, program)
         with events.phase("inductor scheduling"):
             if self.settings.fusion:
-                program = fuse(program, hints, accepts=lambda kernel: self._refusal(kernel, program.buffers) is None)
+                program = fuse(
+                    program,
+                    hints,
+                    accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
+                    explain=_tell if events.listening() else None,
+                )
             program = rename_kernels(drop_roundings(remove_dead_stores(program)))
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
@@ -299,3 +305,7 @@ def _not_recordable(program: Program, device: torch.device | None) -> str | None
     if program.symbol_sources:
         return "sizes are symbolic"
     return None
+
+
+def _tell(refusal: Refusal) -> None:
+    events.emit("not_fused", **attrs.asdict(refusal))

@@ -28,6 +28,9 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
         "graph": lambda: f"{f['stage']} graph {f.get('name', '')} ({f['nodes']} nodes)\n{f['code']}",
         "kernel": lambda: f"kernel {f['name']} ({f['language']})\n{f['source']}",
         "host_program": lambda: f"host program {f['name']}\n{f['source']}",
+        "not_fused": lambda: (
+            f"{', '.join(f['kernel'])} not fused with {', '.join(f['group'])} ({f['shared_bytes']} shared bytes): {f['why']}"
+        ),
         "emitted": lambda: f"emitted code\n{f['source']}",
         "fallback": lambda: f"{f['reason']} {f['headline']}: {f['detail']}",
         "phase": lambda: f"{f['name']}: {f['seconds']:.3f} s",
@@ -46,6 +49,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "aot_graphs": ("graph", "saved_tensors"),
     "output_code": ("host_program", "kernel"),
     "kernel_code": ("kernel",),
+    "fusion": ("not_fused",),
     "perf_hints": ("fallback",),
     "cudagraphs": ("fallback", "cudagraph_captured", "cudagraph_timed"),
     "dynamic": ("recompile",),

@@ -27,7 +27,7 @@ from torchjit_inductor.ir.values import Value, cast, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
 from torchjit_inductor.steps import KernelStep, Program, Step
 
-__all__ = ["FusionLimits", "fuse"]
+__all__ = ["FusionLimits", "Refusal", "fuse"]
 
 
 @final
@@ -51,20 +51,39 @@ class FusionLimits:
     lookback: int = 24
 
 
+@final
+@attrs.frozen
+class Refusal:
+    """Why a kernel did not join a group with which it shares memory.
+
+    Attributes:
+        kernel, group: the graph's nodes that each computes.
+        shared_bytes: what the fusion would have saved.
+        why: in words.
+    """
+
+    kernel: tuple[str, ...]
+    group: tuple[str, ...]
+    shared_bytes: int
+    why: str
+
+
 def fuse(
     program: Program,
     hints: Mapping[Symbol, int],
     limits: FusionLimits | None = None,
     accepts: Callable[[LoopKernel], bool] | None = None,
+    explain: Callable[[Refusal], None] | None = None,
 ) -> Program:
     """Fuse the kernels of a program.
 
     Args:
         hints: a typical value of each size symbol.
         accepts: can the backend compile a kernel? Fusions that it could not stay undone.
+        explain: told of each fusion that would have saved memory traffic and was not made.
     """
     limits = limits or FusionLimits()
-    fusion = _Fusion(program.buffers, hints, limits, accepts or (lambda kernel: True))
+    fusion = _Fusion(program.buffers, hints, limits, accepts or (lambda kernel: True), explain)
     for step in program.steps:
         fusion.add(step)
     return attrs.evolve(program, steps=tuple(fusion.groups))
@@ -78,8 +97,9 @@ class _Fusion:
         hints: Mapping[Symbol, int],
         limits: FusionLimits,
         accepts: Callable[[LoopKernel], bool],
+        explain: Callable[[Refusal], None] | None,
     ) -> None:
-        self.buffers, self.hints, self.limits, self.accepts = buffers, hints, limits, accepts
+        self.buffers, self.hints, self.limits, self.accepts, self.explain = buffers, hints, limits, accepts, explain
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
         self.last_read: dict[str, int] = {}
@@ -104,6 +124,11 @@ class _Fusion:
         earliest = max((self.last_write.get(n, -1) for n in (*step.reads, *step.writes)), default=-1)
         earliest = max(earliest, *(self.last_read.get(n, -1) for n in kernel.writes))
         first = max(earliest, len(self.groups) - self.limits.lookback, 0)
+        if self.explain is not None:
+            for position in range(max(first - self.limits.lookback, 0), first):
+                self._refuse(
+                    position, kernel, "a step between the two has to run in between, or they are too far apart"
+                )
         scored = []
         for position in range(first, len(self.groups)):
             group = self.groups[position]
@@ -115,8 +140,20 @@ class _Fusion:
             group = self.groups[-position]
             if isinstance(group, KernelStep):
                 joined = join(group.kernel, kernel, self.hints, self.limits)
-                if joined is not None and self.accepts(joined):
+                if isinstance(joined, str):
+                    self._refuse(-position, kernel, joined)
+                elif self.accepts(joined):
                     yield -position, joined
+                else:
+                    self._refuse(-position, kernel, "the backend cannot compile the two as one")
+
+    def _refuse(self, position: int, kernel: LoopKernel, why: str) -> None:
+        group = self.groups[position]
+        if self.explain is None or not isinstance(group, KernelStep):
+            return
+        shared = self._shared_bytes(group.kernel, kernel)
+        if shared:
+            self.explain(Refusal(_nodes(kernel), _nodes(group.kernel), shared, why))
 
     def _shared_bytes(self, group: LoopKernel, kernel: LoopKernel) -> int:
         """Bytes of memory traffic that fusion saves: what both access."""
@@ -131,16 +168,29 @@ class _Fusion:
         return count * buffer.dtype.itemsize
 
 
+def _nodes(kernel: LoopKernel) -> tuple[str, ...]:
+    return tuple(o.node for o in kernel.origins)
+
+
 # ---------------------------------------------------------------------- two kernels into one
-def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits) -> LoopKernel | None:
-    """One kernel that does what `first` and then `second` do, or None."""
+def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits) -> LoopKernel | str:
+    """One kernel that does what `first` and then `second` do, or why there is none."""
     if len(set(first.buffers) | set(second.buffers)) > limits.buffers:
-        return None
+        return f"together they have more than {limits.buffers} arguments"
+    why = "their loops cannot walk the shared memory in one order"
+    for reduction in (first, second):
+        if reduction.inner and not _wide(reduction, hints, limits):
+            why += f", or the reduction's {_count(reduction.outer, hints)} rows are too few to spread over threads"
+            break
     for space, first_outer, second_outer in _spaces(first, second, hints, limits):
         made = _joined(first, second, space, first_outer, second_outer)
-        if made is not None and len(made.values) <= limits.values:
+        if isinstance(made, str):
+            why = made
+        elif len(made.values) > limits.values:
+            why = f"together they compute more than {limits.values} values"
+        else:
             return made
-    return None
+    return why
 
 
 def _spaces(
@@ -241,7 +291,7 @@ def _loads(kernel: LoopKernel) -> dict[str, list[Expr]]:
 
 def _joined(
     first: LoopKernel, second: LoopKernel, space: Space, first_outer: bool, second_outer: bool
-) -> LoopKernel | None:
+) -> LoopKernel | str:
     before, after = rewritten(first, space.first), rewritten(second, space.second)
     if first_outer:
         before = tuple(attrs.evolve(s, outer=True) for s in before)
@@ -250,17 +300,19 @@ def _joined(
     inner = {v.symbol for v in space.inner}
     stored = {s.buffer: s for s in before}
     forwarded = _forward(stored, after)
-    if forwarded is None or not _safe_writes(before, forwarded, inner):
-        return None
+    if forwarded is None:
+        return "an iteration reads another element than the one that it has just stored"
+    if not _safe_writes(before, forwarded, inner):
+        return "an iteration writes what another one, or a later pass over the row, still reads"
     if not _keeps_order(first, space.first, space) or not _keeps_order(second, space.second, space):
-        return None
+        return "a scan, a position or a scatter counts on an order of iterations that the other does not have"
     stores = (*before, *forwarded)
     if space.inner and any(s.scatters for s in stores):
-        return None
+        return "a scatter does not go into a reduction's kernel"
     if any(s.outer and (s.index.symbols & inner or inner_symbols(s.value) & inner) for s in stores):
-        return None
+        return "a result that is stored once per row depends on the position in the row"
     if any(s.outer and scans_itself(s.value) for s in stores):
-        return None
+        return "a scan's value is wanted once per row"
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
     return LoopKernel(first.name, first.device, space.outer, space.inner, stores, origins)
 
