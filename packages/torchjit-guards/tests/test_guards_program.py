@@ -314,7 +314,7 @@ def test_python_code_may_drop_what_was_walked() -> None:
         @property
         def trap(self) -> int:
             self.__dict__.clear()
-            gc.collect()
+            gc.collect(0)
             return 1
 
     leaf = X.instance_attr("inner").instance_attr("leaf")
