@@ -56,7 +56,7 @@ class Pattern:
 
     def match(self, value: Any, found: Match) -> Iterator[Match]:
         """All ways in which `value` fits, each as an extension of `found`."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: every kind of pattern has its own
 
 
 @final

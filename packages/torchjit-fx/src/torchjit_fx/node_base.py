@@ -53,7 +53,7 @@ class Node:
         return not self.is_constant()
 
     def is_constant(self) -> bool:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: integers, truth values and floats hold different things
 
     def maybe_as_int(self) -> int | None:
         return None
