@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import training_programs_backward  # noqa: F401  # these fill the table
+import training_programs_memory  # noqa: F401
+import training_programs_modes  # noqa: F401
 from training_programs import PROGRAMS, difference, observe, seen_fallbacks
 
 import torchjit
 
 SAMPLE = [
-    "write_to_overlapping_inputs", "a_result_and_its_view", "pieces_of_a_result", "write_through_data", "write_to_a_nonleaf",
+    "write_to_overlapping_inputs", "a_result_and_its_view", "pieces_of_a_result", "transpose_an_input",
+    "squeeze_and_transpose_an_intermediate", "write_to_views_of_an_input_with_gaps", "write_through_data", "write_to_a_nonleaf",
     "autocast_casts_a_weight_once", "grad_modes_inside", "a_tangent_that_is_a_subclass", "a_tangent_expanded",
     "a_tangent_negated", "a_tangent_of_zeros", "a_conjugated_tangent", "sparse_gradient_of_an_embedding",
     "complex_arithmetic", "integers_and_booleans", "backward_of_a_retained_graph", "operators_with_effects",
@@ -40,8 +44,16 @@ def test_programs_in_kernels_equal_eager(name: str) -> None:
         assert difference(want, observe(compiled, program), tolerance=program.tolerance) is None
 
 
-def test_operators_that_write_are_compiled() -> None:
-    program = PROGRAMS["an_operator_that_writes"]
+WHOLE = [
+    "an_operator_that_writes", "transpose_an_input", "squeeze_and_transpose_an_intermediate",
+    "write_to_an_input_with_gaps", "write_to_views_of_an_input_with_gaps",
+]  # fmt: skip
+"""What is one graph, without a break and without being left to eager PyTorch."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_programs_that_are_one_graph(name: str) -> None:
+    program = PROGRAMS[name]
     with seen_fallbacks() as found:
         observe(torchjit.compile(program.f, backend="aot_eager"), program)
     assert found == []

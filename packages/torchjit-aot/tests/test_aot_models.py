@@ -157,6 +157,17 @@ def test_recurrent_dropout_runs_eagerly() -> None:
         torchjit_aot.compile(module, args[:1], compiler=run_eagerly, settings=STRICT)
 
 
+def test_a_loss_whose_fake_shape_is_wrong_runs_eagerly() -> None:
+    def f(x: torch.Tensor, labels: torch.Tensor) -> Any:
+        return nn.functional.multilabel_margin_loss(x, labels, reduction="none")
+
+    args = [torch.randn(5, requires_grad=True), torch.tensor([1, 2, -1, 0, 0])]
+    with pytest.raises(GraphBreak, match="one row"):
+        run_both(f, args)
+    run_both(f, args, settings=AotSettings())
+    run_both(f, [args[0].detach()[None].requires_grad_(), args[1][None]], exact=False)
+
+
 def test_checkpoint_saves_only_what_enters_the_region() -> None:
     def region(x: Tensor, w: Tensor) -> Tensor:
         return (x @ w).sin() @ w

@@ -54,11 +54,19 @@ _COPYING_SCATTERS = frozenset(
 @final
 @attrs.define(eq=False)
 class _Storage:
-    """A storage that is written to: its root's old node, the root's current value, the version."""
+    """A storage that is written to.
+
+    Attributes:
+        root: the old node that was there first.
+        value: the root's current value.
+        version: the number of writes until now.
+        packed: the root has gaps in memory; its values and their views here have none, in the same order of strides.
+    """
 
     root: fx.Node
     value: fx.Node
     version: int = 0
+    packed: bool = False
 
 
 @final
@@ -164,13 +172,18 @@ class _Functionalizer:
             return
         if key in self.storages:
             raise GraphBreak(SHARED_STORAGE, node.name)
-        if not _is_dense(node.meta["val"]):
-            raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and has gaps or overlaps in memory")
-        self.storages[key] = _Storage(node, made)
+        packed = not _is_dense(node.meta["val"])
+        if packed:
+            _refuse_overlap(node)
+            made = self.writer.call(aten.clone.default, (made,))
+        self.storages[key] = _Storage(node, made, packed=packed)
 
     def _plain(self, node: fx.Node) -> None:
         func, key = node.target, self._key(node)
-        made = self.writer.copy(node, self.read)
+        if key in self.storages and self.storages[key].packed:  # its strides are not those of the trace
+            made = self.writer.call(func, map_arg(node.args, self.read), map_arg(node.kwargs, self.read))
+        else:
+            made = self.writer.copy(node, self.read)
         self.env[node] = made
         if key is None:
             return
@@ -189,6 +202,8 @@ class _Functionalizer:
         if key not in self.storages:
             raise GraphBreak(FUNCTIONALIZE, f"{node.name} is a view of an unknown storage")
         storage = self.storages[key]
+        if storage.packed and call.target is aten.as_strided.default:
+            raise GraphBreak(FUNCTIONALIZE, f"as_strided of {storage.root.name}, which has gaps in memory")
         self.views[node] = _View(parent, call.target, tuple(args), call.kwargs, index, made, storage.version)
 
     def _add_root(self, node: fx.Node, made: fx.Node, key: int) -> None:
@@ -274,9 +289,10 @@ class _Functionalizer:
         return self.writer.call(aten.sym_size.int, (self.read(target), dim), value=value)
 
     def _with_strides(self, value: fx.Node, root: fx.Node, *, owned: bool) -> fx.Node:
-        have, want = value.meta["val"], root.meta["val"]
+        storage = self.storages[storage_key(root.meta["val"])]
+        have, want = value.meta["val"], (storage.value if storage.packed else root).meta["val"]
         if tuple(have.stride()) != tuple(want.stride()) and want.numel() != 0:
-            return self.writer.call(aten.copy.default, (self.storages[storage_key(want)].value, value))
+            return self.writer.call(aten.copy.default, (storage.value, value))
         return value if owned else self.writer.call(aten.clone.default, (value,))
 
     # ---------------------------------------------------------------- the end
@@ -323,6 +339,21 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     if tensor.numel() == 0 or tensor.is_contiguous():
         return True
     return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
+
+
+def _refuse_overlap(node: fx.Node) -> None:
+    """Look at an input with gaps.
+
+    Raises:
+        GraphBreak: some of its elements share memory with each other, or strides are symbolic.
+    """
+    val = node.meta["val"]
+    extent = 1
+    known = all(type(n) is int for n in (*val.shape, *val.stride()))
+    for stride, size in sorted(zip(val.stride(), val.shape, strict=True)) if known else ((0, 2),):
+        if size > 1 and stride < extent:
+            raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and may overlap itself in memory")
+        extent += (size - 1) * stride
 
 
 def _is_contiguous(node: fx.Node) -> bool:

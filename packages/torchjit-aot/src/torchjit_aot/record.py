@@ -346,6 +346,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         functional = out_of_place(func)
         if functional is None or (id(tensor) in self._inputs and not self._may_reshape(tensor, args, kwargs)):
             raise GraphBreak(METADATA_MUTATION, str(func))
+        if tensor.requires_grad and tensor._is_view():
+            # a later write's gradient lands in the wrong elements: autograd on fakes keeps the strides from before
+            raise GraphBreak(METADATA_MUTATION, f"{func} of a view under autograd")
         if id(tensor) in self._inputs:
             self.reshaped.append((self._number[id(tensor)], func, tuple(args[1:])))
         node = self._nodes[id(tensor)]

@@ -21,6 +21,7 @@ from torchjit_core.reasons import GraphBreak
 __all__ = ["module_attribute", "replay", "with_usable_mask"]
 
 _RECURRENT = frozenset(getattr(torch._VF, name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
+_ROW_LOSSES = (torch.nn.functional.multilabel_margin_loss, torch._C._nn.multilabel_margin_loss)
 
 
 def module_attribute(module: torch.nn.Module, target: str) -> Any:
@@ -60,7 +61,7 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
         refuse_recurrent_dropout(node.target, args)
         with _Watch() if _is_opaque(gm, node) else nullcontext():
             env[node] = _run(gm, node, args, kwargs)
-        refuse_wrong_state(node.target, args, env[node])
+        refuse_wrong_shape(node.target, args, env[node])
     return None
 
 
@@ -121,8 +122,8 @@ def refuse_recurrent_dropout(func: Any, args: Sequence[Any]) -> None:
             raise GraphBreak(LSTM_DROPOUT, f"{name} of complex numbers")
 
 
-def refuse_wrong_state(func: Any, args: Sequence[Any], out: Any) -> None:
-    """torch 2.11 traces the final states of a deep LSTM with a dimension too many.
+def refuse_wrong_shape(func: Any, args: Sequence[Any], out: Any) -> None:
+    """What torch traces with a dimension too many: the final states of a deep LSTM (2.11), a loss of one row (2.15).
 
     Raises:
         GraphBreak: it did.
@@ -131,6 +132,8 @@ def refuse_wrong_state(func: Any, args: Sequence[Any], out: Any) -> None:
         states = next((a for a in args[1:3] if isinstance(a, (tuple, list)) and a), ())
         if len(out) == 1 + len(states) and any(a.dim() != b.dim() for a, b in zip(out[1:], states, strict=True)):
             raise GraphBreak(TRACE_FAILED, "the final states of a recurrent layer have a wrong shape")
+    if func in _ROW_LOSSES and isinstance(out, torch.Tensor) and out.dim() > 0 and args[0].dim() < 2:
+        raise GraphBreak(TRACE_FAILED, "the loss of one row has a wrong shape")
 
 
 @final
@@ -142,7 +145,7 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         refuse_recurrent_dropout(func, args)
         out = func(*args, **(kwargs or {}))
-        refuse_wrong_state(func, args, out)
+        refuse_wrong_shape(func, args, out)
         return out
 
 

@@ -126,8 +126,7 @@ _REFUSED_METHODS: dict[Reason, tuple[str, ...]] = {
         "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "reinforce",
     ),
     breaks.METADATA_MUTATION: (
-        "set_", "resize_", "resize_as_", "resize", "resize_as", "requires_grad_", "detach_", "swapaxes_", "swapdims_",
-        "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "_set_data",
+        "set_", "resize_", "resize_as_", "resize", "resize_as", "requires_grad_", "detach_", "as_strided_", "_set_data",
     ),
     breaks.UNSUPPORTED_TENSOR: (
         "to_sparse", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "to_sparse_coo", "to_mkldnn",

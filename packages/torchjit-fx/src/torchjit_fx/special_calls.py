@@ -231,6 +231,17 @@ def _text(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
 
 
+def _one_row(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`multilabel_margin_loss` of one row is a number, reduced or not; on fakes, not reduced, torch gives it a dimension."""
+    given = dict(zip(("input", "target", "size_average", "reduce", "reduction"), args, strict=False)) | kwargs
+    deprecated = given.get("size_average") is not None or given.get("reduce") is not None
+    whole = given.get("reduce") is False if deprecated else given.get("reduction") == "none"
+    leaf = given.get("input")
+    if not whole or not isinstance(leaf, TensorLeaf) or len(leaf.record.sizes) > 1:
+        return NotImplemented
+    return domain.recorder.call(fn, (leaf, given.get("target")), {"reduction": "sum"}, capture)
+
+
 def _table() -> dict[Any, Any]:
     table: dict[Any, Any] = dict.fromkeys(REFUSED, _refuse)
     table.update(dict.fromkeys(MODE_READERS, _read_mode))
@@ -256,6 +267,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.tolist] = _tolist
     table[torch.Tensor.squeeze] = table[torch.squeeze] = _squeeze
     table.update(dict.fromkeys(ARITHMETIC, _arithmetic))
+    table[F.multilabel_margin_loss] = _one_row
     return table
 
 

@@ -33,6 +33,10 @@ _WRITING_OPERATORS = frozenset(
 )  # fmt: skip
 
 
+_VIEWS_IN_PLACE = frozenset({"t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_"})
+"""Methods that change sizes and strides and leave the memory alone: they may be done to the caller's tensor."""
+
+
 _NOT_RUN: Any = object()
 """In the place of a result over fakes when the outcome came from the cache."""
 
@@ -140,7 +144,7 @@ class Recorder:
             outcome, result = self.metas.run(op, target, args, kwargs, found, writes)
             if found.leaves and has_answer(outcome.result) and not answers_from_metadata(target, args):
                 raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(target)}")
-            self._check_writes(outcome, found, capture)
+            self._check_writes(outcome, target, found, capture)
             seen = self._neighbours_after(outcome, found)
         except GraphBreak as stop:
             self._forget_fakes(found)
@@ -181,7 +185,7 @@ class Recorder:
         for neighbour in leaf.storage.leaves if leaf.storage is not None else ():
             self.metas.fake(neighbour)
 
-    def _check_writes(self, outcome: Outcome, found: Arguments, capture: CaptureContext) -> None:
+    def _check_writes(self, outcome: Outcome, target: Any, found: Arguments, capture: CaptureContext) -> None:
         changed = dict(outcome.changed)
         for i in outcome.written:
             leaf = found.leaves[i]
@@ -192,7 +196,8 @@ class Recorder:
                     self._inputs.check_write(other, after.requires_grad and self.modes.grad, capture)
                     if other.entry.requires_grad and self.modes.grad:
                         capture.guard(other.leafness(capture.location()))
-                    if other is leaf and (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides):
+                    reshaped = (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides)
+                    if other is leaf and reshaped and (after.requires_grad or target not in _VIEWS_IN_PLACE):
                         raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
 
     def _apply(
@@ -208,7 +213,7 @@ class Recorder:
         loose: bool = False,
     ) -> Any:
         if outcome.written and result is _NOT_RUN:
-            self._check_writes(outcome, found, capture)
+            self._check_writes(outcome, target, found, capture)
         none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(found.leaves)
         if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
             return _Builder(None, found.leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
