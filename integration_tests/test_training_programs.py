@@ -15,7 +15,8 @@ from training_programs import PROGRAMS, difference, observe, seen_fallbacks
 import torchjit
 
 SAMPLE = [
-    "write_to_overlapping_inputs", "a_result_and_its_view", "pieces_of_a_result", "transpose_an_input",
+    "write_to_overlapping_inputs", "write_to_a_tensor_and_its_transpose", "write_to_two_caches_of_one_tensor",
+    "write_to_slices_that_move", "a_result_and_its_view", "pieces_of_a_result", "transpose_an_input",
     "squeeze_and_transpose_an_intermediate", "write_to_views_of_an_input_with_gaps", "write_through_data", "write_to_a_nonleaf",
     "autocast_casts_a_weight_once", "grad_modes_inside", "a_tangent_that_is_a_subclass", "a_tangent_expanded",
     "a_tangent_negated", "a_tangent_of_zeros", "a_conjugated_tangent", "sparse_gradient_of_an_embedding",
@@ -46,7 +47,8 @@ def test_programs_in_kernels_equal_eager(name: str) -> None:
 
 WHOLE = [
     "an_operator_that_writes", "transpose_an_input", "squeeze_and_transpose_an_intermediate",
-    "write_to_an_input_with_gaps", "write_to_views_of_an_input_with_gaps",
+    "write_to_an_input_with_gaps", "write_to_a_tensor_and_its_transpose", "write_to_two_caches_of_one_tensor",
+    "write_to_views_of_an_input_with_gaps",
 ]  # fmt: skip
 """What is one graph, without a break and without being left to eager PyTorch."""
 

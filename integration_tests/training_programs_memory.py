@@ -48,6 +48,34 @@ def write_under_grad_to_a_tensor_and_its_view(a: Tensor, b: Tensor, x: Tensor) -
     return a.sum() + b.sin().sum()
 
 
+def caches() -> list[Any]:
+    cache = torch.zeros(2, 4, 3)
+    return [cache[0], cache[1], leaf(3, 3), torch.tensor([1])]
+
+
+@program(caches)
+def write_to_two_caches_of_one_tensor(keys: Tensor, values: Tensor, x: Tensor, at: Tensor) -> Any:
+    with torch.no_grad():
+        keys.index_copy_(0, at, x[:1])
+        values[2:].copy_(x[1:])
+    return (x @ keys.clone().t()) @ values.clone(), keys[1:]
+
+
+def slices_in_turn(run: Run, args: list[Any]) -> Any:
+    (buffer,) = args
+    seen = []
+    for at in (0, 4, 0, 2):
+        seen.append(describe(run(buffer[at : at + 4], buffer[6:10]), [buffer]))
+    seen.append(describe(run(torch.ones(4), buffer[6:10]), [buffer]))
+    return seen, describe(buffer, [])
+
+
+@program(lambda: [torch.randn(10)], slices_in_turn)
+def write_to_slices_that_move(a: Tensor, b: Tensor) -> Any:
+    a.mul_(2)
+    return b + 1, a[1:]
+
+
 @program(lambda: (lambda t: [t, t])(torch.randn(4)))
 def write_to_the_same_tensor_twice(a: Tensor, b: Tensor) -> Any:
     a.add_(1)

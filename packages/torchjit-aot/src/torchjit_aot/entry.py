@@ -15,7 +15,6 @@ from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.functionalize import functionalize
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
-from torchjit_aot.overlap import guard_overlap, refuse_shared_storage
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
@@ -24,6 +23,7 @@ from torchjit_aot.rewrites import EXACT, FUSED, rewrite_graph, rewrite_joint, te
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
 from torchjit_aot.settings import AotSettings
+from torchjit_aot.shared_inputs import Base, guard_overlap, shared_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
 from torchjit_core.events import emit, phase
@@ -70,9 +70,8 @@ def compile(
             raise
         emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
         return _eager(gm)
-    state = [
-        source.real for source in joint.sources[len(example_inputs) :]
-    ]  # as traced: a pass may have copied the module
+    owned = joint.sources[len(example_inputs) : len(joint.sources) - len(joint.bases)]
+    state = [source.real for source in owned]  # as traced: a pass may have copied the module
     if joint.has_backward:
         run = _compile_training(joint, compiler, backward_compiler or compiler, partitioner, settings, state)
     else:
@@ -92,11 +91,10 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
         run_on_graph(gm.graph, settings.pre_grad_passes, None)
         if settings.fuse:
             fuse_attention(gm.graph, fused)
-    with phase("joint trace"):
-        joint = trace_joint(gm, example_inputs)
-    with phase("functionalize"):
-        functionalize(joint)
-    refuse_shared_storage(joint)
+    joint = _functional_joint(gm, example_inputs, ())
+    bases = shared_bases(joint, len(example_inputs))
+    if bases:  # what is written is known now: once more, on shared memory
+        joint = _functional_joint(gm, example_inputs, bases)
     joint.behind = tangents_behind(joint)
     canonicalize(joint)
     if settings.decompositions:
@@ -118,6 +116,14 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
             for change in settings.compiler_passes:
                 change(joint.graph, promised)
     tell_graph("joint", settings.name, joint.graph)
+    return joint
+
+
+def _functional_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[Base, ...]) -> JointGraph:
+    with phase("joint trace"):
+        joint = trace_joint(gm, example_inputs, bases)
+    with phase("functionalize"):
+        functionalize(joint)
     return joint
 
 

@@ -25,6 +25,7 @@ from torchjit_aot.aliasing import storage_key
 from torchjit_aot.functional_twins import functional_twin
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.overlap import is_dense, overlaps_itself, overlaps_partly
 from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
 from torchjit_aot.scatter import scatter
 from torchjit_aot.schemas import functional_form, is_random, is_view, writes_to
@@ -172,7 +173,7 @@ class _Functionalizer:
             return
         if key in self.storages:
             raise GraphBreak(SHARED_STORAGE, node.name)
-        packed = not _is_dense(node.meta["val"])
+        packed = not is_dense(node.meta["val"])
         if packed:
             _refuse_overlap(node)
             made = self.writer.call(aten.clone.default, (made,))
@@ -210,7 +211,7 @@ class _Functionalizer:
         if key in self.storages:
             # an operator that returned its argument's storage without saying so
             raise GraphBreak(FUNCTIONALIZE, f"{node.target} returned an undeclared alias")
-        if not _is_dense(node.meta["val"]):
+        if not is_dense(node.meta["val"]):
             raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and has gaps or overlaps in memory")
         self.storages[key] = _Storage(node, made)
 
@@ -220,6 +221,7 @@ class _Functionalizer:
         func = node.target
         assert isinstance(func, OpOverload)
         targets = [_written_nodes(node, argument) for argument in writes_to(func)]
+        self._refuse_partial_overlap(node, targets)
         if func is aten.copy_.default:
             target, value = node.args[0], node.args[1]
             assert isinstance(target, fx.Node) and isinstance(value, fx.Node)
@@ -244,6 +246,15 @@ class _Functionalizer:
         for written, result in zip(targets, results[fresh:], strict=True):
             self._assign_all(func, written, result, is_list=isinstance(result.meta["val"], (tuple, list)))
         self.env[node] = results[0] if fresh == 1 and len(func._schema.returns) == 1 else made
+
+    def _refuse_partial_overlap(self, node: fx.Node, targets: Sequence[Sequence[fx.Node]]) -> None:
+        """Eager PyTorch raises where an operator writes to a part of what it reads."""
+        written = [target for group in targets for target in group]
+        for other in node.all_input_nodes:
+            key = self._key(other)
+            for target in written if key is not None else ():
+                if self._key(target) == key and overlaps_partly(target.meta["val"], other.meta["val"]):
+                    raise GraphBreak(FUNCTIONALIZE, f"{node.target} reads a part of what it writes to")
 
     def _assign_all(self, func: OpOverload, targets: Sequence[fx.Node], value: fx.Node, *, is_list: bool) -> None:
         for i, target in enumerate(targets):
@@ -335,12 +346,6 @@ def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:
     return [v for v in value if isinstance(v, fx.Node)] if isinstance(value, (tuple, list)) else []
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    if tensor.numel() == 0 or tensor.is_contiguous():
-        return True
-    return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
-
-
 def _refuse_overlap(node: fx.Node) -> None:
     """Look at an input with gaps.
 
@@ -348,12 +353,8 @@ def _refuse_overlap(node: fx.Node) -> None:
         GraphBreak: some of its elements share memory with each other, or strides are symbolic.
     """
     val = node.meta["val"]
-    extent = 1
-    known = all(type(n) is int for n in (*val.shape, *val.stride()))
-    for stride, size in sorted(zip(val.stride(), val.shape, strict=True)) if known else ((0, 2),):
-        if size > 1 and stride < extent:
-            raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and may overlap itself in memory")
-        extent += (size - 1) * stride
+    if not all(type(n) is int for n in (*val.shape, *val.stride())) or overlaps_itself(val):
+        raise GraphBreak(FUNCTIONALIZE, f"{node.name} is written to and may overlap itself in memory")
 
 
 def _is_contiguous(node: fx.Node) -> bool:

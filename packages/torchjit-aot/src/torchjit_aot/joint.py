@@ -15,9 +15,12 @@ from torchjit_aot.backward_engine import gradients, needs_python_engine
 from torchjit_aot.flatten import Shape, flatten
 from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, tracing_context
 from torchjit_aot.record import Recorder
-from torchjit_aot.refusals import TRACE_FAILED
+from torchjit_aot.refusals import SHARED_STORAGE, TRACE_FAILED
 from torchjit_aot.replay import replay
+from torchjit_aot.shared_inputs import Base, fake_views
 from torchjit_core.reasons import GraphBreak
+
+aten = torch.ops.aten
 
 __all__ = ["JointGraph", "tangents_behind", "trace_joint"]
 
@@ -59,6 +62,7 @@ class JointGraph:
         behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
             dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
         reshaped: operators that change sizes or strides of inputs in place: (input, operator, other arguments).
+        bases: memory that several inputs share; each is an input too, the last ones.
     """
 
     graph: fx.Graph
@@ -78,6 +82,12 @@ class JointGraph:
     written: bool
     behind: tuple[tuple[int, ...], ...] = ()
     reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
+    bases: tuple[Base, ...] = ()
+
+    @property
+    def base_inputs(self) -> range:
+        """The positions of the bases among the inputs."""
+        return range(len(self.inputs) - len(self.bases), len(self.inputs))
 
     @property
     def has_backward(self) -> bool:
@@ -85,10 +95,15 @@ class JointGraph:
         return any(grad is not None for grad in self.grads)
 
 
-def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> JointGraph:
+def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[Base, ...] = ()) -> JointGraph:
     """Trace the graph's forward and, if gradients may be asked for, its backward.
 
     Grad mode and autocast are those of the caller.
+
+    Args:
+        gm: the torch-level graph.
+        example_inputs: one value per placeholder.
+        bases: memory that several inputs share.
 
     Raises:
         GraphBreak: the graph cannot be compiled.
@@ -96,7 +111,10 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> JointGraph
     state = lifted_state(gm)
     fake_mode, sources = fake_inputs(gm, example_inputs, state)
     recorder = Recorder(fake_mode)
+    alone = {i: source.value for i, source in enumerate(sources)}
+    views = _share(bases, sources, fake_mode)
     inputs = [recorder.placeholder(source.name, source.value) for source in sources]
+    _take_views(bases, views, inputs, alone, recorder)
     for source, node in zip(sources, inputs, strict=True):
         if isinstance(source.value, torch.Tensor):
             recorder.symbols.bind_sizes(source.value, node)
@@ -106,6 +124,8 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> JointGraph
         leaves: list[Any] = []
         shape = flatten(result, leaves)
         under_grad = _changed_history(sources, before)
+        if any(i in base.members for i in under_grad for base in bases):
+            raise GraphBreak(SHARED_STORAGE, "and gets a gradient history by the write")
         plan = plan_outputs(leaves, sources, recorder, under_grad)
         tangents, differentiable, grads = _run_backward(plan.slots, sources, recorder)
     return JointGraph(
@@ -125,7 +145,36 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> JointGraph
         versions_move=set(),
         written=recorder.written,
         reshaped=_with_positions(recorder, sources),
+        bases=bases,
     )
+
+
+def _share(bases: tuple[Base, ...], sources: list[GraphInput], fake_mode: Any) -> list[list[torch.Tensor]]:
+    """Put the members of each base on one memory, and the base behind the inputs; returns the members' new values."""
+    made = []
+    for number, base in enumerate(bases):
+        flat, views = fake_views(base, sources, fake_mode, f"base{number}")
+        for i, view in zip(base.members, views, strict=True):
+            sources[i] = attrs.evolve(sources[i], value=view)
+        sources.append(flat)
+        made.append(views)
+    return made
+
+
+def _take_views(
+    bases: tuple[Base, ...],
+    views: list[list[torch.Tensor]],
+    inputs: list[fx.Node],
+    alone: dict[int, Any],
+    recorder: Recorder,
+) -> None:
+    """Write how the members come out of their bases; the members' own placeholders are read by nobody."""
+    for flat, base, members in zip(inputs[len(inputs) - len(bases) :], bases, views, strict=True):
+        for i, offset, view in zip(base.members, base.offsets, members, strict=True):
+            inputs[i].meta["val"] = alone[i]
+            node = recorder.graph.call_function(aten.as_strided.default, (flat, view.shape, view.stride(), offset))
+            node.meta["val"] = view
+            recorder.track(view, node)
 
 
 def _with_positions(recorder: Recorder, sources: list[GraphInput]) -> list[tuple[int, Any, tuple[Any, ...]]]:
@@ -138,7 +187,7 @@ def _run_forward(
     gm: fx.GraphModule, sources: list[GraphInput], recorder: Recorder, count: int, state: list[str]
 ) -> Any:
     values = [source.value for source in sources]
-    lifted = dict(zip(state, values[count:], strict=True))
+    lifted = dict(zip(state, values[count : count + len(state)], strict=True))
     try:
         with _reparametrize_module(gm, lifted, tie_weights=True), recorder:
             return replay(gm, values[:count], recorder.enter)

@@ -1,54 +1,38 @@
-"""Inputs that share memory while one of them is written to."""
+"""Whether elements of tensors lie on the same memory, by sizes and strides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
-from torchjit_aot.joint import JointGraph
-from torchjit_aot.refusals import SHARED_STORAGE
-from torchjit_core.reasons import GraphBreak
-
-__all__ = ["guard_overlap", "refuse_shared_storage"]
+__all__ = ["is_dense", "overlaps_itself", "overlaps_partly"]
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+def is_dense(tensor: torch.Tensor) -> bool:
+    if tensor.numel() == 0 or tensor.is_contiguous():
+        return True
+    return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
 
 
-def refuse_shared_storage(joint: JointGraph) -> None:
-    """Look at the real inputs of this call.
-
-    Raises:
-        GraphBreak: an input is written to and another one shares its storage.
-    """
-    if not joint.mutated:
-        return
-    count: dict[int, int] = {}
-    for source in joint.sources:
-        if isinstance(source.real, torch.Tensor):
-            key = _storage(source.real)
-            count[key] = count.get(key, 0) + 1
-    for index in joint.mutated:
-        source = joint.sources[index]
-        if count[_storage(source.real)] > 1:
-            raise GraphBreak(SHARED_STORAGE, source.name)
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """May two of its elements be one place in memory? Sizes and strides are ints."""
+    extent = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < extent:
+            return True
+        extent += (size - 1) * stride
+    return False
 
 
-def guard_overlap(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
-    """Look again at each call, where it can happen: a written input that is not static, beside other such tensors."""
-    moving = [i for i, s in enumerate(joint.sources) if isinstance(s.real, torch.Tensor) and not s.static]
-    written = [i for i in joint.mutated if i in moving]
-    if not written or len(moving) < 2:
-        return compiled
-    others = [i for i in moving if i not in written]
-
-    def checked(*args: Any) -> Any:
-        storages = {_storage(args[i]) for i in written}
-        if len(storages) < len(written) or not storages.isdisjoint([_storage(args[i]) for i in others]):
-            return eager(*args)
-        return compiled(*args)
-
-    return checked
+def overlaps_partly(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """For two tensors of one storage: eager PyTorch's own test (ATen/MemoryOverlap.cpp, torch 2.15)."""
+    numbers = (*a.shape, *a.stride(), a.storage_offset(), *b.shape, *b.stride(), b.storage_offset())
+    if a is b or not all(type(n) is int for n in numbers) or not (a.numel() and b.numel()):
+        return False
+    if not (is_dense(a) and is_dense(b)):
+        return False  # too hard to say, also for eager PyTorch
+    size, other_size = a.element_size(), b.element_size()
+    begin, other_begin = a.storage_offset() * size, b.storage_offset() * other_size
+    end, other_end = begin + a.numel() * size, other_begin + b.numel() * other_size
+    if (begin, end) == (other_begin, other_end):
+        return a.stride() != b.stride()
+    return bool(begin < other_end and other_begin < end)

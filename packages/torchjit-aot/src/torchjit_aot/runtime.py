@@ -20,6 +20,7 @@ from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import DOUBLE_BACKWARD
+from torchjit_aot.shared_inputs import real_base
 from torchjit_core.reasons import UserError
 
 __all__ = ["LazyBackward", "Source", "make_inference", "make_training"]
@@ -112,13 +113,27 @@ def _wire_inputs(
     joint: JointGraph, inputs: Sequence[fx.Node], source: Source, state: Sequence[torch.Tensor]
 ) -> list[str]:
     """The text for each of the compiled graph's inputs: a parameter of the wrapper or a bound tensor."""
-    count = len(joint.inputs) - len(state)
+    count = _count(joint, state)
     names = {node: f"a{i}" for i, node in enumerate(joint.inputs[:count])}
-    for node, tensor in zip(joint.inputs[count:], state, strict=True):
+    for node, tensor in zip(joint.inputs[count : count + len(state)], state, strict=True):
         names[node] = source.bind(tensor, "p")
+    for number, i in enumerate(joint.base_inputs):
+        names[joint.inputs[i]] = f"b{number}"
     for node, tensor in joint.constants:
         names[node] = source.bind(tensor, "c")
     return [names[node] for node in inputs]
+
+
+def _count(joint: JointGraph, state: Sequence[torch.Tensor]) -> int:
+    """How many values the caller passes."""
+    return len(joint.inputs) - len(state) - len(joint.bases)
+
+
+def _make_bases(joint: JointGraph, source: Source) -> None:
+    """Lines that make, from the first of the inputs that share memory, the tensor that spans them."""
+    for number, base in enumerate(joint.bases):
+        made = f"{source.bind(real_base)}(a{base.members[0]}, {source.bind(base, 'base')})"
+        source.lines.append(f"b{number} = {made}")
 
 
 def _input_name(joint: JointGraph, index: int, source: Source, state: Sequence[torch.Tensor]) -> str:
@@ -193,6 +208,7 @@ def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[tor
     return (
         list(inputs) == joint.inputs
         and not state
+        and not joint.bases
         and not plan.steps
         and not joint.reshaped
         and whole[0] in (tuple, list)
@@ -211,7 +227,7 @@ def make_inference(
         joint: what was traced.
         inputs: which of its placeholders the compiled graph takes.
         compiled: returns the slots.
-        state: tensors that the module holds itself, the last of `joint.inputs`.
+        state: tensors that the module holds itself, the last of `joint.inputs` but for the bases.
         name: for tracebacks.
     """
     grad_mode = torch.is_grad_enabled()
@@ -221,6 +237,7 @@ def make_inference(
     guarded = bool(joint.mutated) or autocast
     if not must_disable and not guarded and _is_direct(joint, inputs, state):
         return compiled
+    _make_bases(joint, source)
     call = _in_range(
         source, f"{source.bind(compiled, 'compiled')}({', '.join(_wire_inputs(joint, inputs, source, state))})", name
     )
@@ -243,7 +260,7 @@ def _slot_names(prefix: str, joint: JointGraph) -> list[str]:
 
 
 def _parameters(joint: JointGraph, state: Sequence[torch.Tensor]) -> str:
-    return ", ".join(f"a{i}" for i in range(len(joint.inputs) - len(state)))
+    return ", ".join(f"a{i}" for i in range(_count(joint, state)))
 
 
 def make_training(
@@ -267,6 +284,7 @@ def make_training(
         },
     )
     source = Source()
+    _make_bases(joint, source)
     wired = ", ".join(_wire_inputs(joint, passed, source, state))
     source.lines.append(f"s = {source.bind(function.apply, 'apply')}({wired})")
     _versions(joint, source, state)

@@ -76,7 +76,7 @@ class TensorDomain:
         )
         self.fakes = FakeFactory(self.mode, _RECORDS, self.numbers.sym_int, self.numbers.expression)
         self.metas = MetaService(self.fakes, self.modes, self.numbers)
-        self.memory = InputMemory()
+        self.memory = InputMemory(writes_to_shared=settings.writes_to_shared_inputs)
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, self.memory)
         self.functions: list[FunctionCapture] = []
         self.transforms: list[TransformCapture] = []

@@ -114,7 +114,8 @@ def used_inputs(steps: Sequence[Step], asked: Sequence[Any]) -> tuple[list[Input
 
 
 def storage_guards(inputs: Sequence[InputLeaf], storages: Callable[[InputLeaf], int]) -> list[Different]:
-    """The guards that a graph relies on when it writes inputs: no written input shares memory with another input.
+    """The guards that a graph relies on when it writes inputs: a written input shares no memory with another input, unless it
+    did so at capture.
 
     Args:
         inputs: the graph's tensor inputs.
@@ -128,9 +129,11 @@ def storage_guards(inputs: Sequence[InputLeaf], storages: Callable[[InputLeaf], 
         if representatives.setdefault(storages(leaf), leaf) is not leaf:
             doubles.append(leaf)
     guards = [Different(tuple(leaf.path for leaf in representatives.values()), storages=True)]
-    written = tuple(leaf.path for leaf in inputs if leaf.storage is not None and leaf.storage.written)
-    guards.extend(Different((*written, leaf.path), storages=True) for leaf in doubles)
-    return guards if len(guards[0].paths) > 1 else guards[1:]
+    written = {storages(leaf): leaf for leaf in inputs if leaf.storage is not None and leaf.storage.written}
+    for double in doubles:
+        others = [leaf.path for key, leaf in written.items() if key != storages(double)]
+        guards.append(Different((*others, double.path), storages=True))
+    return [guard for guard in guards if len(guard.paths) > 1]
 
 
 @final

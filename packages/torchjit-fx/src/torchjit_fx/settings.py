@@ -20,6 +20,8 @@ class FxSettings:
         symbolic_floats: the same for floats.
         capture_scalar_outputs: `item()` and its kind become numbers of the graph rather than breaks.
         capture_dynamic_output_shape_ops: the same for `nonzero` and other operations whose result's size depends on data.
+        writes_to_shared_inputs: a written input may share memory with another one, if no gradients are involved; the backend must
+            then look at its example inputs. Else the capture breaks there.
         max_cached_metas: entries after which the process-wide metadata cache starts again from empty.
     """
 
@@ -28,4 +30,5 @@ class FxSettings:
     symbolic_floats: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
+    writes_to_shared_inputs: bool = False
     max_cached_metas: int = 50_000

@@ -349,9 +349,14 @@ class _Builder:
 
 
 class InputMemory:
-    """Which inputs share memory; asked before a write to one of them."""
+    """Which inputs share memory; asked before a write to one of them.
 
-    def __init__(self) -> None:
+    Args:
+        writes_to_shared: a graph may write to an input that shares memory with another one.
+    """
+
+    def __init__(self, *, writes_to_shared: bool = False) -> None:
+        self._writes_to_shared = writes_to_shared
         self.by_storage: dict[int, list[InputLeaf]] = {}
         self.leaves: list[InputLeaf] = []
         self._counted = 0
@@ -365,8 +370,9 @@ class InputMemory:
         """
         self.leaves.append(leaf)
         if self._any_written:
-            for other in self.sharing(leaf):
-                if other.storage is not None and other.storage.written:
+            sharing = self.sharing(leaf)
+            for other in sharing:
+                if other.storage is not None and other.storage.written and not self._may_write(sharing):
                     raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, f"{other.path}, {leaf.path}", capture.location())
 
     def _count(self) -> None:
@@ -379,9 +385,16 @@ class InputMemory:
         self._count()
         return self.by_storage[leaf.real.untyped_storage()._cdata]
 
+    def _may_write(self, sharing: list[InputLeaf]) -> bool:
+        """May a graph write to one of these inputs of one memory? Nothing about the others changes but their values."""
+        return self._writes_to_shared and all(
+            not leaf.entry.requires_grad and not leaf.entry.symbolic and leaf.entry.dtype is sharing[0].entry.dtype
+            for leaf in sharing
+        )
+
     def check_write(self, leaf: InputLeaf, with_history: bool, capture: CaptureContext) -> None:
         """Raise GraphBreak where a write to this input cannot be expressed in the graph."""
-        if len(self.sharing(leaf)) > 1:
+        if len(self.sharing(leaf)) > 1 and (with_history or not self._may_write(self.sharing(leaf))):
             others = ", ".join(str(other.path) for other in self.sharing(leaf))
             raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, others, capture.location())
         if with_history and leaf.real._is_view():

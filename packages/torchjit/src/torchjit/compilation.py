@@ -131,6 +131,7 @@ class Compilation:
         settings = config.snapshot()
         return torchjit_fx.FxSettings(
             node_values=self.backend_is_users,
+            writes_to_shared_inputs=not self.backend_is_users,
             capture_scalar_outputs=settings.capture_scalar_outputs,
             capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
         )

@@ -1,0 +1,154 @@
+"""Inputs that share memory while one of them is written to: the graph gets the memory once, as a base.
+
+A *base* is a flat tensor from the start of a storage to the last element of a group of inputs. It takes their place as an
+input of the compiled graph, which makes each of them again as a view of it; so a write through one is seen through the others.
+It begins where the storage does because `as_strided` counts from there: the copies of the base that a functional graph
+makes and the real one then mean the same by an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+import torch
+
+from torchjit_aot.inputs import GraphInput
+from torchjit_aot.overlap import overlaps_itself
+from torchjit_aot.refusals import SHARED_STORAGE
+from torchjit_core.reasons import GraphBreak
+
+if TYPE_CHECKING:
+    from torchjit_aot.joint import JointGraph
+
+__all__ = ["Base", "fake_views", "guard_overlap", "real_base", "shared_bases"]
+
+aten = torch.ops.aten
+
+
+@final
+@attrs.frozen
+class Base:
+    """The memory of several inputs.
+
+    Attributes:
+        members: the inputs' positions.
+        offsets: where each begins, in elements.
+        extent: the number of elements.
+    """
+
+    members: tuple[int, ...]
+    offsets: tuple[int, ...]
+    extent: int
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def shared_bases(joint: JointGraph, count: int) -> tuple[Base, ...]:
+    """Look at the real inputs of this call.
+
+    Args:
+        joint: as traced with each input on memory of its own.
+        count: the number of inputs that the caller passes; those after them belong to the module.
+
+    Returns:
+        A base for each storage that is written through one input and that another one lies on.
+
+    Raises:
+        GraphBreak: the group cannot become views of one tensor.
+    """
+    groups: dict[int, list[int]] = {}
+    for i, source in enumerate(joint.sources):
+        if isinstance(source.real, torch.Tensor):
+            groups.setdefault(_storage(source.real), []).append(i)
+    written = {_storage(joint.sources[i].real) for i in joint.mutated}
+    found = []
+    for key, members in groups.items():
+        if key in written and len(members) > 1:
+            if members[-1] >= count:
+                raise GraphBreak(SHARED_STORAGE, joint.sources[members[-1]].name)
+            found.append(_base_of([joint.sources[i] for i in members], tuple(members)))
+    return tuple(found)
+
+
+def _base_of(sources: Sequence[GraphInput], members: tuple[int, ...]) -> Base:
+    first = sources[0].real
+    for source in sources:
+        value, real = source.value, source.real
+        symbolic = not all(type(n) is int for n in (*value.shape, *value.stride()))
+        if source.leaf is not None or symbolic or real.dtype != first.dtype or overlaps_itself(real):
+            raise GraphBreak(SHARED_STORAGE, source.name)
+        if not _share_a_version(first, real):  # eager's backward would not see the writes to what it saved
+            raise GraphBreak(SHARED_STORAGE, f"{source.name}, which does not count versions with {sources[0].name}")
+    offsets = tuple(int(source.real.storage_offset()) for source in sources)
+    extent = max(offset + _span(source.real) for offset, source in zip(offsets, sources, strict=True))
+    if extent > _WASTE * sum(source.real.numel() for source in sources) + _SMALL:
+        raise GraphBreak(SHARED_STORAGE, f"{sources[0].name}, in a storage that is mostly not used")
+    return Base(members, offsets, extent)
+
+
+_WASTE, _SMALL = 2, 4096
+"""The graph copies a base once: not for elements that it has no use for, beyond so many times and so many."""
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """The elements from its first to its last one."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _share_a_version(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.is_inference() or b.is_inference():
+        return a.is_inference() and b.is_inference()
+    return (a if a._base is None else a._base) is (b if b._base is None else b._base)
+
+
+def fake_views(
+    base: Base, sources: Sequence[GraphInput], fake_mode: Any, name: str
+) -> tuple[GraphInput, list[torch.Tensor]]:
+    """The base as an input of the trace, and its members as views of it."""
+    first = sources[base.members[0]].real
+    with fake_mode:
+        flat = torch.empty((base.extent,), dtype=first.dtype, device=first.device)
+        views = [
+            flat.as_strided(sources[i].value.shape, sources[i].value.stride(), offset)
+            for i, offset in zip(base.members, base.offsets, strict=True)
+        ]
+    return GraphInput(name, flat, None, real_base(first, base), False), views
+
+
+def real_base(first: torch.Tensor, base: Base) -> torch.Tensor:
+    """The base of a call, from the group's first member."""
+    return first.as_strided((base.extent,), (1,), 0)
+
+
+def guard_overlap(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Look again at each call, where it can happen: inputs that share memory with a written one must be those of the trace."""
+    grouped = {i for base in joint.bases for i in base.members}
+    firsts = [base.members[0] for base in joint.bases]
+    tensors = [
+        i for i, s in enumerate(joint.sources) if isinstance(s.real, torch.Tensor) and i not in joint.base_inputs
+    ]
+    moving = [i for i in tensors if not joint.sources[i].static and i not in grouped]
+    single = [i for i in joint.mutated if i in moving]
+    written = [*firsts, *single]
+    others = [i for i in moving if i not in single]
+    if not joint.bases and (not written or len(moving) < 2):
+        return compiled
+
+    def checked(*args: Any) -> Any:
+        storages = {_storage(args[i]) for i in written}
+        if len(storages) < len(written) or not storages.isdisjoint([_storage(args[i]) for i in others]):
+            return eager(*args)
+        for base in joint.bases:
+            key = _storage(args[base.members[0]])
+            for i, offset in zip(base.members, base.offsets, strict=True):
+                if _storage(args[i]) != key or args[i].storage_offset() != offset:
+                    return eager(*args)
+        return compiled(*args)
+
+    return checked
