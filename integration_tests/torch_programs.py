@@ -211,19 +211,19 @@ def dispatch_subclass(x):
 
 
 # ---------------------------------------------------------------------- higher-order operators
-@program(1)
+@program(0)
 def cond(x):
     return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,)) + 1
 
 
-@program(1, grad=False)
+@program(0, grad=False)
 def while_loop(x):
     from torch._higher_order_ops.while_loop import while_loop as loop
 
     return loop(lambda i, a: i < 5, lambda i, a: (i + 1, a * 1.1), (torch.tensor(0), x))
 
 
-@program(1, grad=False)
+@program(0, grad=False)
 def scan(x):
     from torch._higher_order_ops.scan import scan as run
 

@@ -125,3 +125,9 @@ NUMPY = reason(
     "not captured. A function that works without tensors runs for real as a whole, between two graphs.",
     "Use the torch function of the same name, or compute the array outside of the compiled region.",
 )
+CONTROL_FLOW = reason(
+    "TJ-FX-021",
+    "cond, while_loop or scan with a branch or body that cannot be captured",
+    "Branches and bodies take and give tensors, write only to tensors that they made, draw no random numbers, and agree in the shapes, "
+    "strides and dtypes of what they give. " + _EAGER,
+)

@@ -16,6 +16,7 @@ from torchjit_core.reasons import GraphBreak, InvalidIR, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
+from torchjit_fx.control_capture import BodyCapture
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.functions import FunctionCapture
@@ -80,6 +81,7 @@ class TensorDomain:
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, self.memory)
         self.functions: list[FunctionCapture] = []
         self.transforms: list[TransformCapture] = []
+        self.bodies: list[BodyCapture] = []
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
 

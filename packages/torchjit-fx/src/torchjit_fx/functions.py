@@ -9,6 +9,7 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.control_capture import CONTROL_FLOW_CALLS
 from torchjit_fx.custom_gradient import Backward, CapturedFunction
 from torchjit_fx.intrinsics import (
     abandon_backward,
@@ -248,6 +249,6 @@ INTRINSIC_CALLS: dict[Any, Callable[..., Any]] = {
     finish_function: _located(_finish),
     enter_checkpoint: _located(_enter_checkpoint),
     leave_checkpoint: _located(_leave_checkpoint),
-    **{intrinsic: _located(action) for intrinsic, action in TRANSFORM_CALLS.items()},
+    **{intrinsic: _located(action) for intrinsic, action in (TRANSFORM_CALLS | CONTROL_FLOW_CALLS).items()},
 }
 """What the domain does when the interpreter calls one of them."""

@@ -8,11 +8,14 @@ __all__ = [
     "INTRINSICS",
     "abandon_backward",
     "enter_backward",
+    "enter_body",
     "enter_checkpoint",
     "enter_forward",
     "enter_transform",
+    "finish_control_flow",
     "finish_function",
     "leave_backward",
+    "leave_body",
     "leave_checkpoint",
     "leave_forward",
     "leave_transform",
@@ -79,6 +82,21 @@ def leave_transform(kind: str, outputs: list[Any], options: dict[str, Any], more
     _only_interpreted()
 
 
+def enter_body(flat: list[Any], rows: int) -> list[Any]:
+    """A branch, or the body of a loop, starts: gives what it sees of these tensors; from `rows` on, a row of each."""
+    _only_interpreted()
+
+
+def leave_body(outputs: list[Any]) -> None:
+    """It has returned these tensors."""
+    _only_interpreted()
+
+
+def finish_control_flow(kind: str, first: list[Any], operands: list[Any]) -> list[Any]:
+    """Record the call over the bodies captured last; gives its results."""
+    _only_interpreted()
+
+
 INTRINSICS = (
     refuse,
     enter_forward,
@@ -91,4 +109,7 @@ INTRINSICS = (
     leave_checkpoint,
     enter_transform,
     leave_transform,
+    enter_body,
+    leave_body,
+    finish_control_flow,
 )

@@ -7,15 +7,16 @@ made real.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, final
 
+import attrs
 import torch
 
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
-__all__ = ["MODE_READERS", "MODE_SETTERS", "TorchModes"]
+__all__ = ["MODE_READERS", "MODE_SETTERS", "AmbientState", "TorchModes"]
 
 Key = tuple[str, ...]
 
@@ -109,6 +110,38 @@ _PROCESS_STATE: tuple[Callable[[], Any], ...] = (
 """State of the process that metadata depends on: which kernel runs decides the strides of its result."""
 
 
+@contextmanager
+def _set_for_a_while(wanted: Mapping[Key, Any]) -> Iterator[None]:
+    undo: list[tuple[Key, Any]] = []
+    try:
+        for key, value in wanted.items():
+            if key[0] in _WRITE and (before := _READ[key[0]](*key[1:])) != value:
+                _WRITE[key[0]](*key[1:], value)
+                undo.append((key, before))
+        yield
+    finally:
+        for key, before in undo:
+            _WRITE[key[0]](*key[1:], before)
+
+
+@final
+@attrs.frozen
+class AmbientState:
+    """The autocast state that a captured body starts under, to be set where something else runs it."""
+
+    state: tuple[tuple[Key, Any], ...]
+
+    @classmethod
+    def of(cls, modes: TorchModes) -> AmbientState:
+        """The state now. The cache of cast weights is off: what a body casts has no history outside of it."""
+        found = {key: value for key, value in modes.snapshot().items() if key[0].startswith("autocast")}
+        return cls(tuple({**found, ("autocast_cache",): False}.items()))
+
+    def made_real(self) -> AbstractContextManager[None]:
+        """The process has this state while the block runs."""
+        return _set_for_a_while(dict(self.state))
+
+
 @final
 class TorchModes:
     """The ambient state as the captured program sees it.
@@ -176,16 +209,8 @@ class TorchModes:
         """
         wanted = dict(self._now if token is None else token[1:])
         wanted[("autocast_cache",)] = False
-        undo: list[tuple[Key, Any]] = []
-        try:
-            for key, value in wanted.items():
-                if key[0] in _WRITE and (before := _READ[key[0]](*key[1:])) != value:
-                    _WRITE[key[0]](*key[1:], value)
-                    undo.append((key, before))
+        with _set_for_a_while(wanted):
             yield
-        finally:
-            for key, before in undo:
-                _WRITE[key[0]](*key[1:], before)
 
     def epilogue(self) -> tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]:
         """The calls that bring the process from the state at the start to the state now."""

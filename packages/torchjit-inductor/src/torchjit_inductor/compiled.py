@@ -304,6 +304,9 @@ def _not_recordable(program: Program, device: torch.device | None) -> str | None
         return "it reads numbers out of tensors"
     if program.symbol_sources:
         return "sizes are symbolic"
+    for step in program.steps:
+        if isinstance(step, ExternStep) and torch.Tag.cudagraph_unsafe in getattr(step.op, "tags", ()):
+            return f"{step.op} says that no CUDA graph may hold it"
     return None
 
 

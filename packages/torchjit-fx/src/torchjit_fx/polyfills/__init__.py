@@ -8,11 +8,14 @@ that the original runs. `REPLACEMENTS` are interpreted as if the program had cal
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._higher_order_ops.scan
+import torch._higher_order_ops.while_loop
 import torch.nn.attention
 import torch.utils.checkpoint as torch_checkpoint
 from torch._compile import _disable_dynamo
@@ -25,13 +28,17 @@ from torch.utils.hooks import BackwardHook
 from torchjit_fx.polyfills import transforms
 from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
+from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
 from torchjit_fx.polyfills.hooks import setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype
-from torchjit_fx.polyfills.small import NoRange, cond, distribution_init, is_nested_int, sdpa_kernel
+from torchjit_fx.polyfills.small import NoRange, distribution_init, is_nested_int, sdpa_kernel
 
 __all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
 
 _torch: Any = torch
+# The package exports functions of the same names.
+scan_module: Any = sys.modules["torch._higher_order_ops.scan"]
+while_loop_module: Any = sys.modules["torch._higher_order_ops.while_loop"]
 
 
 def _table() -> dict[Any, Callable[..., Any]]:
@@ -41,6 +48,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         BackwardHook.setup_input_hook: setup_hook,
         BackwardHook.setup_output_hook: setup_hook,
         torch.cond: cond,
+        scan_module.scan: scan,
+        while_loop_module.while_loop: while_loop,
         Distribution.__init__: distribution_init,
         vmap_module.vmap_impl: transforms.vmap_impl,
         eager_transforms.grad_impl: transforms.grad_impl,

@@ -11,7 +11,7 @@ from torch.nn import attention
 
 from torchjit_fx.intrinsics import refuse
 
-__all__ = ["NoRange", "cond", "distribution_init", "is_nested_int", "sdpa_kernel"]
+__all__ = ["NoRange", "distribution_init", "is_nested_int", "sdpa_kernel"]
 
 _SCALAR = torch.Size()
 
@@ -33,13 +33,6 @@ class NoRange:
 def is_nested_int(value: Any) -> bool:
     """Sizes of nested tensors do not get into a capture."""
     return False
-
-
-def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-    """`torch.cond` whose condition Python decides: the branch itself."""
-    if isinstance(pred, bool):
-        return true_fn(*operands) if pred else false_fn(*operands)
-    refuse("a condition that is a tensor")
 
 
 def distribution_init(

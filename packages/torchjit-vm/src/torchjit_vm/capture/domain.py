@@ -95,6 +95,7 @@ class CaptureDomain:
         self.root_location: CodeLocation | None = None
         self.kept: list[Any] = []
         self.quiet: Quiet | None = None
+        self._outer_quiet: list[Quiet | None] = []
         self._state: dict[str, object] = {}
 
     # What the interpreter needs.
@@ -343,8 +344,12 @@ class CaptureDomain:
         raise Restart(mark, why)
 
     def forbid_effects(self, forbid: bool) -> None:
-        """From now on what was there before may not change (or may again): the code runs later than the region."""
-        self.quiet = Quiet(self.vm.frames[:-1]) if forbid else None
+        """From now on what was there before may not change (or may again): the code does not run once, here and now. Nests."""
+        if forbid:
+            self._outer_quiet.append(self.quiet)
+            self.quiet = Quiet(self.vm.frames[:-1])
+        else:
+            self.quiet = self._outer_quiet.pop()
 
     # Names and cells.
 

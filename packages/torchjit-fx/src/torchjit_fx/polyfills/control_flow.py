@@ -1,0 +1,83 @@
+"""`torch.cond`, `while_loop` and `scan`: each branch or body is captured once, and the call becomes one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from torchjit_fx.intrinsics import enter_body, finish_control_flow, leave_body, refuse
+
+__all__ = ["cond", "scan", "while_loop"]
+
+
+def _body(function: Callable[..., Any], flat: list[Any], spec: Any, rows: int) -> tuple[list[Any], Any]:
+    """Capture one body: its flat results and their structure."""
+    seen = enter_body(flat, rows)
+    results, results_spec = tree_flatten(function(*tree_unflatten(seen, spec)))
+    leave_body(results)
+    return results, results_spec
+
+
+def _only_tensors(values: list[Any]) -> bool:
+    return all([isinstance(v, torch.Tensor) for v in values])
+
+
+def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """Interpreted instead of `torch.cond`. Where Python decides the condition, it is the branch itself."""
+    if isinstance(pred, (bool, int, float)):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    if not isinstance(pred, torch.Tensor) or pred.dtype is not torch.bool or pred.numel() != 1:
+        refuse("a condition that is no boolean tensor of one element")
+    flat, spec = tree_flatten(tuple(operands))
+    if not _only_tensors(flat):
+        refuse("operands of cond that are no tensors")
+    _, true_spec = _body(true_fn, flat, spec, len(flat))
+    _, false_spec = _body(false_fn, flat, spec, len(flat))
+    if true_spec != false_spec:
+        refuse("branches of cond whose results differ in structure")
+    return tree_unflatten(finish_control_flow("cond", [pred], flat), true_spec)
+
+
+def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+    """Interpreted instead of `torch.while_loop`."""
+    flat, spec = tree_flatten(carried_inputs)
+    if not isinstance(carried_inputs, (tuple, list)) or not _only_tensors(flat):
+        refuse("a while_loop whose state holds something that is no tensor")
+    decision, _ = _body(cond_fn, flat, spec, len(flat))
+    if len(decision) != 1:
+        refuse("a while_loop whose condition gives no tensor")
+    results, _ = _body(body_fn, flat, spec, len(flat))
+    if len(results) != len(flat):
+        refuse("a while_loop whose body gives another number of tensors")
+    return tuple(finish_control_flow("while_loop", [], flat))
+
+
+def scan(
+    combine_fn: Any, init: Any, xs: Any, *, dim: Any = 0, reverse: Any = False, length: Any = None
+) -> tuple[Any, Any]:
+    """Interpreted instead of `torch._higher_order_ops.scan`."""
+    state, state_spec = tree_flatten(init)
+    columns, columns_spec = tree_flatten(xs)
+    if length is not None or not state or not columns or not _only_tensors([*state, *columns]):
+        refuse("a scan with a length, or over something that is no tensor")
+    if type(dim) is not int or any([not 0 <= dim < c.dim() for c in columns]):
+        refuse("a scan over such a dimension")
+    if any([c.shape[dim] != columns[0].shape[dim] for c in columns]) or columns[0].shape[dim] == 0:
+        refuse("a scan over tensors of different lengths, or of none")
+    if dim != 0:
+        columns = [torch.movedim(c, dim, 0) for c in columns]
+    if reverse:
+        columns = [torch.flip(c, [0]) for c in columns]
+    flat, spec = tree_flatten((init, tree_unflatten(columns, columns_spec)))
+    _, results_spec = _body(combine_fn, flat, spec, len(state))
+    carry, out = tree_unflatten(finish_control_flow("scan", [], flat), results_spec)
+    if tree_flatten(carry)[1] != state_spec:
+        refuse("a scan whose state changes its structure")
+    if reverse:
+        out = torch.utils._pytree.tree_map(lambda t: t.flip([0]), out)
+    if dim != 0:
+        out = torch.utils._pytree.tree_map(lambda t: torch.movedim(t, 0, dim) if dim < t.dim() else t, out)
+    return carry, out
