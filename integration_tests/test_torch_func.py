@@ -18,6 +18,10 @@ def _loss(r):
     return r.sin().sum() * r.cos().mean()
 
 
+def _both(out, pull):
+    return out, pull(out * 2)
+
+
 WHOLE = {
     "vmap": lambda x: torch.vmap(torch.sum)(x * 2) + 1,
     "vmap of a lambda": lambda x: torch.vmap(lambda r: r.sin() * r.sum())(x) + 1,
@@ -48,6 +52,19 @@ WHOLE = {
     "grad of vmap": lambda x: func.grad(lambda y: torch.vmap(torch.sin)(y).sum())(x),
     "jvp": lambda x: func.jvp(torch.sin, (x,), (x.cos(),)),
     "jvp of two": lambda x: func.jvp(lambda a, b: (a * b, a + 1), (x, x + 1), (x, x)),
+    "vjp": lambda x: _both(*func.vjp(torch.sin, x * 2)),
+    "vjp of two": lambda x: (lambda out, pull: (out, pull((x, x[0]))))(
+        *func.vjp(lambda a, b: (a * b, b.sum(0)), x, x + 1)
+    ),
+    "vjp with aux": lambda x: (lambda out, pull, aux: (out, aux, pull(x)))(
+        *func.vjp(lambda a: (a * x, {"k": a.cos()}), x, has_aux=True)
+    ),
+    "vjp of a tree": lambda x: func.vjp(lambda a: {"p": a * a, "q": a.sum(0)}, x)[1]({"p": x, "q": x[0]}),
+    "vjp pulled twice": lambda x: (lambda out, pull: (pull(x), pull(x + 1)))(*func.vjp(lambda a: a.pow(3), x)),
+    "vmap of vjp": lambda x: torch.vmap(func.vjp(lambda a: a.sin() * x[1], x[0])[1])(x),
+    "linearize": torch.no_grad()(
+        lambda x: (lambda out, push: (out, push(x), push(x + 1)))(*func.linearize(lambda a: a.sin() * x, x * 2))
+    ),
     "jacrev": lambda x: func.jacrev(torch.sin)(x[0]) + 1,
     "jacrev of a tree": lambda x: func.jacrev(lambda a, b: {"p": a * b, "s": a.sum()}, argnums=(0, 1))(x[0], x[1]),
     "jacrev with aux": lambda x: func.jacrev(lambda a: (a.sin(), a.cos()), has_aux=True, chunk_size=2)(x[0]),
@@ -66,7 +83,18 @@ def test_captured_whole(name, backend):
 
 
 @pytest.mark.parametrize(
-    "name", ["vmap of a lambda", "vmap of a closure", "grad", "grad of two", "jvp", "jacrev", "grad of vmap"]
+    "name",
+    [
+        "vmap of a lambda",
+        "vmap of a closure",
+        "grad",
+        "grad of two",
+        "jvp",
+        "vjp",
+        "vjp of two",
+        "jacrev",
+        "grad of vmap",
+    ],
 )
 def test_gradients_through_it(name):
     f = WHOLE[name]
@@ -140,7 +168,42 @@ def test_arguments_written_under_vmap():
 kept = []
 
 
+def _written_since(x):
+    y = x * 1
+    out, pull = func.vjp(torch.square, y)
+    y.mul_(2)
+    return pull(out)[0]
+
+
+def _written_since_outside_of_vmap(x):
+    y = x[0] * 1
+    _, pull = func.vjp(torch.square, y)
+    y.mul_(2)
+    return torch.vmap(pull)(x)[0]
+
+
+def _python_changed_since(x):
+    scale = 2.0
+    out, pull = func.vjp(lambda a: a * a * scale, x)
+    scale = 3.0
+    return pull(out)[0] * scale
+
+
+def _a_break_between(x):
+    out, pull = func.vjp(torch.sin, x)
+    if x.sum() > 0:
+        out = out + 1
+    return pull(out)[0]
+
+
 BREAKS = {
+    "vjp, written since": _written_since,
+    "vjp, written since, outside of vmap": _written_since_outside_of_vmap,
+    "vjp, Python changed since": _python_changed_since,
+    "vjp, a break between": _a_break_between,
+    "vjp, random": lambda x: _both(*func.vjp(lambda a: a * torch.rand(4), x))[1][0],
+    "vjp, cotangents that do not fit": lambda x: func.vjp(torch.sin, x)[1](x[0]),
+    "linearize with gradients": lambda x: func.linearize(torch.sin, x.requires_grad_())[1](x).detach(),
     "item": lambda x: torch.vmap(lambda r: r * r.sum().item())(x),
     "a tensor escapes": lambda x: torch.vmap(lambda r: (kept.append(r * 2), r)[1])(x),
     "no tensor": lambda x: torch.vmap(lambda r: 3)(x),
@@ -157,6 +220,7 @@ BREAKS = {
 
 
 def _outcome(f, x):
+    torch.manual_seed(5)
     try:
         return f(x.clone())
     except Exception as error:
@@ -184,3 +248,23 @@ def test_a_jacobian_function_that_leaves_the_region():
     out, jacobian = torchjit.compile(f, backend="eager")(torch.zeros(2))
     assert torch.equal(out, torch.ones(2))
     assert torch.equal(jacobian(torch.zeros(2)), torch.eye(2))
+
+
+def test_a_pullback_that_leaves_the_region():
+    def f(x):
+        return func.vjp(torch.sin, x * 2)
+
+    x = torch.randn(3, 4)
+    out, pull = torchjit.compile(f, backend="eager")(x)
+    assert torch.equal(out, (x * 2).sin()) and torch.equal(pull(x)[0], x * (x * 2).cos())
+
+
+def test_effects_of_a_function_under_vjp_happen_once():
+    seen = []
+
+    def f(x):
+        out, pull = func.vjp(lambda a: (seen.append(1), a.sin())[1], x)
+        return out, pull(x)
+
+    check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, 4))
+    assert seen == [1, 1]

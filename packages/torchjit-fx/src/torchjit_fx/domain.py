@@ -34,7 +34,7 @@ from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.tracing import InputMemory, Recorder, escaped
-from torchjit_fx.transforms import TransformCapture
+from torchjit_fx.transforms import KeptFunction, TransformCapture
 from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
 
 __all__ = ["TensorDomain"]
@@ -81,6 +81,7 @@ class TensorDomain:
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, self.memory)
         self.functions: list[FunctionCapture] = []
         self.transforms: list[TransformCapture] = []
+        self.kept_functions: dict[int, KeptFunction] = {}
         self.bodies: list[BodyCapture] = []
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 __all__ = [
     "INTRINSICS",
     "abandon_backward",
+    "derive",
     "enter_backward",
     "enter_body",
     "enter_checkpoint",
@@ -14,6 +15,7 @@ __all__ = [
     "enter_transform",
     "finish_control_flow",
     "finish_function",
+    "keep_function",
     "leave_backward",
     "leave_body",
     "leave_checkpoint",
@@ -97,6 +99,16 @@ def finish_control_flow(kind: str, first: list[Any], operands: list[Any]) -> lis
     _only_interpreted()
 
 
+def keep_function(results: list[Any], rest: list[Any]) -> tuple[list[Any], Any]:
+    """The function under vjp or linearize has returned: gives its results, and what stands for it in `derive`."""
+    _only_interpreted()
+
+
+def derive(kept: Any, kind: str, directions: list[Any]) -> list[Any]:
+    """The vjp or jvp of a kept function, at the arguments that it had then."""
+    _only_interpreted()
+
+
 INTRINSICS = (
     refuse,
     enter_forward,
@@ -112,4 +124,6 @@ INTRINSICS = (
     enter_body,
     leave_body,
     finish_control_flow,
+    keep_function,
+    derive,
 )

@@ -55,6 +55,7 @@ class Recorder:
         self.metas = metas
         self.modes = modes
         self.steps: list[Step] = []
+        self.writes: list[Storage] = []  # in order, of all scopes
         self._shared = shared_cache
         self._own = MetaCache()
         self._inputs = inputs
@@ -232,6 +233,7 @@ class Recorder:
             if self.scope is not None:
                 self.scope.note_write(storage)
             storage.written = True
+            self.writes.append(storage)
             written[id(storage)] = storage
         step.written = tuple(written.values())
         for i, record in outcome.changed:

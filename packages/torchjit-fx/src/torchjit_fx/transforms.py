@@ -11,7 +11,7 @@ from torch import fx
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.intrinsics import enter_transform, leave_transform
+from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform
 from torchjit_fx.leaves import TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
@@ -75,6 +75,20 @@ def _jvp(body: Any, tensors: Any, count: int) -> tuple[Any, ...]:
     return (*results, *pushed)
 
 
+def _vjp(body: Any, tensors: Any, count: int, outputs: int, cotangents: int) -> tuple[Any, ...]:
+    """The function's results, or with `cotangents` its vector-Jacobian product with those."""
+    end = count + cotangents
+    primals, given_cotangents, lifted = tensors[:count], tensors[count:end], tensors[end:]
+
+    def split(*given: Any) -> tuple[Any, Any]:
+        results = body(*given, *lifted)
+        return tuple(results[:outputs]), tuple(results[outputs:])
+
+    found: Any = torch.func.vjp(split, *primals, has_aux=True)
+    results, pull, rest = found
+    return tuple(pull(tuple(given_cotangents))) if cotangents else (*results, *rest)
+
+
 def _jacobian(transform: Any) -> Callable[..., tuple[Any, ...]]:
     def run(body: Any, tensors: Any, argnums: tuple[int, ...], outputs: int, options: Any) -> tuple[Any, ...]:
         def split(*given: Any) -> tuple[Any, Any]:
@@ -91,6 +105,7 @@ _APPLY: dict[str, Callable[..., tuple[Any, ...]]] = {
     "vmap": _vmap,
     "grad": _grad,
     "jvp": _jvp,
+    "vjp": _vjp,
     "jacrev": _jacobian(torch.func.jacrev),
     "jacfwd": _jacobian(torch.func.jacfwd),
 }
@@ -144,6 +159,12 @@ class TransformCapture:
         self, kind: str, outputs: list[Any], options: dict[str, Any], more: list[Any], capture: CaptureContext
     ) -> list[Any]:
         """The body has returned `outputs`: record the call on the arguments, and on `more` tensors beside them."""
+        return self.finish_with_body(kind, outputs, options, more, capture)[0]
+
+    def finish_with_body(
+        self, kind: str, outputs: list[Any], options: dict[str, Any], more: list[Any], capture: CaptureContext
+    ) -> tuple[list[Any], fx.GraphModule, list[Any]]:
+        """The same; also the body's graph, and what it uses from outside."""
         self.scope.close()
         if not outputs or not all(isinstance(leaf, TensorLeaf) for leaf in outputs):
             raise GraphBreak(breaks.UNSUPPORTED_RESULT, f"a result of a function under {kind}")
@@ -155,7 +176,8 @@ class TransformCapture:
         wrapped = [leaf for p, leaf in zip(self.given, self.flat, strict=True) if p is not leaf]
         body, lifted = scope_graph(self.scope, parameters, outputs)
         call = Transformed(kind, body, options)
-        return list(self.domain.recorder.record(call, (*wrapped, *more, *lifted), capture))
+        found = list(self.domain.recorder.record(call, (*wrapped, *more, *lifted), capture))
+        return found, body, list(lifted)
 
 
 def _enter(domain: TensorDomain, flat: Any, dims: Any, wrapped: Any, capture: CaptureContext) -> list[Any]:
@@ -170,5 +192,63 @@ def _leave(
     return domain.transforms.pop().finish(kind, outputs, options, more, capture)
 
 
-TRANSFORM_CALLS: dict[Any, Callable[..., Any]] = {enter_transform: _enter, leave_transform: _leave}
+@final
+@attrs.frozen(eq=False)
+class KeptFunction:
+    """A function that was captured once, and whose derivatives the program may ask for later.
+
+    Attributes:
+        body: its graph.
+        inputs: the tensors that it was called with.
+        lifted: what it uses from outside.
+        outputs: how many of its results count; the rest came beside them.
+        writes: how many writes there had been then.
+        mark: where to break if it cannot be used.
+    """
+
+    body: fx.GraphModule
+    inputs: tuple[TensorLeaf, ...]
+    lifted: tuple[Any, ...]
+    outputs: int
+    writes: int
+    mark: int
+
+
+def _keep(domain: TensorDomain, results: list[Any], rest: list[Any], capture: CaptureContext) -> Any:
+    capturing = domain.transforms.pop()
+    scope = capturing.scope
+    options = {"count": len(capturing.flat), "outputs": len(results), "cotangents": 0}
+    found, body, lifted = capturing.finish_with_body("vjp", [*results, *rest], options, [], capture)
+    if any(step.effect and step.mode is None for step in scope.steps):
+        raise GraphBreak(breaks.CUSTOM_FUNCTION, "a function under vjp draws random numbers")
+    inputs, kept = tuple(capturing.flat), capturing.given[0]
+    # This leaf belongs to the closed scope: where the program keeps it beyond the region, the capture breaks at the mark.
+    domain.kept_functions[id(kept)] = KeptFunction(
+        body, inputs, tuple(lifted), len(results), len(domain.recorder.writes), scope.mark
+    )
+    return found, kept
+
+
+def _derive(domain: TensorDomain, token: Any, kind: str, directions: list[Any], capture: CaptureContext) -> list[Any]:
+    kept = domain.kept_functions[id(token)]
+    read = {id(leaf.storage) for leaf in (*kept.inputs, *kept.lifted) if getattr(leaf, "storage", None) is not None}
+    if any(id(storage) in read for storage in domain.recorder.writes[kept.writes :]):
+        why = GraphBreak(breaks.CUSTOM_FUNCTION, "what a function under vjp read was written since", capture.location())
+        capture.break_at_mark(kept.mark, why)
+    count = len(kept.inputs)
+    if kind == "vjp":
+        options = {"count": count, "outputs": kept.outputs, "cotangents": len(directions)}
+    else:
+        options = {"count": count}
+    call = Transformed(kind, kept.body, options)
+    found = list(domain.recorder.record(call, (*kept.inputs, *directions, *kept.lifted), capture))
+    return found if kind == "vjp" else found[len(found) // 2 :][: kept.outputs]
+
+
+TRANSFORM_CALLS: dict[Any, Callable[..., Any]] = {
+    enter_transform: _enter,
+    leave_transform: _leave,
+    keep_function: _keep,
+    derive: _derive,
+}
 """What the domain does when the interpreter calls one of these intrinsics."""

@@ -55,6 +55,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         eager_transforms.grad_impl: transforms.grad_impl,
         eager_transforms.grad_and_value_impl: transforms.grad_and_value_impl,
         eager_transforms.jvp: transforms.jvp,
+        eager_transforms.vjp: transforms.vjp,
+        eager_transforms.linearize: transforms.linearize,
         transforms.call_jacobian: transforms.captured_jacobian,
     }
     if hasattr(torch_checkpoint, "_checkpoint_impl"):  # of torch 2.15: what the decorator form calls

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
-from torchjit_fx.intrinsics import enter_transform, leave_transform, refuse
+from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform, refuse
 
 __all__ = [
     "call_jacobian",
@@ -23,6 +23,8 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "linearize",
+    "vjp",
     "vmap_impl",
 ]
 
@@ -155,6 +157,50 @@ def jvp(func: Any, primals: Any, tangents: Any, *, strict: bool = False, has_aux
         refuse("a result of jvp that is no tensor")
     both = leave_transform("jvp", results, {"count": len(directions)}, directions)
     return tree_unflatten(both[: len(results)], out_spec), tree_unflatten(both[len(results) :], out_spec)
+
+
+def vjp(func: Any, *primals: Any, has_aux: bool = False) -> Any:
+    """Interpreted instead of `torch.func.vjp`."""
+    results, rest, kept = _kept(func, primals, has_aux)
+    many = len(tree_flatten(results)[0])
+
+    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        directions, spec = tree_flatten(cotangents)
+        if create_graph is not None or len(directions) != many or not _all_tensors(directions):
+            refuse("cotangents that do not fit the results")
+        if spec != tree_flatten(results)[1]:
+            refuse("cotangents that do not fit the results")
+        found = derive(kept, "vjp", directions)
+        return tree_unflatten(found, tree_flatten(primals)[1])
+
+    return (results, pull, rest) if has_aux else (results, pull)
+
+
+def _kept(func: Any, primals: Any, has_aux: bool) -> tuple[Any, Any, Any]:
+    """Call the function: its results, what came beside them, and what stands for it later."""
+    given = _Arguments(primals, {}, tuple(range(len(primals))), True)
+    outputs, rest, spec = _separate(given.call(func), has_aux)
+    results, out_spec = tree_flatten(outputs)
+    if not results or not _all_tensors(results):
+        refuse("a result of vjp that is no tensor")
+    found, kept = keep_function(results, rest)
+    count = len(results)
+    return tree_unflatten(found[:count], out_spec), tree_unflatten(found[count:], spec) if has_aux else None, kept
+
+
+def linearize(func: Any, *primals: Any) -> Any:
+    """Interpreted instead of `torch.func.linearize`, whose linear function has no gradient with respect to the primals."""
+    results, _, kept = _kept(func, primals, False)
+    if any([t.requires_grad for t in tree_flatten(results)[0]]):
+        refuse("linearize of what requires grad")
+
+    def push(*tangents: Any) -> Any:
+        directions, spec = tree_flatten(tangents)
+        if spec != tree_flatten(primals)[1] or not _all_tensors(directions):
+            refuse("tangents that do not fit the primals")
+        return tree_unflatten(derive(kept, "jvp", directions), tree_flatten(results)[1])
+
+    return results, push
 
 
 def jacrev(
