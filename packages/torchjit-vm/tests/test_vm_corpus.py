@@ -14,6 +14,7 @@ import vm_corpus_classes
 import vm_corpus_containers
 import vm_corpus_exceptions
 import vm_corpus_iteration
+import vm_corpus_made_classes
 import vm_corpus_stdlib
 from vm_compare import check, outcome
 from vm_corpus import CORPUS, Program
@@ -26,6 +27,7 @@ _MODULES = (
     vm_corpus_containers,
     vm_corpus_exceptions,
     vm_corpus_iteration,
+    vm_corpus_made_classes,
     vm_corpus_stdlib,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
 import io
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -17,6 +18,8 @@ _kept: list[Any] = []
 
 def shape(value: Any, seen: dict[int, int]) -> Any:
     """A comparable description: structure, types, and which parts are one object."""
+    if isinstance(value, type) and "<locals>" in value.__qualname__:
+        return _class_shape(value, seen)
     if isinstance(value, (int, float, str, bytes, bool, complex, type(None), type, types.ModuleType, range)):
         return (type(value), value if value == value else "nan")
     if id(value) in seen:
@@ -26,16 +29,26 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
     if isinstance(value, Num):
         return ("Num", shape(value.value, seen))
     if isinstance(value, (list, tuple, deque)):
-        return (type(value), [shape(v, seen) for v in value], _attributes(value, seen))
+        return (shape(type(value), seen), [shape(v, seen) for v in value], _attributes(value, seen))
     if isinstance(value, (dict, OrderedDict, defaultdict)):
-        return (type(value), [(shape(k, seen), shape(v, seen)) for k, v in value.items()], _attributes(value, seen))
+        return (
+            shape(type(value), seen),
+            [(shape(k, seen), shape(v, seen)) for k, v in value.items()],
+            _attributes(value, seen),
+        )
     if isinstance(value, (set, frozenset)):
         return (type(value), sorted(repr(shape(v, seen)) for v in value))
     if isinstance(value, slice):
         return ("slice", [shape(v, seen) for v in (value.start, value.stop, value.step)])
     if isinstance(value, BaseException):
         chain = [None if e is None else shape(e, seen) for e in (value.__cause__, value.__context__)]
-        return (type(value), shape(value.args, seen), chain, value.__suppress_context__, _attributes(value, seen))
+        return (
+            shape(type(value), seen),
+            shape(value.args, seen),
+            chain,
+            value.__suppress_context__,
+            _attributes(value, seen),
+        )
     if isinstance(value, types.FunctionType):
         cells = [shape(c.cell_contents, seen) if _full(c) else None for c in value.__closure__ or ()]
         return ("function", value.__qualname__, value.__code__, shape(value.__defaults__, seen), cells)
@@ -47,7 +60,29 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
         items = list(value)
         _kept.append(items)  # ids must stay their objects' own
         return ("iterator", [shape(v, seen) for v in items])
-    return (type(value), _attributes(value, seen))
+    return (shape(type(value), seen), _attributes(value, seen))
+
+
+_IMPLEMENTATION = frozenset({"__dict__", "__weakref__", "_abc_impl", "__slotnames__"})
+
+
+def _class_shape(cls: type, seen: dict[int, int]) -> Any:
+    """A class of the call: another one in each, but of the same make."""
+    if id(cls) in seen:
+        return ("seen", seen[id(cls)])
+    seen[id(cls)] = len(seen)
+    _kept.append(cls)
+    members: list[Any] = [(k, shape(v, seen)) for k, v in vars(cls).items() if k not in _IMPLEMENTATION]
+    if isinstance(cls, enum.EnumType):  # the tables hold the members, in ways of each version
+        members = [(k, shape(cls.__members__[k].value, seen)) for k in cls.__members__]
+    return (
+        "class",
+        cls.__module__,
+        cls.__qualname__,
+        shape(type(cls), seen),
+        [shape(b, seen) for b in cls.__bases__],
+        members,
+    )
 
 
 def _full(cell: types.CellType) -> bool:

@@ -121,6 +121,9 @@ class ConcreteDomain:
             raise self.error(NameError, f"name '{name}' is not defined")
         del self.namespace_of(frame)[name]
 
+    def setup_annotations(self, frame: _F) -> None:
+        self.namespace_of(frame).setdefault("__annotations__", {})
+
     def namespace_of(self, frame: _F) -> dict[str, Any]:
         if frame.namespace is None:
             raise self.error(SystemError, "no locals")

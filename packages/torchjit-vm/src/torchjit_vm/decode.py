@@ -35,7 +35,6 @@ UNSUPPORTED = {
     "GET_AITER": "asynchronous code is not interpreted",
     "GET_ANEXT": "asynchronous code is not interpreted",
     "GET_AWAITABLE": "asynchronous code is not interpreted",
-    "SETUP_ANNOTATIONS": "module and class annotations are not interpreted",
     "TYPE_PARAMETERS": "type parameter scopes are not interpreted",
 }
 """Operations that the interpreter refuses, with the reason; their canonical instruction is UNSUPPORTED."""

@@ -120,6 +120,7 @@ class Compilation:
             reorderable=frozenset(settings.reorderable_logging_functions),
             value_types=inlining.VALUE_TYPES,
             pure=torchjit_fx.NUMPY_METHODS,
+            class_makers=inlining.CLASS_MAKERS,
             whole_calls=(torchjit_fx.NUMPY,),
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+import torch.autograd.function
 import torch.nn.attention
 import torch.utils.checkpoint
 
@@ -25,7 +26,7 @@ import torchjit_vm
 from torchjit import control
 from torchjit_vm import DictChainGetattr, InOnePiece, PassThrough, ReturnConstant
 
-__all__ = ["VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
+__all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
 
 # Modules whose functions do more than compute: their effects must happen each time, in Python.
 _LEFT_TO_PYTHON = (
@@ -131,6 +132,9 @@ VALUE_TYPES = (
     *torchjit_fx.NUMPY_SCALARS,
 )
 """Immutable values of torch and NumPy with a trustworthy `==`: guarded by value."""
+
+CLASS_MAKERS = (torch.autograd.function.FunctionMeta,)
+"""Metaclasses of torch that only prepare the class."""
 
 
 def _second(first: Any, second: Any) -> Any:

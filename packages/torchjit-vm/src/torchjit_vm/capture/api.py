@@ -22,6 +22,7 @@ from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import (
     BOUNDARY,
+    CLASS_BODY,
     NO_RESTART,
     OPAQUE_ITERATOR,
     RAISED_UNDER_CAPTURE,
@@ -29,6 +30,7 @@ from torchjit_vm.capture.reasons import (
     UNKNOWN_OPERATION,
 )
 from torchjit_vm.capture.rebuild import Rebuilder, StartedGenerator
+from torchjit_vm.capture.rebuild_classes import NotRemade
 from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
@@ -247,6 +249,8 @@ class _Capture:
             else:
                 cause = GraphBreak(why.reason, why.detail, why.location)
             raise Restart(started.generator.born, cause) from None
+        except NotRemade as error:
+            raise Restart(error.made.born, GraphBreak(CLASS_BODY, error.detail, self._location())) from None
         self._check_generators(emitted.rebuilt)
         return self._captured(emitted, breaks)
 

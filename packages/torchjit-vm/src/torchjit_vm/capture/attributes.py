@@ -319,7 +319,7 @@ def _call_get(domain: CaptureDomain, member: Member, self_: Value) -> Value | Fr
         domain.guard_class(descriptor, "__get__", getter)
         label = f"{member.cls.__qualname__}.{member.name}"
         arguments = [pinned(domain, member.raw, label), self_, Known(type_of(domain, self_))]
-        return domain.call(Known(getter), arguments, {})
+        return domain.call(pinned(domain, getter, "__get__"), arguments, {})
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{descriptor.__name__} {member.name}")
 
 
@@ -352,6 +352,9 @@ def _const_attr(domain: CaptureDomain, value: Const, name: str) -> Value | Frame
     return constant_object(domain, getattr(domain.use(value), name))
 
 
+_INIT_SUBCLASS = object.__dict__["__init_subclass__"]
+
+
 def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | Frame[Value]:
     mro = value.owner.__mro__
     after = mro[mro.index(value.cls) + 1 :]
@@ -362,7 +365,7 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
                 domain.guard_class(owner, name, raw)
             member = Member(owner, name, raw)
             instance = not (isinstance(value.self_, Known) and value.self_.obj is value.owner)
-            if member.kind == CLASS:
+            if member.kind == CLASS or raw is _INIT_SUBCLASS:
                 return BoundMethod(member_value(domain, member), Known(value.owner))
             if not instance:
                 return member_value(domain, member)

@@ -11,8 +11,19 @@ import typing
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture import attributes, containers, formatting, iteration, members, operators, stores, subscripts
+from torchjit_vm.capture import (
+    attributes,
+    classes,
+    containers,
+    formatting,
+    iteration,
+    members,
+    operators,
+    stores,
+    subscripts,
+)
 from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.class_changes import is_made
 from torchjit_vm.capture.names import namespace
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
@@ -105,7 +116,9 @@ def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -
 
 
 @builtin(type)
-def _type(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+def _type(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    if len(args) == 3:
+        return classes.make_by_type(domain, args, kwargs)
     if len(args) != 1 or kwargs:
         return None
     return Known(type_of(domain, args[0]))
@@ -202,7 +215,7 @@ def _super(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @builtin(id)
 def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     value = args[0]
-    if isinstance(value, Known):
+    if isinstance(value, Known) and not is_made(domain, value):
         return Const(id(value.obj))
     if isinstance(value, Obj) and value.real is not NEW and value.path is not None:
         domain.guard_id(value.path, value.real)
@@ -219,7 +232,7 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         member = members.find_member(domain, value.cls, "__hash__")
         if type(member.raw) is types.FunctionType:
             return operators.special_call(domain, value, "__hash__", [])
-    if is_constant(domain, value):
+    if is_constant(domain, value) and not is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
     raise domain.graph_break(UNKNOWN_CALL, "hash() of an object")
 

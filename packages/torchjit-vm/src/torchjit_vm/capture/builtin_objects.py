@@ -70,11 +70,6 @@ def _object_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value |
     return None
 
 
-@method("__init_subclass__", object)
-def _init_subclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return None
-
-
 def _new(base: type) -> None:
     def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         if not (args and isinstance(args[0], Known) and isinstance(args[0].obj, type)):

@@ -37,6 +37,7 @@ _KINDS: dict[type, tuple[type, ...]] = {
     tuple: (TupleValue, Const),
     dict: (DictValue, InstanceDict),
     OrderedDict: (DictValue,),
+    types.MappingProxyType: (DictValue,),
     set: (SetValue,),
     frozenset: (SetValue,),
     str: (Const,),

@@ -1,9 +1,11 @@
 """The built-in functions and methods that the VM interprets, as two tables. Importing this module fills them."""
 
+from torchjit_vm.capture import builtin_descriptors as _descriptors
 from torchjit_vm.capture import builtin_functions as _functions
 from torchjit_vm.capture import builtin_iterators as _iterators
 from torchjit_vm.capture import builtin_objects as _objects
 from torchjit_vm.capture import builtin_types as _types
+from torchjit_vm.capture import classes as _classes
 from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import deferred as _deferred
 from torchjit_vm.capture import dict_methods as _dicts
@@ -14,4 +16,6 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 
 __all__ = ["BUILTINS", "METHODS"]
 
-FAMILIES = (_functions, _iterators, _objects, _types, _copying, _deferred, _dicts, _getters, _lists, _sets)
+FAMILIES = (
+    _functions, _iterators, _objects, _types, _classes, _copying, _deferred, _descriptors, _dicts, _getters, _lists, _sets,
+)  # fmt: skip

@@ -8,7 +8,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import containers, iteration, members
+from torchjit_vm.capture import classes, containers, iteration, members
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -56,6 +56,8 @@ def default_call(
 ) -> Value | Frame[Value] | None:
     """`type.__call__`: `__new__`, then `__init__`."""
     cls: type = function.obj
+    if issubclass(cls, type):
+        return classes.call_metaclass(domain, function, args, kwargs)
     new = members.find_member(domain, cls, "__new__")
     if new.kind in (members.STATIC, members.FUNCTION):
         target = members.member_value(domain, new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +17,7 @@ _Args = list[Value]
 _Kwargs = dict[str, Value]
 
 
-@method("get", dict)
+@method("get", dict, types.MappingProxyType)
 def _get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     default = args[2] if len(args) > 2 else Const(None)
     if isinstance(args[0], InstanceDict):
@@ -63,17 +64,17 @@ def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     return Const(None)
 
 
-@method("keys", dict, OrderedDict)
+@method("keys", dict, OrderedDict, types.MappingProxyType)
 def _keys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return _view(domain, args[0], "keys")
 
 
-@method("values", dict, OrderedDict)
+@method("values", dict, OrderedDict, types.MappingProxyType)
 def _values(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return _view(domain, args[0], "values")
 
 
-@method("items", dict, OrderedDict)
+@method("items", dict, OrderedDict, types.MappingProxyType)
 def _items(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return _view(domain, args[0], "items")
 

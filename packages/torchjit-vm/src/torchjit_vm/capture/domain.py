@@ -39,6 +39,7 @@ from torchjit_vm.capture import (
     stores,
     subscripts,
 )
+from torchjit_vm.capture.class_changes import MadeClass
 from torchjit_vm.capture.deferred import Deferred
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
@@ -83,6 +84,12 @@ class CaptureDomain:
         self.memos: dict[Value, object] = {}
         self.thrown: set[Value] = set()
         self.class_stores: dict[tuple[type, str], Value] = {}
+        self.made_classes: dict[type, MadeClass] = {}
+        self.class_parts: dict[
+            int, tuple[type, str]
+        ] = {}  # what belongs to a made class: the class, and under what name
+        self.twins: dict[Value, Any] = {}
+        self.twin_ids: set[int] = set()
         self.namespaces: dict[int, DictValue] = {}
         self.callees: dict[int, calls.Callee] = {}
         self.functions: dict[types.FunctionType, functions.Facts] = {}
@@ -112,6 +119,9 @@ class CaptureDomain:
             self.passed,
             self.touched,
             self.class_stores,
+            self.made_classes,
+            self.class_parts,
+            self.twins,
             self.memos,
         ):
             table.clear()
@@ -216,7 +226,19 @@ class CaptureDomain:
         self._record(("lacks", path, name), InstanceLacks, path, name)
 
     def guard_class(self, cls: type, name: str, obj: Any) -> None:
+        if cls in self.made_classes:
+            self._guard_bases(cls, name)
+            return
         self._record(("class", cls, name), ClassAttrIs, cls, name, obj)
+
+    def _guard_bases(self, cls: type, name: str) -> None:
+        """What a class that the region made has under a name can change through its bases only."""
+        for owner in cls.__mro__:
+            if owner not in self.made_classes:
+                if not owner.__flags__ & members.IMMUTABLE_TYPE:
+                    self.guard_class(owner, name, members.walk(owner.__mro__, name))
+            elif name in owner.__dict__:
+                return
 
     def guard_same(self, first: AccessPath, second: AccessPath) -> None:
         self._record(("same", first, second), SameObject, first, second)
@@ -240,6 +262,8 @@ class CaptureDomain:
         self.constants_read.clear()
         made: list[Guard] = []
         for kind, args, code, index in self.pending.values():
+            if self.made_classes and self._is_twin(args[0]):
+                continue
             location = self.root_location if code is None else code.location(index)
             made.append(kind(*args, location=location))  # type: ignore[call-arg]
         seen: set[Any] = set()
@@ -249,6 +273,15 @@ class CaptureDomain:
                 seen.add(key)
                 made.append(guard)
         return tuple(made)
+
+    def _is_twin(self, what: Any) -> bool:
+        """Does this path lead into a class that the region made? It will be another one in the next call."""
+        if not isinstance(what, AccessPath):
+            return False
+        root = what.root()
+        if type(root) is not Pinned:
+            return False
+        return id(root.key) in self.class_parts or id(root.key) in self.twin_ids
 
     def use(self, const: Const) -> Any:
         """The value of a constant, from now on relied on."""
@@ -359,6 +392,7 @@ class CaptureDomain:
     load_name = names.load_name
     store_name = names.store_name
     delete_name = names.delete_name
+    setup_annotations = names.setup_annotations
     import_name = names.import_name
     import_from = names.import_from
 

@@ -35,16 +35,18 @@ def known_attr(domain: CaptureDomain, value: Known, name: str) -> Value | Frame[
     raw = walk(cls.__mro__, name)
     if type(raw) is types.FunctionType:
         domain.guard_class(cls, name, raw)
-        return BoundMethod(Known(raw), value)
+        return BoundMethod(pinned(domain, raw, name), value)
     if type(raw) is property and type(raw.fget) is types.FunctionType:
         domain.guard_class(cls, name, raw)
-        return domain.call(Known(raw.fget), [value], {})
+        return domain.call(pinned(domain, raw.fget, name), [value], {})
     if type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
-        return BoundMethod(Known(raw), value)
+        return BoundMethod(pinned(domain, raw, name), value)
     if not hasattr(obj, name):
         raise domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
     real = getattr(obj, name)
     label = getattr(obj, "__name__", cls.__name__)
+    if id(obj) in domain.class_parts:  # another object in the next call, that holds the same
+        return pinned(domain, real, label)
     result = wrap(domain, real, Pinned.of(obj, label).attr(name))
     value.attrs[name] = result
     return result
@@ -102,7 +104,9 @@ def _type_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Val
         getter = walk(type(member.raw).__mro__, "__get__")
         if type(getter) is types.FunctionType:
             label = f"{cls.__qualname__}.{name}"
-            return domain.call(Known(getter), [pinned(domain, member.raw, label), Const(None), value], {})
+            return domain.call(
+                pinned(domain, getter, name), [pinned(domain, member.raw, label), Const(None), value], {}
+            )
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     return member_value(domain, member)
 
@@ -136,10 +140,10 @@ def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -
     if raw is MISSING:
         hook = walk(meta.__mro__, "__getattr__")
         if type(hook) is types.FunctionType:
-            return domain.call(Known(hook), [value, Const(name)], {})
+            return domain.call(pinned(domain, hook, "__getattr__"), [value, Const(name)], {})
         raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'")
     if type(raw) is types.FunctionType or type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
-        return BoundMethod(Known(raw), value)
+        return BoundMethod(pinned(domain, raw, name), value)
     if isinstance(raw, property) and type(raw.fget) is types.FunctionType:
-        return domain.call(Known(raw.fget), [value], {})
+        return domain.call(pinned(domain, raw.fget, name), [value], {})
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")

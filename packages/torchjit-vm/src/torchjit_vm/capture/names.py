@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture import containers
+from torchjit_vm.capture import classes, containers
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
 from torchjit_vm.capture.values import DELETED, CellValue, Const, DictValue, Known, Value
@@ -83,15 +83,31 @@ def delete_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> None
 
 
 def load_name(domain: CaptureDomain, frame: Frame[Value], name: str, namespace: Value) -> Value:
-    raise domain.graph_break(CLASS_BODY, name)
+    found = classes.load_name(domain, namespace, name)
+    return global_value(domain, frame.globals, name) if found is None else found
 
 
 def store_name(domain: CaptureDomain, frame: Frame[Value], name: str, value: Value) -> None:
-    raise domain.graph_break(CLASS_BODY, name)
+    domain.setitem(_class_namespace(domain, frame, name), Const(name), value)
 
 
 def delete_name(domain: CaptureDomain, frame: Frame[Value], name: str) -> None:
-    raise domain.graph_break(CLASS_BODY, name)
+    space = _class_namespace(domain, frame, name)
+    if classes.load_name(domain, space, name) is None:
+        raise domain.error(NameError, f"name '{name}' is not defined")
+    domain.delitem(space, Const(name))
+
+
+def setup_annotations(domain: CaptureDomain, frame: Frame[Value]) -> None:
+    space = _class_namespace(domain, frame, "__annotations__")
+    if classes.load_name(domain, space, "__annotations__") is None:
+        domain.setitem(space, Const("__annotations__"), DictValue())
+
+
+def _class_namespace(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:
+    if frame.namespace is None:
+        raise domain.graph_break(CLASS_BODY, name)
+    return frame.namespace
 
 
 def cell_get(domain: CaptureDomain, cell: Value) -> Value | None:

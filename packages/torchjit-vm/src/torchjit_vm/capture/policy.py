@@ -178,6 +178,7 @@ class CapturePolicy:
             What they are given is kept as it is then; a leaf shows its value at the end.
         value_types: types whose instances are immutable values with a trustworthy `==` (torch.dtype, torch.device):
             guarded by value, attributes and methods evaluated at capture.
+        class_makers: metaclasses of a library that may run as a whole at capture, for a class that the program makes.
         whole_calls: reasons for which the outermost inlined call that holds no leaf runs for real, as a whole: what
             breaks there would break again and again.
         is_user_code: does this code belong to the user (for source locations)?
@@ -194,6 +195,7 @@ class CapturePolicy:
     pure: Collection[object] = ()
     reorderable: Collection[object] = ()
     value_types: tuple[type, ...] = ()
+    class_makers: Collection[type] = ()
     whole_calls: Collection[Reason] = ()
     is_user_code: Callable[[CodeType], bool] = _any_code
     step_limit: int = 2_000_000

@@ -68,7 +68,13 @@ STEP_LIMIT = reason(
 TOO_DEEP = reason(
     "TJ-VM-010", "calls nested too deeply", "Callbacks inside callbacks exceeded Python's recursion limit."
 )
-CLASS_BODY = reason("TJ-VM-011", "a class statement in the region", "Class bodies run for real.")
+CLASS_BODY = reason(
+    "TJ-VM-011",
+    "a class statement that cannot be followed",
+    "Class statements are interpreted: their body, metaclass, hooks and decorators. This one does something at its "
+    "creation that the VM cannot do on a class that only stands for the real one; it runs for real, between two graphs.",
+    "Define the class outside of the compiled function.",
+)
 ASYNC = reason("TJ-VM-012", "an asynchronous function", "Coroutines run for real.")
 UNHASHABLE = reason(
     "TJ-VM-013",

@@ -20,6 +20,8 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import iteration, runtime
 from torchjit_vm.capture.reasons import REBUILD
+from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
+from torchjit_vm.capture.twins import WRAPPED
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
@@ -83,6 +85,7 @@ class Rebuilder:
         gathered: access path to parameter name, in order.
         constants: name to object, the function's globals.
         leaves: the leaves that the lines mention, with the name of each.
+        classes: the names of classes that the region made; "" while one is being made.
     """
 
     def __init__(self, domain: CaptureDomain, early: set[Value]) -> None:
@@ -97,6 +100,7 @@ class Rebuilder:
         self._names: dict[int, str] = {}
         self._memo: dict[Value, str] = {}
         self._active: set[Value] = set()
+        self.classes: dict[type, str] = {}
         self._later: list[Callable[[], None]] = []
         self._count = 0
 
@@ -111,6 +115,10 @@ class Rebuilder:
 
     def gather(self, path: AccessPath) -> str:
         """The name under which the object at a path is at hand."""
+        if self.domain.made_classes and type(path.root()) is Pinned:
+            text = pinned_expr(self, path)
+            if text is not None:
+                return text
         if type(path) is Pinned:
             return self.constant(path.key, "pinned")
         name = self.gathered.get(path)
@@ -154,6 +162,11 @@ class Rebuilder:
             return self._leaf(value)  # type: ignore[arg-type]
         if t is Known:
             obj = value.obj  # type: ignore[attr-defined]
+            if self.domain.made_classes:
+                text = known_expr(self, obj)
+                if text is not None:
+                    self._memo[value] = text
+                    return text
             return self.constant(obj, getattr(obj, "__qualname__", None) or type(obj).__name__)
         real = getattr(value, "real", NEW)
         if real is not NEW:
@@ -194,6 +207,8 @@ class Rebuilder:
         if type(real) in _LITERALS or (type(real) is float and math.isfinite(real)):
             text = repr(real)
             return f"({text})" if text[0] == "-" else text  # -1 ** x is another expression
+        if self.domain.made_classes:
+            check_constant(self, real)
         return self.constant(real, type(real).__name__.lower())
 
     def _leaf(self, value: Leaf) -> str:
@@ -288,6 +303,9 @@ class Rebuilder:
                 if key not in ("func", "args", "keywords") and content is not DELETED:
                     self.write(f"{name}.{key} = {self.expr(cast(Value, content))}")
             return name
+        if cls in WRAPPED:
+            given = ", ".join(self.expr(cast(Value, value.attrs[n])) for n in WRAPPED[cls])
+            return self.assign(f"{self.runtime(cls)}({given})")
         if cls in _FROM_ARGUMENTS:
             rest = self.expr(cast(Value, value.attrs["args"]))
             named = value.attrs.get("kwargs")
@@ -296,9 +314,9 @@ class Rebuilder:
         if cls is types.SimpleNamespace:
             name = self.assign(f"{self.runtime(types.SimpleNamespace)}()")
         elif issubclass(cls, BaseException):
-            given = self.domain.unpack_all(cast(Value, value.attrs.get("args", TupleValue([]))))
+            arguments = self.domain.unpack_all(cast(Value, value.attrs.get("args", TupleValue([]))))
             known = self.expr(Known(cls))
-            name = self.assign(f"{known}.__new__({known}{''.join(', ' + self.expr(a) for a in given)})")
+            name = self.assign(f"{known}.__new__({known}{''.join(', ' + self.expr(a) for a in arguments)})")
             self._memo[value] = name
         else:
             name = self.assign(f"{self.runtime(runtime.new)}(object, {self.expr(Known(cls))})")
@@ -511,6 +529,7 @@ _RESERVED = frozenset(
         "setattr",
         "delattr",
         "object",
+        "type",
         "super",
         "bool",
         "format",

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot
+from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
 from torchjit_vm.capture.members import (
     ABSENT,
     DESCRIPTOR,
@@ -89,6 +90,9 @@ def _class_store(domain: CaptureDomain, value: Known, name: str, content: Value)
     if hook.kind == FUNCTION:
         result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
         return result if type(result) is Frame else None
+    if cls in domain.made_classes:
+        store_in_class(domain, cls, name, content)
+        return None
     kind = type_of(domain, content)
     plain = not any(hasattr(kind, n) for n in ("__get__", "__set__", "__delete__", "__set_name__"))
     meta = find_member(domain, type(cls), name)
@@ -169,7 +173,7 @@ def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
     domain.guard_class(type(member.raw), "__set__", setter)
     descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{member.name}")
-    result = domain.call(Known(setter), [descriptor, value, content], {})
+    result = domain.call(pinned(domain, setter, "__set__"), [descriptor, value, content], {})
     return result if type(result) is Frame else None
 
 
@@ -190,6 +194,13 @@ def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, cont
 
 def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] | None:
     """`del value.name`."""
+    if (
+        type(value) is Known
+        and value.obj in domain.made_classes
+        and walk(type(value.obj).__mro__, "__delattr__") is type.__dict__["__delattr__"]
+    ):
+        delete_from_class(domain, value.obj, name)
+        return None
     if not isinstance(value, Obj):
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of attribute {name}")
     hook = find_member(domain, value.cls, "__delattr__")
@@ -213,7 +224,7 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
         deleter = walk(type(member.raw).__mro__, "__delete__")
         domain.guard_class(type(member.raw), "__delete__", deleter)
         descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{name}")
-        result = domain.call(Known(deleter), [descriptor, value], {})
+        result = domain.call(pinned(domain, deleter, "__delete__"), [descriptor, value], {})
         return result if type(result) is Frame else None
     if member.data and member.kind != SLOT:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of {value.cls.__name__}.{name}")

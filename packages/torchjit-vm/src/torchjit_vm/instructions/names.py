@@ -44,6 +44,11 @@ def delete_name(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> None:
     vm.domain.delete_name(frame, arg)
 
 
+@opcode("SETUP_ANNOTATIONS", "--")
+def setup_annotations(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    vm.domain.setup_annotations(frame)
+
+
 @opcode("LOAD_LOCALS", "-- namespace")
 def load_locals(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
     if frame.namespace is None:

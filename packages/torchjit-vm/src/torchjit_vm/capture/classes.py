@@ -1,0 +1,363 @@
+"""Class statements in a region, and calls of `type` with three arguments.
+
+The body is interpreted. From its namespace a real class is made, the *twin*, which stands for the new class while the
+region is captured: lookups, subclass checks and layouts work on it as on any class. Its functions and data are twins too,
+and interned, so that a lookup that finds one goes on with the value it stands for. The twin never leaves the capture: if
+the class is alive at the end, emitted code makes a new one in each call, the way the program made it (`MadeClass`).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from abc import _abc_init  # type: ignore[attr-defined]
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import attr
+import attrs
+
+from torchjit_vm.capture import containers, members, subscripts
+from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.class_changes import MadeClass, is_made, note_change
+from torchjit_vm.capture.class_making import (
+    functions_of,
+    is_library,
+    make_class,
+    make_library_class,
+    make_named_tuple,
+    subclass_hook,
+)
+from torchjit_vm.capture.raw import is_constant
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
+from torchjit_vm.capture.reasons import CLASS_BODY
+from torchjit_vm.capture.twins import twin_of
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import (
+    NEW,
+    CellValue,
+    Const,
+    DictValue,
+    FunctionValue,
+    Known,
+    Obj,
+    TupleValue,
+    Value,
+)
+from torchjit_vm.frame import Frame, Raised
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["apply_to_class", "call_metaclass", "load_name", "make_by_type"]
+
+_LIBRARY_METACLASSES: frozenset[type] = frozenset(
+    {enum.EnumType, typing.NamedTupleMeta, type(typing.Protocol)}  # type: ignore[attr-defined]
+)
+_ENUM_HOOKS = ("__new__", "__init__", "_generate_next_value_", "_missing_", "__init_subclass__", "__set_name__")
+
+
+@builtin(__build_class__)
+def _build_class(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
+    """A class statement."""
+    body, name = args[0], args[1]
+    if not isinstance(body, FunctionValue) or type(name) is not Const:
+        raise domain.graph_break(CLASS_BODY, "a class body that the region did not make")
+    given = args[2:]
+    bases = _resolved(domain, given)
+    keywords = dict(kwargs)
+    meta = _metaclass(domain, keywords.pop("metaclass", None), bases)
+    library = meta.obj in _LIBRARY_METACLASSES or meta.obj in domain.policy.class_makers
+    namespace = DictValue() if library else _prepare(domain, meta, [name, TupleValue(bases)], keywords)
+    frame = domain.vm.new_frame(body.code, [], list(body.closure), body.globals, body)
+    frame.namespace = namespace
+    cell = domain.vm.finish(frame)
+    if len(bases) != len(given) or any(a is not b for a, b in zip(bases, given, strict=True)):
+        domain.setitem(namespace, Const("__orig_bases__"), TupleValue(given))
+    if library:
+        made = _library_class(domain, meta, str(domain.use(name)), bases, namespace, keywords)
+    else:
+        made = domain.vm.call(meta, [name, TupleValue(bases), namespace], keywords)
+    if isinstance(cell, CellValue) and is_made(domain, made) and domain.cell_get(cell) is None:
+        domain.cell_set(cell, made)
+    return made
+
+
+def _resolved(domain: CaptureDomain, given: list[Value]) -> list[Value]:
+    """The bases, generic aliases and the like replaced by what they stand for."""
+    bases: list[Value] = []
+    for base in given:
+        if type(base) is Known and isinstance(base.obj, type):
+            bases.append(base)
+        elif type(base) in (Known, Obj) and _is_typing(base):
+            real = twin_of(domain, base)
+            everything = tuple(twin_of(domain, v) for v in given)
+            bases.extend(pinned(domain, b, getattr(b, "__name__", "base")) for b in real.__mro_entries__(everything))
+        else:
+            raise domain.graph_break(CLASS_BODY, f"a base of type {type_of(domain, base).__name__}")
+    return bases
+
+
+def _is_typing(base: Value) -> bool:
+    real = base.obj if type(base) is Known else getattr(base, "real", NEW)
+    return (
+        real is not NEW
+        and type(real).__module__ in ("typing", "types", "builtins")
+        and hasattr(real, "__mro_entries__")
+    )
+
+
+def _metaclass(domain: CaptureDomain, asked: Value | None, bases: list[Value]) -> Known:
+    if asked is not None and not (type(asked) is Known and isinstance(asked.obj, type)):
+        raise domain.graph_break(CLASS_BODY, "a metaclass that is no class")
+    winner: type = asked.obj if type(asked) is Known else type
+    for base in bases:
+        meta = type(cast(Known, base).obj)
+        if issubclass(meta, winner):
+            winner = meta
+        elif not issubclass(winner, meta):
+            text = (
+                "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the "
+                "metaclasses of all its bases"
+            )
+            raise domain.error(TypeError, text)
+    return cast(Known, pinned(domain, winner, winner.__qualname__))
+
+
+def _prepare(domain: CaptureDomain, meta: Known, args: list[Value], keywords: dict[str, Value]) -> DictValue:
+    raw = members.walk(meta.obj.__mro__, "__prepare__")
+    if raw is type.__dict__["__prepare__"]:
+        return DictValue()
+    hook = domain.vm.finish(domain.load_attr(meta, "__prepare__"))
+    made = domain.vm.call(hook, args, keywords)
+    if not isinstance(made, DictValue):
+        raise domain.graph_break(CLASS_BODY, "a namespace that is no dict")
+    return made
+
+
+def _namespace(domain: CaptureDomain, value: Value) -> tuple[dict[str, Value], Value | None]:
+    """The entries of a namespace, and the cell of `__class__`."""
+    if not isinstance(value, DictValue):
+        raise domain.graph_break(CLASS_BODY, "a namespace that is no dict")
+    entries = {str(containers.key_of(domain, k)): v for k, v in containers.dict_pairs(domain, value)}
+    return entries, entries.pop("__classcell__", None)
+
+
+def make_by_type(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
+    """`type(name, bases, namespace)`."""
+    bases = containers.items(domain, args[1]) if isinstance(args[1], TupleValue) else []
+    if not all(type(b) is Known and isinstance(b.obj, type) for b in bases):
+        return None
+    meta = _metaclass(domain, None, bases)
+    if meta.obj in _LIBRARY_METACLASSES:
+        raise domain.graph_break(CLASS_BODY, f"type() with the metaclass {meta.obj.__name__}")
+    if meta.obj is not type:
+        return domain.call(meta, args, kwargs)
+    return _type_new(domain, [meta, *args], kwargs)
+
+
+def call_metaclass(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value] | None:
+    """`type.__call__` of a metaclass."""
+    made: Value | Frame[Value] | None
+    new = members.find_member(domain, function.obj, "__new__")
+    if new.kind in (members.STATIC, members.FUNCTION):
+        made = domain.vm.call(members.member_value(domain, new), [function, *args], dict(kwargs))
+    else:
+        made = _type_new(domain, [function, *args], kwargs)
+    if made is None or type(made) is Frame or not is_made(domain, made):
+        return made
+    init = members.find_member(domain, type(cast(Known, made).obj), "__init__")
+    if init.kind == members.FUNCTION:
+        domain.check_init(domain.vm.call(members.member_value(domain, init), [cast(Known, made), *args], dict(kwargs)))
+    return made
+
+
+@method("__init_subclass__", object)
+def _no_init_subclass(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if len(args) == 1 and kwargs and type(args[0]) is Known:
+        raise domain.error(TypeError, f"{args[0].obj.__name__}.__init_subclass__() takes no keyword arguments")
+    return Const(None) if len(args) == 1 else None
+
+
+@method("__init__", type)
+def _type_init(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return Const(None)
+
+
+@builtin(type.__new__)
+def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`type.__new__(metaclass, name, bases, namespace, **keywords)`."""
+    if len(args) != 4 or not (type(args[0]) is Known and type(args[1]) is Const and isinstance(args[2], TupleValue)):
+        return None
+    meta, name = args[0], str(domain.use(args[1]))
+    bases = containers.items(domain, args[2])
+    if not all(type(b) is Known and isinstance(b.obj, type) for b in bases):
+        return None
+    entries, cell = _namespace(domain, args[3])
+    if type(members.walk(meta.obj.__mro__, "mro")) is types.FunctionType:
+        raise domain.graph_break(CLASS_BODY, "a metaclass with an mro() of its own")
+    entries.setdefault("__module__", Const(domain.vm.frames[-1].globals.get("__name__")))
+    made = MadeClass(make_class, meta, name, list(bases), entries, dict(kwargs), born=domain.vm.step)
+    value = _remember(domain, _make_twin(domain, made, raises=True), made)
+    if isinstance(cell, CellValue):
+        domain.cell_set(cell, value)
+    for key, content in entries.items():
+        cls = type_of(domain, content)
+        hook = members.find_member(domain, cls, "__set_name__")
+        if hook.kind == members.FUNCTION and not is_library(cls):
+            domain.vm.call(members.member_value(domain, hook), [content, value, Const(key)])
+    _init_subclass(domain, value, kwargs)
+    return value
+
+
+def _init_subclass(domain: CaptureDomain, value: Known, kwargs: dict[str, Value]) -> None:
+    raw = subclass_hook(value.obj.__mro__)
+    hook = getattr(raw, "__func__", None)
+    if hook is None or is_library(hook):
+        return  # `type.__new__` has called it
+    member = members.find_member(domain, value.obj.__mro__[1], "__init_subclass__")
+    domain.vm.call(members.member_value(domain, member), [value], dict(kwargs))
+
+
+def _make_twin(domain: CaptureDomain, made: MadeClass, *, raises: bool) -> type:
+    """The twin; what its making raises is the program's error if no code of the program had a part in it."""
+    namespace = {k: twin_of(domain, v) for k, v in made.namespace.items()}
+    keywords = {k: twin_of(domain, v) for k, v in made.keywords.items()}
+    bases = tuple(cast(Known, b).obj for b in made.bases)
+    try:
+        twin: type = cast(Any, made.make)(cast(Known, made.meta).obj, made.name, bases, namespace, keywords)
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if raises and type(error) in (TypeError, ValueError):
+            raise domain.error(type(error), str(error)) from None
+        raise domain.graph_break(CLASS_BODY, f"{type(error).__name__}: {error}") from None
+    return twin
+
+
+def _library_class(
+    domain: CaptureDomain, meta: Known, name: str, bases: list[Value], namespace: Value, kwargs: dict[str, Value]
+) -> Value:
+    """A class of a metaclass that runs as a whole, at capture for the twin and in each call."""
+    entries, _ = _namespace(domain, namespace)
+    if issubclass(meta.obj, enum.EnumType):
+        for hook in _ENUM_HOOKS:
+            inherited = [vars(c).get(hook) for b in bases for c in cast(Known, b).obj.__mro__]
+            if hook in entries or any(not is_library(f) for r in inherited for f in functions_of(r)):
+                raise domain.graph_break(CLASS_BODY, f"an enum with {hook}")
+    for content in entries.values():
+        cls = type_of(domain, content)
+        if hasattr(cls, "__set_name__") and not is_library(cls):
+            raise domain.graph_break(CLASS_BODY, f"{cls.__name__}.__set_name__ in a {meta.obj.__name__}")
+    made = MadeClass(make_library_class, meta, name, bases, entries, dict(kwargs), born=domain.vm.step)
+    return _remember(domain, _make_twin(domain, made, raises=False), made)
+
+
+def _remember(domain: CaptureDomain, twin: type, made: MadeClass) -> Known:
+    domain.mutated_at = domain.vm.step
+    domain.made_classes[twin] = made
+    domain.twin_ids.add(id(twin))
+    domain.kept.append(twin)
+    value = domain.interned[id(twin)] = Known(twin)
+    _note_parts(domain, twin)
+    return value
+
+
+@builtin(collections.namedtuple)
+def _named_tuple(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    given = {**dict(zip(("typename", "field_names"), args, strict=False)), **kwargs}
+    name = given.pop("typename", None)
+    if len(args) > 2 or type(name) is not Const or not all(is_constant(domain, v) for v in given.values()):
+        return None
+    given.setdefault("module", Const(domain.vm.frames[-1].globals.get("__name__")))
+    meta = Known(collections.namedtuple)
+    made = MadeClass(make_named_tuple, meta, domain.use(name), [], {}, given, born=domain.vm.step)
+    return _remember(domain, _make_twin(domain, made, raises=True), made)
+
+
+def _note_parts(domain: CaptureDomain, twin: type) -> None:
+    """Note what belongs to a twin and is no twin of a value: emitted code must take it from the class of the call."""
+    parts = dict(vars(twin))
+    if isinstance(twin, enum.EnumType):
+        parts.update(twin.__members__)
+    for name, raw in parts.items():
+        if isinstance(raw, (staticmethod, classmethod)):
+            raw = raw.__func__
+        elsewhere = isinstance(raw, type) or type(raw) in IMMUTABLE_ATOMS or raw == ()
+        if not elsewhere and id(raw) not in domain.interned:
+            domain.class_parts.setdefault(id(raw), (twin, name))
+
+
+def apply_to_class(
+    domain: CaptureDomain, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """A function of the library that works on a new class: run on the twin now, on the class in each call.
+
+    Its result is the class, a class in its place, or nothing of interest.
+    """
+    if not args or not is_made(domain, args[0]):
+        return None
+    cls: type = cast(Known, args[0]).obj
+    rest = [twin_of(domain, a) for a in args[1:]]
+    named = {k: twin_of(domain, v) for k, v in kwargs.items()}
+    try:
+        result = function(cls, *rest, **named)
+    except Exception as error:  # whatever it raises, the real call raises it again
+        raise domain.graph_break(CLASS_BODY, f"{type(error).__name__}: {error}") from None
+    replaced = result if isinstance(result, type) and result is not cls else None
+    note_change(domain, cls, ("call", function, list(args[1:]), dict(kwargs), replaced))
+    _note_parts(domain, cls)
+    if result is cls:
+        return args[0]
+    if replaced is not None:
+        before = domain.made_classes[cls]
+        made = MadeClass(
+            None, before.meta, before.name, before.bases, before.namespace, before.keywords, cls, born=before.born
+        )
+        return _remember(domain, replaced, made)
+    return Const(None)
+
+
+@builtin(_abc_init)
+def _abstract(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return apply_to_class(domain, _abc_init, args, kwargs)
+
+
+def _decorator(function: Callable[..., Any]) -> None:
+    def decorate(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        if args:
+            return apply_to_class(
+                domain, function, args, kwargs
+            )  # one that the program has runs for real, in one piece
+        made = Obj(functools.partial)  # the decorator that the function returns
+        named = DictValue()
+        named.entries = {k: (Const(k), v) for k, v in kwargs.items()}
+        made.attrs = {"func": Known(function), "args": TupleValue([]), "keywords": named}
+        return made
+
+    builtin(function)(decorate)
+
+
+for _function in (dataclasses.dataclass, attrs.define, attr.attrs, functools.total_ordering):
+    _decorator(_function)
+
+
+# Names in class bodies.
+
+
+def load_name(domain: CaptureDomain, namespace: Value, name: str) -> Value | None:
+    """A name in the namespace of a class body; None if it is not there."""
+    if not isinstance(namespace, DictValue):
+        raise domain.graph_break(CLASS_BODY, name)
+    if namespace.cls is dict:
+        return containers.dict_lookup(domain, namespace, name)
+    try:
+        return subscripts.getitem(domain, namespace, Const(name))
+    except Raised as raised:
+        if issubclass(type_of(domain, raised.value), KeyError):
+            return None
+        raise

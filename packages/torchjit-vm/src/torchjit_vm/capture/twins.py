@@ -1,0 +1,133 @@
+"""Twins: real objects that stand for values in the namespace of a class that the region makes. See `classes`."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import containers
+from torchjit_vm.capture.class_making import is_library
+from torchjit_vm.capture.reasons import CLASS_BODY
+from torchjit_vm.capture.runtime import function as real_function
+from torchjit_vm.capture.runtime import new as new_instance
+from torchjit_vm.capture.values import (
+    DELETED,
+    NEW,
+    CellValue,
+    Const,
+    DictValue,
+    FunctionValue,
+    Known,
+    ListValue,
+    Obj,
+    SetValue,
+    TupleValue,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["WRAPPED", "twin_of"]
+
+WRAPPED: dict[type, tuple[str, ...]] = {
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset", "fdel", "__doc__"),
+}
+"""The attributes of the built-in descriptors, in the order of their arguments."""
+
+
+class _Placeholder:
+    """Stands for a value that only the graph knows, in the namespace of a twin."""
+
+    __slots__ = ()
+
+
+def twin_of(domain: CaptureDomain, value: Value) -> Any:
+    """A real object that stands for a value in the namespace of a twin.
+
+    Raises:
+        GraphBreak: there is none.
+    """
+    found = domain.twins.get(value)
+    if found is None:
+        found = _twin(domain, value)
+        if type(value) not in (Const, Known):
+            domain.twins[value] = found
+    return found
+
+
+def _twin(domain: CaptureDomain, value: Value) -> Any:
+    if type(value) is Const:
+        return domain.use(value)
+    if type(value) is Known:
+        return value.obj
+    if isinstance(value, TupleValue):
+        return _tuple_twin(domain, value)
+    shared = isinstance(value, (Obj, CellValue)) and not (isinstance(value, SetValue) and value.cls is frozenset)
+    real = getattr(value, "real", NEW)
+    if shared and real is not NEW:
+        return real  # interned under its own identity
+    if isinstance(value, FunctionValue):
+        return _intern(domain, value, _function_twin(domain, value))
+    if isinstance(value, Obj):
+        return _object_twin(domain, value)
+    return _intern(domain, value, _Placeholder())
+
+
+def _intern(domain: CaptureDomain, value: Value, twin: Any) -> Any:
+    domain.interned[id(twin)] = value
+    domain.twin_ids.add(id(twin))
+    domain.kept.append(twin)
+    return twin
+
+
+def _function_twin(domain: CaptureDomain, value: FunctionValue) -> types.FunctionType:
+    defaults = tuple(twin_of(domain, v) for v in value.defaults)
+    kwdefaults = {k: twin_of(domain, v) for k, v in value.kwdefaults.items()}
+    cells = tuple(types.CellType() for _ in value.closure)
+    twin = real_function(value.code, value.globals, (value.name, value.qualname), defaults, kwdefaults, cells)
+    for key, content in value.attrs.items():
+        if type(content) is Const and key != "__annotations__":
+            setattr(twin, key, domain.use(content))
+    if value.annotations is not None and not isinstance(value.annotations, DictValue):
+        flat = [twin_of(domain, v) for v in domain.unpack_all(value.annotations)]
+        twin.__annotations__ = dict(zip(flat[::2], flat[1::2], strict=True))
+    return twin
+
+
+def _tuple_twin(domain: CaptureDomain, value: TupleValue) -> Any:
+    items = tuple(twin_of(domain, v) for v in containers.items(domain, value))
+    twin: Any = items if value.cls is tuple else tuple.__new__(value.cls, items)
+    return _intern(domain, value, twin) if items else twin
+
+
+def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
+    if value.cls in (staticmethod, classmethod, property):
+        given = [twin_of(domain, cast(Value, value.attrs[n])) for n in WRAPPED[value.cls]]
+        return _intern(domain, value, value.cls(*given))
+    try:
+        if isinstance(value, ListValue):
+            twin = new_instance(list, value.cls)
+            list.extend(twin, [twin_of(domain, v) for v in containers.items(domain, value)])
+        elif isinstance(value, DictValue):
+            twin = new_instance(dict, value.cls)
+            for key, item in containers.dict_pairs(domain, value):
+                dict.__setitem__(twin, twin_of(domain, key), twin_of(domain, item))
+        elif isinstance(value, SetValue):
+            items = [twin_of(domain, v) for v in containers.set_items(domain, value)]
+            base = frozenset if issubclass(value.cls, frozenset) else set
+            twin = new_instance(base, value.cls, items) if base is frozenset else new_instance(set, value.cls)
+            if base is set:
+                set.update(twin, items)
+        else:
+            twin = new_instance(object, value.cls)
+            if is_library(value.cls):  # its hooks look inside, and what they change is read from the twin
+                for field, content in value.attrs.items():
+                    if content is not DELETED:
+                        object.__setattr__(twin, field, twin_of(domain, cast(Value, content)))
+                return twin
+    except TypeError as error:
+        raise domain.graph_break(CLASS_BODY, f"{value.cls.__name__} in the class: {error}") from None
+    return _intern(domain, value, twin)
