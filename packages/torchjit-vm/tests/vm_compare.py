@@ -29,10 +29,10 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
     if isinstance(value, Num):
         return ("Num", shape(value.value, seen))
     if isinstance(value, (list, tuple, deque)):
-        return (shape(type(value), seen), [shape(v, seen) for v in value], _attributes(value, seen))
+        return (_kind(type(value), seen), [shape(v, seen) for v in value], _attributes(value, seen))
     if isinstance(value, (dict, OrderedDict, defaultdict)):
         return (
-            shape(type(value), seen),
+            _kind(type(value), seen),
             [(shape(k, seen), shape(v, seen)) for k, v in value.items()],
             _attributes(value, seen),
         )
@@ -43,7 +43,7 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
     if isinstance(value, BaseException):
         chain = [None if e is None else shape(e, seen) for e in (value.__cause__, value.__context__)]
         return (
-            shape(type(value), seen),
+            _kind(type(value), seen),
             shape(value.args, seen),
             chain,
             value.__suppress_context__,
@@ -60,7 +60,12 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
         items = list(value)
         _kept.append(items)  # ids must stay their objects' own
         return ("iterator", [shape(v, seen) for v in items])
-    return (shape(type(value), seen), _attributes(value, seen))
+    return (_kind(type(value), seen), _attributes(value, seen))
+
+
+def _kind(cls: type, seen: dict[int, int]) -> Any:
+    """The class of an object, a description if the call made it."""
+    return shape(cls, seen) if "<locals>" in cls.__qualname__ else cls
 
 
 _IMPLEMENTATION = frozenset({"__dict__", "__weakref__", "_abc_impl", "__slotnames__"})

@@ -18,6 +18,7 @@ __all__ = [
     "Attr",
     "Cell",
     "ClassAttr",
+    "Drawn",
     "InstanceAttr",
     "Item",
     "OffsetOf",
@@ -162,6 +163,23 @@ class Pinned(AccessPath):
 
     def __str__(self) -> str:
         return self.label
+
+
+@final
+class Drawn(AccessPath):
+    """A root: what emitted code computes before the graph runs (a random number, number `key`). No guard can reach it."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(index: int) -> Drawn:
+        return Drawn._intern(None, index, (index,))
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        raise LookupError(f"{self} is not there before the region runs")
+
+    def __str__(self) -> str:
+        return f"d{self.key}"
 
 
 @final

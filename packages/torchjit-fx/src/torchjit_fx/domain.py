@@ -138,6 +138,23 @@ class TensorDomain:
         self._inputs[id(obj)] = leaf
         return leaf
 
+    def computed(
+        self, example: float, bounds: tuple[int, int] | None, path: AccessPath, capture: CaptureContext
+    ) -> SymLeaf | None:
+        """The leaf of a number that is computed before the graph runs; no decision may look at it.
+
+        Args:
+            example: a value of its type.
+            bounds: between which an int lies, neither negative.
+            path: where the graph finds it.
+
+        Returns:
+            None where the settings do not allow such numbers.
+        """
+        if type(example) is float:
+            return self.numbers.computed(example, None, path) if self.settings.symbolic_floats else None
+        return self.numbers.computed(example, bounds, path) if self.settings.symbolic_ints and bounds else None
+
     def _input_tensor(
         self,
         obj: torch.Tensor,

@@ -127,6 +127,7 @@ class SymbolicNumbers:
         self._values: dict[Expr, Any] = {}
         self._plain: dict[Expr, SymLeaf] = {}
         self._floats: dict[AccessPath, tuple[SymLeaf, float]] = {}
+        self._computed: dict[Expr | FloatExpr, tuple[AccessPath, int | float]] = {}
 
     def sym_int(self, expr: int | Expr) -> Any:
         """The torch.SymInt (or int) of an expression; one object per expression."""
@@ -171,8 +172,21 @@ class SymbolicNumbers:
             found = self._floats[path] = leaf, value
         return found[0]
 
+    def computed(self, example: int | float, bounds: tuple[int, int] | None, path: AccessPath) -> SymLeaf:
+        """The leaf of a number that is an input and that only the run knows; with bounds an int."""
+        self._start()
+        if bounds is not None:
+            number = self.context.fresh_int(*bounds)
+            self._computed[number] = path, example
+            return SymLeaf(self.sym_int(number), number, None)
+        expression = self.context.fresh_float()
+        self._computed[expression] = path, example
+        return SymLeaf(torch.SymFloat(FloatNode(None, expression, self.context)), expression, None)  # type: ignore[arg-type]
+
     def example(self, leaf: SymLeaf) -> int | float:
         """The value of an input number at capture."""
+        if leaf.expr in self._computed:
+            return self._computed[leaf.expr][1]
         if isinstance(leaf.expr, Expr):
             return self.sizes.example(leaf.expr)
         return self._floats[leaf.expr.path][1]  # type: ignore[union-attr, index]  # an input float has a path
@@ -202,6 +216,8 @@ class SymbolicNumbers:
 
     def path(self, expr: Expr | FloatExpr) -> AccessPath | None:
         """Where the value of a plain number is found, None if `expr` is not one."""
+        if expr in self._computed:
+            return self._computed[expr][0]
         if isinstance(expr, FloatExpr):
             return expr.path
         symbol = expr.as_symbol

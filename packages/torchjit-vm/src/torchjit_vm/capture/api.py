@@ -171,7 +171,7 @@ class _Capture:
             raise Restart(
                 vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
             ) from None
-        quiet = not (domain.touched or domain.deferred or any(map(must_close, domain.generators)))
+        quiet = not (domain.touched or domain.deferred or domain.draws or any(map(must_close, domain.generators)))
         if type(result) is Leaf and quiet:
             pure = self._pure_graph(result)
             if pure is not None:

@@ -9,6 +9,7 @@ from torchjit_vm.capture import classes as _classes
 from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import deferred as _deferred
 from torchjit_vm.capture import dict_methods as _dicts
+from torchjit_vm.capture import draws as _draws
 from torchjit_vm.capture import getters as _getters
 from torchjit_vm.capture import list_methods as _lists
 from torchjit_vm.capture import set_methods as _sets
@@ -17,5 +18,5 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _classes, _copying, _deferred, _descriptors, _dicts, _getters, _lists, _sets,
+    _functions, _iterators, _objects, _types, _classes, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _lists, _sets,
 )  # fmt: skip

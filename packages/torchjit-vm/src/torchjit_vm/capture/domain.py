@@ -41,6 +41,7 @@ from torchjit_vm.capture import (
 )
 from torchjit_vm.capture.class_changes import MadeClass
 from torchjit_vm.capture.deferred import Deferred
+from torchjit_vm.capture.draws import Draw
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
@@ -98,6 +99,7 @@ class CaptureDomain:
         self.pretended = False  # was the program told that it is compiled?
         self.mutated_at = -1
         self.deferred: list[Deferred] = []
+        self.draws: list[Draw] = []
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.root_location: CodeLocation | None = None
         self.kept: list[Any] = []
@@ -128,6 +130,7 @@ class CaptureDomain:
         self.thrown.clear()
         self.generators.clear()
         self.deferred.clear()
+        self.draws.clear()
         self.vm.frames.clear()
         self.vm.left = self.vm.handled = self.vm.inherited = None
 

@@ -11,6 +11,7 @@ from torchjit_core.paths import AccessPath
 from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import resume_function
 from torchjit_vm.capture.deferred import write_deferred
+from torchjit_vm.capture.draws import write_draws
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.forms import FORMS, Form, Outcome
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
@@ -97,7 +98,7 @@ def emit(
 def _prelude(out: Rebuilder, code: RegionCode) -> list[str]:
     """The graph call, and its outputs under the names that the body uses."""
     names = [name for name, _ in out.leaves.values()]
-    lines: list[str] = []
+    lines = write_draws(out.domain, out)
     if code.target is not None:
         arguments = ", ".join(out.gather(path) for path in code.inputs)
         graph = out.constant(code.target, "graph_")

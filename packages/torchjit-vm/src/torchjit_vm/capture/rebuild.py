@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast, final
 
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, Pinned
+from torchjit_core.paths import AccessPath, Drawn, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import iteration, runtime
@@ -115,6 +115,8 @@ class Rebuilder:
 
     def gather(self, path: AccessPath) -> str:
         """The name under which the object at a path is at hand."""
+        if type(path) is Drawn:
+            return str(path)
         if self.domain.made_classes and type(path.root()) is Pinned:
             text = pinned_expr(self, path)
             if text is not None:
@@ -504,7 +506,7 @@ class Rebuilder:
 
 def _is_reserved(name: str) -> bool:
     """Names that the emitter uses for variables and parameters, or that are builtins."""
-    if name[0] in "avtrxc" and name[1:].isdigit():
+    if name[0] in "avtrxcd" and name[1:].isdigit():
         return True
     return name in _RESERVED
 
