@@ -1,4 +1,5 @@
-"""Generated programs of views, in-place operators, no_grad regions, detach and random numbers, against eager PyTorch.
+"""Generated programs of views, in-place operators, sizes changed in place, inputs that share memory, no_grad regions, detach and
+random numbers, against eager PyTorch.
 
     python packages/torchjit-aot/benchmarks/fuzz.py [--programs 20000] [--seed 0]
 
@@ -28,7 +29,7 @@ def program(generator: random.Random) -> tuple[list[Step], list[int], int]:
     """A program as the tests' strategy draws it, longer now and then."""
     length = generator.randint(1, 9 if generator.random() < 0.8 else 16)
     steps = [(generator.choice(KINDS), *(generator.randint(0, 30) for _ in range(3))) for _ in range(length)]
-    return steps, [generator.randint(0, 30) for _ in range(generator.randint(1, 4))], generator.randint(0, 7)
+    return steps, [generator.randint(0, 30) for _ in range(generator.randint(1, 4))], generator.randint(0, 15)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ after the call and gradients are compared. Outcomes of a sample:
 * error: our code raised;
 * skipped: eager PyTorch itself raises or is not deterministic.
 
-`--front torchjit` goes through `torchjit.compile(backend="aot_eager")`. `--torch` runs `torch.compile(backend="aot_eager")`
+`--front torchjit` goes through `torchjit.compile(backend="aot_eager")`; what of the equal ones broke the graph or was left to
+eager PyTorch is counted, by reason, as "equal with". `--torch` runs `torch.compile(backend="aot_eager")`
 beside it, for the operators that it passes. `--out FILE` writes one JSON object per operator and dtype.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import sys
 import time
@@ -34,6 +36,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import torchjit_aot
 from torchjit_aot import AotSettings
+from torchjit_core.events import listen
 from torchjit_core.reasons import GraphBreak
 
 # torch's own test tables import this small package for snapshot tests, which are not used here
@@ -114,7 +117,7 @@ def check(
             compare(a, b, what)
     except Mismatch as difference:
         return f"wrong: {difference}"
-    return "equal"
+    return f"equal with {min(BREAKS)}" if BREAKS else "equal"
 
 
 # ------------------------------------------------------------------------------------------------- the compilers
@@ -131,7 +134,17 @@ def with_front(program: Program, tensors: list[torch.Tensor]) -> Program:
     import torchjit
 
     torchjit.reset()
+    BREAKS.clear()
     return torchjit.compile(program, backend="aot_eager")  # type: ignore[no-any-return]
+
+
+BREAKS: list[str] = []
+"""Reasons of graph breaks and fallbacks in the program that runs now."""
+
+
+def note_break(kind: str, fields: dict[str, Any]) -> None:
+    if kind in ("graph_break", "fallback"):
+        BREAKS.append(fields["reason"])
 
 
 def with_torch(program: Program, tensors: list[torch.Tensor]) -> Program:
@@ -208,6 +221,10 @@ def name_of(info: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------------- the sweep
+def kind_of(outcome: str) -> str:
+    return "equal" if outcome.startswith("equal") else outcome.split(":")[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "complex64"])
@@ -221,9 +238,19 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     compile_it = with_aot if options.front == "aot" else with_front
+    listening = listen(note_break) if options.front == "torchjit" else contextlib.nullcontext()
     out = open(options.out, "w") if options.out else None  # noqa: SIM115
     totals: dict[str, collections.Counter[str]] = {dtype: collections.Counter() for dtype in options.dtypes}
     start = time.perf_counter()
+    with listening:
+        sweep(options, compile_it, totals, out)
+    for name, counts in totals.items():
+        print(name, dict(counts))
+    print(f"{time.perf_counter() - start:.0f} s")
+
+
+def sweep(options: Any, compile_it: Any, totals: dict[str, collections.Counter[str]], out: Any) -> None:
+    """All operators or modules."""
     for info in infos(options.modules, options.ops):
         for name in options.dtypes:
             dtype = getattr(torch, name)
@@ -242,9 +269,11 @@ def main() -> None:
             except Exception as error:
                 outcomes.append(f"skipped: no samples: {type(error).__name__}: {error}")
             ranked = ["wrong", "error", "refused", "equal", "skipped"]
-            verdict = min((o.split(":")[0] for o in outcomes), key=ranked.index, default="skipped")
-            theirs = min((o.split(":")[0] for o in reference), key=ranked.index, default=None)
+            verdict = min((kind_of(o) for o in outcomes), key=ranked.index, default="skipped")
+            theirs = min((kind_of(o) for o in reference), key=ranked.index, default=None)
             totals[name][verdict] += 1
+            if verdict == "equal" and (broken := [o for o in outcomes if o != "equal" and kind_of(o) == "equal"]):
+                totals[name][min(broken)] += 1
             if theirs is not None:
                 totals[name][f"torch {theirs}"] += 1
                 totals[name]["both pass" if theirs == verdict == "equal" else "other"] += 1
@@ -255,9 +284,6 @@ def main() -> None:
                 record = {"op": name_of(info), "dtype": name, "verdict": verdict, "torch": theirs, "outcomes": outcomes}
                 out.write(json.dumps(record) + "\n")
                 out.flush()
-    for name, counts in totals.items():
-        print(name, dict(counts))
-    print(f"{time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

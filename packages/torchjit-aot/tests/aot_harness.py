@@ -22,11 +22,32 @@ def graph_of(f: Callable[..., Any], count: int) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
+def _shared(args: Sequence[Any]) -> dict[int, torch.Tensor]:
+    """For arguments of one storage, none of which requires grad: copies on one storage, with one version counter."""
+    groups: dict[int, list[int]] = {}
+    for i, arg in enumerate(args):
+        if isinstance(arg, torch.Tensor) and not arg.requires_grad:
+            groups.setdefault(arg.untyped_storage()._cdata, []).append(i)
+    made: dict[int, torch.Tensor] = {}
+    for members in groups.values():
+        if len(members) > 1:
+            first = args[members[0]]
+            flat = torch.empty(0, dtype=first.dtype).set_(first.untyped_storage().clone())
+            for i in members:
+                made[i] = flat.as_strided(args[i].shape, args[i].stride(), args[i].storage_offset())
+    return made
+
+
 def fresh(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Copies of the arguments, and the leaves behind them. A non-leaf stays a non-leaf."""
+    """Copies of the arguments, and the leaves behind them. A non-leaf stays a non-leaf, what shares memory shares it."""
     made: list[Any] = []
     leaves: list[Any] = []
-    for arg in args:
+    shared = _shared(args)
+    for i, arg in enumerate(args):
+        if i in shared:
+            made.append(shared[i])
+            leaves.append(shared[i])
+            continue
         if not isinstance(arg, torch.Tensor):
             made.append(arg)
             leaves.append(None)

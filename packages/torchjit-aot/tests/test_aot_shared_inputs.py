@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from aot_harness import STRICT, graph_of, loss_of, tensors
 
 import torchjit_aot
 from torchjit_aot import AotSettings, run_eagerly
+from torchjit_aot.overlap import overlaps_partly
 from torchjit_core.reasons import GraphBreak
 
 Make = Callable[[], list[torch.Tensor]]
@@ -161,6 +163,39 @@ def test_a_write_to_a_part_of_what_is_read_raises_as_in_eager() -> None:
     with pytest.raises(RuntimeError) as found:
         run(numbers(4))
     assert str(found.value) == str(wanted.value)
+
+
+def test_which_tensors_overlap_partly() -> None:
+    generator, places = random.Random(1), torch.arange(60)
+
+    def layout() -> torch.Tensor:
+        rank = generator.randint(0, 3)
+        sizes = [generator.randint(1, 4) for _ in range(rank)]
+        strides = [generator.choice([0, 1, 2, 3, 4, 6, 8]) for _ in range(rank)]
+        return places.as_strided(
+            sizes, strides, generator.randint(0, 59 - 3 * sum(strides)) if sum(strides) < 20 else 0
+        )
+
+    for _ in range(500):
+        a, b = layout(), layout()
+        if any(
+            t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) > 59 for t in (a, b)
+        ):
+            continue
+        geometry = [(t.shape, t.stride(), t.storage_offset()) for t in (a, b)]
+        meets = bool(set(a.reshape(-1).tolist()) & set(b.reshape(-1).tolist()))
+        assert overlaps_partly(a, b) == (meets and geometry[0] != geometry[1]), geometry
+
+
+def test_interleaved_views_are_compiled() -> None:
+    def f(x: torch.Tensor) -> Any:
+        y = x * 2
+        y[..., ::2].mul_(y[..., 1::2])
+        y[:, 2:].copy_(y[:, :2])
+        return y
+
+    run = torchjit_aot.compile(graph_of(f, 1), [numbers(3, 4)], compiler=run_eagerly, settings=STRICT)
+    assert torch.equal(run(numbers(3, 4)), f(numbers(3, 4)))
 
 
 def test_the_backward_keeps_what_a_write_changes() -> None:

@@ -24,7 +24,7 @@ from torch.fx.node import map_arg
 from torchjit_aot.aliasing import storage_key
 from torchjit_aot.functional_twins import functional_twin
 from torchjit_aot.graph_writer import GraphWriter
-from torchjit_aot.joint import JointGraph
+from torchjit_aot.joint import JointGraph, version_moved
 from torchjit_aot.overlap import is_dense, overlaps_itself, overlaps_partly
 from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
 from torchjit_aot.scatter import scatter
@@ -314,7 +314,7 @@ class _Functionalizer:
             key = self._key(node)
             if key is not None and self.storages[key].version:
                 joint.mutated[i] = self.storages[key].value
-                if key in self.loud and _version_moved(joint.sources[i].value):
+                if key in self.loud and version_moved(joint.sources[i].value):
                     joint.versions_move.add(i)
         for node, _ in joint.constants:
             key = self._key(node)
@@ -327,11 +327,6 @@ class _Functionalizer:
         joint.tangents = [self.env[n] for n in joint.tangents]
         joint.graph = self.writer.graph
         joint.written = False
-
-
-def _version_moved(traced: torch.Tensor) -> bool:
-    """Not if the input was only written to through `.data`, which has a counter of its own."""
-    return traced.is_inference() or traced._version != 0
 
 
 def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:

@@ -22,7 +22,7 @@ from torchjit_core.reasons import GraphBreak
 
 aten = torch.ops.aten
 
-__all__ = ["JointGraph", "tangents_behind", "trace_joint"]
+__all__ = ["JointGraph", "tangents_behind", "trace_joint", "version_moved"]
 
 
 def tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
@@ -95,6 +95,11 @@ class JointGraph:
         return any(grad is not None for grad in self.grads)
 
 
+def version_moved(traced: torch.Tensor) -> bool:
+    """Did the trace move this input's version? Not by what is done through `.data`, which has a counter of its own."""
+    return traced.is_inference() or traced._version != 0
+
+
 def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[Base, ...] = ()) -> JointGraph:
     """Trace the graph's forward and, if gradients may be asked for, its backward.
 
@@ -142,7 +147,7 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         sources=sources,
         mutated={},
         mutated_under_grad={i: plan.slot_of(sources[i].value) for i in under_grad},
-        versions_move=set(),
+        versions_move={i for i in _positions(recorder.viewed, sources) if version_moved(sources[i].value)},
         written=recorder.written,
         reshaped=_with_positions(recorder, sources),
         bases=bases,
@@ -177,9 +182,18 @@ def _take_views(
             recorder.track(view, node)
 
 
-def _with_positions(recorder: Recorder, sources: list[GraphInput]) -> list[tuple[int, Any, tuple[Any, ...]]]:
+def _tensor_positions(sources: list[GraphInput]) -> list[int]:
     """From the number among the tensor inputs to the position among all inputs."""
-    tensors = [i for i, source in enumerate(sources) if isinstance(source.value, torch.Tensor)]
+    return [i for i, source in enumerate(sources) if isinstance(source.value, torch.Tensor)]
+
+
+def _positions(numbers: set[int], sources: list[GraphInput]) -> set[int]:
+    tensors = _tensor_positions(sources)
+    return {tensors[number] for number in numbers}
+
+
+def _with_positions(recorder: Recorder, sources: list[GraphInput]) -> list[tuple[int, Any, tuple[Any, ...]]]:
+    tensors = _tensor_positions(sources)
     return [(tensors[number], func, args) for number, func, args in recorder.reshaped]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 __all__ = ["is_dense", "overlaps_itself", "overlaps_partly"]
@@ -24,15 +26,52 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def overlaps_partly(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """For two tensors of one storage: eager PyTorch's own test (ATen/MemoryOverlap.cpp, torch 2.15)."""
+    """May some, but not all, elements of two tensors of one storage be the same place in memory?
+
+    An operator that writes to one and reads the other then raises in eager PyTorch, or, where that is too hard to say for it
+    (ATen/MemoryOverlap.cpp, torch 2.15), gives what the order of its loops gives.
+    """
     numbers = (*a.shape, *a.stride(), a.storage_offset(), *b.shape, *b.stride(), b.storage_offset())
     if a is b or not all(type(n) is int for n in numbers) or not (a.numel() and b.numel()):
         return False
-    if not (is_dense(a) and is_dense(b)):
-        return False  # too hard to say, also for eager PyTorch
     size, other_size = a.element_size(), b.element_size()
+    if size == other_size and (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset()):
+        return False
     begin, other_begin = a.storage_offset() * size, b.storage_offset() * other_size
-    end, other_end = begin + a.numel() * size, other_begin + b.numel() * other_size
-    if (begin, end) == (other_begin, other_end):
-        return a.stride() != b.stride()
-    return bool(begin < other_end and other_begin < end)
+    if not (begin < other_begin + _extent(b) * other_size and other_begin < begin + _extent(a) * size):
+        return False
+    return size != other_size or _meet(a, b)
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+_STEPS = 10_000
+
+
+def _meet(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Is `offset + sum(index * stride)` the same number for some indices of both? True if it takes too long to say."""
+    ranges: dict[int, list[int]] = {}  # by stride: the least and the greatest difference of the indices
+    for tensor, side, end in ((a, 1, 1), (b, -1, 0)):
+        for n, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            if n > 1 and stride:
+                ranges.setdefault(stride, [0, 0])[end] += side * (n - 1)
+    strides = sorted(ranges, reverse=True)
+    lows = [sum(s * ranges[s][0] for s in strides[i:]) for i in range(len(strides) + 1)]
+    highs = [sum(s * ranges[s][1] for s in strides[i:]) for i in range(len(strides) + 1)]
+    steps = _STEPS
+
+    def reaches(i: int, wanted: int) -> bool:
+        nonlocal steps
+        steps -= 1
+        if steps < 0:
+            return True
+        if i == len(strides) or wanted % math.gcd(*strides[i:]):
+            return wanted == 0
+        stride, (low, high) = strides[i], ranges[strides[i]]
+        first = max(low, -((highs[i + 1] - wanted) // stride))
+        last = min(high, (wanted - lows[i + 1]) // stride)
+        return any(reaches(i + 1, wanted - stride * k) for k in range(first, last + 1))
+
+    return reaches(0, int(b.storage_offset()) - int(a.storage_offset()))

@@ -76,6 +76,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written: did an operator with a mutable argument run?
         reshaped: what changed sizes or strides of graph inputs in place: (the input's number, operator, other arguments),
             to be done to the real inputs at the end.
+        viewed: numbers of the graph inputs of which a view had its sizes or strides changed in place.
     """
 
     @classmethod
@@ -95,6 +96,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.snapshots: set[int] = set()
         self.written = False
         self.reshaped: list[tuple[int, OpOverload, tuple[Any, ...]]] = []
+        self.viewed: set[int] = set()
         self._number: dict[int, int] = {}
         self._nodes: dict[int, fx.Node] = {}
         self._alive: list[Any] = []
@@ -340,6 +342,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         plain = all(isinstance(a, (int, list, tuple)) for a in args[1:]) and not kwargs
         return id(tensor) in self._number and not tensor.requires_grad and plain
 
+    def _inputs_behind(self, view: torch.Tensor) -> set[int]:
+        others = (t for t in self._alive if id(t) in self._number and t is not view)
+        return {self._number[id(t)] for t in others if _shares_storage(t, view)}
+
     def _write_metadata(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """`t_`, `unsqueeze_` ...: record the out-of-place operator and bind its node to the same tensor object."""
         tensor = args[0]
@@ -365,6 +371,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.views[child] = attrs.evolve(made_from, parent=before)
         arguments = self._to_nodes(tuple(args[1:]))
         func(*args, **kwargs)
+        self.viewed |= self._inputs_behind(tensor)
         made = self._call(functional, (node, *arguments), dict(kwargs), tensor)
         self._nodes[id(tensor)] = made
         self.views[id(tensor)] = ViewStep(before, functional, tuple(args[1:]), kwargs, None, torch.is_grad_enabled())

@@ -209,6 +209,7 @@ def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[tor
         list(inputs) == joint.inputs
         and not state
         and not joint.bases
+        and not joint.versions_move
         and not plan.steps
         and not joint.reshaped
         and whole[0] in (tuple, list)
