@@ -46,7 +46,7 @@ def stateful(most_breaks: int, name: str) -> Callable[[Any], Any]:
 
 
 # ---------------------------------------------------------------------- hooks
-@program(1)
+@program(0)
 def hook_of_a_result(x):
     y = x * 2
     y.register_hook(lambda g: g * 3)
@@ -59,7 +59,7 @@ def hook_of_an_argument(x):
     return (x * 2).sin()
 
 
-@program(1)
+@program(0)
 def hook_that_is_removed(x):
     y = x * 2
     handle = y.register_hook(lambda g: g * 3)

@@ -20,7 +20,7 @@ from torchjit_fx.control_capture import BodyCapture
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.functions import FunctionCapture
-from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.marks import marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
@@ -33,6 +33,7 @@ from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guar
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
 from torchjit_fx.symbolic import SymbolicNumbers
+from torchjit_fx.tensor_hooks import HookCapture
 from torchjit_fx.tracing import InputMemory, Recorder, escaped
 from torchjit_fx.transforms import KeptFunction, TransformCapture
 from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
@@ -83,6 +84,8 @@ class TensorDomain:
         self.transforms: list[TransformCapture] = []
         self.kept_functions: dict[int, KeptFunction] = {}
         self.bodies: list[BodyCapture] = []
+        self.hooks: list[HookCapture] = []
+        self.hook_steps: dict[int, Step] = {}
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
 

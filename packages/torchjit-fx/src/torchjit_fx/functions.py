@@ -11,6 +11,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.control_capture import CONTROL_FLOW_CALLS
 from torchjit_fx.custom_gradient import Backward, CapturedFunction
+from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
 from torchjit_fx.intrinsics import (
     abandon_backward,
     enter_backward,
@@ -24,8 +25,8 @@ from torchjit_fx.intrinsics import (
 )
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
-from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
+from torchjit_fx.tensor_hooks import HOOK_CALLS
 from torchjit_fx.transforms import TRANSFORM_CALLS
 
 if TYPE_CHECKING:
@@ -66,22 +67,17 @@ class FunctionCapture:
         scope = self._backward = Scope(self.domain, self.forward.mark, sees=self.forward)
         modes = self.domain.modes
         modes.write(("grad",), False)
-        for device in ("cpu", "cuda"):  # gradients are computed outside of the program's autocast blocks
-            modes.write(("autocast", device), False)
+        outside_of_autocast(modes)
         scope.begin()
         self._defined = tuple(defined)
         self._gradients = [
-            scope.parameter(TensorLeaf(self._gradient_record(output.record), None)) if there else None
+            scope.parameter(TensorLeaf(gradient_record(self.domain.fakes.records, output.record), None))
+            if there
+            else None
             for output, there in zip(self.outputs, defined, strict=True)
         ]
         capture.forbid_effects(True)
         return self._gradients
-
-    def _gradient_record(self, r: TensorRecord) -> TensorRecord:
-        layout = _layout(r) or torch.contiguous_format
-        strides: Any = r.strides if _layout(r) is layout else _contiguous(r.sizes)
-        flags = (False, True, False, False, False)
-        return self.domain.fakes.records.get(r.dtype, r.device, r.sizes, strides, 0, flags)
 
     def leave_backward(self, found: list[Any], capture: CaptureContext) -> None:
         scope = self._close_backward(capture)
@@ -134,7 +130,7 @@ class FunctionCapture:
             saved=len(saved),
             constant=frozenset(i for i, leaf in enumerate(self.outputs) if _is_in(leaf, self.constant)),
             dirty=tuple(_place(leaf, self.tensors) for leaf in _unique(self.dirty)),
-            layouts=tuple(_layout(leaf.record) or torch.contiguous_format for leaf in self.outputs),
+            layouts=tuple(layout_of(leaf.record) or torch.contiguous_format for leaf in self.outputs),
             materialize=materialize,
             once=once,
             backwards=backwards,
@@ -153,27 +149,6 @@ def _place(leaf: Any, leaves: Sequence[Any]) -> int:
 
 def _unique(leaves: Sequence[Any]) -> list[Any]:
     return list({id(leaf): leaf for leaf in leaves}.values())
-
-
-def _contiguous(sizes: Sequence[Any], order: Sequence[int] | None = None) -> tuple[Any, ...]:
-    """Dense strides, innermost last in `order` (row-major by default). A size of 0 counts as 1, as in torch."""
-    strides: list[Any] = [1] * len(sizes)
-    step: Any = 1
-    for dim in reversed(range(len(sizes)) if order is None else order):
-        strides[dim] = step
-        step = step * (max(sizes[dim], 1) if type(sizes[dim]) is int else sizes[dim])
-    return tuple(strides)
-
-
-def _layout(r: TensorRecord) -> torch.memory_format | None:
-    """The memory format that a dense tensor has, None if it has neither of those that there are."""
-    if r.strides == _contiguous(r.sizes):
-        return torch.contiguous_format
-    if len(r.sizes) == 4 and r.strides == _contiguous(r.sizes, (0, 2, 3, 1)):
-        return torch.channels_last
-    if len(r.sizes) == 5 and r.strides == _contiguous(r.sizes, (0, 2, 3, 4, 1)):
-        return torch.channels_last_3d
-    return None
 
 
 # ---- the intrinsics
@@ -249,6 +224,8 @@ INTRINSIC_CALLS: dict[Any, Callable[..., Any]] = {
     finish_function: _located(_finish),
     enter_checkpoint: _located(_enter_checkpoint),
     leave_checkpoint: _located(_leave_checkpoint),
-    **{intrinsic: _located(action) for intrinsic, action in (TRANSFORM_CALLS | CONTROL_FLOW_CALLS).items()},
+    **{
+        intrinsic: _located(action) for intrinsic, action in (TRANSFORM_CALLS | CONTROL_FLOW_CALLS | HOOK_CALLS).items()
+    },
 }
 """What the domain does when the interpreter calls one of them."""

@@ -12,6 +12,7 @@ __all__ = [
     "enter_body",
     "enter_checkpoint",
     "enter_forward",
+    "enter_hook",
     "enter_transform",
     "finish_control_flow",
     "finish_function",
@@ -20,8 +21,10 @@ __all__ = [
     "leave_body",
     "leave_checkpoint",
     "leave_forward",
+    "leave_hook",
     "leave_transform",
     "refuse",
+    "remove_hook",
 ]
 
 
@@ -109,6 +112,21 @@ def derive(kept: Any, kind: str, directions: list[Any]) -> list[Any]:
     _only_interpreted()
 
 
+def enter_hook(tensor: Any) -> Any:
+    """The hook of a tensor starts: gives the gradient that it sees."""
+    _only_interpreted()
+
+
+def leave_hook(result: Any) -> Any:
+    """It has returned: record the registration; gives what stands for it in `remove_hook`."""
+    _only_interpreted()
+
+
+def remove_hook(token: Any) -> None:
+    """The program removes the hook again."""
+    _only_interpreted()
+
+
 INTRINSICS = (
     refuse,
     enter_forward,
@@ -126,4 +144,7 @@ INTRINSICS = (
     finish_control_flow,
     keep_function,
     derive,
+    enter_hook,
+    leave_hook,
+    remove_hook,
 )

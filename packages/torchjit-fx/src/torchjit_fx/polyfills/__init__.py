@@ -29,7 +29,7 @@ from torchjit_fx.polyfills import transforms
 from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
-from torchjit_fx.polyfills.hooks import setup_hook
+from torchjit_fx.polyfills.hooks import register_hook, setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype
 from torchjit_fx.polyfills.small import NoRange, distribution_init, is_nested_int, sdpa_kernel
 
@@ -45,6 +45,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
     base: Any = torch.autograd.Function
     table: dict[Any, Callable[..., Any]] = {
         torch_checkpoint.checkpoint: checkpoint,
+        torch.Tensor.register_hook: register_hook,
         BackwardHook.setup_input_hook: setup_hook,
         BackwardHook.setup_output_hook: setup_hook,
         torch.cond: cond,

@@ -1,0 +1,151 @@
+"""`Tensor.register_hook` inside compiled code: captured for tensors that the region makes, else as in eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from compare import check
+from torch.utils.hooks import RemovableHandle
+
+import torchjit
+
+
+def _on_a_result(x):
+    y = x * 2
+    z = y.cos()  # the hook sees the gradient of this use too
+    y.register_hook(lambda g: g * 3 + x)
+    return y.sin() + z
+
+
+def _two_and_a_write(x):
+    y = x * 2
+    y.register_hook(lambda g: None)
+    y.register_hook(lambda g: g.clamp(-0.1, 0.1))
+    y.mul_(x)
+    return y.sin(), y
+
+
+def _removed(x):
+    y = x * 2
+    handle = y.register_hook(lambda g: g * 3)
+    assert isinstance(handle, RemovableHandle)
+    handle.remove()
+    with y.register_hook(lambda g: g * 5):
+        z = y.sin()
+    return z
+
+
+def _of_a_view(x):
+    y = (x * 2).t()
+    y.register_hook(lambda g: g.cumsum(0))
+    return y[0].sin()
+
+
+WHOLE = {f.__name__: f for f in (_on_a_result, _two_and_a_write, _removed, _of_a_view)}
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [*[(name, backend) for name in WHOLE for backend in ("eager", "aot_eager")], ("_two_and_a_write", "inductor")],
+)
+def test_captured_whole(name, backend):
+    compiled = torchjit.compile(WHOLE[name], backend=backend, fullgraph=True)
+    for _ in range(2):
+        check(compiled, WHOLE[name], torch.randn(3, 3, requires_grad=True), backward=True)
+
+
+def test_second_derivatives():
+    def second(function, x):
+        (first,) = torch.autograd.grad(function(x).pow(2).sum(), x, create_graph=True)
+        return torch.autograd.grad(first.pow(2).sum(), x)[0]
+
+    compiled = torchjit.compile(_on_a_result, backend="eager", fullgraph=True)
+    x = torch.randn(3, 3, requires_grad=True)
+    torch.testing.assert_close(second(compiled, x), second(_on_a_result, x))
+
+
+log: list[float] = []
+
+
+def _logs(x):
+    y = x * 2
+    y.register_hook(lambda g: log.append(float(g.sum())))
+    return y.sin()
+
+
+def _removed_after_a_break(x):
+    y = x * 2
+    handle = y.register_hook(lambda g: g * 3)
+    z = y.sin()
+    if z.sum() > 100:
+        z = z + 1
+    handle.remove()
+    return z
+
+
+def _of_an_argument(x):
+    x.register_hook(lambda g: g * 2)
+    return x * 3
+
+
+def _without_gradient(x):
+    y = (x * 2).detach()
+    y.register_hook(lambda g: g * 2)
+    return y
+
+
+def _another_shape(x):
+    y = x * 2
+    y.register_hook(lambda g: g.sum())
+    return y.sin()
+
+
+def _writes_the_gradient(x):
+    y = x * 2
+    y.register_hook(lambda g: g.mul_(2))
+    return y.sin()
+
+
+def _draws(x):
+    y = x * 2
+    y.register_hook(lambda g: g * torch.rand(3))
+    return y.sin()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "f",
+    [_logs, _removed_after_a_break, _of_an_argument, _without_gradient, _another_shape, _writes_the_gradient, _draws],
+    ids=lambda f: f.__name__,
+)
+def test_what_is_no_graph_behaves_as_in_eager_mode(f, backend):
+    def outcome(function, x):
+        log.clear()
+        torch.manual_seed(3)
+        try:
+            out = function(x)
+            out.sum().backward()
+        except Exception as error:
+            return type(error), str(error).splitlines()[0], list(log)
+        return out.detach(), x.grad, list(log)
+
+    compiled = torchjit.compile(f, backend=backend)
+    for _ in range(2):
+        data = torch.randn(3, 3)
+        got, want = (outcome(g, data.clone().requires_grad_()) for g in (compiled, f))
+        assert got[0] is want[0] if isinstance(want[0], type) else torch.equal(got[0], want[0])
+        assert got[1] == want[1] if isinstance(want[1], str) else torch.equal(got[1], want[1])
+        assert got[2] == want[2]
+
+
+def test_a_handle_that_leaves_the_region_works():
+    def f(x):
+        y = x * 2
+        return y.sin(), y.register_hook(lambda g: g * 3)
+
+    x = torch.zeros(2, requires_grad=True)
+    out, handle = torchjit.compile(f, backend="eager")(x)
+    out.sum().backward(retain_graph=True)
+    handle.remove()
+    out.sum().backward()
+    assert torch.equal(x.grad, torch.full((2,), 8.0))

@@ -1,0 +1,106 @@
+"""`Tensor.register_hook` on a tensor that the region makes: a node that registers the captured hook for real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+import torch
+from torch import fx
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
+from torchjit_fx.intrinsics import enter_hook, leave_hook, remove_hook
+from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.scopes import Scope, scope_graph
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["HOOK_CALLS", "CapturedHook"]
+
+
+@final
+@attrs.frozen(eq=False, slots=False)
+class CapturedHook:
+    """What stands in a graph for one call of `register_hook`: called as `(tensor, *lifted)`.
+
+    Autograd calls the hook's graph on the whole gradient of the tensor, also of uses before this node; whoever traces the
+    graph with autograd sees through it.
+
+    Attributes:
+        graph: takes the gradient and what the hook uses from outside, gives the new gradient.
+        layout: the memory format that the gradient had at capture, or None if unknown.
+    """
+
+    graph: fx.GraphModule
+    layout: torch.memory_format | None
+
+    def __attrs_post_init__(self) -> None:
+        vars(self).update(__name__="tensor_hook", __qualname__="tensor_hook")  # torch.fx prints a node by these
+
+    def __call__(self, tensor: torch.Tensor, *lifted: Any) -> None:
+        def hook(gradient: torch.Tensor) -> torch.Tensor:
+            given = gradient if self.layout is None else gradient.contiguous(memory_format=self.layout)
+            result: torch.Tensor = self.graph(given, *lifted)[0]
+            return result
+
+        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+@final
+@attrs.define(eq=False)
+class HookCapture:
+    """A hook that is being captured."""
+
+    tensor: TensorLeaf
+    scope: Scope
+    gradient: TensorLeaf
+
+
+def _enter(domain: TensorDomain, tensor: Any, capture: CaptureContext) -> TensorLeaf:
+    if not isinstance(tensor, TensorLeaf) or isinstance(tensor, InputLeaf) or domain.recorder.scope is not None:
+        raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook of a tensor that was there before, or under a transform")
+    scope = Scope(domain, capture.mark())
+    domain.modes.write(("grad",), False)
+    outside_of_autocast(domain.modes)
+    scope.begin()
+    gradient = scope.parameter(TensorLeaf(gradient_record(domain.fakes.records, tensor.record), None))
+    domain.hooks.append(HookCapture(tensor, scope, gradient))
+    capture.forbid_effects(True)
+    return gradient
+
+
+def _leave(domain: TensorDomain, result: Any, capture: CaptureContext) -> TensorLeaf:
+    """Gives what stands for the hook: a leaf of the closed scope, so that a handle that is kept breaks at the mark."""
+    capture.forbid_effects(False)
+    found = domain.hooks.pop()
+    found.scope.close()
+    seen, want = found.gradient, found.tensor.record
+    if not isinstance(result, TensorLeaf) or (result.record.sizes, result.record.dtype) != (want.sizes, want.dtype):
+        raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook that gives another kind of gradient")
+    if found.scope.writes_outside or any(_writes(step, seen) for step in found.scope.steps):
+        raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook that writes to a tensor that it did not make")
+    if any(step.effect and step.mode is None for step in found.scope.steps):
+        raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook that draws random numbers")
+    graph, lifted = scope_graph(found.scope, [seen], [result])
+    call = CapturedHook(graph, layout_of(seen.record))
+    domain.recorder.record(call, (found.tensor, *lifted), capture)
+    domain.hook_steps[id(seen)] = domain.recorder.steps[-1]
+    return seen
+
+
+def _writes(step: Step, gradient: TensorLeaf) -> bool:
+    return any(leaf is gradient for storage in step.written for leaf in storage.leaves)
+
+
+def _remove(domain: TensorDomain, token: Any, capture: CaptureContext) -> None:
+    """The step has no other effect: without it nobody needs it."""
+    domain.hook_steps[id(token)].effect = False
+
+
+HOOK_CALLS: dict[Any, Callable[..., Any]] = {enter_hook: _enter, leave_hook: _leave, remove_hook: _remove}
+"""What the domain does when the interpreter calls one of these intrinsics."""
