@@ -1,12 +1,14 @@
 """Sizes that change: how often real models are compiled over many sizes, whether results are right, what capture costs.
 
-    uv run --group models python benchmarks/dynamic_shapes.py [--backend inductor] [--parts counts capture]
+    uv run --group models python benchmarks/dynamic_shapes.py [--backend inductor] [--parts counts capture cold]
 
 counts: small random BERT, GPT-2 and Llama over 30 (batch, length) pairs in a shuffled order, batch 1 included, and resnet18
 over batches 1 to 16; inference and training. A row gives the largest number of specialisations of any region (a region
 that a graph break cut off counts on its own), the wrong results (against eager), and the graph breaks.
 capture: processor seconds from a first call to its end with a backend that takes the graph and does not run it; static sizes, all sizes
-symbolic, and torch.compile's dynamic=True beside them in turns, in one process; minima. A model with a graph break (Llama at present) is captured up to it.
+symbolic, and torch.compile's dynamic=True beside them in turns, in one process; minima. A model with a graph break is captured up to it.
+cold: the same without torch.compile, and before each capture the caches of what operations return are emptied (ours and torch's fake
+tensors'), so that every distinct call is worked out anew.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from typing import Any
 import torch
 import torchvision
 import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 import torchjit
+import torchjit_fx.domain
 
 PAIRS = [(b, n) for b in (1, 2, 3, 5, 8) for n in (7, 12, 16, 33, 48, 64)]
 SMALL: dict[str, Any] = {"vocab_size": 100}
@@ -155,11 +159,33 @@ def print_capture(layers: int, rounds: int) -> None:
         )
 
 
+def empty_caches() -> None:
+    """Forget what operations return."""
+    torchjit_fx.domain.forget_outcomes()
+    FakeTensorMode.cache_clear()
+
+
+def print_cold(layers: int, rounds: int) -> None:
+    print("\n| model, no grad, cold | static s | symbolic s | symbolic/static |\n|---|---|---|---|")
+    for make in (*TEXT, resnet):
+        x = torch.randn(6, 3, 32, 32) if make is resnet else torch.randint(0, 100, (6, 21))
+        best = [float("inf")] * 2
+        with torch.no_grad():
+            for _ in range(rounds):
+                for dynamic in (False, True):
+                    empty_caches()
+                    best[dynamic] = min(best[dynamic], first_call(torchjit.compile, make(layers), x, dynamic))
+        static, symbolic = best
+        print(f"| {make.__name__} | {static:.3f} | {symbolic:.3f} | {symbolic / static:.2f} |", flush=True)
+
+
 def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", nargs="+", default=["inductor"])
-    parser.add_argument("--parts", nargs="+", default=["counts", "capture"], choices=["counts", "capture"])
+    parser.add_argument(
+        "--parts", nargs="+", default=["counts", "capture", "cold"], choices=["counts", "capture", "cold"]
+    )
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -168,6 +194,8 @@ def main() -> None:
             print_counts(backend)
     if "capture" in options.parts:
         print_capture(options.layers, options.rounds)
+    if "cold" in options.parts:
+        print_cold(options.layers, options.rounds)
 
 
 if __name__ == "__main__":

@@ -35,14 +35,22 @@ from torchjit_fx.special_calls import special_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.tensor_hooks import HookCapture
 from torchjit_fx.tracing import InputMemory, Recorder, escaped
+from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.transforms import KeptFunction, TransformCapture
 from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
 
-__all__ = ["TensorDomain"]
+__all__ = ["TensorDomain", "forget_outcomes"]
 
 # Records and outcomes without symbols hold no tensor and no object of a capture, so every capture may use them.
 _RECORDS = RecordTable()
 _OUTCOMES = MetaCache()
+_TRANSCRIPTS = TranscriptCache()
+
+
+def forget_outcomes() -> None:
+    """Empty the process's caches of what calls return."""
+    _OUTCOMES.clear()
+    _TRANSCRIPTS.clear()
 
 
 @final
@@ -67,7 +75,8 @@ class TensorDomain:
         self.compile_graph = compile_graph
         self.sizes = sizes
         self.settings = settings
-        _OUTCOMES.limit = max(_OUTCOMES.limit, settings.max_cached_metas)
+        for cache in (_OUTCOMES, _TRANSCRIPTS):
+            cache.limit = max(cache.limit, settings.max_cached_metas)
         self.modes = TorchModes()
         self.mode = CaptureFakeMode()
         self.numbers = SymbolicNumbers(
@@ -79,7 +88,7 @@ class TensorDomain:
         self.fakes = FakeFactory(self.mode, _RECORDS, self.numbers.sym_int, self.numbers.expression)
         self.metas = MetaService(self.fakes, self.modes, self.numbers)
         self.memory = InputMemory(writes_to_shared=settings.writes_to_shared_inputs)
-        self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, self.memory)
+        self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, _TRANSCRIPTS, self.memory)
         self.functions: list[FunctionCapture] = []
         self.transforms: list[TransformCapture] = []
         self.kept_functions: dict[int, KeptFunction] = {}

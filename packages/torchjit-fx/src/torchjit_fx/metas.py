@@ -143,6 +143,9 @@ class MetaCache:
         except TypeError:
             pass
 
+    def clear(self) -> None:
+        self._outcomes.clear()
+
 
 @final
 class MetaService:
@@ -174,6 +177,18 @@ class MetaService:
             leaf.stand_in = leaf.record, self.fakes.make(leaf.record)
         return leaf.stand_in[1]
 
+    def _of_its_own(self) -> Callable[[Any], Any]:
+        made: dict[int, Any] = {}
+
+        def get(leaf: Any) -> Any:
+            if type(leaf) is SymLeaf:
+                return leaf.value
+            if id(leaf) not in made:
+                made[id(leaf)] = self.fakes.make(leaf.record)
+            return made[id(leaf)]
+
+        return get
+
     def _replay(self, leaf: TensorLeaf) -> None:
         """Make the fake of a view, and of its siblings, by the call that made it, so that they share memory."""
         step = leaf.step
@@ -199,11 +214,14 @@ class MetaService:
         kwargs: dict[str, Any],
         found: Arguments,
         writes: bool = True,
+        own_fakes: bool = False,
     ) -> tuple[Outcome, Any]:
         """Try the call on fakes.
 
         Args:
             writes: it may write its arguments; else stand-ins serve for views.
+            own_fakes: new fakes for this call alone: those of the capture remember answers that torch got earlier, and do
+                not ask again. If it writes, its arguments must be alone on their memory.
 
         Returns:
             What it did, and the result over fake tensors.
@@ -213,7 +231,7 @@ class MetaService:
         """
         declared = _declared_writes(target, args, kwargs)
         writes = writes or any(item is not None for item in declared)
-        get = self.fake if writes else self.look
+        get = self._of_its_own() if own_fakes else self.fake if writes else self.look
         watch = Watch()
         silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
         try:
@@ -227,13 +245,13 @@ class MetaService:
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
             if self.numbers.admit(error):
-                return self.run(op, target, args, kwargs, found, writes)
+                return self.run(op, target, args, kwargs, found, writes, own_fakes)
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
             _FAKE_LOG.disabled = silent
         # On fakes some composite operations return before they write.
-        map_raw(declared, lambda leaf: _note_write(watch, self.fake(leaf)))
+        map_raw(declared, lambda leaf: _note_write(watch, get(leaf)))
         if watch.written and not writes:
             return self.run(op, target, args, kwargs, found)  # its name did not say so: once more, on shared memory
         return self._describe(result, fakes, found.leaves, watch), result
@@ -338,7 +356,9 @@ def _holds_read_float(template: Template) -> bool:
 
 
 def _is_constant(fake: Any) -> bool:
-    return getattr(fake, "constant", None) is not None
+    """Is there a value to read? Not in `torch.tensor([])`."""
+    known = getattr(fake, "constant", None)
+    return known is not None and known.numel() > 0
 
 
 def _declared_writes(target: Any, args: Any, kwargs: dict[str, Any]) -> Any:

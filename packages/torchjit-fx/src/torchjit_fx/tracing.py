@@ -20,10 +20,12 @@ from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.shape_rules import outcome_by_rule
+from torchjit_fx.transcripts import can_be_shared, noted
 from torchjit_fx.unbacked import runtime_check
 
 if TYPE_CHECKING:
     from torchjit_fx.scopes import Scope
+    from torchjit_fx.transcripts import TranscriptCache
 
 __all__ = ["Recorder", "escaped"]
 
@@ -48,15 +50,25 @@ class Recorder:
     Args:
         metas: what calls return.
         modes: ambient state.
-        shared_cache: outcomes without symbols, for the whole process.
+        shared: outcomes without symbols, for the whole process.
+        transcripts: outcomes with symbols, likewise.
+        inputs: which inputs share memory.
     """
 
-    def __init__(self, metas: MetaService, modes: TorchModes, shared_cache: MetaCache, inputs: InputMemory) -> None:
+    def __init__(
+        self,
+        metas: MetaService,
+        modes: TorchModes,
+        shared: MetaCache,
+        transcripts: TranscriptCache,
+        inputs: InputMemory,
+    ) -> None:
         self.metas = metas
         self.modes = modes
         self.steps: list[Step] = []
         self.writes: list[Storage] = []  # in order, of all scopes
-        self._shared = shared_cache
+        self._shared = shared
+        self._transcripts = transcripts
         self._own = MetaCache()
         self._inputs = inputs
         self.scope: Scope | None = None
@@ -142,7 +154,10 @@ class Recorder:
             for leaf in found.leaves:
                 self._materialise_neighbours(leaf)
         try:
-            outcome, result = self.metas.run(op, target, args, kwargs, found, writes)
+            if found.symbolic and can_be_shared(found, self.metas.numbers.context, writes):
+                outcome, result = self._run_once(key, op, target, args, kwargs, found, writes, capture)
+            else:
+                outcome, result = self.metas.run(op, target, args, kwargs, found, writes)
             if found.leaves and has_answer(outcome.result) and not answers_from_metadata(target, args):
                 raise GraphBreak(breaks.DATA_DEPENDENT, f"a Python value from {_name_of(target)}")
             self._check_writes(outcome, target, found, capture)
@@ -160,6 +175,21 @@ class Recorder:
         for leaf, record in seen:
             leaf.record = record
         return raw
+
+    def _run_once(
+        self, key: Any, op: str, target: Any, args: Any, kwargs: Any, found: Arguments, writes: bool, capture: Any
+    ) -> tuple[Outcome, Any]:
+        """Try the call, unless another capture did, and what it asked about sizes has the same answers in this one."""
+        context = self.metas.numbers.context
+        known = self._transcripts.find(key, context.sizes, capture.location())
+        if known is not None:
+            return known, _NOT_RUN
+        with noted(context) as transcript:
+            outcome, result = self.metas.run(op, target, args, kwargs, found, writes, own_fakes=True)
+        if outcome.written and not writes:
+            return outcome, result  # its name did not say so: it ran once more, on the fakes of this capture
+        self._transcripts.put(key, transcript, outcome)
+        return outcome, _NOT_RUN if outcome.written else result
 
     def _neighbours_after(self, outcome: Outcome, found: Arguments) -> list[tuple[TensorLeaf, TensorRecord]]:
         """What a write did to the metadata of everything on the same memory.

@@ -20,7 +20,8 @@ class Facts:
         self.ranges: dict[Symbol, Bounds] = {}
         self.replacements: dict[Symbol, Expr] = {}
         self._implying: dict[Condition, None] = {}  # le and eq conditions over several symbols or operations
-        self._asked: dict[Condition, bool | None] = {}
+        self._decided: dict[Condition, bool] = {}  # more facts change nothing about these
+        self._open: set[Condition] = set()
 
     def simplify(self, condition: Condition) -> Condition:
         """The condition with replaced symbols replaced."""
@@ -36,9 +37,14 @@ class Facts:
 
     def known(self, condition: Condition) -> bool | None:
         """The truth of the condition if the facts decide it."""
-        if condition not in self._asked:
-            self._asked[condition] = self._known(self.simplify(condition))
-        return self._asked[condition]
+        answer = self._decided.get(condition)
+        if answer is None and condition not in self._open:
+            answer = self._known(self.simplify(condition))
+            if answer is None:
+                self._open.add(condition)
+            else:
+                self._decided[condition] = answer
+        return answer
 
     def _known(self, condition: Condition) -> bool | None:
         answer = condition.known(self.ranges)
@@ -86,7 +92,7 @@ class Facts:
     def add(self, condition: Condition) -> None:
         """Take the condition for true."""
         condition = self.simplify(condition)
-        self._asked.clear()
+        self._open.clear()
         if condition.kind == "and":
             for part in condition.parts:
                 self.add(part)

@@ -15,6 +15,9 @@ from torchjit_core.expr.bounds import ZERO, Bounds
 
 __all__ = ["Atom", "Expr", "Operation", "Symbol", "as_expr", "constant", "maximum", "minimum", "symbol"]
 
+_KEPT_BOUNDS = 16
+"""Intervals that an expression remembers, by what was told of its symbols."""
+
 Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
 """Atoms with their powers (>= 1), sorted by the atoms' sort keys; () is the constant monomial."""
 
@@ -110,7 +113,7 @@ class Expr:
     terms: tuple[tuple[Monomial, int], ...]
     symbols: frozenset[Symbol]
     _text: str | None
-    _bounds: Bounds | None
+    _bounds: dict[tuple[Bounds | None, ...], Bounds]
 
     def __new__(cls, terms: tuple[tuple[Monomial, int], ...]) -> Expr:
         found = cls._interned.get(terms)
@@ -119,7 +122,7 @@ class Expr:
             found.terms = terms
             found.symbols = _symbols_of(terms)
             found._text = None
-            found._bounds = None
+            found._bounds = {}
             found = cls._interned.setdefault(terms, found)
         return found
 
@@ -172,11 +175,14 @@ class Expr:
 
     def bounds(self, ranges: Mapping[Symbol, Bounds] | None = None) -> Bounds:
         """An interval that contains the value, from the symbols' own bounds met with `ranges`."""
-        if ranges is None:
-            if self._bounds is None:
-                self._bounds = _bounds(self, {})
-            return self._bounds
-        return _bounds(self, ranges)
+        # Whoever asks narrows one symbol at a time, so most questions come again with what matters unchanged.
+        told = tuple([ranges.get(s) for s in self.symbols]) if ranges else ()
+        found = self._bounds.get(told)
+        if found is None:
+            if len(self._bounds) >= _KEPT_BOUNDS:
+                self._bounds.clear()
+            found = self._bounds[told] = _bounds(self, ranges or {})
+        return found
 
     def divisible_by(self, divisor: Expr | int) -> bool:
         """Is this a multiple of `divisor` for certain?"""
@@ -525,7 +531,7 @@ def _atom_bounds(atom: Atom, ranges: Mapping[Symbol, Bounds]) -> Bounds:
         told = ranges.get(atom)
         return atom.bounds if told is None else atom.bounds.intersect(told)
     assert isinstance(atom, Operation)
-    left, right = _bounds(atom.left, ranges), _bounds(atom.right, ranges)
+    left, right = atom.left.bounds(ranges), atom.right.bounds(ranges)
     if atom.kind in ("max", "min"):
         return _extreme_bounds(atom.kind, left, right)
     if right.lower is None or right.lower <= 0:
