@@ -182,6 +182,25 @@ def test_a_mark_that_cannot_hold_names_the_line() -> None:
         torchjit.mark_dynamic(torch.ones(2, 2), 2)
 
 
+def test_a_hole_in_a_declared_range_names_the_line() -> None:
+    def thirds(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] % 3 == 1:  # this line
+            return x * 2
+        return x
+
+    def pairs(x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 2, 4)  # this line
+
+    for backend in BACKENDS:
+        for program, holes in ((thirds, "leaves out 2"), (pairs, "leaves out 3")):
+            with pytest.raises(UserError, match=rf"TJ-GRD-004.*declared at least 2 and at most 64.*{holes}") as caught:
+                torchjit.compile(program, backend=backend)(marked(10, torchjit.mark_dynamic, 0, min=2, max=64))
+            assert "# this line" in str(caught.value)
+    # without a range the decision is a guard
+    calls = [(marked(n, torchjit.mark_dynamic, 0),) for n in (10, 13, 11, 40, 12)]
+    assert compilations(thirds, calls, "eager") == 2
+
+
 def test_an_operation_that_fixes_a_marked_size_names_the_line() -> None:
     """The operation decides inside torch, on fake tensors; that is no reason to run it eagerly instead."""
 

@@ -241,6 +241,54 @@ def test_a_forced_symbol_must_not_be_fixed() -> None:
     assert caught.value.location == WHERE
 
 
+def declared(n: int, lower: int | None, upper: int | None) -> tuple[ShapeEnv, Expr]:
+    env = ShapeEnv()
+    return env, expr(env.size(n, X.size(0), mark=SizeMark("dynamic", lower, upper)))
+
+
+@pytest.mark.parametrize(
+    ("decision", "hole"),
+    [
+        (lambda s: eq(s % 3, 1), 2),
+        (lambda s: ne(s % 3, 0), 3),
+        (lambda s: ne(s, 40), 40),
+        (lambda s: ne(s * s, 81), 9),
+        (lambda s: disj(lt(s, 20), gt(s, 30)), 20),
+        (lambda s: ne(s // 4, 7), 28),
+        (lambda s: gt(60 % (s - 5), -1), 5),
+    ],
+)
+@pytest.mark.parametrize("upper", [64, 10**9, None])
+def test_a_declared_range_has_no_holes(decision: Any, hole: int, upper: int | None) -> None:
+    env, s = declared(10, 2, upper)
+    with pytest.raises(UserError, match=rf"TJ-GRD-004.*declared at least 2.*leaves out {hole}\n") as caught:
+        env.guard(decision(s), WHERE)
+    assert caught.value.location == WHERE
+
+
+def test_a_hole_at_the_far_end_of_a_wide_range() -> None:
+    env, s = declared(10, 2, 10**6)
+    with pytest.raises(UserError, match="leaves out 999999"):
+        env.guard(ne(s, 10**6 - 1), WHERE)
+
+
+def test_what_excludes_no_size_is_no_hole() -> None:
+    env, s = declared(10, 2, 64)
+    assert env.guard(le(s % 3, 2)) and env.guard(le(s // 2, 32)) and not env.guard(eq(s % 7, 9))
+    other = expr(env.size(20, X.size(1), dynamic=True))
+    assert env.guard(eq(other, 2 * s)), "the sizes of two dimensions depend on one another"
+    assert env.guard(ge(other + s, 6))
+    same = expr(env.size(10, X.size(2), dynamic=True))
+    assert env.guard(eq(same, s))
+    with pytest.raises(UserError, match="TJ-GRD-004.*leaves out"):
+        env.guard(eq(same % 5, 0), WHERE)
+
+
+def test_a_dimension_without_a_declared_range_may_have_holes() -> None:
+    env, s = declared(10, None, None)
+    assert env.guard(eq(s % 3, 1))
+
+
 def test_unbacked_symbols_break_unless_known() -> None:
     env = ShapeEnv(dynamic=True)
     s = expr(env.size(10, X.size(0)))

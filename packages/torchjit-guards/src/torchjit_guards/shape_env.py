@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import final
 
 import attrs
@@ -318,9 +318,23 @@ class ShapeEnv:
                 detail = f"{path} is marked dynamic, and the program needs {self.in_terms(fact)}"
                 raise UserError(SPECIALISED, detail, location)
             declared = self._declared.get(forced)
-            if declared is not None and bounds != declared:
+            if declared is None:
+                continue
+            if bounds != declared:
                 detail = f"{path} is declared {_range_text(declared)}, and {self.in_terms(fact)} leaves {_range_text(bounds)}"
                 raise UserError(NARROWED, detail, location)
+            hole = self._hole(forced, declared, fact)
+            if hole is not None:
+                detail = f"{path} is declared {_range_text(declared)}, and {self.in_terms(fact)} leaves out {hole}"
+                raise UserError(NARROWED, detail, location)
+
+    def _hole(self, forced: Symbol, declared: Bounds, fact: Condition) -> int | None:
+        """A size in the declared range that the fact excludes by itself. A fact over other sizes too relates them, and excludes
+        no size. Of a wide range only the ends are tried: a guard is left for what may lie between."""
+        symbol = self._facts.simplify_expr(as_expr(forced)).as_symbol
+        if symbol is None or fact.symbols != {symbol}:
+            return None
+        return next((n for n in _some_of(declared) if not _holds_at(fact, symbol, n)), None)
 
     def in_terms(self, condition: Condition) -> str:
         """The condition over the places that the symbols stand for: `x.size(0) <= 8`."""
@@ -367,6 +381,27 @@ def _range_text(bounds: Bounds) -> str:
     low = "" if bounds.lower is None else f"at least {bounds.lower}"
     high = "" if bounds.upper is None else f"at most {bounds.upper}"
     return " and ".join(part for part in (low, high) if part) or "any"
+
+
+_TRIED = 1024
+"""Sizes at each end of a declared range that a fact is tried with: more than the period of any remainder in practice."""
+
+
+def _some_of(declared: Bounds) -> Iterator[int]:
+    low = max(declared.lower or 2, 2)
+    high = low + 2 * _TRIED if declared.upper is None else declared.upper
+    if high - low < 2 * _TRIED:
+        yield from range(low, high + 1)
+    else:
+        yield from range(low, low + _TRIED)
+        yield from range(high - _TRIED + 1, high + 1)
+
+
+def _holds_at(fact: Condition, symbol: Symbol, value: int) -> bool:
+    try:
+        return fact.evaluate({symbol: value})
+    except ZeroDivisionError:
+        return False
 
 
 def _own_bounds(s: Symbol) -> list[Condition]:
