@@ -13,6 +13,7 @@ import training_programs_modes  # noqa: F401
 from training_programs import PROGRAMS, difference, observe, seen_fallbacks
 
 import torchjit
+from torchjit import backends
 
 SAMPLE = [
     "write_to_overlapping_inputs", "write_to_a_tensor_and_its_transpose", "write_to_two_caches_of_one_tensor",
@@ -59,6 +60,22 @@ def test_programs_that_are_one_graph(name: str) -> None:
     with seen_fallbacks() as found:
         observe(torchjit.compile(program.f, backend="aot_eager"), program)
     assert found == []
+
+
+def test_a_users_backend_gets_no_written_inputs_that_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        graphs.append(sum(node.op == "placeholder" for node in gm.graph.nodes))
+        return gm.forward
+
+    graphs: list[int] = []
+    program = PROGRAMS["write_to_two_caches_of_one_tensor"]
+    want = observe(program.f, program)
+    monkeypatch.setattr(backends, "_registered", dict(backends._registered))
+    torchjit.register_backend(backend, "keeps_inputs_apart")
+    with seen_fallbacks() as found:
+        have = observe(torchjit.compile(program.f, backend="keeps_inputs_apart"), program)
+    assert difference(want, have, tolerance=0.0) is None
+    assert "TJ-FX-009" in found and graphs
 
 
 def test_a_sparse_tangent_gives_the_values_of_a_dense_one() -> None:

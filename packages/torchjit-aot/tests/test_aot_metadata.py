@@ -69,6 +69,18 @@ def test_a_view_that_is_transposed_in_place_and_written_gets_eager_gradients() -
     run_both(f, [torch.randn(2, 3, requires_grad=True)], settings=AotSettings())
 
 
+def test_an_input_that_is_transposed_and_gets_a_history_is_left_to_eager() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        x.t_()
+        x.copy_(w)
+        return x * 2
+
+    args = [torch.randn(3, 4), torch.randn(4, 3, requires_grad=True)]
+    with pytest.raises(GraphBreak, match="TJ-AOT-004"):
+        run_both(f, args)
+    run_both(f, args, settings=AotSettings())
+
+
 @pytest.mark.parametrize("shape", ["gaps", "transposed gaps"])
 def test_written_inputs_with_gaps(shape: str) -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> Any:

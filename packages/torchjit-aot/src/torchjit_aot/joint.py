@@ -15,7 +15,7 @@ from torchjit_aot.backward_engine import gradients, needs_python_engine
 from torchjit_aot.flatten import Shape, flatten
 from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, tracing_context
 from torchjit_aot.record import Recorder
-from torchjit_aot.refusals import SHARED_STORAGE, TRACE_FAILED
+from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILED
 from torchjit_aot.replay import replay
 from torchjit_aot.shared_inputs import Base, fake_views
 from torchjit_core.reasons import GraphBreak
@@ -131,6 +131,8 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         under_grad = _changed_history(sources, before)
         if any(i in base.members for i in under_grad for base in bases):
             raise GraphBreak(SHARED_STORAGE, "and gets a gradient history by the write")
+        if any(i in under_grad for i, _, _ in _with_positions(recorder, sources)):
+            raise GraphBreak(METADATA_MUTATION, "of an input that gets a gradient history by a write")
         plan = plan_outputs(leaves, sources, recorder, under_grad)
         tangents, differentiable, grads = _run_backward(plan.slots, sources, recorder)
     return JointGraph(

@@ -14,7 +14,7 @@ import torchjit_aot
 from torchjit.exc import UserError, unknown_name
 from torchjit_core.reasons import reason
 
-__all__ = ["Backend", "list_backends", "lookup_backend", "register_backend"]
+__all__ = ["Backend", "is_ours", "list_backends", "lookup_backend", "register_backend"]
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
 """`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
@@ -100,6 +100,11 @@ def lookup_backend(backend: str | Backend) -> Backend:
     if backend in _EXTERNAL:
         raise _unavailable(backend, _EXTERNAL[backend])
     raise unknown_name("backend", backend, [*_registered, *points, *_EXTERNAL])
+
+
+def is_ours(compiler: Backend) -> bool:
+    """Is it a backend of this package, and not one that somebody registered or passed?"""
+    return getattr(compiler, "__module__", None) in ("torchjit.backends", "torchjit.pipeline")
 
 
 def _unavailable(name: str, known: _Known) -> UserError:

@@ -11,7 +11,7 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import control, inlining
-from torchjit.backends import Backend
+from torchjit.backends import Backend, is_ours
 from torchjit.config import config
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.site import Site, Specialization
@@ -132,7 +132,7 @@ class Compilation:
         settings = config.snapshot()
         return torchjit_fx.FxSettings(
             node_values=self.backend_is_users,
-            writes_to_shared_inputs=not self.backend_is_users,
+            writes_to_shared_inputs=is_ours(self.backend),
             capture_scalar_outputs=settings.capture_scalar_outputs,
             capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
         )
