@@ -13,6 +13,7 @@ import vm_corpus_breaks
 import vm_corpus_classes
 import vm_corpus_containers
 import vm_corpus_exceptions
+import vm_corpus_groups
 import vm_corpus_iteration
 import vm_corpus_made_classes
 import vm_corpus_stdlib
@@ -26,6 +27,7 @@ _MODULES = (
     vm_corpus_classes,
     vm_corpus_containers,
     vm_corpus_exceptions,
+    vm_corpus_groups,
     vm_corpus_iteration,
     vm_corpus_made_classes,
     vm_corpus_stdlib,

@@ -243,8 +243,7 @@ def attribute_errors(x):
     return out
 
 
-# Exception groups run for real.
-@program(N(1), breaks=None)
+@program(N(1))
 def exception_groups(x):
     out = []
     try:
@@ -256,8 +255,7 @@ def exception_groups(x):
     return out, x
 
 
-# Exception groups run for real.
-@program(N(1), breaks=None)
+@program(N(1))
 def exception_group_of_plain(x):
     out = []
     try:
@@ -267,8 +265,7 @@ def exception_group_of_plain(x):
     return out
 
 
-# Exception groups run for real.
-@program(N(1), breaks=None)
+@program(N(1))
 def exception_group_rest(x):
     try:
         try:
@@ -279,8 +276,7 @@ def exception_group_rest(x):
         return g.message, [type(e).__name__ for e in g.exceptions]
 
 
-# Exception groups run for real.
-@program(N(1), breaks=None)
+@program(N(1))
 def exception_group_methods(x):
     g = ExceptionGroup("m", [ValueError(1), ExceptionGroup("n", [KeyError(2)])])
     a, b = g.split(ValueError)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from torchjit_vm.binding import bind
 from torchjit_vm.concrete_callers import CALLER_FUNCTIONS
 from torchjit_vm.concrete_generator import Box, InterpretedGenerator
+from torchjit_vm.concrete_groups import extend_traceback, match_group, prepare_reraise
 from torchjit_vm.decode import Decoded
 from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Completion, Frame, Raised
@@ -60,6 +61,7 @@ class ConcreteDomain:
 
     def attach(self, vm: Interpreter[Box]) -> None:
         self.vm = vm
+        vm.on_leave = _left
 
     def constants(self, code: Decoded) -> list[Box]:
         found: list[Box] | None = code.boxed.get(ConcreteDomain)
@@ -443,12 +445,8 @@ class ConcreteDomain:
             if not (because is None or isinstance(because, BaseException)):
                 raise TypeError("exception causes must derive from BaseException")
             error.__cause__ = because
-        if error.__traceback__ is None:
-            context = error.__context__
-            try:
-                raise error
-            except BaseException:
-                error.__context__ = context
+        if error.__traceback__ is None or isinstance(error, BaseExceptionGroup):
+            extend_traceback(error)
         return Box(error)
 
     def chain(self, exception: Box, handled: Box | None) -> None:
@@ -473,39 +471,12 @@ class ConcreteDomain:
 
     @_real
     def match_group(self, group: Box, type: Box) -> tuple[Box | None, Box | None]:
-        error, wanted = group.value, type.value
-        types = wanted if isinstance(wanted, tuple) else (wanted,)
-        if not all(isinstance(t, builtins.type) and issubclass(t, BaseException) for t in types):
-            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-        if any(issubclass(t, BaseExceptionGroup) for t in types):
-            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
-        if isinstance(error, types):
-            if isinstance(error, BaseExceptionGroup):
-                return None, group
-            wrapped = BaseExceptionGroup("", [error])
-            wrapped.__traceback__ = error.__traceback__
-            return None, Box(wrapped)
-        if not isinstance(error, BaseExceptionGroup):
-            return group, None
-        match, rest = error.split(types)
+        rest, match = match_group(group.value, type.value)
         return None if rest is None else Box(rest), None if match is None else Box(match)
 
     @_real
     def prepare_reraise(self, group: Box, exceptions: Box) -> Box:
-        """Source: _PyExc_PrepReraiseStar in Objects/exceptions.c."""
-        error = group.value
-        found = [e for e in exceptions.value if e is not None]
-        if not found or not isinstance(error, BaseExceptionGroup):
-            return Box(found[0] if found else None)
-        again = [e for e in found if _same_origin(e, error)]
-        new = [e for e in found if not _same_origin(e, error)]
-        leaves = {id(leaf) for e in again for leaf in _group_leaves(e)}
-        kept = error.split(lambda e: id(e) in leaves)[0] if leaves else None
-        if not new:
-            return Box(kept)
-        if kept is not None:
-            new.append(kept)
-        return Box(new[0] if len(new) == 1 else BaseExceptionGroup("", new))
+        return Box(prepare_reraise(group.value, exceptions.value))
 
     def exception_triple(self, exception: Box) -> list[Box]:
         error = exception.value
@@ -559,20 +530,10 @@ class ConcreteDomain:
         return Box(operator.length_hint(value.value) if not hasattr(value.value, "__len__") else len(value.value))
 
 
-def _same_origin(error: BaseException, group: BaseException) -> bool:
-    """Is it a part of the group, raised again?"""
-    return isinstance(error, BaseExceptionGroup) and all(
-        getattr(error, name, None) is getattr(group, name, None)
-        for name in ("__notes__", "__traceback__", "__cause__", "__context__")
-    )
-
-
-def _group_leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _group_leaves(inner)
-    else:
-        yield error
+def _left(exception: Box, _: None) -> None:
+    """An exception goes to the caller's frame; of groups `except*` looks at the traceback."""
+    if isinstance(exception.value, BaseExceptionGroup):
+        extend_traceback(exception.value)
 
 
 def _shown(function: Any) -> str:

@@ -31,6 +31,7 @@ class Interpreter(Generic[V]):
         step: instructions run so far by the outermost loop.
         limit: the step at which `domain.step_limit` is called.
         left: the frame that an exception left last.
+        on_leave: called with an exception that goes from a frame to its caller, and None; if set.
         trace: called with the frame and the index of each instruction before it runs, if set.
     """
 
@@ -45,6 +46,7 @@ class Interpreter(Generic[V]):
         self.step = 0
         self.limit = limit
         self.left: Frame[V] | None = None
+        self.on_leave: Callable[[V, None], object] | None = None
         self.trace = trace
         domain.attach(self)
 
@@ -190,6 +192,8 @@ class Interpreter(Generic[V]):
                 frame.pc = row.target
                 return
             self.left = frames.pop()
+            if self.on_leave is not None:
+                self.on_leave(exception, None)
         raise Raised(exception)
 
     def call(self, function: V, args: list[V], kwargs: dict[str, V] | None = None) -> V:

@@ -11,6 +11,7 @@ from torchjit_vm.capture import deferred as _deferred
 from torchjit_vm.capture import dict_methods as _dicts
 from torchjit_vm.capture import draws as _draws
 from torchjit_vm.capture import getters as _getters
+from torchjit_vm.capture import groups as _groups
 from torchjit_vm.capture import list_methods as _lists
 from torchjit_vm.capture import set_methods as _sets
 from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
@@ -18,5 +19,5 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _classes, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _lists, _sets,
+    _functions, _iterators, _objects, _types, _classes, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _groups, _lists, _sets,
 )  # fmt: skip

@@ -8,7 +8,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import classes, containers, iteration, members
+from torchjit_vm.capture import classes, containers, groups, iteration, members
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -115,8 +115,9 @@ def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -
             compute(domain, object.__new__, cls)  # it raises
         return Obj(cls) if cls.__flags__ & _HEAP or cls is object else None
     if issubclass(cls, BaseException):
-        # OSError picks a subclass, and groups check their members.
-        return None if issubclass(cls, (OSError, BaseExceptionGroup)) else new_exception(domain, cls, args)
+        if issubclass(cls, BaseExceptionGroup):
+            return groups.new_group(domain, cls, args)
+        return None if issubclass(cls, OSError) else new_exception(domain, cls, args)  # OSError picks a subclass
     if new is dict.__new__ or new is OrderedDict.__new__ or new is defaultdict.__new__:
         return DictValue(cls)
     if new is list.__new__ or (new is deque.__new__ and cls is deque):

@@ -32,6 +32,7 @@ from torchjit_vm.capture import (
     exceptions,
     formatting,
     functions,
+    groups,
     iteration,
     members,
     names,
@@ -84,6 +85,7 @@ class CaptureDomain:
         self.generators: list[GeneratorValue] = []
         self.memos: dict[Value, object] = {}
         self.thrown: set[Value] = set()
+        self.origins: dict[Value, Value] = {}  # a part of an exception group: the group, until the part is raised anew
         self.class_stores: dict[tuple[type, str], Value] = {}
         self.made_classes: dict[type, MadeClass] = {}
         self.class_parts: dict[
@@ -128,6 +130,7 @@ class CaptureDomain:
         ):
             table.clear()
         self.thrown.clear()
+        self.origins.clear()
         self.generators.clear()
         self.deferred.clear()
         self.draws.clear()
@@ -466,8 +469,8 @@ class CaptureDomain:
     make_raise = exceptions.make_raise
     chain = exceptions.chain
     exception_matches = exceptions.exception_matches
-    match_group = exceptions.match_group
-    prepare_reraise = exceptions.prepare_reraise
+    match_group = groups.match_group
+    prepare_reraise = groups.prepare_reraise
     exception_triple = exceptions.exception_triple
     stop_iteration_error = exceptions.stop_iteration_error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.reading import wrap
-from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, Known, Obj, TracebackValue, TupleValue, Value
 
@@ -18,9 +17,7 @@ __all__ = [
     "exception_triple",
     "from_real",
     "make_raise",
-    "match_group",
     "new_exception",
-    "prepare_reraise",
     "stop_iteration_error",
 ]
 
@@ -73,6 +70,7 @@ def _instance(domain: CaptureDomain, exception: Value) -> Value:
 def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> None:
     """Set `__context__` of an exception that is raised while another is handled."""
     domain.thrown.add(exception)
+    domain.origins.pop(exception, None)
     if handled is None or handled is exception or not isinstance(exception, Obj):
         return
     if exception.real is not NEW:
@@ -104,16 +102,6 @@ def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> b
         else:
             raise domain.error(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     return issubclass(type_of(domain, exception), tuple(classes))
-
-
-def match_group(domain: CaptureDomain, group: Value, type: Value) -> tuple[Value | None, Value | None]:
-    """`except* type`: groups are split for real."""
-    raise domain.graph_break(UNKNOWN_OPERATION, "except*")
-
-
-def prepare_reraise(domain: CaptureDomain, group: Value, exceptions: Value) -> Value:
-    """The end of `except*` clauses."""
-    raise domain.graph_break(UNKNOWN_OPERATION, "except*")
 
 
 _TYPE = type

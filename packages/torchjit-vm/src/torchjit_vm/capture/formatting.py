@@ -70,6 +70,8 @@ def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any],
     """`str` or `repr` of an exception whose class leaves it to C."""
     args = iteration.items_of(domain, domain.vm.finish(attributes.load_attr(domain, value, "args")))
     own: Any = value.cls.__str__
+    if function is str and own is BaseExceptionGroup.__str__:
+        return domain.vm.call(Known(own), [value])
     if function is str and own is BaseException.__str__ and len(args) == 1:
         return to_text(domain, args[0], str)
     if not all(is_constant(domain, a) for a in args):

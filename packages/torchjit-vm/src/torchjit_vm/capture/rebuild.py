@@ -331,9 +331,9 @@ class Rebuilder:
         self._memo[value] = name
         pairs: list[str] = []
         for key, content in value.attrs.items():
-            if content is DELETED or (key == "value" and issubclass(value.cls, BaseException)):
+            if content is DELETED:
                 continue
-            if key == "args" and issubclass(value.cls, BaseException):
+            if key in _exception_arguments(value.cls):
                 continue
             pairs.append(f"{key!r}: {self.expr(cast(Value, content))}")
         if pairs:
@@ -545,6 +545,15 @@ _RESERVED = frozenset(
         "error",
     ]
 )
+
+
+def _exception_arguments(cls: type) -> tuple[str, ...]:
+    """The attributes of an exception that its arguments give it."""
+    if not issubclass(cls, BaseException):
+        return ()
+    if issubclass(cls, BaseExceptionGroup):
+        return ("args", "message", "exceptions")
+    return ("args", "value") if issubclass(cls, StopIteration) else ("args",)
 
 
 def _base(cls: type) -> type:
