@@ -14,6 +14,8 @@ __all__ = ["Interpreter"]
 
 V = TypeVar("V")
 
+_MOST_TRACEBACKS = 64
+
 
 @final
 class Interpreter(Generic[V]):
@@ -31,6 +33,7 @@ class Interpreter(Generic[V]):
         step: instructions run so far by the outermost loop.
         limit: the step at which `domain.step_limit` is called.
         left: the frame that an exception left last.
+        tracebacks: of the latest exceptions, the frames that each came through and the index of the instruction, innermost first.
         on_leave: called with an exception that goes from a frame to its caller, and None; if set.
         trace: called with the frame and the index of each instruction before it runs, if set.
     """
@@ -46,6 +49,7 @@ class Interpreter(Generic[V]):
         self.step = 0
         self.limit = limit
         self.left: Frame[V] | None = None
+        self.tracebacks: dict[V, list[tuple[Frame[V], int]]] = {}
         self.on_leave: Callable[[V, None], object] | None = None
         self.trace = trace
         domain.attach(self)
@@ -92,6 +96,12 @@ class Interpreter(Generic[V]):
         handled = self.handled
         self.handled, self.inherited = before
         return handled
+
+    def forget(self) -> None:
+        """Let go of the values that the interpreter holds."""
+        self.frames.clear()
+        self.tracebacks.clear()
+        self.left = self.handled = self.inherited = None
 
     def run(self, frame: Frame[V], thrown: V | None = None) -> V:
         """Run a frame, and those that it calls, until it returns or yields.
@@ -181,8 +191,15 @@ class Interpreter(Generic[V]):
             Raised: no handler within this run.
         """
         frames = self.frames
+        places = self.tracebacks.get(exception)
+        if places is None:
+            if len(self.tracebacks) >= _MOST_TRACEBACKS:
+                self.tracebacks.clear()
+            places = self.tracebacks[exception] = []
         while len(frames) > base:
             frame = frames[-1]
+            if not places or places[-1][0] is not frame:  # raised again in the same frame, it keeps its line
+                places.append((frame, frame.pc - 1))
             row = frame.code.handler_of(frame.pc - 1)
             if row is not None:
                 del frame.stack[row.depth :]

@@ -134,8 +134,7 @@ class CaptureDomain:
         self.generators.clear()
         self.deferred.clear()
         self.draws.clear()
-        self.vm.frames.clear()
-        self.vm.left = self.vm.handled = self.vm.inherited = None
+        self.vm.forget()
 
     def constants(self, code: Decoded) -> list[Value]:
         found: list[Value] | None = code.boxed.get(CaptureDomain)

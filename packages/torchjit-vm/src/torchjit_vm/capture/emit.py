@@ -10,6 +10,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import resume_function
+from torchjit_vm.capture import library
 from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.draws import write_draws
 from torchjit_vm.capture.effects import write_back
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["Emitted", "emit", "write_break", "write_raise", "write_return"]
+
+_MOST_FRAMES = 100
+"""Of those that an exception left, that a traceback shows."""
 
 Body = "Callable[[Rebuilder], list[Region]]"
 
@@ -128,12 +132,18 @@ def write_return(domain: CaptureDomain, out: Rebuilder, value: Value) -> list[Re
 
 
 def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list[Region]:
-    """Effects, then `raise exception`."""
+    """Effects, then `raise exception`, below stand-ins of the frames that it left."""
     text = out.expr(exception)
     out.flush()
     write_deferred(domain, out)
     write_back(domain, out)
-    out.write(f"raise {text}")
+    statement = f"raise {text}"
+    places = domain.vm.tracebacks.get(exception, [])[::-1]
+    if places:
+        out.location = Standin.of(*places[0]).location
+    inner = [Standin.of(f, i) for f, i in places[1:_MOST_FRAMES] if f.code.code.co_filename != library.__file__]
+    for line in in_frames(out, inner, [statement]) if inner else (statement,):
+        out.write(line)
     return []
 
 

@@ -35,8 +35,10 @@ class Standin:
     globals: dict[str, Any]
 
     @classmethod
-    def of(cls, frame: Frame[Any]) -> Standin:
-        return cls(frame.code.code, frame.code.location(frame.pc - 1), frame.globals)
+    def of(cls, frame: Frame[Any], index: int | None = None) -> Standin:
+        """At an instruction, by default the current one."""
+        index = frame.pc - 1 if index is None else index
+        return cls(frame.code.code, frame.code.location(index), frame.globals)
 
 
 def compile_lines(
@@ -58,7 +60,7 @@ def compile_lines(
     if name in constants:
         namespace[name] = constants[name]
     function.__qualname__ = code.co_qualname
-    function.__code__ = function.__code__.replace(co_qualname=code.co_qualname)
+    function.__code__ = function.__code__.replace(co_name=code.co_name, co_qualname=code.co_qualname)
     return function, source
 
 
