@@ -49,7 +49,7 @@ def in_a_property(x: Any) -> Any:
 
 
 def in_a_lambda(x: Any) -> Any:
-    divide = lambda a: 1 // a  # noqa: E731
+    divide: Any = lambda a: 1 // a  # noqa: E731
     return x, divide(0)
 
 
