@@ -21,7 +21,7 @@ ALL = (
 FRAMES = "looks at real frames, tracebacks or source positions of interpreted code: they are the interpreter's"
 LIFETIMES = "counts references, or waits for an object to die: boxes and frames of the interpreter live longer"
 BUILTINS = "replaces or removes a builtin that the interpreter itself uses"
-GENERATORS = "asks for what only C generators have: gi_frame, a place on the C stack for signals"
+GENERATORS = "asks for what only C generators have: their type, gi_frame, a place on the C stack for signals"
 TYPE_PARAMETERS = "PEP 695 scopes, which 3.12 introduced, are on the list of unsupported instructions"
 CONTEXTS = "relies on the context that C code sets between frames of its own"
 DEPTH = "recurses to the limit: the interpreter's own frames reach it at another place, or too slowly"
@@ -34,11 +34,11 @@ KNOWN: dict[str, tuple[str, ...]] = {
     ),
     LIFETIMES: (
         "test_nokeepref", "testExceptionCleanupState", "test_memory_error_cleanup", "test_cycle_through_dict", "test_free_after_iterating",
-        "test_remove_subclass", "ClassPropertiesAndMethods.test_slots", "test_refcycle", "test_frame_resurrect",
+        "test_remove_subclass", "ClassPropertiesAndMethods.test_slots", "test_refcycle", "test_frame_resurrect", "test_close_releases_frame_locals",
     ),
     BUILTINS: ("test_lru_reentrancy_with_len", "test_reduce_mutating_builtins_iter"),
     GENERATORS: (
-        "test_gi_frame_f_back", "test_generator_gi_yieldfrom", "test_raise_and_yield_from",
+        "test_gi_frame_f_back", "test_lambda_generator", "test_generator_gi_yieldfrom", "test_raise_and_yield_from",
     ),
     CONTEXTS: (
         "test_exit_exception_explicit_none_context", "test_exit_exception_with_correct_context",

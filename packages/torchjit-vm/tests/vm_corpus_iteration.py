@@ -790,3 +790,20 @@ def throwing_through_yield_from(x, log):
     next(c)
     c.close()
     return out, log
+
+
+@program(N(1))
+def generator_closed_with_a_value(x):
+    def counting():
+        try:
+            while True:
+                yield x
+        except GeneratorExit:
+            return 5
+
+    def ending():
+        yield 1
+
+    started, other, fresh = counting(), ending(), counting()
+    next(started), next(other)
+    return started.close(), started.close(), other.close(), fresh.close()

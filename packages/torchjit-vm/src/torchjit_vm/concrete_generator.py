@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, final
 
-from torchjit_vm.decode import VERSION
+from torchjit_vm.decode import CLOSE_RETURNS, VERSION
 from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 
 if TYPE_CHECKING:
@@ -106,14 +106,16 @@ class InterpretedGenerator:
             raise TypeError(f"exceptions must be classes or instances deriving from BaseException, not {kind}")
         return self._resume(None, exception)
 
-    def close(self) -> None:
+    def close(self) -> Any:
         if self._frame is None or not self._started:
             self._frame = None
-            return
+            return None
         try:
             self.throw(GeneratorExit())
-        except (GeneratorExit, StopIteration):
-            return
+        except GeneratorExit:
+            return None
+        except StopIteration as stop:
+            return stop.value if CLOSE_RETURNS else None
         raise RuntimeError("generator ignored GeneratorExit")
 
     def __del__(self) -> None:

@@ -22,9 +22,11 @@ from torchjit_core.location import CodeLocation
 from torchjit_vm.instructions.registry import INSTRUCTIONS, Handler
 from torchjit_vm.region import local_names
 
-__all__ = ["IGNORED", "UNSUPPORTED", "Decoded", "Handling", "decode", "translate"]
+__all__ = ["CLOSE_RETURNS", "IGNORED", "UNSUPPORTED", "Decoded", "Handling", "decode", "translate"]
 
 VERSION = sys.version_info[:2]
+CLOSE_RETURNS = VERSION >= (3, 13)
+"""Does `generator.close()` give what the generator returns?"""
 
 UNSUPPORTED = {
     "PRINT_EXPR": "only the interactive prompt uses it",

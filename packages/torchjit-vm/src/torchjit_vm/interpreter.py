@@ -33,7 +33,8 @@ class Interpreter(Generic[V]):
         step: instructions run so far by the outermost loop.
         limit: the step at which `domain.step_limit` is called.
         left: the frame that an exception left last.
-        tracebacks: of the latest exceptions, the frames that each came through and the index of the instruction, innermost first.
+        tracebacks: of the latest exceptions, the frames that each came through and the index of the instruction, innermost first;
+            kept if a domain sets it, for it keeps frames alive.
         on_leave: called with an exception that goes from a frame to its caller, and None; if set.
         trace: called with the frame and the index of each instruction before it runs, if set.
     """
@@ -49,7 +50,7 @@ class Interpreter(Generic[V]):
         self.step = 0
         self.limit = limit
         self.left: Frame[V] | None = None
-        self.tracebacks: dict[V, list[tuple[Frame[V], int]]] = {}
+        self.tracebacks: dict[V, list[tuple[Frame[V], int]]] | None = None
         self.on_leave: Callable[[V, None], object] | None = None
         self.trace = trace
         domain.attach(self)
@@ -100,7 +101,7 @@ class Interpreter(Generic[V]):
     def forget(self) -> None:
         """Let go of the values that the interpreter holds."""
         self.frames.clear()
-        self.tracebacks.clear()
+        self.tracebacks = None
         self.left = self.handled = self.inherited = None
 
     def run(self, frame: Frame[V], thrown: V | None = None) -> V:
@@ -191,14 +192,12 @@ class Interpreter(Generic[V]):
             Raised: no handler within this run.
         """
         frames = self.frames
-        places = self.tracebacks.get(exception)
-        if places is None:
-            if len(self.tracebacks) >= _MOST_TRACEBACKS:
-                self.tracebacks.clear()
-            places = self.tracebacks[exception] = []
+        places = self._places(exception)
         while len(frames) > base:
             frame = frames[-1]
-            if not places or places[-1][0] is not frame:  # raised again in the same frame, it keeps its line
+            if places is not None and (
+                not places or places[-1][0] is not frame
+            ):  # raised again there, it keeps its line
                 places.append((frame, frame.pc - 1))
             row = frame.code.handler_of(frame.pc - 1)
             if row is not None:
@@ -212,6 +211,16 @@ class Interpreter(Generic[V]):
             if self.on_leave is not None:
                 self.on_leave(exception, None)
         raise Raised(exception)
+
+    def _places(self, exception: V) -> list[tuple[Frame[V], int]] | None:
+        if self.tracebacks is None:
+            return None
+        places = self.tracebacks.get(exception)
+        if places is None:
+            if len(self.tracebacks) >= _MOST_TRACEBACKS:
+                self.tracebacks.clear()
+            places = self.tracebacks[exception] = []
+        return places
 
     def call(self, function: V, args: list[V], kwargs: dict[str, V] | None = None) -> V:
         """Call and wait for the result, in a nested loop if it is Python code.

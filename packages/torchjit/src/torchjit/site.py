@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import linecache
@@ -159,6 +160,16 @@ class Site:
             return None
         before = set_eager(True)
         try:
+            return self._try(slots)
+        except Exception as error:
+            self._leave_blocks(slots, error)
+            raise
+        finally:
+            set_eager(before)
+
+    def _try(self, slots: tuple[Any, ...]) -> Entry | None:
+        """A specialisation, or None where the policy for errors says that the function runs as it is."""
+        try:
             with _compiling:
                 return self._specialize(slots)
         except exc.Unsupported:
@@ -177,8 +188,20 @@ class Site:
         except Exception as error:
             self._failed(error)
             return None
-        finally:
-            set_eager(before)
+
+    def _leave_blocks(self, slots: tuple[Any, ...], error: Exception) -> None:
+        """An error of ours leaves a continuation: run the `with` and `finally` blocks that the frame is in.
+
+        They are the rest of code that has started, so grad mode and the like are set as they were when it is left.
+        """
+        region = self.region
+        if region.offset is None:
+            return
+        thrown = (*(slots[:-1] if region.throwing else slots), error)
+        with contextlib.suppress(
+            Exception
+        ):  # the frame raises it again, or what its blocks raise instead: `error` is told
+            torchjit_vm.resume_function(attrs.evolve(region, throwing=True))(*thrown)
 
     def _stance_allows(self, slots: tuple[Any, ...]) -> bool:
         """May this call be compiled now? Raises where the stance asks for that."""

@@ -224,5 +224,4 @@ def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Val
 
 @method("close", types.GeneratorType)
 def _generator_close(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    iteration.close(domain, cast(GeneratorValue, args[0]))
-    return Const(None)
+    return iteration.close(domain, cast(GeneratorValue, args[0]))

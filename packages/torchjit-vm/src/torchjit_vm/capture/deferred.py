@@ -23,6 +23,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import containers, library, runtime
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.quiet import Quiet
+from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import QUIET, UNKNOWN_CALL
 from torchjit_vm.capture.source import Standin, in_frames
@@ -43,18 +44,24 @@ _Kwargs = dict[str, Value]
 @final
 @attrs.frozen
 class Deferred:
-    """A call that was put off: the real function, its arguments, and the frames that made it, outermost first."""
+    """A call that was put off: the real function, its arguments, and the frames that made it, outermost first.
+
+    `early`: no leaf operation came before it, so it is made before the graph, which may raise.
+    """
 
     function: Any
     args: tuple[Value, ...]
     kwargs: Mapping[str, Value]
     frames: tuple[Standin, ...]
+    early: bool
 
 
-def write_deferred(domain: CaptureDomain, out: Rebuilder) -> None:
+def write_deferred(domain: CaptureDomain, out: Rebuilder, *, early: bool = False) -> None:
     """Write the calls that were put off."""
     after = out.location
     for report in domain.deferred:
+        if report.early is not early:
+            continue
         function = out.constant(report.function, getattr(report.function, "__name__", "report"))
         texts = [out.expr(a) for a in report.args] + [f"{k}={out.expr(v)}" for k, v in report.kwargs.items()]
         out.flush()
@@ -70,7 +77,9 @@ def _defer(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs: 
     if domain.quiet is not None and not domain.quiet.reports:
         raise domain.graph_break(QUIET, getattr(function, "__qualname__", repr(function)))
     frames = tuple(Standin.of(f) for f in domain.vm.frames if f.code.code.co_filename != library.__file__)
-    domain.deferred.append(Deferred(function, tuple(args), dict(kwargs), frames))
+    early = not domain.used_leaves and not any(map(has_leaf, [*args, *kwargs.values()]))
+    early = early and all(d.early for d in domain.deferred)
+    domain.deferred.append(Deferred(function, tuple(args), dict(kwargs), frames, early))
     domain.mutated_at = domain.vm.step
     return Const(None)
 

@@ -102,6 +102,7 @@ class CaptureDomain:
         self.mutated_at = -1
         self.deferred: list[Deferred] = []
         self.draws: list[Draw] = []
+        self.used_leaves = False  # has the leaf handler been asked to do something?
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.root_location: CodeLocation | None = None
         self.kept: list[Any] = []
@@ -113,6 +114,7 @@ class CaptureDomain:
 
     def attach(self, vm: Interpreter[Value]) -> None:
         self.vm = vm
+        vm.tracebacks = {}
 
     def forget(self) -> None:
         """Let go of the values of a capture that is over, and of the real objects that they stand for."""

@@ -81,6 +81,8 @@ def emit(
     while True:
         out = Rebuilder(domain, early)
         out.location = location
+        write_deferred(domain, out, early=True)
+        reports, out.lines = out.lines, []
         try:
             regions = body(out)
         except Cycle as cycle:
@@ -93,6 +95,7 @@ def emit(
     lines: list[tuple[int, str, CodeLocation | None]] = [
         (0, f"def {name}({', '.join(out.gathered.values())}):", location)
     ]
+    lines += reports
     lines += [(1, text, location) for text in prelude]
     lines += out.lines
     function, source = compile_lines(lines, code, name, out.constants, module)
@@ -138,7 +141,7 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
     write_deferred(domain, out)
     write_back(domain, out)
     statement = f"raise {text}"
-    places = domain.vm.tracebacks.get(exception, [])[::-1]
+    places = (domain.vm.tracebacks or {}).get(exception, [])[::-1]
     if places:
         out.location = Standin.of(*places[0]).location
     inner = [Standin.of(f, i) for f, i in places[1:_MOST_FRAMES] if f.code.code.co_filename != library.__file__]

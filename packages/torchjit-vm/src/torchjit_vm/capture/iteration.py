@@ -29,6 +29,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.decode import CLOSE_RETURNS
 from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
     if type(value) is Const:
         return _const_iter(domain, value)
     if type(value) is Leaf:
+        domain.used_leaves = True
         items = domain.leaves.iterate(value.payload, domain)
         return SequenceIterator(TupleValue([from_raw(domain, r) for r in items]))
     if isinstance(value, DictValue):
@@ -453,19 +455,20 @@ def _throw_on(domain: CaptureDomain, delegate: Value, thrown: Value) -> tuple[bo
     raise Raised(thrown)
 
 
-def close(domain: CaptureDomain, generator: GeneratorValue) -> None:
+def close(domain: CaptureDomain, generator: GeneratorValue) -> Value:
     """`generator.close()`."""
     if not generator.started or generator.finished:
         generator.finished = True
-        return
+        return Const(None)
     try:
-        done, _ = resume(domain, generator, Const(None), domain.vm.call(Known(GeneratorExit), []))
+        done, result = resume(domain, generator, Const(None), domain.vm.call(Known(GeneratorExit), []))
     except Raised as raised:
         if issubclass(type_of(domain, raised.value), (GeneratorExit, StopIteration)):
-            return
+            return Const(None)
         raise
     if not done:
         raise domain.error(RuntimeError, "generator ignored GeneratorExit")
+    return result if CLOSE_RETURNS else Const(None)
 
 
 def send(domain: CaptureDomain, receiver: Value, value: Value) -> tuple[bool, Value]:

@@ -71,6 +71,7 @@ def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> 
 
 def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
     """Hand a call to the leaf handler."""
+    domain.used_leaves = True
     guarded = len(domain.pending)
     raw = tuple([to_raw(domain, a) for a in args])
     keywords = {k: to_raw(domain, v) for k, v in kwargs.items()} if kwargs else {}
