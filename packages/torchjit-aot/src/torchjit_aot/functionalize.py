@@ -25,7 +25,7 @@ from torchjit_aot.aliasing import storage_key
 from torchjit_aot.functional_twins import functional_twin
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph, version_moved
-from torchjit_aot.overlap import is_dense, overlaps_itself, overlaps_partly
+from torchjit_aot.overlap import byte_range, is_dense, overlaps_itself, overlaps_partly
 from torchjit_aot.refusals import FUNCTIONALIZE, SHARED_STORAGE
 from torchjit_aot.scatter import scatter
 from torchjit_aot.schemas import functional_form, is_random, is_view, writes_to
@@ -249,11 +249,12 @@ class _Functionalizer:
 
     def _refuse_partial_overlap(self, node: fx.Node, targets: Sequence[Sequence[fx.Node]]) -> None:
         """Eager PyTorch raises where an operator writes to a part of what it reads."""
-        written = [target for group in targets for target in group]
-        for other in node.all_input_nodes:
-            key = self._key(other)
-            for target in written if key is not None else ():
-                if self._key(target) == key and overlaps_partly(target.meta["val"], other.meta["val"]):
+        places = {n: byte_range(n.meta["val"]) for n in node.all_input_nodes if self._key(n) is not None}
+        for target in (n for group in targets for n in group if n in places):
+            key, (begin, end) = self._key(target), places[target]
+            for other, (other_begin, other_end) in places.items():  # of lists, there may be many
+                near = begin < other_end and other_begin < end and self._key(other) == key
+                if near and overlaps_partly(target.meta["val"], other.meta["val"]):
                     raise GraphBreak(FUNCTIONALIZE, f"{node.target} reads a part of what it writes to")
 
     def _assign_all(self, func: OpOverload, targets: Sequence[fx.Node], value: fx.Node, *, is_list: bool) -> None:

@@ -6,10 +6,11 @@ import math
 
 import torch
 
-__all__ = ["is_dense", "overlaps_itself", "overlaps_partly"]
+__all__ = ["byte_range", "is_dense", "overlaps_itself", "overlaps_partly"]
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
+    """Does each place between its first and its last element belong to exactly one element?"""
     if tensor.numel() == 0 or tensor.is_contiguous():
         return True
     return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
@@ -31,20 +32,23 @@ def overlaps_partly(a: torch.Tensor, b: torch.Tensor) -> bool:
     An operator that writes to one and reads the other then raises in eager PyTorch, or, where that is too hard to say for it
     (ATen/MemoryOverlap.cpp, torch 2.15), gives what the order of its loops gives.
     """
-    numbers = (*a.shape, *a.stride(), a.storage_offset(), *b.shape, *b.stride(), b.storage_offset())
-    if a is b or not all(type(n) is int for n in numbers) or not (a.numel() and b.numel()):
+    (begin, end), (other_begin, other_end) = byte_range(a), byte_range(b)
+    if a is b or not (begin < other_end and other_begin < end):
         return False
-    size, other_size = a.element_size(), b.element_size()
-    if size == other_size and (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset()):
-        return False
-    begin, other_begin = a.storage_offset() * size, b.storage_offset() * other_size
-    if not (begin < other_begin + _extent(b) * other_size and other_begin < begin + _extent(a) * size):
-        return False
-    return size != other_size or _meet(a, b)
+    if a.element_size() != b.element_size():
+        return True
+    same = (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset())
+    return not same and _meet(a, b)
 
 
-def _extent(tensor: torch.Tensor) -> int:
-    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where it begins and ends in its storage; (0, 0) if it has no elements or symbolic sizes."""
+    numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    if not all(type(n) is int for n in numbers) or 0 in tensor.shape:
+        return 0, 0
+    extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = int(tensor.storage_offset())
+    return begin * tensor.element_size(), (begin + extent) * tensor.element_size()
 
 
 _STEPS = 10_000
