@@ -125,8 +125,6 @@ ONE_BREAK = {
     "tolist": lambda x: x + sum(x.tolist()[0]),
     "nonzero": lambda x: (x + 1).nonzero().sum() + x,
     "mask": lambda x: x[x > 0].sum() + x,
-    "vjp": lambda x: torch.func.vjp(torch.sin, x * 2)[0] * x,
-    "cond": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) + 1,
 }
 
 
