@@ -84,7 +84,7 @@ class World:
         self.keep = {n: members[n] for n in ("act", "shift", "kind", "gain", "forward")} | {
             "doubled": m.Measured.doubled, "call": m.Measured.__call__, "len": m.Measured.__len__, "eq": m.Measured.__eq__,
             "getattr": m.Measured.__dict__["__getattr__"], "helper": m.helper.__code__, "method": m.Holder.method,
-            "wrapped": m.wrapped.__wrapped__.__code__,
+            "wrapped": m.wrapped.__wrapped__.__code__, "functions": m.functions.__code__,
         }  # fmt: skip
         self.entry: Callable[[Any], Any] = m.ENTRIES[entry]
 
@@ -151,8 +151,8 @@ def _leaf(value: Any, world: World) -> Any:
     if isinstance(value, torch.Tensor):
         inputs = [world.x, world.y, *world.more]
         data = None
-        if value.device.type == "cpu":
-            data = value.detach().as_subclass(torch.Tensor).resolve_neg().double().flatten().tolist()
+        if value.device.type != "meta":
+            data = value.detach().cpu().as_subclass(torch.Tensor).resolve_neg().double().flatten().tolist()
             data = tuple("nan" if math.isnan(n) else round(n, 9) if abs(n) < 1e6 else float(f"{n:.6g}") for n in data)
         place = next((i for i, t in enumerate(inputs) if t is value), None)
         return type(value), value.dtype, str(value.device), tuple(value.shape), value.requires_grad, place, data

@@ -245,14 +245,18 @@ def objects(world: Any) -> Any:
     return y + (1 if world.measured == MEASURED else 2), NAMESPACE.name, getattr(MEASURED, "nothing", "missing")
 
 
-def functions(world: Any) -> Any:
-    """Inlined functions: their code, defaults, closures, attributes; partials, decorators, functions of torch."""
+def functions(world: Any, gain: Any = 1.0, *, lift: Any = 0.0) -> Any:
+    """Inlined functions: their code, defaults, closures, attributes; partials, decorators, functions of torch. And its own."""
     y = helper(world.x) + helper(world.x, bias=2.0)
     y = CLOSURE(y) + world.inner(y)
     y = PARTIAL(y)
     y = wrapped(y)
     y = F.softplus(y) + torch.sigmoid(y)
-    return y + world.method(y)
+    return (y + world.method(y)) * gain + lift
+
+
+def other_functions(world: Any, gain: Any = 2.0, *, lift: Any = 1.0) -> Any:
+    return helper(world.x) * gain - lift
 
 
 class Holder:
@@ -266,7 +270,7 @@ def tensors(world: Any) -> Any:
     """Several inputs, all their metadata, aliases and identities."""
     a, b = world.x, world.y
     out = a.reshape(-1).float().sum() + b.reshape(-1).float().sum()
-    facts: list[Any] = [a.dtype, b.device.type, a.is_contiguous(), a.requires_grad, a.dim(), b.is_leaf, a is b]
+    facts: list[Any] = [a.dtype, str(b.device), a.is_contiguous(), a.requires_grad, a.dim(), b.is_leaf, a is b]
     if a.dim() == 2 and a.stride(0) > 1:
         out = out + a.t().reshape(-1)[0].float()
     facts += [torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"), tuple(b.shape)]

@@ -221,12 +221,16 @@ int run_ops(Run *run, Py_ssize_t from, Py_ssize_t to) {
 
 static int gather(Run *run, PyObject **gathered) {
     Program *p = run->program;
-    const Snapshot *s = run->filled ? NULL : run->snapshot;
+    const Snapshot *s = run->snapshot;
     for (Py_ssize_t i = 0; i < p->ngather; i++) {
+        if (s != NULL && s->gathered[i] != NULL) {
+            gathered[i] = Py_NewRef(s->gathered[i]);
+            continue;
+        }
         int reg = p->gather[i];
         PyObject *value;
         int64_t number;
-        if (s != NULL && reg >= run->nfixed && s->values[reg - run->nfixed] != NULL) {
+        if (s != NULL && !run->filled && reg >= run->nfixed && s->values[reg - run->nfixed] != NULL) {
             value = s->values[reg - run->nfixed];
             number = s->ints[reg - run->nfixed];
         }

@@ -15,6 +15,7 @@ void snapshot_release(Snapshot *s) {
     PyMem_Free(s->open);
     PyMem_Free(s->values);
     PyMem_Free(s->ints);
+    PyMem_Free(s->gathered);
     PyMem_Free(s);
 }
 
@@ -184,6 +185,7 @@ static Snapshot *assemble(Notes *notes, const Program *p, const bool *left) {
     s->after = spans(left, first, (int)p->nops, &s->nafter);
     s->keys = PyMem_Calloc((size_t)p->nslots + 1, sizeof(SlotKey));
     s->open = PyMem_Calloc((size_t)n + 1, sizeof(int));
+    s->gathered = PyMem_Calloc((size_t)p->ngather + 1, sizeof(PyObject *));
     s->words = PyMem_Realloc(notes->words, (size_t)notes->kept * sizeof(Word));
     s->nwords = notes->kept;
     s->owners = notes->owners;
@@ -196,7 +198,7 @@ static Snapshot *assemble(Notes *notes, const Program *p, const bool *left) {
     notes->owners = NULL;
     notes->values = NULL;
     notes->ints = NULL;
-    if (s->before == NULL || s->after == NULL || s->keys == NULL || s->open == NULL) {
+    if (s->before == NULL || s->after == NULL || s->keys == NULL || s->open == NULL || s->gathered == NULL) {
         snapshot_release(s);
         return NULL;
     }
@@ -209,6 +211,10 @@ static Snapshot *assemble(Notes *notes, const Program *p, const bool *left) {
         if (s->values[i] == NULL) {
             s->open[s->nopen++] = notes->run->nfixed + i;
         }
+    }
+    for (Py_ssize_t i = 0; i < p->ngather; i++) {
+        int reg = p->gather[i] - notes->run->nfixed;
+        s->gathered[i] = reg < 0 || s->values[reg] == RAW_INT ? NULL : s->values[reg];
     }
     for (int i = 0; i < p->nops; i++) {
         s->fills |= left[i] && !each_source(p->ops + i, is_fixed_or_open, notes);

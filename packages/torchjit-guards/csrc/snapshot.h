@@ -41,6 +41,7 @@ struct Snapshot {
     int *open;          /* registers that ops left over fill */
     PyObject **values;  /* of the registers behind the fixed ones; borrowed while the words match; NULL: open */
     int64_t *ints;
+    PyObject **gathered;    /* what the program gathers, borrowed as `values`; NULL where it differs from call to call */
 };
 
 /* How a program decides about snapshots. */

@@ -117,7 +117,9 @@ static void note_storage(Notes *notes, PyObject *o) {
     PyTypeObject *tp = Py_TYPE(o);
     if (tp->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
 #if PY_VERSION_HEX < 0x030C0000
-        note(notes, _PyObject_ValuesPointer(o));
+        if (*_PyObject_ManagedDictPointer(o) == NULL) {
+            note(notes, _PyObject_ValuesPointer(o));    /* an object that has a dict has none (_PyObject_GetDictPtr) */
+        }
         note(notes, _PyObject_ManagedDictPointer(o));
 #elif PY_VERSION_HEX < 0x030D0000
         note(notes, _PyObject_DictOrValuesPointer(o));
