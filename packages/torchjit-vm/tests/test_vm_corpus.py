@@ -17,6 +17,7 @@ import vm_corpus_groups
 import vm_corpus_iteration
 import vm_corpus_made_classes
 import vm_corpus_stdlib
+import vm_corpus_walk
 from vm_compare import check, outcome
 from vm_corpus import CORPUS, Program
 
@@ -31,6 +32,7 @@ _MODULES = (
     vm_corpus_iteration,
     vm_corpus_made_classes,
     vm_corpus_stdlib,
+    vm_corpus_walk,
 )
 
 

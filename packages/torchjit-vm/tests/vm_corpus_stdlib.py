@@ -825,3 +825,74 @@ def import_errors(x):
         import torchjit_no_such_module  # noqa: F401
     except ImportError as e:
         return type(e).__name__, e.name
+
+
+@program(N(1))
+def iterators_of_constants_are_new_in_each_call(x):
+    import re
+
+    pattern = re.compile("a")
+    found = pattern.finditer("aba")
+    first = next(found).start()
+    rest = [m.start() for m in re.finditer("a", "aba")]
+    text, numbers = "ab".__iter__(), range(3).__iter__()
+    return first, [m.span() for m in found], rest, next(text), next(numbers), b"ab".__iter__().__next__(), text, x
+
+
+# A scanner has a state, and runs for real.
+@program(N(1), breaks=None)
+def scanner(x):
+    import re
+
+    s = re.compile("a").scanner("aa")
+    return s.match().start(), s.match().start(), x
+
+
+@program(N(1))
+def signature_of_a_function_made_inside(x):
+    import inspect
+
+    def made(a, b: int = 2, *c, d=3, **e):
+        pass
+
+    found = inspect.signature(made)
+    return str(found), [p.name for p in found.parameters.values()], found.parameters["d"].default, x
+
+
+# The cache is made for real.
+@program(N(1), breaks=None)
+def cache_made_inside(x):
+    @functools.lru_cache(maxsize=None)
+    def fib(n):
+        return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+    return fib(10), x
+
+
+class Odd(type):
+    def __getattr__(cls, name):
+        return name
+
+    def __getitem__(cls, key):
+        return key
+
+    def __len__(cls):
+        return 3
+
+    def __contains__(cls, value):
+        return value == 1
+
+    def __iter__(cls):
+        return iter([1, 2])
+
+    def __instancecheck__(cls, value):
+        return value == 3
+
+
+class WithOdd(metaclass=Odd):
+    pass
+
+
+@program(N(1))
+def operators_of_a_metaclass(x):
+    return WithOdd.zz, WithOdd[3], len(WithOdd), 1 in WithOdd, list(WithOdd), isinstance(3, WithOdd), x

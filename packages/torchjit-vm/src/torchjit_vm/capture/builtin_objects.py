@@ -6,6 +6,7 @@ import _thread
 import functools
 import inspect
 import operator
+import re
 import threading
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import attributes, construct, containers, formatting, iteration, operators, stores, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.twins import twin_of
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
     BoundMethod,
     Const,
     DictValue,
+    FunctionValue,
     IdValue,
     Known,
     ListValue,
@@ -240,6 +243,23 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return None
 
 
+@method("__iter__", str, bytes, range)
+def _constant_iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return iteration.get_iter(domain, args[0]) if type(args[0]) is Const else None
+
+
+@method("finditer", re.Pattern)
+def _finditer(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    """All matches at once: text and pattern are constants."""
+    if kwargs or not all(type(a) is Const for a in args):
+        return None
+    pattern, *rest = (domain.use(cast(Const, a)) for a in args)
+    try:
+        return iteration.ListIterator([Const(match) for match in pattern.finditer(*rest)])
+    except TypeError as error:
+        raise domain.error(TypeError, str(error)) from None
+
+
 @method("__getitem__", list, tuple)
 def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], (ListValue, TupleValue)):
@@ -317,6 +337,8 @@ def _signature(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
     value = args[0]
     if kwargs or len(args) != 1:
         return None
+    if isinstance(value, FunctionValue) and value.real is NEW:
+        return operators.compute(domain, inspect.signature, twin_of(domain, value))
     if isinstance(value, Known):
         return operators.compute(domain, inspect.signature, value.obj)
     if isinstance(value, BoundMethod) and isinstance(value.function, Known):

@@ -6,6 +6,7 @@ here keep CPython from doing it once more.
 
 from __future__ import annotations
 
+import enum
 import functools
 import sys
 import types
@@ -84,9 +85,8 @@ def make_named_tuple(
 
 def part_of(cls: Any, name: str) -> Any:
     """What a class holds under a name, static and class methods unwrapped; a member of an enum."""
-    members = getattr(cls, "__members__", {})
-    if isinstance(members, Mapping) and name in members:
-        return members[name]
+    if isinstance(cls, enum.EnumType) and name in cls.__members__:
+        return cls.__members__[name]
     raw = vars(cls)[name]
     return raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import itertools
 import types
 from collections.abc import Iterator
@@ -278,8 +279,8 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
         return ListIterator(containers.view_items(domain, value), value.target)
     if isinstance(value, InstanceDict):
         return ListIterator([k for k, _ in containers.instance_pairs(domain, value)])
-    if isinstance(value, Known) and isinstance(value.obj, type) and hasattr(value.obj, "__members__"):
-        members = value.obj.__members__
+    if isinstance(value, Known) and isinstance(value.obj, enum.EnumType):
+        members: Any = value.obj.__members__
         return ListIterator([Known(m) for n, m in members.items() if m.name == n])
     return _user_iter(domain, value)
 

@@ -17,6 +17,8 @@ import types
 import typing
 from typing import Any
 
+from torchjit_vm.capture import runtime
+
 __all__ = ["is_opaque", "is_pure"]
 
 _IMMUTABLE = (re.Pattern, re.Match, int, float, complex, str, bytes, bool, tuple, frozenset, range, type(None))
@@ -27,6 +29,8 @@ _FUNCTIONS = (
     re.split, re.fullmatch, re.escape, re.subn,
 )  # fmt: skip
 _MODULES = (math, cmath, operator)
+_ITERATORS = frozenset({"__iter__", "__reversed__", "finditer", "scanner"})
+"""Methods of immutable objects that give an object with a state, which every call needs anew."""
 _EFFECTS = frozenset(
     {"setitem", "delitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior"}
     | {"ipow", "irshift", "isub", "itruediv", "ixor", "call", "attrgetter", "itemgetter", "methodcaller"}
@@ -40,8 +44,8 @@ def _collect() -> frozenset[int]:
             if isinstance(function, types.BuiltinFunctionType) and name not in _EFFECTS:
                 found.add(id(function))
     for cls in _IMMUTABLE:
-        for raw in vars(cls).values():
-            if isinstance(raw, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        for name, raw in vars(cls).items():
+            if name not in _ITERATORS and isinstance(raw, (types.MethodDescriptorType, types.WrapperDescriptorType)):
                 found.add(id(raw))
     return frozenset(found)
 
@@ -56,7 +60,7 @@ _OPAQUE_MODULES = frozenset(
 _OPAQUE_FUNCTIONS: tuple[Any, ...] = (
     collections.namedtuple, dataclasses.dataclass, dataclasses.make_dataclass, dataclasses._process_class,  # type: ignore[attr-defined]
      typing.TypeVar, typing.get_type_hints, typing.NamedTuple,
-    importlib.import_module, copyreg.__newobj__, re._compiler.compile,  # type: ignore[attr-defined]
+    runtime.lru_cached, importlib.import_module, copyreg.__newobj__, re._compiler.compile,  # type: ignore[attr-defined]
 )  # fmt: skip
 _OPAQUE_IDS = frozenset(map(id, _OPAQUE_FUNCTIONS))
 

@@ -142,7 +142,10 @@ def is_constant(domain: CaptureDomain, value: Value) -> bool:
         return all(is_constant(domain, k) and is_constant(domain, v) for k, v in _pairs(domain, value))
     if isinstance(value, SliceValue):
         return all(is_constant(domain, v) for v in (value.start, value.stop, value.step))
-    return False
+    # A number or text of a class of its own, such as a sentinel in a library.
+    if not isinstance(value, Obj) or value.path is None or value.written:
+        return False
+    return type(value.path.root()) is Pinned and isinstance(value.real, (int, float, str))
 
 
 def constant_of(domain: CaptureDomain, value: Value) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FunctionType
@@ -12,6 +13,7 @@ __all__ = [
     "fill_dict",
     "function",
     "list_iterator",
+    "lru_cached",
     "new",
     "restore",
     "resume_enter",
@@ -28,6 +30,14 @@ class _End:
 
 END = _End()
 """What `next` gives at the end of an iterator."""
+
+
+def lru_cached(maxsize: int | None, typed: bool, function: Callable[..., Any]) -> Any:
+    """What `functools.lru_cache(maxsize, typed)` does with a function; never interpreted."""
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+lru_cached.__module__, lru_cached.__qualname__ = "functools", "lru_cache"  # its name in reports
 
 
 def restore(obj: Any, attributes: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, cont
         write(domain, value, name, content)
         if type(content) is Const and name in ("__name__", "__qualname__"):
             setattr(value, name.strip("_"), domain.use(content))
-    elif name == "__type_params__" and isinstance(content, TupleValue) and content.items == []:
+    elif name == "__type_params__" and isinstance(content, TupleValue) and not domain.unpack_all(content):
         pass  # as it is
     elif name == "__code__" and value.real is NEW and type(content) is Const:
         domain.touch(value)
