@@ -3,6 +3,7 @@
 from torchjit_fx.breaks import NUMPY
 from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
+from torchjit_fx.function_modes import seen_by_function_modes
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS
 from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
@@ -28,5 +29,6 @@ __all__ = [
     "polyfill_of",
     "preload",
     "replacement_of",
+    "seen_by_function_modes",
     "set_breaks_are_errors",
 ]

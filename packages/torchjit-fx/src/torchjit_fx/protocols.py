@@ -30,6 +30,9 @@ class CaptureContext(Protocol):
     def new_object(self, type: type, items: Sequence[object], /) -> object:
         """A raw marker for an instance of a tuple or list subclass over raw items."""
 
+    def state(self, key: str, /) -> object:
+        """Ambient state of the capture; `intercepted`: how many torch function modes the region has entered."""
+
     def forbid_effects(self, forbid: bool) -> None:
         """From now on the program may not change what was there before (or may again): the code runs later."""
 

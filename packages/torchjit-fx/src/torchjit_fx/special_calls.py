@@ -14,6 +14,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import ARITHMETIC
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
+from torchjit_fx.function_modes import asks_for_modes
 from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
@@ -91,6 +92,8 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
         return bool(args) and isinstance(args[0], TensorLeaf | OpaqueLeaf)
     if fn is torch.Size and args:
         return capture.new_object(torch.Size, args[0]) if _holds_leaf(args) else torch.Size(*args)
+    if capture.state("intercepted") and asks_for_modes(fn):
+        return True
     if _holds_leaf(args):
         if fn in (torch.result_type, torch.can_cast, torch.promote_types):
             return NotImplemented

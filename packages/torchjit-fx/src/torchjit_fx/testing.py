@@ -178,6 +178,10 @@ class _Context:
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         raise why
 
+    def state(self, key: str) -> object:
+        """Proxies run Python for real: modes are torch's own."""
+        return None
+
     def forbid_effects(self, forbid: bool) -> None:
         """Proxies run Python for real; nobody looks."""
 

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
+import torch
+
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
@@ -37,6 +39,14 @@ def _follow_stance() -> None:
 
 
 on_change(_follow_stance)
+
+
+_FUNCTION_MODES = torchjit_vm.Interception(
+    torch._C._push_on_torch_function_stack,
+    torch._C._pop_torch_function_stack,
+    "__torch_function__",
+    torchjit_fx.seen_by_function_modes,
+)
 
 
 @final
@@ -122,6 +132,7 @@ class Compilation:
             pure=torchjit_fx.NUMPY_METHODS,
             class_makers=inlining.CLASS_MAKERS,
             whole_calls=(torchjit_fx.NUMPY,),
+            interception=_FUNCTION_MODES,
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,
         )

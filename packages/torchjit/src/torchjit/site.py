@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
+from torch.utils._device import DeviceContext
 
 import torchjit_fx
 import torchjit_guards
@@ -478,9 +479,13 @@ def _drop_generated_lines(graph_class: type[torch.fx.GraphModule]) -> None:
 
 
 def _must_run_eagerly() -> bool:
-    """Another tracer is at work in this thread, and wants to see plain operations."""
+    """Something else in this thread wants to see plain operations: another tracer, or a mode of the program."""
     return bool(
-        torch._C._len_torch_dispatch_stack() > 0
+        any(
+            type(torch._C._get_function_stack_at(i)) is not DeviceContext  # which only adds arguments
+            for i in range(torch._C._len_torch_function_stack())
+        )
+        or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
         or torch._C._functorch.peek_interpreter_stack() is not None
     )

@@ -23,6 +23,7 @@ from torch._functorch import eager_transforms
 from torch._functorch import vmap as vmap_module
 from torch.distributions import Distribution
 from torch.optim.optimizer import _use_grad_for_differentiable
+from torch.utils import _device as device_module
 from torch.utils.hooks import BackwardHook
 
 from torchjit_fx.polyfills import transforms
@@ -31,7 +32,15 @@ from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
 from torchjit_fx.polyfills.hooks import register_hook, setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype
-from torchjit_fx.polyfills.small import NoRange, distribution_init, is_nested_int, sdpa_kernel
+from torchjit_fx.polyfills.small import (
+    NoRange,
+    device_constructors,
+    device_enter,
+    device_exit,
+    distribution_init,
+    is_nested_int,
+    sdpa_kernel,
+)
 
 __all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
 
@@ -73,6 +82,9 @@ POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function: NoRange,
     torch.nn.attention.sdpa_kernel: sdpa_kernel,
+    torch.device.__enter__: device_enter,
+    device_module._device_constructors: device_constructors,
+    torch.device.__exit__: device_exit,
     eager_transforms.jacrev: transforms.jacrev,
     eager_transforms.jacfwd: transforms.jacfwd,
     eager_transforms.hessian: transforms.hessian,

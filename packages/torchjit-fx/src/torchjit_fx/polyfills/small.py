@@ -8,10 +8,19 @@ from typing import Any
 
 import torch
 from torch.nn import attention
+from torch.utils._device import DeviceContext, _device_constructors
 
 from torchjit_fx.intrinsics import refuse
 
-__all__ = ["NoRange", "distribution_init", "is_nested_int", "sdpa_kernel"]
+__all__ = [
+    "NoRange",
+    "device_constructors",
+    "device_enter",
+    "device_exit",
+    "distribution_init",
+    "is_nested_int",
+    "sdpa_kernel",
+]
 
 _SCALAR = torch.Size()
 
@@ -28,6 +37,26 @@ class NoRange:
 
     def __exit__(self, *exc: object) -> None:
         pass
+
+
+def device_enter(self: torch.device) -> torch.device:
+    """Interpreted instead of `torch.device.__enter__`."""
+    torch._C._push_on_torch_function_stack(DeviceContext(self))
+    return self
+
+
+def device_exit(self: torch.device, *exc: object) -> None:
+    """Interpreted instead of `torch.device.__exit__`."""
+    torch._C._pop_torch_function_stack()
+
+
+_constructors: Any = _device_constructors
+_CONSTRUCTORS = tuple(_constructors())
+
+
+def device_constructors() -> tuple[Any, ...]:
+    """Interpreted instead of the cached function of this name in `torch.utils._device`, which gives a set of functions."""
+    return _CONSTRUCTORS
 
 
 def is_nested_int(value: Any) -> bool:

@@ -17,6 +17,7 @@ from torchjit_core.region import RegionCode
 from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
+from torchjit_vm.capture.interception import leave_no_interceptor
 from torchjit_vm.capture.policy import BreakForbidden, CapturePolicy, LeafHandler, RegionCompiler
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import wrap
@@ -161,6 +162,7 @@ class _Capture:
         try:
             result = vm.run(frame, thrown)
         except Raised as raised:
+            leave_no_interceptor(domain)
             exception = raised.value
             if domain.pretended:
                 raise NotYet(RAISED_UNDER_CAPTURE, type_of(domain, exception).__name__, domain.root_location) from None
@@ -171,6 +173,7 @@ class _Capture:
             raise Restart(
                 vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
             ) from None
+        leave_no_interceptor(domain)
         quiet = not (domain.touched or domain.deferred or domain.draws or any(map(must_close, domain.generators)))
         if type(result) is Leaf and quiet:
             pure = self._pure_graph(result)
@@ -273,6 +276,7 @@ class _Capture:
             raise Restart(vm.step, why)
         if self.policy.fullgraph:
             raise why
+        leave_no_interceptor(domain, why)
         told = domain.state("breaks_are_errors")
         if self.policy.breaks_are_errors if told is None else told:
             raise BreakForbidden(why)

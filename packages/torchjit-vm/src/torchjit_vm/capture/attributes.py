@@ -7,6 +7,7 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, cast
 
 from torchjit_core.guards import MISSING, Predicate
+from torchjit_vm.capture import interception
 from torchjit_vm.capture.known_attributes import known_attr
 from torchjit_vm.capture.members import (
     ABSENT,
@@ -335,6 +336,10 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         return BoundMethod(member_value(domain, member), value)
     if raw is MISSING and cls in (int, float, bool):
         raise missing(domain, cls, name)
+    if domain.interceptors:
+        found = interception.intercept(domain, getattr, [value, Const(name)], {})
+        if found is not None:
+            return found
     try:
         result = domain.leaves.getattr(value.payload, name, domain)
     except AttributeError as error:

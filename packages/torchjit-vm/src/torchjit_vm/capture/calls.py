@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, containers, functions, iteration, library, members
+from torchjit_vm.capture import attributes, containers, functions, interception, iteration, library, members
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.deferred import cached_report, defer_or_break
@@ -140,6 +140,8 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
         if obj in policy.reorderable:
             return _reordered
         allowed = obj in policy.allow_in_graph
+        if policy.interception is not None and obj in (policy.interception.push, policy.interception.pop):
+            return interception.push if obj is policy.interception.push else interception.pop
     except TypeError:  # unhashable
         allowed = False
     why = policy.disabled(obj)
@@ -349,6 +351,9 @@ def _method_wrapper(
 ) -> Value | Frame[Value]:
     """A slot method bound to an object, such as `object.__setattr__.__get__`."""
     owner, name = function.obj.__self__, function.obj.__name__
+    if name == "__get__" and args and type(args[0]) is Leaf:  # of a property, as interceptors are given it
+        read: Any = owner.fget if isinstance(owner, property) else owner
+        return attributes.load_attr(domain, args[0], read.__name__)
     raw = getattr(type(owner), name, None)
     if not isinstance(raw, types.WrapperDescriptorType):
         return _unknown_call(domain, function, args, kwargs)

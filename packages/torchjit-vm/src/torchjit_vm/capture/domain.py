@@ -108,6 +108,8 @@ class CaptureDomain:
         self.kept: list[Any] = []
         self.quiet: Quiet | None = None
         self._outer_quiet: list[Quiet | None] = []
+        self.interceptors: list[Value] = []
+        self.interception_mark = -1
         self._state: dict[str, object] = {}
 
     # What the interpreter needs.
@@ -131,6 +133,7 @@ class CaptureDomain:
             self.memos,
         ):
             table.clear()
+        self.interceptors = []
         self.thrown.clear()
         self.origins.clear()
         self.generators.clear()

@@ -13,7 +13,7 @@ from torchjit_vm.capture import containers
 from torchjit_vm.capture.attributes import bind
 from torchjit_vm.capture.members import ABSENT, find_member
 from torchjit_vm.capture.raw import from_raw
-from torchjit_vm.capture.reasons import OPAQUE_ITERATOR, REBUILD
+from torchjit_vm.capture.reasons import INTERCEPTED, OPAQUE_ITERATOR, REBUILD
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -267,6 +267,8 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
         return _const_iter(domain, value)
     if type(value) is Leaf:
         domain.used_leaves = True
+        if domain.interceptors:
+            raise domain.graph_break(INTERCEPTED, "iteration")
         items = domain.leaves.iterate(value.payload, domain)
         return SequenceIterator(TupleValue([from_raw(domain, r) for r in items]))
     if isinstance(value, DictValue):

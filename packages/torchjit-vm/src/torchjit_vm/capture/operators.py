@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, containers, iteration, members, subscripts
 from torchjit_vm.capture.exceptions import from_real
+from torchjit_vm.capture.interception import intercept
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -72,6 +73,10 @@ def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> 
 def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
     """Hand a call to the leaf handler."""
     domain.used_leaves = True
+    if domain.interceptors:
+        found = intercept(domain, function, args, kwargs or {})
+        if found is not None:
+            return found
     guarded = len(domain.pending)
     raw = tuple([to_raw(domain, a) for a in args])
     keywords = {k: to_raw(domain, v) for k, v in kwargs.items()} if kwargs else {}

@@ -20,6 +20,7 @@ __all__ = [
     "CapturePolicy",
     "DictChainGetattr",
     "InOnePiece",
+    "Interception",
     "LeafHandler",
     "NewObject",
     "PassThrough",
@@ -107,6 +108,24 @@ class PassThrough:
     told_no: tuple[tuple[str, ...], ...] = ()
 
 
+@final
+@attrs.frozen
+class Interception:
+    """A stack of the program's objects whose method answers calls that would go to the leaf handler.
+
+    Attributes:
+        push, pop: the C functions that change the stack.
+        method: the name of the method.
+        seen_as: given the leaf handler, a callable and its raw arguments: the raw arguments of the method, or None for a call that
+            is not intercepted.
+    """
+
+    push: Callable[..., object]
+    pop: Callable[..., object]
+    method: str
+    seen_as: Callable[[Any, Callable[..., object], tuple[object, ...], dict[str, object]], tuple[object, ...] | None]
+
+
 class CaptureContext(Protocol):
     """What a leaf handler may ask of the capture."""
 
@@ -181,6 +200,8 @@ class CapturePolicy:
         class_makers: metaclasses of a library that may run as a whole at capture, for a class that the program makes.
         whole_calls: reasons for which the outermost inlined call that holds no leaf runs for real, as a whole: what
             breaks there would break again and again.
+        interception: the program's stack of interceptors, if there is such a thing. While it is not empty,
+            `CaptureContext.state("intercepted")` says how many there are.
         is_user_code: does this code belong to the user (for source locations)?
         step_limit: instructions per region.
     """
@@ -197,5 +218,6 @@ class CapturePolicy:
     value_types: tuple[type, ...] = ()
     class_makers: Collection[type] = ()
     whole_calls: Collection[Reason] = ()
+    interception: Interception | None = None
     is_user_code: Callable[[CodeType], bool] = _any_code
     step_limit: int = 2_000_000

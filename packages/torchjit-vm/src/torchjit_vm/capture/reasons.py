@@ -105,6 +105,12 @@ QUIET = reason(
     "twice; a graph holds their tensor operations only. The call runs for real, between two graphs.",
     "Keep what such code remembers in the context object that it is given.",
 )
+INTERCEPTED = reason(
+    "TJ-VM-041",
+    "a mode that sees the calls in a block cannot be followed",
+    "Torch function modes entered in the region are interpreted; a block that breaks, or a mode that stays, is entered for real.",
+    "Enter the mode outside of the compiled function.",
+)
 RAISED_UNDER_CAPTURE = reason(
     "TJ-VM-040",
     "an exception leaves a region that asked whether it is compiled",

@@ -1,0 +1,128 @@
+"""Torch function modes that a region enters: what torch would hand to the mode for a call."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode, get_testing_overrides
+from torch.utils._device import _device_constructors
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.flatten import map_raw
+from torchjit_fx.intrinsics import INTRINSICS
+from torchjit_fx.leaves import OpaqueLeaf, TensorLeaf
+from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
+from torchjit_fx.ownership import CONSTANT_FUNCTIONS
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["asks_for_modes", "seen_by_function_modes"]
+
+_ASKING = frozenset(
+    getattr(owner, name)
+    for owner in (torch._C, torch.overrides)
+    for name in (
+        "_has_torch_function",
+        "_has_torch_function_unary",
+        "_has_torch_function_variadic",
+        "has_torch_function",
+        "has_torch_function_unary",
+        "has_torch_function_variadic",
+        "_is_torch_function_mode_enabled",
+    )
+    if hasattr(owner, name)
+)
+_OPERATORS = frozenset(f for f in vars(operator).values() if callable(f)) | {getattr, len, abs, round, divmod, pow}
+
+
+def asks_for_modes(fn: object) -> bool:
+    """Does this function ask whether a mode, or a tensor of another class, gets to see calls?"""
+    return fn in _ASKING
+
+
+@functools.cache
+def _overridable() -> frozenset[Any]:
+    constructors: Any = _device_constructors
+    return frozenset(get_testing_overrides()) | frozenset(constructors())
+
+
+@final
+class _Seen(Exception):
+    """Raised to end a call once it is known what a mode sees of it."""
+
+    def __init__(self, what: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.what = what
+
+
+@final
+class _Look(TorchFunctionMode):
+    def __torch_function__(self, *what: Any) -> Any:
+        raise _Seen(what)
+
+
+def seen_by_function_modes(
+    domain: TensorDomain, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """The arguments of the mode's `__torch_function__`, found by making the call on fakes, up to the mode.
+
+    None for a call that torch shows to no mode.
+
+    Raises:
+        GraphBreak: it cannot be found out.
+    """
+    constant = fn in CONSTANT_FUNCTIONS and fn not in _overridable()
+    if constant or fn in MODE_READERS or fn in MODE_SETTERS or fn in INTRINSICS:
+        return None
+    found: list[Any] = []
+
+    def note(leaf: Any) -> Any:
+        found.append(leaf)
+        return leaf
+
+    map_raw((args, kwargs), note)
+    if any(isinstance(leaf, OpaqueLeaf) for leaf in found):
+        raise GraphBreak(breaks.MODE_OBJECT, f"{fn} of a tensor that cannot be captured")
+    holds_tensor = any(isinstance(leaf, TensorLeaf) for leaf in found)
+    if not (fn in _overridable() or isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))):
+        if not holds_tensor:
+            return None
+        if fn not in _OPERATORS:
+            raise GraphBreak(breaks.MODE_OBJECT, f"{getattr(fn, '__qualname__', fn)} under a torch function mode")
+    fakes = {id(leaf): domain.metas.fake(leaf) for leaf in found}
+    leaves = {id(fakes[id(leaf)]): leaf for leaf in found}
+    given, named = map_raw((args, kwargs), lambda leaf: fakes[id(leaf)])
+    try:
+        with _Look():
+            fn(*given, **named)
+    except _Seen as seen:
+        return tuple([_back(item, leaves) for item in seen.what])
+    except Exception as error:  # it fails before any mode would see it: so it does for real
+        raise GraphBreak(breaks.META_FAILED, f"{type(error).__name__}: {error}") from error
+    return None
+
+
+def _back(value: Any, leaves: dict[int, Any]) -> Any:
+    """From fakes to leaves."""
+    found = leaves.get(id(value))
+    if found is not None:
+        return found
+    if isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise GraphBreak(breaks.MODE_OBJECT, "the mode would be given a tensor that the program did not give")
+    if value is FakeTensor:
+        return torch.Tensor
+    if isinstance(value, dict):
+        return {key: _back(item, leaves) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*[_back(item, leaves) for item in (value.start, value.stop, value.step)])
+    if type(value) in (tuple, list):
+        made: Sequence[Any] = [_back(item, leaves) for item in value]
+        return tuple(made) if type(value) is tuple else made
+    return value
