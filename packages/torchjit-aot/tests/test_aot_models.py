@@ -146,6 +146,12 @@ def test_recurrent_layers(layer: Any) -> None:
     run_both(f, [torch.randn(5, 2, 3, requires_grad=True), *state], exact=False, calls=1, settings=settings)
 
 
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_recurrent_cells(cell: Any) -> None:
+    f, state = functional(cell(3, 4))
+    run_both(f, [torch.randn(5, 3, requires_grad=True), *state], exact=False)
+
+
 def test_recurrent_dropout_runs_eagerly() -> None:
     f, state = functional(nn.LSTM(3, 4, num_layers=2, dropout=0.5))
     args = [torch.randn(5, 2, 3, requires_grad=True), *state]

@@ -46,6 +46,8 @@ _COPYING_SCATTERS = frozenset(
         aten.as_strided.default,
         aten.split.Tensor,
         aten.split_with_sizes.default,
+        aten.unsafe_split.Tensor,
+        aten.unsafe_split_with_sizes.default,
         aten.unbind.int,
     }
 )

@@ -127,6 +127,8 @@ _INVERSES: dict[OpOverload, Inverse] = {
     aten.as_strided.default: _strided,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split_sizes,
+    aten.unsafe_split.Tensor: _split,
+    aten.unsafe_split_with_sizes.default: _split_sizes,
     aten.unbind.int: _unbound,
     aten.alias.default: _unchanged,
     aten.detach.default: _unchanged,
