@@ -35,6 +35,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     LIFETIMES: (
         "test_nokeepref", "testExceptionCleanupState", "test_memory_error_cleanup", "test_cycle_through_dict", "test_free_after_iterating",
         "test_remove_subclass", "ClassPropertiesAndMethods.test_slots", "test_refcycle", "test_frame_resurrect", "test_close_releases_frame_locals",
+        "_cleanup_exc_state",
     ),
     BUILTINS: ("test_lru_reentrancy_with_len", "test_reduce_mutating_builtins_iter"),
     GENERATORS: (
@@ -43,7 +44,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     CONTEXTS: (
         "test_exit_exception_explicit_none_context", "test_exit_exception_with_correct_context",
     ),
-    TYPE_PARAMETERS: ("TestUpdateWrapper.test_default_update",),
+    TYPE_PARAMETERS: ("TestUpdateWrapper.test_default_update", "test_dataclass_derived_generic"),
     DEPTH: ("test_recursion_in_except_handler", "test_trashcan_recursion"),
 }  # fmt: skip
 """Why a test that passes natively may fail interpreted, and parts of the names of those tests."""

@@ -759,3 +759,19 @@ def class_in_a_global_list(x):
     kept.append(A)
     a = kept.pop()
     return a.v + 1
+
+
+@program(N(2.0))
+def objects_in_a_namespace_keep_their_identity(x):
+    import logging
+
+    formatter = logging.Filter("name")
+    add = functools.partial(max, 1)
+
+    class A:
+        held = formatter
+        largest = add
+        items = [x]
+
+    A.items.append(A.held)
+    return A.held is formatter, A.largest is add, A.largest(3), A().held is formatter, A.items[1] is formatter

@@ -6,7 +6,6 @@ import types
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import containers
-from torchjit_vm.capture.class_making import is_library
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.runtime import function as real_function
 from torchjit_vm.capture.runtime import new as new_instance
@@ -36,6 +35,10 @@ WRAPPED: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel", "__doc__"),
 }
 """The attributes of the built-in descriptors, in the order of their arguments."""
+
+
+_LOOKED_INTO = frozenset({"dataclasses", "enum", "functools"})
+"""Modules whose hooks and decorators look inside their objects in a namespace; what they change is read from the twin."""
 
 
 class _Placeholder:
@@ -123,11 +126,13 @@ def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
                 set.update(twin, items)
         else:
             twin = new_instance(object, value.cls)
-            if is_library(value.cls):  # its hooks look inside, and what they change is read from the twin
+            if value.cls.__module__ in _LOOKED_INTO:
                 for field, content in value.attrs.items():
                     if content is not DELETED:
                         object.__setattr__(twin, field, twin_of(domain, cast(Value, content)))
                 return twin
     except TypeError as error:
-        raise domain.graph_break(CLASS_BODY, f"{value.cls.__name__} in the class: {error}") from None
+        if any(hasattr(value.cls, hook) for hook in ("__get__", "__set__", "__delete__", "__set_name__")):
+            raise domain.graph_break(CLASS_BODY, f"{value.cls.__name__} in the class: {error}") from None
+        twin = _Placeholder()
     return _intern(domain, value, twin)
