@@ -587,21 +587,3 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", FALLBACKS)
 def test_what_has_no_lowering_runs_by_aten(name: str) -> None:
     check(FALLBACKS[name], (sample(8, 8),), aten=None, tol={"rtol": 1e-4, "atol": 1e-4})
-
-
-@pytest.mark.parametrize(
-    "shape,args",
-    [
-        ((2, 3, 9, 11), (3, 2, 1)),
-        ((1, 2, 8, 8), (2,)),
-        ((2, 4, 7, 7), (3, 1, 1)),
-        ((3, 6, 5), ((2, 3), (1, 2), (1, 1))),
-    ],
-    ids=str,
-)
-def test_max_pool(shape: tuple[int, ...], args: tuple[Any, ...]) -> None:
-    x = sample(*shape)
-    x[..., 2, 3] = float("nan")
-    x[..., 4, :] = 1.0
-    check(lambda x: list(aten.max_pool2d_with_indices(x, *args)), (x,))
-    check(lambda x: F.max_pool2d(x.relu(), *args), (x.to(memory_format=torch.channels_last) if x.dim() == 4 else x,))

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from torchjit_core.expr import Expr, constant, maximum, minimum
-from torchjit_inductor.ir.dtypes import is_float
-from torchjit_inductor.ir.values import Value, apply, index_value, where
+from torchjit_inductor.ir.dtypes import compute_dtype, is_float
+from torchjit_inductor.ir.values import Value, apply, cast, index_value, where
+from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, TensorMeta, masked
 
 __all__: list[str] = []
 
 MAX_WINDOW = 16
+MAX_SUMMED = 25
+"""A sum over a window has fewer operations than a maximum with its position."""
 
 
 def _pair(value: Any, default: tuple[int, int] | None = None) -> tuple[int, int]:
@@ -80,3 +85,112 @@ def _clamped(at: Expr, size: Expr, *, lower: bool, upper: bool) -> Expr:
     if lower:
         at = maximum(at, constant(0))
     return minimum(at, size - 1) if upper else at
+
+
+# ---------------------------------------------------------------------- averages
+def _inside(tests: list[tuple[Expr, Expr, bool, bool]]) -> Value:
+    """Is each position, which is paired with its size, not below zero and not beyond the end? True asks the question."""
+    found: Value = number(True, torch.bool)
+    for at, size, lower, upper in tests:
+        position = index_value(at)
+        asked = [apply("ge", position, index_value(constant(0)))] if lower else []
+        asked += [apply("lt", position, index_value(size))] if upper else []
+        for test in asked:
+            found = test if found.op == "constant" else apply("and", found, test)
+    return found
+
+
+def _windows(
+    x: Lowered, kernel: Any, stride: Any, padding: Any, ceil_mode: bool
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """Size, step and padding of an averaging window that can be unrolled."""
+    size = _pair(kernel)
+    if ceil_mode or size[0] * size[1] > MAX_SUMMED or not is_float(x.dtype):
+        raise NotLowered("a large window, or one that may begin in the padding")
+    return size, _pair(stride, size), _pair(padding)
+
+
+def _averaged_over(
+    index: Index, sizes: Index, size: tuple[int, int], step: tuple[int, int], pad: tuple[int, int],
+    include_padding: bool, override: int | None, dtype: torch.dtype,
+) -> Value:  # fmt: skip
+    """By how much the sum of the window of an element of the result is divided."""
+    if override is not None or include_padding or pad == (0, 0):
+        return number(size[0] * size[1] if override is None else override, dtype)
+    count = constant(1)
+    for k in (0, 1):
+        begin = index[k - 2] * step[k] - pad[k]
+        count = count * (minimum(begin + size[k], sizes[k - 2]) - maximum(begin, constant(0)))
+    return cast(index_value(count), dtype)
+
+
+@lowering("avg_pool2d")
+def _avg_pool2d(
+    b: Builder, meta: TensorMeta, x: Lowered, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Lowered:  # fmt: skip
+    size, step, pad = _windows(x, kernel, stride, padding, ceil_mode)
+    wide = compute_dtype(meta.dtype)
+    overlapping = step[0] < size[0] or step[1] < size[1]
+    held = b.materialize(x) if overlapping else x
+    rows, columns = x.sizes[-2], x.sizes[-1]
+
+    def formula(point: Point) -> Value:
+        *lead, row, column = point.index
+        total: Value | None = None
+        for i in range(size[0]):
+            for j in range(size[1]):
+                r, c = row * step[0] + (i - pad[0]), column * step[1] + (j - pad[1])
+                inside = _inside([(r, rows, i < pad[0], pad[0] > 0), (c, columns, j < pad[1], pad[1] > 0)])
+                value = _read(held, inside, point, (*lead, r, c), wide)
+                total = value if total is None else total + value
+        if total is None:
+            raise NotLowered("an empty window")
+        return total / _averaged_over(
+            point.index, x.sizes, size, step, pad, count_include_pad, divisor_override, total.dtype
+        )
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
+def _read(x: Lowered, inside: Value, point: Point, index: Index, dtype: torch.dtype) -> Value:
+    """The element in the dtype of the sum, or 0 where the index lies outside."""
+    return masked(inside, lambda p: cast(x.value(p.at(index)), dtype), point, number(0, dtype))
+
+
+@lowering("avg_pool2d_backward")
+def _avg_pool2d_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
+    count_include_pad: bool, divisor_override: int | None,
+) -> Lowered:  # fmt: skip
+    size, step, pad = _windows(x, kernel, stride, padding, ceil_mode)
+    wide = compute_dtype(meta.dtype)
+    # How many windows at most an element is in, along each dimension.
+    many = tuple(-(-n // s) for n, s in zip(size, step, strict=True))
+    held = b.materialize(grad) if many != (1, 1) else grad
+
+    def formula(point: Point) -> Value:
+        *lead, row, column = point.index
+        total: Value | None = None
+        # The last window that an element is in begins at or before it; the others are the ones before. In eager's order.
+        for i in reversed(range(many[0])):
+            for j in reversed(range(many[1])):
+                r, c = (row + pad[0]) // step[0] - i, (column + pad[1]) // step[1] - j
+                inside = _inside([(r, grad.sizes[-2], True, True), (c, grad.sizes[-1], True, True)])
+                for at, place, k in ((r, row, 0), (c, column, 1)):
+                    if size[k] % step[k] or size[k] < step[k]:
+                        reach = apply("gt", index_value(at * step[k] - pad[k] + size[k]), index_value(place))
+                        inside = apply("and", inside, reach)
+                index = (*lead, r, c)
+                by = _averaged_over(
+                    index, x.sizes, size, step, pad, count_include_pad, divisor_override, wide
+                )  # fmt: skip
+                value = masked(
+                    inside, lambda p, index=index, by=by: cast(held.value(p.at(index)), wide) / by, point, number(0, wide)
+                )  # fmt: skip
+                total = value if total is None else total + value
+        if total is None:
+            raise NotLowered("an empty window")
+        return total
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)

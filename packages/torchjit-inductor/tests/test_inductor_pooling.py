@@ -1,0 +1,73 @@
+"""Pooling, forward and backward, against eager."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from inductor_testing import check, sample
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    "shape,args",
+    [
+        ((2, 3, 9, 11), (3, 2, 1)),
+        ((1, 2, 8, 8), (2,)),
+        ((2, 4, 7, 7), (3, 1, 1)),
+        ((3, 6, 5), ((2, 3), (1, 2), (1, 1))),
+    ],
+    ids=str,
+)
+def test_max_pool(shape: tuple[int, ...], args: tuple[Any, ...]) -> None:
+    x = sample(*shape)
+    x[..., 2, 3] = float("nan")
+    x[..., 4, :] = 1.0
+    check(lambda x: list(aten.max_pool2d_with_indices(x, *args)), (x,))
+    check(lambda x: F.max_pool2d(x.relu(), *args), (x.to(memory_format=torch.channels_last) if x.dim() == 4 else x,))
+
+
+AVERAGES = [
+    (size, stride, padding, include)
+    for size, stride, padding, include in itertools.product(
+        ((2, 2), (3, 3), (2, 3), (4, 1)), (1, 2, 3), (0, 1), (True, False)
+    )
+    if padding == 0 or min(size) >= 2
+]
+
+
+@pytest.mark.parametrize("size,stride,padding,include", AVERAGES, ids=str)
+@pytest.mark.parametrize("last", [False, True], ids=["rows", "channels_last"])
+def test_average_pool(size: tuple[int, int], stride: int, padding: int, include: bool, last: bool) -> None:
+    """Every window, also those that lie partly in the padding, and its gradient."""
+    for height, width in ((9, 11), (8, 20)):
+        x = sample(2, 3, height, width)
+        x = x.to(memory_format=torch.channels_last) if last else x
+        args: tuple[Any, ...] = (list(size), [stride, stride], [padding, padding], False, include)
+        grad = torch.randn_like(aten.avg_pool2d(x, *args))
+        check(lambda x: aten.avg_pool2d(x, *args), (x,))  # noqa: B023 - called before the next turn
+        check(lambda g, x: aten.avg_pool2d_backward(g, x, *args, None), (grad, x))  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_average_pool_in_other_dtypes(dtype: torch.dtype) -> None:
+    x = sample(2, 3, 7, 9).to(dtype)
+    check(lambda x: F.avg_pool2d(x, 3, 1, 1), (x,))
+    check(lambda x: F.avg_pool2d(x.relu(), 2, divisor_override=3) + 1, (x,), tol={"rtol": 1e-2, "atol": 1e-2})
+
+
+def test_an_average_without_overlap_reads_its_producer_in_one_kernel() -> None:
+    check(lambda x: F.avg_pool2d(x.sigmoid(), 2), (sample(2, 3, 8, 8),), kernels=1)
+
+
+@pytest.mark.parametrize("args", [(3, 2, 1, True), ((7, 7), 1, 0)], ids=["ceil", "large"])
+def test_other_windows_are_left_to_aten(args: tuple[Any, ...]) -> None:
+    check(lambda x: F.avg_pool2d(x, *args), (sample(1, 2, 10, 10),), aten=1)
+
+
+def test_average_pool_of_one_image() -> None:
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (sample(3, 9, 9),))
