@@ -1,7 +1,7 @@
 """Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""
 
 from torchjit_inductor.compiled import CompiledGraph, Inductor
-from torchjit_inductor.gpu_layouts import plan_gpu_layouts
+from torchjit_inductor.joint_layouts import plan_layouts
 from torchjit_inductor.settings import InductorSettings
 
-__all__ = ["CompiledGraph", "Inductor", "InductorSettings", "plan_gpu_layouts"]
+__all__ = ["CompiledGraph", "Inductor", "InductorSettings", "plan_layouts"]

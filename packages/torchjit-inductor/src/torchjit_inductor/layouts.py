@@ -17,10 +17,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.races import Races
 
-__all__ = ["channels_last_strides", "preferred_layouts"]
+__all__ = ["channels_last_strides", "preferred_layouts", "rearranges_channels"]
 
-GAIN = 0.9
-"""The raced convolutions together must take at most this share of the time, else the default stays."""
+GAIN = 1.1
+"""The raced convolutions together must take at most this share of the time, else the default stays.
+
+Above 1: what lies between them (means over an image, pooling, depthwise parts) gains more than the race shows.
+"""
+GAIN_REARRANGED = 0.9
+"""The same where channels are concatenated, split or shuffled, which takes longer with the channels innermost."""
 SHARE = 0.8
 """Races stop when this share of the operations has been raced."""
 BATCH = 2
@@ -70,7 +75,33 @@ def preferred_layouts(gm: torch.fx.GraphModule, races: Races) -> set[torch.fx.No
         row_major, last, raced = row_major + a * shapes[key], last + b * shapes[key], raced + work[key]
         if raced >= SHARE * total:
             break
-    return _between(convolutions) if last < GAIN * row_major else set()
+    gain = GAIN_REARRANGED if rearranges_channels(gm.graph) else GAIN
+    return _between(convolutions) if last < gain * row_major else set()
+
+
+def rearranges_channels(graph: torch.fx.Graph) -> bool:
+    """Are images joined or cut along their channels, or are channels shuffled through a fifth dimension?"""
+    aten = torch.ops.aten
+    along = (aten.slice.Tensor, aten.split.Tensor, aten.split_with_sizes.default, aten.cat.default)
+    for node in graph.nodes:
+        if node.op != "call_function" or not node.all_input_nodes:
+            continue
+        source = node.all_input_nodes[0].meta.get("val")
+        if not isinstance(source, torch.Tensor) or source.dim() != 4:
+            continue
+        if node.target in along:
+            position = 1 if node.target in (aten.slice.Tensor, aten.cat.default) else 2
+            dim = node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)
+            if dim in (1, -3):
+                return True
+        made = node.meta.get("val")
+        if (
+            node.target in (aten.view.default, aten.reshape.default)
+            and made.dim() == 5
+            and made.shape[0] == source.shape[0]
+        ):
+            return True
+    return False
 
 
 def channels_last_strides(sizes: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -81,7 +81,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         pre_grad_passes=options.pre_grad_custom_pass,
         joint_passes=options.joint_custom_post_pass,
         post_grad_passes=options.post_grad_custom_post_pass,
-        compiler_passes=(torchjit_inductor.plan_gpu_layouts,),
+        compiler_passes=(torchjit_inductor.plan_layouts,),
     )
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

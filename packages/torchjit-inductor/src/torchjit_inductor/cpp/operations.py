@@ -56,8 +56,11 @@ def operation_text(value: Value, args: Sequence[str], mask: object, vector: bool
             bits = "vi32" if dtype == torch.float32 else "vi64"
             return str(as_mask(f"(({bits}){args[0]}) < 0"))
         return f"__builtin_signbit({args[0]})"
-    if op == "abs" and not dtype.is_floating_point:
-        return f"op_abs_int({args[0]})"
+    if not dtype.is_floating_point:
+        if op in ("truncdiv", "fmod"):
+            return f"{args[0]} {'/' if op == 'truncdiv' else '%'} {args[1]}"
+        if op in ("abs", "floordiv", "remainder"):
+            return f"op_{op}_int({', '.join(args)})"
     if op in ("maximum", "minimum") and dtype == torch.bool:
         return f"{args[0]} {'|' if op == 'maximum' else '&'} {args[1]}"
     return f"op_{op}({', '.join(args)})"

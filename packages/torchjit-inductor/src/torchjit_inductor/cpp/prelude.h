@@ -86,6 +86,9 @@ INLINE f64 op_abs(f64 a) { return __builtin_fabs(a); }
 template <class V> INLINE V op_abs(V a) {
   typedef decltype(a < a) I; I top = {}; top = ~top; 
   return (V)((I)a & ~(top << (sizeof(a[0]) * 8 - 1))); }
+// Division of integers by a positive number, rounded down; the remainder has the divisor's sign.
+template <class T> INLINE T op_floordiv_int(T a, T b) { T zero = {}; T q = a / b; return (a % b < zero) ? q - 1 : q; }
+template <class T> INLINE T op_remainder_int(T a, T b) { T zero = {}; T r = a % b; return (r < zero) ? r + b : r; }
 template <class T> INLINE T op_sign(T a) { T zero = {}; T one = zero + 1; return (a > zero) ? one : ((a < zero) ? -one : zero); }
 template <class T> INLINE T op_reciprocal(T a) { T one = {}; return (one + 1) / a; }
 

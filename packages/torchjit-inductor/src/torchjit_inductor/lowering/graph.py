@@ -15,12 +15,12 @@ from torchjit_core.events import emit
 from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_core.reasons import reason
 from torchjit_inductor.codegen_protocol import CompilerMissing
-
-# The tables fill as their modules are imported.
-from torchjit_inductor.gpu_layouts import CHANNELS_LAST, ZERO_PADDED
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
+
+# The tables fill as their modules are imported.
+from torchjit_inductor.joint_layouts import CHANNELS_LAST, ZERO_PADDED
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering import (  # noqa: F401
     creation,
@@ -361,7 +361,10 @@ class _GraphLowering:
                 # oneDNN answers in the layout that it is asked in.
                 metas = attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
         if node.meta.get(CHANNELS_LAST):
-            args = tuple(self._channels_last(a) for a in args)
+            # oneDNN packs weights on its own, from either layout.
+            weight = 2 if node.target is torch.ops.aten.convolution_backward.default else 1
+            as_it_is = weight if args[weight].device.type == "cpu" else None
+            args = tuple(a if k == as_it_is else self._channels_last(a) for k, a in enumerate(args))
             metas = all_channels_last(metas)
         elif metas is not None:
             metas = self._metas_in_place(node, args, kwargs, metas)

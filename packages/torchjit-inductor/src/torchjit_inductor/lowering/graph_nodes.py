@@ -9,10 +9,10 @@ import attrs
 import torch
 import torch.fx
 
-from torchjit_inductor.gpu_layouts import SAME_PLACE
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
+from torchjit_inductor.joint_layouts import SAME_PLACE
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta

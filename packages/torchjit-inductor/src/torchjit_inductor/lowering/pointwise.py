@@ -53,9 +53,9 @@ def _define_unary(name: str, op: str, only_float: bool) -> None:
 
 
 def _safe_divisor(meta: TensorMeta, divisor: Any) -> bool:
-    """Is it a positive number, by which GPU kernels divide integers?"""
+    """Is it a positive number, by which kernels divide integers?"""
     whole = isinstance(divisor, int) and not isinstance(divisor, bool)
-    return whole and meta.device.type == "cuda" and is_int(meta.dtype) and 0 < divisor <= torch.iinfo(meta.dtype).max
+    return whole and is_int(meta.dtype) and 0 < divisor <= torch.iinfo(meta.dtype).max
 
 
 def _define_binary(name: str, op: str) -> None:

@@ -181,13 +181,13 @@ def _avg_pool2d_backward(
                     if size[k] % step[k] or size[k] < step[k]:
                         reach = apply("gt", index_value(at * step[k] - pad[k] + size[k]), index_value(place))
                         inside = apply("and", inside, reach)
-                index = (*lead, r, c)
-                by = _averaged_over(
-                    index, x.sizes, size, step, pad, count_include_pad, divisor_override, wide
-                )  # fmt: skip
-                value = masked(
-                    inside, lambda p, index=index, by=by: cast(held.value(p.at(index)), wide) / by, point, number(0, wide)
-                )  # fmt: skip
+                by = _averaged_over((r, c), x.sizes, size, step, pad, count_include_pad, divisor_override, wide)
+
+                def share(p: Point, index: Index = (*lead, r, c), by: Value = by) -> Value:
+                    # Under the mask: a window that does not exist may have no elements to divide by.
+                    return cast(held.value(p.at(index)), wide) / by
+
+                value = masked(inside, share, point, number(0, wide))
                 total = value if total is None else total + value
         if total is None:
             raise NotLowered("an empty window")

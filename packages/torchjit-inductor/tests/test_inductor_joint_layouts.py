@@ -1,4 +1,4 @@
-"""The layout pass for GPUs: the same values, other strides, padded products. On fake CUDA tensors; run on the CPU."""
+"""The layout pass: the same values, other strides, padded products. For GPUs on fake CUDA tensors; run on the CPU."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from inductor_testing import cache_dir, trace
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchjit_inductor import gpu_layouts, plan_gpu_layouts
+from torchjit_inductor import Inductor, InductorSettings, joint_layouts, plan_layouts
 
 BF = torch.bfloat16
 aten = torch.ops.aten
 
 
-def planned(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+def planned(
+    function: Callable[..., Any], *inputs: torch.Tensor, device: str = "cuda"
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
     """The graph of a function as traced, and after the pass."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fakes = [torch.empty_like(x, device="cuda") for x in inputs]
+        fakes = [torch.empty_like(x, device=device) for x in inputs]
         before, after = make_fx(function)(*fakes), make_fx(function)(*fakes)
         results = next(n for n in after.graph.nodes if n.op == "output").all_input_nodes
         with mode:
-            plan_gpu_layouts(after.graph, frozenset(results))
+            plan_layouts(after.graph, frozenset(results))
     after.graph.lint()
     after.recompile()
     return before, after
@@ -48,7 +51,7 @@ def targets(gm: torch.fx.GraphModule) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _all_products_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_layouts, "_WORTH", 0)
+    monkeypatch.setattr(joint_layouts, "_WORTH", 0)
 
 
 def small(*sizes: int) -> torch.Tensor:
@@ -91,7 +94,7 @@ def test_convolutions_go_channels_last_between_the_promised_ends() -> None:
 
     after = check(function, small(2, 8, 6, 6), small(32, 8, 3, 3), small(32), small(24, 32, 1, 1))
     convolutions = [n for n in after.graph.nodes if n.target is aten.convolution.default]
-    assert all(n.args[2] is None and n.meta[gpu_layouts.CHANNELS_LAST] for n in convolutions)
+    assert all(n.args[2] is None and n.meta[joint_layouts.CHANNELS_LAST] for n in convolutions)
     relu = next(n for n in after.graph.nodes if n.target is aten.relu.default)
     assert relu.meta["val"].is_contiguous(memory_format=torch.channels_last)
 
@@ -112,3 +115,50 @@ def test_grouped_convolutions_stay() -> None:
     assert [n.meta["val"].stride() for n in after.graph.nodes if n.op == "call_function"] == [
         n.meta["val"].stride() for n in before.graph.nodes if n.op == "call_function"
     ]
+
+
+# ------------------------------------------------------------------------------------------------ on the CPU
+def _step(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> Any:
+    """Forward and backward of a small net, with a bias, a pooling and a mean."""
+    y = aten.convolution(x, w, w.sum((1, 2, 3)), [1, 1], [1, 1], [1, 1], False, [0, 0], 1).sigmoid()
+    z = F.avg_pool2d(y, 2)
+    h = (z - z.mean((2, 3), keepdim=True)) * g
+    d = aten.avg_pool2d_backward(h, y, [2, 2], [2, 2], [0, 0], False, True, None) * y
+    made = aten.convolution_backward(d, x, w, [w.shape[0]], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3)
+    return z, made[0] + 1, made[1], made[2]
+
+
+def _layouts(gm: torch.fx.GraphModule) -> list[bool]:
+    last = torch.channels_last
+    return [n.meta["val"].is_contiguous(memory_format=last) for n in gm.graph.nodes if n.target is aten.sigmoid.default]
+
+
+def test_a_training_step_on_the_cpu_goes_channels_last_where_activations_outweigh_weights() -> None:
+    x, w, g = torch.randn(2, 8, 12, 12), torch.randn(6, 8, 3, 3), torch.randn(2, 6, 6, 6)
+    _, after = planned(_step, x, w, g, device="cpu")
+    assert _layouts(after) == [True]
+    _, after = planned(_step, x[..., :2, :2], w, g[..., :1, :1], device="cpu")
+    assert _layouts(after) == [False]  # 8 images of 2 x 2 are less than the weights
+
+    def shuffled(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> Any:
+        made = _step(x, w, g)
+        return *made, x[:, 4:].exp()
+
+    _, after = planned(shuffled, x, w, g, device="cpu")
+    assert _layouts(after) == [False]
+    _, after = planned(lambda x, w: F.conv2d(x, w).sigmoid(), x, w, device="cpu")
+    assert _layouts(after) == [False]  # inference: races decide
+
+
+def test_a_channels_last_step_computes_the_same() -> None:
+    """Through lowering, kernels and oneDNN: results, and the strides that were promised."""
+    inputs = (torch.randn(2, 8, 12, 12), torch.randn(6, 8, 3, 3), torch.randn(2, 6, 6, 6))
+    gm = trace(_step, inputs)
+    results = frozenset(next(n for n in gm.graph.nodes if n.op == "output").all_input_nodes)
+    with next(n.meta["val"].fake_mode for n in gm.graph.nodes if n.op == "placeholder"):
+        plan_layouts(gm.graph, results)
+    assert any(n.meta.get(joint_layouts.CHANNELS_LAST) for n in gm.graph.nodes)
+    graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
+    for got, want in zip(graph(*inputs), _step(*inputs), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        assert got.stride() == want.stride()
