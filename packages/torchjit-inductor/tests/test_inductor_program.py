@@ -330,7 +330,12 @@ class ChannelsLastWins(Races):
 
 class DefaultWins(Races):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
-        return 1.0, 0.95
+        return 1.0, 1.2
+
+
+class NobodyWins(Races):
+    def times(self, key: Any, contest: Any) -> tuple[float, float]:
+        return 1.0, 1.0
 
 
 def test_races_are_kept_for_other_processes(tmp_path: Path) -> None:
@@ -365,6 +370,10 @@ def test_convolutions_choose_their_layout() -> None:
     chosen = preferred_layouts(gm, ChannelsLastWins(cache_dir()))
     assert sum(n.target is aten.convolution.default for n in chosen) == 4
     assert not preferred_layouts(gm, DefaultWins(cache_dir()))
+    assert preferred_layouts(gm, NobodyWins(cache_dir())) == chosen
+    halves = trace(lambda *a: [torch.cat([y, y[:, 2:]], 1) for y in fn(*a) if y.dim() == 4], inputs)
+    assert not preferred_layouts(halves, NobodyWins(cache_dir()))  # channels are cut and joined
+    assert preferred_layouts(halves, ChannelsLastWins(cache_dir()))
     for channels_last in (set(), chosen):
         program = lower_graph(gm, "g", channels_last)
         program = rename_kernels(remove_dead_stores(fuse(program, {})))

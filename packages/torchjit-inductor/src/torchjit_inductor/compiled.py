@@ -195,7 +195,7 @@ class Inductor:
         events.emit("phase", name="inductor kernels", seconds=time.perf_counter() - start)
         host = write_host_program(
             program, compiled, passes_tensors=lambda d: self._backends[d.type].passes_tensors,
-            check_strides=self.settings.check_strides, boxed=boxed,
+            check_strides=self.settings.check_strides, boxed=boxed, hints=hints,
         )  # fmt: skip
         return [compiled[k.name] for k in kernels], host
 

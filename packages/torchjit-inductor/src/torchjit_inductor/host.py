@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -15,6 +14,7 @@ from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.lowering.tensors import contiguous_strides
+from torchjit_inductor.memory import MemoryEvent, plan_reuse
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
 
 __all__ = ["HostProgram", "write_host_program"]
@@ -47,7 +47,7 @@ class HostProgram:
 
 def write_host_program(
     program: Program, kernels: Mapping[str, CompiledKernel], *, passes_tensors: Callable[[torch.device], bool],
-    check_strides: bool, boxed: bool = False,
+    check_strides: bool, boxed: bool = False, hints: Mapping[Symbol, int] | None = None,
 ) -> HostProgram:  # fmt: skip
     """Generate and compile the host program.
 
@@ -56,8 +56,15 @@ def write_host_program(
         passes_tensors: do the launchers of a device take tensors (True) or addresses?
         check_strides: test the strides of what aten ops return.
         boxed: the function takes one list, which it empties: inputs that nobody else holds are freed after their last use.
+        hints: typical values of size symbols, for the memory plan.
     """
-    writer = _Writer(program, kernels, passes_tensors, check_strides, boxed=boxed)
+    # The first text, which hands no memory on, shows when each buffer begins and ends to be used.
+    plain = _Writer(program, kernels, passes_tensors, check_strides, boxed=boxed, hints=hints or {})
+    plain.text()
+    successors = plan_reuse(plain.events)
+    writer = _Writer(
+        program, kernels, passes_tensors, check_strides, boxed=boxed, hints=hints or {}, successors=successors
+    )
     source = writer.text()
     namespace: dict[str, Any] = dict(writer.names)
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
@@ -144,6 +151,8 @@ class _Writer:
         check_strides: bool,
         *,
         boxed: bool = False,
+        hints: Mapping[Symbol, int],
+        successors: Mapping[str, str] | None = None,
     ) -> None:
         self.program, self.kernels, self.boxed = program, kernels, boxed
         self.passes_tensors, self.check_strides = passes_tensors, check_strides
@@ -165,11 +174,16 @@ class _Writer:
         self.views: dict[TensorRef, str] = {}
         self.numbers: set[str] = set()
         self.last_use = self._last_uses()
-        self.pool: dict[tuple[Any, ...], list[str]] = {}
-        # How many allocations of each kind are still to come: memory that nobody will want is freed.
-        self.wanted = self._wanted()
+        self.hints = hints
+        # For each buffer that gets a dead one's memory, the dead one; and what happened to memory, step by step.
+        self.successors = successors or {}
+        self.inherited = set(self.successors.values())
+        self.events: list[MemoryEvent] = []
+        self.position = 0
         # Buffers whose memory went to an output of the kernel that read them last.
         self.taken: set[str] = set()
+        # Buffers that the program allocates itself.
+        self.owned: set[str] = set()
         # Names whose memory may be seen through another name: never reused.
         self.shared: set[str] = set(self.foreign)
 
@@ -184,16 +198,13 @@ class _Writer:
                 last[output.buffer] = len(self.program.steps)
         return last
 
-    def _wanted(self) -> Counter[tuple[Any, ...]]:
-        wanted: Counter[tuple[Any, ...]] = Counter()
-        seen = set(self.foreign)
-        for step in self.program.steps:
-            ours = step.writes if isinstance(step, KernelStep) or self._out_variant(step) else ()
-            for name in ours:
-                if name not in seen:
-                    wanted[self._kind(self.program.buffers[name])] += 1
-            seen.update(step.writes)
-        return wanted
+    def _note(self, name: str, *, begins: bool) -> None:
+        buffer = self.program.buffers[name]
+        count = buffer.span.evaluate({s: self.hints.get(s, 64) for s in buffer.span.symbols})
+        kind = None if name in self.shared else self._kind(buffer)
+        # Memory that an operator of aten makes is no place for a dead buffer's.
+        kind = None if begins and name not in self.owned else kind
+        self.events.append(MemoryEvent(self.position, name, kind, count * buffer.dtype.itemsize, begins))
 
     def _out_variant(self, step: ExternStep) -> Any:
         """The op's form that writes into a given tensor, if it has one and the result is row-major."""
@@ -221,6 +232,7 @@ class _Writer:
             source = parameters[position]
             self.put(f"{symbol.name} = {source}" if dim is None else f"{symbol.name} = {source}.size({dim})")
         for position, step in enumerate(program.steps):
+            self.position = position
             if isinstance(step, KernelStep):
                 self._kernel(step, position)
             else:
@@ -297,15 +309,15 @@ class _Writer:
     def _allocate(self, name: str, inplace: str | None = None) -> None:
         buffer = self.program.buffers[name]
         self.allocated.add(name)
-        self.wanted[self._kind(buffer)] -= 1
-        found = self.pool.get(self._kind(buffer))
         if inplace is not None:
             # The old name stays bound until the kernel has run.
             self._address(inplace) if not self.passes_tensors(buffer.device) else None
             self._rename(name, inplace)
             return
-        if found:
-            old = found.pop()
+        self.owned.add(name)
+        self._note(name, begins=True)
+        old = self.successors.get(name)
+        if old is not None:
             self._rename(name, old)
             self.put(f"del {old}")
             return
@@ -353,11 +365,10 @@ class _Writer:
                 self.put(f"del {name}")
             if name not in self.allocated:
                 continue
-            kind = self._kind(self.program.buffers[name])
-            if name in self.shared or name in self.taken or self.wanted[kind] <= len(self.pool.get(kind, ())):
+            if name not in self.taken:
+                self._note(name, begins=False)
+            if name not in self.inherited:
                 self.put(f"del {name}")
-            else:
-                self.pool.setdefault(kind, []).append(name)
 
     # ------------------------------------------------------------------ aten
     def _extern(self, step: ExternStep) -> None:
@@ -389,6 +400,7 @@ class _Writer:
             if name is None:
                 continue
             self.allocated.add(name)
+            self._note(name, begins=True)
             buffer = self.program.buffers[name]
             if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
                 strides = _tuple(buffer.strides)
