@@ -71,7 +71,10 @@ hook_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 PyObject *
 hook_pass_on(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame, int throwflag)
 {
-    _PyFrameEvalFunction next = thread->chaining == frame ? below : previous;
+    /* A hook over ours may pass to us what we pass to it: a frame that comes again goes to what was there before we came, and
+     * if that is the same hook, which has found us in the slot when it was installed again, to CPython. */
+    int turn = thread->chaining == frame ? thread->turn + 1 : 0;
+    _PyFrameEvalFunction next = turn == 0 ? previous : turn == 1 && below != previous ? below : NULL;
     if (next == NULL || next == hook_evaluate) {
         next = _PyEval_EvalFrameDefault;
     }
@@ -85,9 +88,12 @@ hook_pass_on(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame
     }
     else {
         void *outer = thread->chaining;
+        int outer_turn = thread->turn;
         thread->chaining = frame;
+        thread->turn = turn;
         result = next(tstate, frame, throwflag);
         thread->chaining = outer;
+        thread->turn = outer_turn;
     }
     frame_stack_leave(credit);
     return result;

@@ -12,6 +12,7 @@ typedef struct {
     int hook_suspended;      /* >0: our own Python code runs, the frame hook lets it be */
     PyObject *bypass;        /* borrowed: the function whose next frame the hook runs as it is; only compared */
     void *chaining;          /* the frame that was handed to a foreign hook, to notice when it comes back */
+    int turn;                /* how often it came back so far */
     struct OpenScope *scope; /* innermost hook scope of this thread, owned */
     char *shallow_above;     /* stack addresses above this need no attention; all ones before the first look */
     char *stack_low;         /* below this there is no room for another Python call; NULL: bounds unknown */

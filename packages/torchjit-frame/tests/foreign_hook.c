@@ -24,6 +24,14 @@ foreign_remove(void)
     _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), next_hook);
 }
 
+/* As torch.compile's, which goes into the slot each time that it finds another there, and remembers that one. */
+void
+foreign_clear(void)
+{
+    next_hook = _PyEval_EvalFrameDefault;
+    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), next_hook);
+}
+
 int
 foreign_is_current(void)
 {

@@ -99,3 +99,37 @@ def test_foreign_hook_outlives_our_scope(foreign: Any) -> None:
     with hook_scope(swap):
         assert target(1) == 2
     assert target(1) == 2
+
+
+def test_foreign_hook_below_and_again_above(foreign: Any) -> None:
+    """It finds ours in the slot when it is installed again, and passes to ours what ours passes to it."""
+    swap = Swap()
+
+    def generator() -> Iterator[int]:
+        try:
+            yield 1
+        except ValueError:
+            yield inner(2)
+
+    foreign.foreign_install()
+    scope = hook_scope(swap)
+    scope.__enter__()
+    foreign.foreign_install()
+    try:
+        swapped = hook_counters()["swapped"]
+        assert target(1) == 2
+        assert hook_counters()["swapped"] >= swapped + 2
+        assert sorted([2, 1], key=lambda x: x) == [1, 2]
+        resumed = generator()
+        assert [next(resumed), resumed.throw(ValueError)] == [1, 2]
+    finally:
+        scope.__exit__(None, None, None)
+    # Ours is in the chain still.
+    assert target(1) == 2
+    with hook_scope(swap):
+        assert target(1) == 2
+    foreign.foreign_clear()
+    assert target(1) == 2
+    with hook_scope(swap):
+        assert target(1) == 2
+    assert target(1) == 2
