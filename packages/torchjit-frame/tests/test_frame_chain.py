@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_foreign_hook_below_and_again_above(foreign: Any) -> None:
     """It finds ours in the slot when it is installed again, and passes to ours what ours passes to it."""
     swap = Swap()
 
-    def generator() -> Iterator[int]:
+    def generator() -> Generator[int, None, None]:
         try:
             yield 1
         except ValueError:
