@@ -41,11 +41,12 @@ def tensors_of(value: Any) -> list[Any]:
 
 
 def distance(ours: Iterable[Any], theirs: Iterable[Any]) -> float:
-    """The largest difference, relative to the largest value of the tensor it is in."""
+    """The largest difference, relative to the largest value of the tensor it is in; infinite where one is not a number."""
     worst = 0.0
     for a, b in zip(ours, theirs, strict=True):
-        scale = float(b.abs().max()) if b.numel() else 0.0
-        worst = max(worst, float((a - b).abs().max()) / max(scale, 1e-6) if b.numel() else 0.0)
+        if b.numel():
+            apart = float((a - b).abs().max()) / max(float(b.abs().max()), 1e-6)
+            worst = max(worst, math.inf if math.isnan(apart) else apart)
     return worst
 
 
