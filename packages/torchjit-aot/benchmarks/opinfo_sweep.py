@@ -14,7 +14,8 @@ after the call and gradients are compared. Outcomes of a sample:
 
 `--front torchjit` goes through `torchjit.compile(backend="aot_eager")`; what of the equal ones broke the graph or was left to
 eager PyTorch is counted, by reason, as "equal with". `--torch` runs `torch.compile(backend="aot_eager")`
-beside it, for the operators that it passes. `--out FILE` writes one JSON object per operator and dtype.
+beside it. `--out FILE` writes one JSON object per operator and dtype. `--jobs N` shares the operators among N
+processes, `--seconds S` stops after that time and says how many operators were not reached.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import argparse
 import collections
 import contextlib
 import json
+import multiprocessing
+import multiprocessing.connection
 import sys
 import time
 import types
@@ -226,6 +229,123 @@ def kind_of(outcome: str) -> str:
     return "equal" if outcome.startswith("equal") else outcome.split(":")[0]
 
 
+def sweep_one(info: Any, dtype_name: str, options: Any) -> dict[str, Any] | None:
+    """The record of one operator or module; None if it has no such dtype."""
+    dtype = getattr(torch, dtype_name)
+    supported = info.dtypes if options.modules else info.supported_dtypes("cpu")
+    if dtype not in supported or name_of(info).startswith(("empty", "new_empty")):  # whatever the memory held
+        return None
+    compile_it = with_aot if options.front == "aot" else with_front
+    programs = (module_programs if options.modules else op_programs)(info, dtype, options.samples)
+    outcomes, reference = [], []
+    try:
+        for program, tensors in programs:
+            outcomes.append(check(program, tensors, compile_it))
+            if options.torch:
+                BREAKS.clear()
+                reference.append(check(program, tensors, with_torch))
+    except Exception as error:
+        outcomes.append(f"skipped: no samples: {type(error).__name__}: {error}")
+    record = {"op": name_of(info), "dtype": dtype_name, "verdict": verdict_of(outcomes), "outcomes": outcomes}
+    return {**record, "torch": verdict_of(reference) if options.torch else None, "torch_outcomes": reference}
+
+
+def verdict_of(outcomes: list[str]) -> str:
+    """The worst outcome; skipped samples say nothing while there are others."""
+    ranked = ["wrong", "error", "refused", "equal", "skipped"]
+    return min((kind_of(o) for o in outcomes), key=ranked.index, default="skipped")
+
+
+def tell(record: dict[str, Any], totals: collections.Counter[str]) -> None:
+    """Count a record, and print it if it is not equal."""
+    verdict, theirs, outcomes = record["verdict"], record["torch"], record["outcomes"]
+    totals[verdict] += 1
+    if verdict == "equal" and (broken := [o for o in outcomes if o != "equal" and kind_of(o) == "equal"]):
+        totals[min(broken)] += 1
+    if theirs is not None:
+        totals[f"torch {theirs}"] += 1
+        if theirs == "equal":
+            totals["both equal" if verdict == "equal" else "torch alone equal"] += 1
+    if verdict not in ("equal", "skipped"):
+        worst = next(o for o in outcomes if o.startswith(verdict))
+        print(f"{record['op']:45} {record['dtype']:10} torch {theirs}  {worst[:200]}", flush=True)
+
+
+def set_up() -> None:
+    """One process's share of the set-up."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+
+
+def records_here(options: Any) -> Iterator[dict[str, Any]]:
+    """All records, in this process."""
+    set_up()
+    deadline = time.perf_counter() + options.seconds
+    with listen(note_break) if options.front == "torchjit" else contextlib.nullcontext():
+        for info in infos(options.modules, options.ops):
+            for dtype in options.dtypes:
+                if time.perf_counter() > deadline:
+                    print(f"time is up before {name_of(info)}", flush=True)
+                    return
+                if (record := sweep_one(info, dtype, options)) is not None:
+                    yield record
+
+
+def work(connection: Any, options: Any) -> None:
+    """A process that sweeps the operators whose numbers it is sent."""
+    set_up()
+    found = infos(options.modules, options.ops)
+    with listen(note_break) if options.front == "torchjit" else contextlib.nullcontext():
+        while True:
+            number, dtype = connection.recv()
+            connection.send(sweep_one(found[number], dtype, options))
+
+
+def records_of_jobs(options: Any) -> Iterator[dict[str, Any]]:
+    """All records, from `options.jobs` processes; the death of a process is an error of the operator that it had."""
+    context = multiprocessing.get_context("spawn")
+    found = infos(options.modules, options.ops)
+    waiting = [(number, dtype) for number in range(len(found)) for dtype in options.dtypes][::-1]
+    busy: dict[Any, tuple[Any, tuple[int, str]]] = {}
+    deadline = time.perf_counter() + options.seconds
+
+    def start() -> tuple[Any, Any]:
+        mine, theirs = context.Pipe()
+        process = context.Process(target=work, args=(theirs, options), daemon=True)
+        process.start()
+        theirs.close()
+        return mine, process
+
+    def give(connection: Any, process: Any) -> None:
+        if waiting:
+            busy[connection] = (process, waiting.pop())
+            connection.send(busy[connection][1])
+        else:
+            process.terminate()
+
+    for _ in range(min(options.jobs, len(waiting))):
+        give(*start())
+    while busy and time.perf_counter() < deadline:
+        for connection in multiprocessing.connection.wait(list(busy), timeout=1.0):
+            process, (number, dtype) = busy.pop(connection)
+            try:
+                record = connection.recv()
+            except EOFError:
+                process.join()
+                died = {"op": name_of(found[number]), "dtype": dtype, "torch": None, "torch_outcomes": []}
+                yield {**died, "verdict": "error", "outcomes": [f"error: the process ended with {process.exitcode}"]}
+                give(*start())
+                continue
+            give(connection, process)
+            if record is not None:
+                yield record
+    if busy:
+        names = [name_of(found[number]) for _, (number, _) in busy.values()]
+        print(f"time is up: {len(waiting)} not reached, not finished: {', '.join(names)}", flush=True)
+        for process, _ in busy.values():
+            process.terminate()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "complex64"])
@@ -234,57 +354,27 @@ def main() -> None:
     parser.add_argument("--front", choices=["aot", "torchjit"], default="aot")
     parser.add_argument("--torch", action="store_true", help="run torch.compile(backend='aot_eager') too")
     parser.add_argument("--ops", nargs="*", default=[])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--out")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    compile_it = with_aot if options.front == "aot" else with_front
-    listening = listen(note_break) if options.front == "torchjit" else contextlib.nullcontext()
-    out = open(options.out, "w") if options.out else None  # noqa: SIM115
     totals: dict[str, collections.Counter[str]] = {dtype: collections.Counter() for dtype in options.dtypes}
     start = time.perf_counter()
-    with listening:
-        sweep(options, compile_it, totals, out)
-    for name, counts in totals.items():
-        print(name, dict(counts))
-    print(f"{time.perf_counter() - start:.0f} s")
-
-
-def sweep(options: Any, compile_it: Any, totals: dict[str, collections.Counter[str]], out: Any) -> None:
-    """All operators or modules."""
-    for info in infos(options.modules, options.ops):
-        for name in options.dtypes:
-            dtype = getattr(torch, name)
-            supported = info.dtypes if options.modules else info.supported_dtypes("cpu")
-            if dtype not in supported:
-                continue
-            if name_of(info).startswith(("empty", "new_empty")):
-                continue  # whatever the memory held
-            programs = (module_programs if options.modules else op_programs)(info, dtype, options.samples)
-            outcomes, reference = [], []
-            try:
-                for program, tensors in programs:
-                    outcomes.append(check(program, tensors, compile_it))
-                    if options.torch:
-                        reference.append(check(program, tensors, with_torch))
-            except Exception as error:
-                outcomes.append(f"skipped: no samples: {type(error).__name__}: {error}")
-            ranked = ["wrong", "error", "refused", "equal", "skipped"]
-            verdict = min((kind_of(o) for o in outcomes), key=ranked.index, default="skipped")
-            theirs = min((kind_of(o) for o in reference), key=ranked.index, default=None)
-            totals[name][verdict] += 1
-            if verdict == "equal" and (broken := [o for o in outcomes if o != "equal" and kind_of(o) == "equal"]):
-                totals[name][min(broken)] += 1
-            if theirs is not None:
-                totals[name][f"torch {theirs}"] += 1
-                totals[name]["both pass" if theirs == verdict == "equal" else "other"] += 1
-            if verdict not in ("equal", "skipped"):
-                worst = next(o for o in outcomes if o.startswith(verdict))
-                print(f"{name_of(info):45} {name:10} torch {theirs}  {worst[:200]}", flush=True)
+    records = records_here(options) if options.jobs == 1 else records_of_jobs(options)
+    with open(options.out, "w") if options.out else contextlib.nullcontext() as out:
+        for record in records:
+            tell(record, totals[record["dtype"]])
             if out is not None:
-                record = {"op": name_of(info), "dtype": name, "verdict": verdict, "torch": theirs, "outcomes": outcomes}
                 out.write(json.dumps(record) + "\n")
                 out.flush()
+    for name, counts in totals.items():
+        print(name, dict(counts))
+        if options.torch:
+            passed = counts["both equal"] + counts["torch alone equal"]
+            print(
+                f"{name}: equal in {counts['both equal']} of the {passed} that torch.compile passes, wrong {counts['wrong']}"
+            )
+    print(f"{time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":
