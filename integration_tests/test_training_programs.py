@@ -23,7 +23,7 @@ SAMPLE = [
     "a_tangent_negated", "a_tangent_of_zeros", "a_conjugated_tangent", "sparse_gradient_of_an_embedding",
     "complex_arithmetic", "integers_and_booleans", "backward_of_a_retained_graph", "operators_with_effects",
     "an_operator_that_writes", "effects_that_nobody_reads", "random_numbers", "a_checkpoint_with_dropout",
-    "module_batch_norm",
+    "module_batch_norm", "effects_in_forward_and_backward", "a_break_without_grad",
 ]  # fmt: skip
 """What also runs through the compiled kernels; all others are about autograd, which is the same there."""
 
@@ -46,10 +46,21 @@ def test_programs_in_kernels_equal_eager(name: str) -> None:
         assert difference(want, observe(compiled, program), tolerance=program.tolerance) is None
 
 
+@pytest.mark.parametrize(
+    "name", [*SAMPLE, "an_expanded_result", "pieces_of_an_input", "views_of_an_input", "grad_enabled_inside"]
+)
+def test_programs_with_symbolic_sizes_equal_eager(name: str) -> None:
+    program = PROGRAMS[name]
+    want = observe(program.f, program)
+    compiled = torchjit.compile(program.f, backend="aot_eager", dynamic=True)
+    for _ in range(2):
+        assert difference(want, observe(compiled, program), tolerance=0.0 if program.exact else None) is None
+
+
 WHOLE = [
     "an_operator_that_writes", "transpose_an_input", "squeeze_and_transpose_an_intermediate",
     "write_to_an_input_with_gaps", "write_to_a_tensor_and_its_transpose", "write_to_two_caches_of_one_tensor",
-    "write_to_views_of_an_input_with_gaps",
+    "write_to_views_of_an_input_with_gaps", "effects_in_forward_and_backward", "an_operator_whose_backward_has_effects",
 ]  # fmt: skip
 """What is one graph, without a break and without being left to eager PyTorch."""
 

@@ -223,6 +223,56 @@ def operators_with_effects(x: Tensor) -> Any:
     return y.sin(), z
 
 
+class Loud(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        note(x)
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        note(g)
+        seen_op(x)  # nobody reads the result
+        return g * 2
+
+
+@program(lambda: [leaf(3)], with_log)
+def effects_in_forward_and_backward(x: Tensor) -> Any:
+    y = Loud.apply(x.sin())  # type: ignore[no-untyped-call]
+    note(y)
+    seen_op(y)
+    Loud.apply(y.detach())  # type: ignore[no-untyped-call]
+    return Loud.apply(y).cos()  # type: ignore[no-untyped-call]
+
+
+@torch.library.custom_op("torchjit_tests::square", mutates_args=())
+def square(x: Tensor) -> Tensor:
+    LOG.append(float(x.sum()))
+    return x * x
+
+
+@square.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def square_backward(ctx: Any, g: Tensor) -> Tensor:
+    (x,) = ctx.saved_tensors
+    note(g)
+    return 2 * x * g
+
+
+square.register_autograd(square_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+
+
+@program(lambda: [leaf(3)], with_log)
+def an_operator_whose_backward_has_effects(x: Tensor) -> Any:
+    note(x)
+    return square(square(x).sin())
+
+
 @program(lambda: [leaf(3), torch.randn(3)])
 def an_operator_that_writes(x: Tensor, b: Tensor) -> Any:
     y = (x * 2).detach()

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 from training_programs import Run, call_and_backward, describe, leaf, program
 
+import torchjit
+
 # ------------------------------------------------------------------------- autocast
 
 
@@ -51,6 +53,21 @@ def under_autocast(run: Run, args: list[Any]) -> Any:
 @program(lambda: [leaf(4, 4), leaf(4, 4)], under_autocast, tolerance=0.05)
 def autocast_around(x: Tensor, w: Tensor) -> Any:
     return F.softmax(x @ w, -1) @ w
+
+
+def backward_outside_autocast(run: Run, args: list[Any]) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        out = run(*args)
+    out.sum().backward()
+    return describe(out, []), describe([a.grad for a in args], [])
+
+
+@program(lambda: [leaf(4, 4), leaf(4, 4)], backward_outside_autocast, tolerance=0.05)
+def autocast_around_the_forward(x: Tensor, w: Tensor) -> Any:
+    h = F.layer_norm(F.gelu(x @ w), (4,)) + x
+    with torch.autocast("cpu", enabled=False):
+        y = h.float() @ w
+    return y * torch.einsum("ij->j", h) + h.norm() + (h @ h.t()).pow(2).sum(-1, keepdim=True)
 
 
 # ------------------------------------------------------------------------- grad modes
@@ -98,6 +115,30 @@ def grad_modes_inside(x: Tensor) -> Any:
     with torch.set_grad_enabled(False):
         d = c * 2
     return a, b, c, d, a.detach()
+
+
+@program(lambda: [leaf(3, 3)])
+def a_break_without_grad(x: Tensor) -> Any:
+    with torch.no_grad():
+        y = x * 2
+        torchjit.graph_break()
+        z = y + 1
+    return x * z, z, x.view(-1)
+
+
+def without_grad(run: Run, args: list[Any]) -> Any:
+    with torch.no_grad():
+        a, b, c = run(*args)
+    return describe([a, b, c], [*args, a, b, c]), torch.autograd.grad(b.sum() + c.sum(), args)
+
+
+@program(lambda: [leaf(3)], without_grad)
+def grad_enabled_inside(x: Tensor) -> Any:
+    a = x * 2
+    with torch.enable_grad():
+        b = a * x
+        c = b[1:]
+    return a, b, c
 
 
 @program(lambda: [leaf(3)])

@@ -159,3 +159,6 @@ def test_programs_that_were_wrong_once() -> None:
     assert check(([("view", 1, 5, 29), ("reshape", 27, 5, 10), ("unary", 28, 27, 26)], [30, 28], 2)) == "compiled"
     # Inputs with gaps overlap, and one is written while the other is read: what eager PyTorch gives depends on its loops.
     assert check(([("write", 30, 25, 9)], [28], 8)) == "fallback"
+    # One of two views of a tensor is transposed in place, which moves the version of what the backward of the other reads.
+    steps = [("binary", 0, 14, 0), ("reshape", 1, 0, 0), ("unary", 0, 0, 0), ("unary", 13, 0, 0)]
+    assert check((steps, [29], 8)) == "fallback"

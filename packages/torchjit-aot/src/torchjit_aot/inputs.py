@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torchjit_aot.refusals import EMPTY_GRAPH, SUBCLASS
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["GraphInput", "fake_inputs", "lifted_state", "tracing_context"]
+__all__ = ["GraphInput", "fake_inputs", "lifted_state", "no_autocast", "tracing_context"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
@@ -106,8 +106,7 @@ def _fake_like(shape: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
 def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Fake mode and Python dispatcher on; grad mode and autocast as they were when the block ends."""
     grad_mode = torch.is_grad_enabled()
-    devices = [device for device in ("cpu", "cuda") if device == "cpu" or torch.cuda.is_available()]
-    autocast = {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices}
+    autocast = {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _devices()}
     cache = torch.is_autocast_cache_enabled()
     try:
         with fake_mode, enable_python_dispatcher():
@@ -119,3 +118,16 @@ def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(cache)
         torch.clear_autocast_cache()  # it may hold casts of our fakes
+
+
+@contextlib.contextmanager
+def no_autocast() -> Iterator[None]:
+    """Autocast off on all devices."""
+    with contextlib.ExitStack() as stack:
+        for device in _devices():
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+def _devices() -> list[str]:
+    return [device for device in ("cpu", "cuda") if device == "cpu" or torch.cuda.is_available()]

@@ -13,7 +13,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torchjit_aot.aliasing import OutputPlan, plan_outputs
 from torchjit_aot.backward_engine import gradients, needs_python_engine
 from torchjit_aot.flatten import Shape, flatten
-from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, tracing_context
+from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, no_autocast, tracing_context
 from torchjit_aot.record import Recorder
 from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILED
 from torchjit_aot.replay import replay
@@ -237,7 +237,8 @@ def _run_backward(
     nodes = [recorder.placeholder_first(f"tangent{position}", t) for position, t in enumerate(tangents)]
     recorder.enter_backward()
     try:
-        with recorder, torch.autograd.set_multithreading_enabled(False):
+        # eager PyTorch's backward takes no part in the autocast of the forward, if it is called outside, as it should be
+        with recorder, no_autocast(), torch.autograd.set_multithreading_enabled(False):
             if needs_python_engine(outputs):
                 found = gradients(outputs, leaves, tangents)
             else:

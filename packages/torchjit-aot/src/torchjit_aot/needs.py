@@ -12,8 +12,9 @@ from torch import fx
 
 from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.schemas import has_effect
 
-__all__ = ["Needs", "ancestors", "backward_values", "protect_mutated_inputs"]
+__all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_mutated_inputs"]
 
 aten = torch.ops.aten
 
@@ -47,7 +48,7 @@ class Needs:
     """The backward's side of the joint graph.
 
     Attributes:
-        backward: nodes that depend on tangents and that a gradient needs.
+        backward: nodes that depend on tangents and that a gradient or an effect of the backward needs.
         shared: nodes that do not depend on tangents, and that the backward needs directly or for recomputation.
         read: the part of `shared` that `backward` nodes (or the gradients themselves) read.
     """
@@ -66,6 +67,11 @@ def _asked_for(joint: JointGraph) -> list[fx.Node]:
     ]
 
 
+def effects_of_backward(joint: JointGraph) -> list[fx.Node]:
+    """What the backward does besides computing gradients: custom operators."""
+    return [node for node in joint.graph.nodes if node.meta.get("backward") and has_effect(node.target)]
+
+
 def _repeats(node: fx.Node) -> bool:
     return is_fusible(node) or node.target is operator.getitem
 
@@ -73,7 +79,7 @@ def _repeats(node: fx.Node) -> bool:
 def backward_values(joint: JointGraph) -> Needs:
     """Split what the gradients need by whether it depends on tangents."""
     grads = [grad for grad in joint.grads if grad is not None]
-    needed = ancestors(grads)
+    needed = ancestors([*grads, *effects_of_backward(joint)])
     dependent = _descendants(joint.tangents + _asked_for(joint))
     backward = needed & dependent
     shared = needed - dependent

@@ -287,7 +287,11 @@ def make_training(
     source = Source()
     _make_bases(joint, source)
     wired = ", ".join(_wire_inputs(joint, passed, source, state))
-    source.lines.append(f"s = {source.bind(function.apply, 'apply')}({wired})")
+    call = f"s = {source.bind(function.apply, 'apply')}({wired})"
+    if torch.is_grad_enabled():
+        source.lines.append(call)
+    else:  # the graph begins in a no_grad block and leaves it: what requires grad was made after that
+        source.lines += [f"with {source.bind(torch.enable_grad)}():", f"    {call}"]
     _versions(joint, source, state)
     names = _slot_names("s", joint)
     if len(names) == 1:
@@ -340,10 +344,13 @@ def _forward(
     ]
     if constant:
         source.lines.append(f"ctx.mark_non_differentiable({', '.join(constant)})")
-    symbolic = [i for i in joint.differentiable if not _is_static(joint.plan.slots[i])]
-    if symbolic:
-        shapes = ", ".join(f"({returned[i]}.shape, {returned[i]}.stride())" for i in symbolic)
-        source.lines.append(f"ctx.layouts = ({shapes},)")
+    layouts = [
+        _layout_source(source, returned[i], joint.plan.slots[i], tangent.meta["val"])
+        for i, tangent in zip(joint.differentiable, joint.tangents, strict=True)
+        if not _is_static(joint.plan.slots[i])
+    ]
+    if layouts:
+        source.lines.append(f"ctx.layouts = ({', '.join(layouts)},)")
     joined = ", ".join(returned)
     source.lines.append(f"return {joined}" if len(returned) == 1 else f"return ({joined})")
     return source.function("forward", ", ".join(["ctx", *variable.values()]), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
@@ -369,6 +376,18 @@ def _save(
         source.lines.append(f"ctx.save_for_backward({', '.join(tensors)})")
     if numbers:
         source.lines.append(f"ctx.numbers = ({', '.join(numbers)},)")
+
+
+def _layout_source(source: Source, returned: str, traced: torch.Tensor, tangent: torch.Tensor) -> str:
+    """Text for the sizes and strides that a result's tangent must have: its own, but where it has gaps or overlaps."""
+    if [str(n) for n in traced.stride()] == [str(n) for n in tangent.stride()]:
+        return f"({returned}.shape, {returned}.stride())"
+    return f"({returned}.shape, {source.bind(_dense_strides)}({returned}))"
+
+
+def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Those of `tangent_like`, without the memory."""
+    return torch.empty_like(tensor, memory_format=torch.preserve_format, device="meta").stride()
 
 
 def _is_static(value: torch.Tensor) -> bool:

@@ -7,7 +7,16 @@ import functools
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-__all__ = ["Argument", "functional_form", "is_random", "is_view", "out_of_place", "writes_metadata", "writes_to"]
+__all__ = [
+    "Argument",
+    "functional_form",
+    "has_effect",
+    "is_random",
+    "is_view",
+    "out_of_place",
+    "writes_metadata",
+    "writes_to",
+]
 
 Argument = int | str
 """An argument by position, or by keyword when it is keyword-only."""
@@ -59,6 +68,19 @@ def is_random(func: object) -> bool:
     if func._schema.name.endswith("_attention_backward"):
         return False  # tagged as random, but they take the seed that the forward drew
     return torch.Tag.nondeterministic_seeded in func.tags or func._schema.name in _UNMARKED_RANDOM
+
+
+_WITHOUT_EFFECTS = ("aten", "prims", "torchvision")
+
+
+@functools.cache
+def has_effect(func: object) -> bool:
+    """Must `func` run although nobody reads its result? Whatever a custom operator does, it does it as often as in eager."""
+    if not isinstance(func, OpOverload):
+        return False
+    if is_random(func):
+        return True  # it moves the generator
+    return not func._schema.returns or func._schema.is_mutable or func.namespace not in _WITHOUT_EFFECTS
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import torch
 
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.overlap import overlaps_itself
-from torchjit_aot.refusals import SHARED_STORAGE
+from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE
 from torchjit_core.reasons import GraphBreak
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def shared_bases(joint: JointGraph, count: int) -> tuple[Base, ...]:
         A base for each storage that is written through one input and that another one lies on.
 
     Raises:
-        GraphBreak: the group cannot become views of one tensor.
+        GraphBreak: the group cannot become views of one tensor, or one of several inputs on one storage changes its sizes.
     """
     groups: dict[int, list[int]] = {}
     for i, source in enumerate(joint.sources):
@@ -71,7 +71,19 @@ def shared_bases(joint: JointGraph, count: int) -> tuple[Base, ...]:
             if members[-1] >= count:
                 raise GraphBreak(SHARED_STORAGE, joint.sources[members[-1]].name)
             found.append(_base_of([joint.sources[i] for i in members], tuple(members)))
+    for i in _reshaped_alone(joint, found):
+        if len(groups[_storage(joint.sources[i].real)]) > 1:
+            raise GraphBreak(
+                METADATA_MUTATION, f"of {joint.sources[i].name}, which shares its memory with another input"
+            )
     return tuple(found)
+
+
+def _reshaped_alone(joint: JointGraph, bases: Sequence[Base]) -> set[int]:
+    """Inputs of a graph with a backward, outside the bases, that change their sizes or strides: this moves the version
+    counter that they share with other views of their memory, which the backward may have saved."""
+    grouped = {i for base in bases for i in base.members}
+    return {i for i, _, _ in joint.reshaped if i not in grouped} if joint.has_backward else set()
 
 
 def _base_of(sources: Sequence[GraphInput], members: tuple[int, ...]) -> Base:
@@ -134,7 +146,7 @@ def guard_overlap(joint: JointGraph, compiled: Callable[..., Any], eager: Callab
         i for i, s in enumerate(joint.sources) if isinstance(s.real, torch.Tensor) and i not in joint.base_inputs
     ]
     moving = [i for i in tensors if not joint.sources[i].static and i not in grouped]
-    single = [i for i in joint.mutated if i in moving]
+    single = [i for i in {*joint.mutated, *_reshaped_alone(joint, joint.bases)} if i in moving]
     written = [*firsts, *single]
     others = [i for i in moving if i not in single]
     if not joint.bases and (not written or len(moving) < 2):

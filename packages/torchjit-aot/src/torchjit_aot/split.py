@@ -14,8 +14,9 @@ from torchjit_aot.costs import bytes_of, is_symbolic
 from torchjit_aot.formulas import Formula
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.needs import effects_of_backward
 from torchjit_aot.partition import Partition
-from torchjit_aot.schemas import is_random
+from torchjit_aot.schemas import has_effect
 from torchjit_core.events import emit_lazy
 
 __all__ = ["BuiltGraph", "build_backward", "build_forward", "live_nodes", "tell_graph", "tell_saved"]
@@ -44,23 +45,11 @@ class BuiltGraph:
         return [node.meta["val"] for node in self.gm.graph.nodes if node.op == "placeholder"]
 
 
-def _has_effect(node: fx.Node) -> bool:
-    """Must the node run although nobody reads it?"""
-    if node.op != "call_function":
-        return False
-    if is_random(node.target):
-        return True  # it moves the generator
-    if isinstance(node.target, torch._ops.OpOverload):
-        schema = node.target._schema
-        return not schema.returns or schema.is_mutable or node.target.namespace not in ("aten", "prims", "torchvision")
-    return False
-
-
 def live_nodes(joint: JointGraph) -> list[fx.Node]:
     """The nodes of the forward: what its results need, and what has an effect of its own."""
     wanted = [slot for slot in joint.slots if isinstance(slot, fx.Node)]
     wanted += list(joint.mutated.values())
-    wanted += [n for n in joint.graph.nodes if not n.meta.get("backward") and _has_effect(n)]
+    wanted += [n for n in joint.graph.nodes if not n.meta.get("backward") and has_effect(n.target)]
     return wanted
 
 
@@ -164,11 +153,15 @@ def _write_back(builder: _Builder, joint: JointGraph, index: int, value: fx.Node
 
 
 def build_backward(joint: JointGraph, partition: Partition, name: str) -> BuiltGraph:
-    """The graph from saved values and tangents to gradients. Recomputed values stand just before their first use."""
+    """The graph from saved values and tangents to gradients, with the backward's own effects in their order.
+
+    Recomputed values stand just before their first use.
+    """
     grads = [grad for grad in joint.grads if grad is not None]
     inputs = (*partition.saved, *joint.tangents)
     builder = _Builder(partition.formulas)
-    needed = _closure(grads, set(inputs))
+    effects = effects_of_backward(joint)
+    needed = _closure([*grads, *effects], set(inputs))
     with joint.fake_mode, torch.no_grad(), enable_python_dispatcher():
         builder.add_inputs(inputs)
         for node in joint.graph.nodes:

@@ -8,7 +8,7 @@ import torch
 
 from torchjit_fx.metas import Constant, Nested, Template
 
-__all__ = ["answers_from_metadata", "has_answer"]
+__all__ = ["answers_from_metadata", "has_answer", "is_custom_operator"]
 
 _NAMES = frozenset(
     {
@@ -38,9 +38,24 @@ def answers_from_metadata(target: Any, args: Any) -> bool:
     if target is getattr:
         return True
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        whole: Any = target
-        name = target._qualified_op_name if isinstance(target, torch._ops.OpOverloadPacket) else whole.name()
-        space, _, rest = name.partition("::")
-        return space not in _NAMESPACES_OF_TORCH or rest.partition(".")[0] in _NAMES
+        space, name = _qualified(target)
+        return space not in _NAMESPACES_OF_TORCH or name in _NAMES
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in _NAMES or name.startswith("__torch")
+
+
+def is_custom_operator(target: Any) -> bool:
+    """Is it an operator of somebody else's library, of which only the library knows what else it does?"""
+    if not isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    return _qualified(target)[0] not in _NAMESPACES_WITHOUT_EFFECTS
+
+
+_NAMESPACES_WITHOUT_EFFECTS = _NAMESPACES_OF_TORCH | {"torchvision"}
+
+
+def _qualified(target: Any) -> tuple[str, str]:
+    """Namespace and name, without the overload's."""
+    name = target._qualified_op_name if isinstance(target, torch._ops.OpOverloadPacket) else target.name()
+    space, _, rest = name.partition("::")
+    return space, rest.partition(".")[0]

@@ -14,6 +14,8 @@ from torchjit_core.events import emit_lazy, listening
 from torchjit_core.guards import Different
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
+from torchjit_fx.answers import is_custom_operator
+from torchjit_fx.custom_gradient import CapturedFunction
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import placeholder_name
@@ -56,12 +58,22 @@ def live_steps(
         need(leaf)
     live: list[Step] = []
     for step in reversed(steps):
-        if id(step) in needed_steps or step.effect or any(_is_needed(s, needed_memory, scope) for s in step.written):
+        if (
+            id(step) in needed_steps
+            or _must_run(step)
+            or any(_is_needed(s, needed_memory, scope) for s in step.written)
+        ):
             live.append(step)
             map_raw(step.args, need)
             map_raw(step.kwargs, need)
     live.reverse()
     return _without_idle_modes(live, initial)
+
+
+def _must_run(step: Step) -> bool:
+    if isinstance(step.target, CapturedFunction):
+        return any(is_custom_operator(node.target) for node in step.target.forward.graph.nodes)
+    return step.effect or is_custom_operator(step.target)
 
 
 def _is_needed(storage: Storage, needed: set[int], scope: Scope | None) -> bool:
