@@ -1,4 +1,4 @@
-"""The programs of `torch_programs` compiled and in eager mode: everything that they do must be the same."""
+"""The programs of `torch_programs` and the files beside it compiled and in eager mode: everything that they do must be the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import random
 
 import pytest
 import torch
+import torch_programs_training  # noqa: F401  # these fill the table
+import torch_programs_usage  # noqa: F401
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch_programs import PROGRAMS, Two

@@ -200,12 +200,12 @@ def duck(x):
     return torch.add(Duck(x), 1).t * 2
 
 
-@program(30, grad=False)
+@program(3, grad=False)
 def subclass_inside(x):
     return torch.sin(x.as_subclass(Tripled)) + 1
 
 
-@program(30, grad=False)
+@program(4, grad=False)
 def dispatch_subclass(x):
     return (Two(x, x * 2).sin() + 1).b
 
@@ -230,7 +230,7 @@ def scan(x):
     return run(lambda c, r: (c + r, c * r), x[0].clone(), x)
 
 
-@program(3)
+@program(1)
 def autograd_grad(x):
     return torch.autograd.grad((x * x).sum(), x)[0] + 1
 
@@ -268,7 +268,7 @@ def complex_numbers(x):
 
 
 # ---------------------------------------------------------------------- random numbers and defaults
-@program(4)
+@program(3)
 def generator_inside(x):
     return x + torch.rand(4, generator=torch.Generator().manual_seed(3))
 
@@ -289,12 +289,12 @@ def manual_seed(x):
     return x + torch.rand(4)
 
 
-@program(3)
+@program(0)
 def python_random(x):
     return x * random.random() + random.randint(0, 5)
 
 
-@program(4)
+@program(2)
 def python_random_seeded(x):
     random.seed(4)
     return x * random.Random(3).random() + random.random()
@@ -389,13 +389,13 @@ def data(x):
     return x + 1
 
 
-@program(1)
+@program(0)
 def grad_is_set(x):
     x.grad = torch.ones_like(x)
     return x + 1
 
 
-@program(1)
+@program(0)
 def own_attribute(x):
     y = x * 2
     y.tag = "a"

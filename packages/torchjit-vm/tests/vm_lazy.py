@@ -156,7 +156,10 @@ class LazyHandler:
             raise AttributeError(f"'Num' object has no attribute '{name}'")
         raise GraphBreak(TRUTH, name, capture.location())
 
-    def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> None:
+    def owns_attribute(self, leaf: object, name: str) -> bool:
+        return True
+
+    def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> bool:
         raise GraphBreak(TRUTH, name, capture.location())
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:

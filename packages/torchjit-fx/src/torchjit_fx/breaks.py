@@ -75,7 +75,8 @@ TENSOR_ATTRIBUTE = reason(
 TENSOR_ATTRIBUTE_SET = reason(
     "TJ-FX-012",
     "an attribute of a tensor is assigned",
-    "Assigning data, grad, requires_grad or an own attribute changes the tensor object, not its values. " + _EAGER,
+    "Assigning data, requires_grad or names changes how autograd and the kernels see the tensor; grad may be assigned to a leaf "
+    "that was there before, and what the program itself puts on a tensor may always be. " + _EAGER,
 )
 AUTOGRAD_CALL = reason(
     "TJ-FX-013",

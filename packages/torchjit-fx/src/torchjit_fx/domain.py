@@ -26,7 +26,7 @@ from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.naming import is_module_state
 from torchjit_fx.ownership import owns
-from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute
+from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute, may_be_gradient
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
@@ -45,6 +45,7 @@ __all__ = ["TensorDomain", "forget_outcomes"]
 _RECORDS = RecordTable()
 _OUTCOMES = MetaCache()
 _TRANSCRIPTS = TranscriptCache()
+_OBJECT: Any = object
 
 
 def forget_outcomes() -> None:
@@ -238,6 +239,12 @@ class TensorDomain:
                 return result
         return self.recorder.call(fn, args, kwargs, capture)
 
+    def owns_attribute(self, leaf: object, name: str) -> bool:
+        """Does the attribute say something about the tensor, or is it one that the program put on the object?"""
+        cls: Any = self.type_of(leaf)
+        plain = cls.__getattribute__ is _OBJECT.__getattribute__ and cls.__setattr__ is _OBJECT.__setattr__
+        return isinstance(leaf, SymLeaf) or not plain or hasattr(cls, name)
+
     def getattr(self, leaf: object, name: str, capture: CaptureContext) -> object:
         """Read a property or an own attribute.
 
@@ -318,8 +325,15 @@ class TensorDomain:
         self.numbers.context.location = capture.location
         return self.numbers.fix(leaf)
 
-    def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> None:
-        """Always a break: assignments change the tensor object."""
+    def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> bool:
+        """Gradients may be assigned: the interpreter stores them at the region's end (True). All else is a break.
+
+        What else can be assigned changes how autograd or a kernel sees the tensor, which the graph would not notice.
+        """
+        if name == "grad" and isinstance(leaf, InputLeaf) and may_be_gradient(leaf, value):
+            if leaf.record.requires_grad:
+                capture.guard(leaf.leafness(capture.location()))
+            return True
         raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:

@@ -13,7 +13,7 @@ from torchjit_fx import breaks
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
 from torchjit_fx.records import TensorRecord
 
-__all__ = ["CONSTANT_PROPERTIES", "RECORDED", "TENSOR_PROPERTIES", "input_attribute"]
+__all__ = ["CONSTANT_PROPERTIES", "RECORDED", "TENSOR_PROPERTIES", "input_attribute", "may_be_gradient"]
 
 RECORDED: dict[str, Callable[[TensorRecord], Any]] = {
     "dtype": lambda r: r.dtype,
@@ -72,3 +72,15 @@ def input_attribute(leaf: TensorLeaf, name: str, capture: Any) -> Any:
         capture.guard(IdIs(path, value, capture.location()))
         return value
     raise GraphBreak(breaks.TENSOR_ATTRIBUTE, f"{leaf.path}.{name}", capture.location())
+
+
+def may_be_gradient(leaf: InputLeaf, value: object) -> bool:
+    """Does `leaf.grad = value` only store it, without an error, on a tensor that no step of the region made?"""
+    if not (leaf.record.is_leaf and leaf.real.is_leaf):
+        return False
+    if value is None:
+        return True
+    if not isinstance(value, TensorLeaf) or value is leaf:
+        return False
+    mine, other = leaf.record, value.record
+    return (mine.dtype, mine.device, mine.sizes) == (other.dtype, other.device, other.sizes)

@@ -86,11 +86,15 @@ def worth_capturing(function: types.FunctionType) -> bool:
     """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
     if "__emitted__" in function.__globals__ or torchjit_vm.is_resume_code(function.__code__):
         return False  # emitted code, which carries the user's file name, and resumed code: both are ours
-    if _inside_torch():
+    if function.__name__ in _ANSWERS or _inside_torch():
         # What a checkpoint's backward recomputes, outside of the hook, must be what ran here; the body of a custom operator
-        # is opaque, and runs inside of graphs too.
+        # is opaque, and runs inside of graphs too; what answers one call of an operator would break again and again.
         return False
     return is_user_code(function.__code__) and should_inline(function)
+
+
+_ANSWERS = frozenset({"__torch_function__", "__torch_dispatch__"})
+"""Methods by which tensors and modes of the program answer torch's calls."""
 
 
 def _inside_torch() -> bool:
@@ -98,6 +102,8 @@ def _inside_torch() -> bool:
     while frame is not None:
         name = frame.f_code.co_filename
         if name == torch.utils.checkpoint.__file__ or name.startswith(_CUSTOM_OPERATORS):
+            return True
+        if frame.f_code.co_name in _ANSWERS:
             return True
         frame = frame.f_back
     return False

@@ -174,7 +174,13 @@ class _Capture:
                 vm.step, GraphBreak(TOO_DEEP, f"limit {sys.getrecursionlimit()}", domain.location())
             ) from None
         leave_no_interceptor(domain)
-        quiet = not (domain.touched or domain.deferred or domain.draws or any(map(must_close, domain.generators)))
+        quiet = not (
+            domain.touched
+            or domain.stored_leaves
+            or domain.deferred
+            or domain.draws
+            or any(map(must_close, domain.generators))
+        )
         if type(result) is Leaf and quiet:
             pure = self._pure_graph(result)
             if pure is not None:
@@ -317,7 +323,7 @@ def _guard_against_aliases(domain: CaptureDomain) -> None:
         paths = [
             v.path
             for v in domain.interned.values()
-            if isinstance(v, (Obj, CellValue)) and v.path is not None and type(v.real) is cls
+            if isinstance(v, (Obj, CellValue, Leaf)) and v.path is not None and type(v.real) is cls
         ]
         if len(paths) > 1 and any(type(p) is not Pinned for p in paths):
             domain.guard_different(*paths)

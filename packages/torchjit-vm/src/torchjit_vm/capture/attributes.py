@@ -336,6 +336,15 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         return BoundMethod(member_value(domain, member), value)
     if raw is MISSING and cls in (int, float, bool):
         raise missing(domain, cls, name)
+    if value.attrs is not None and name in value.attrs:
+        return value.attrs[name]
+    if (
+        raw is MISSING
+        and value.path is not None
+        and name in getattr(value.real, "__dict__", ())
+        and not domain.leaves.owns_attribute(value.payload, name)
+    ):
+        return wrap(domain, value.real.__dict__[name], value.path.attr(name))
     if domain.interceptors:
         found = interception.intercept(domain, getattr, [value, Const(name)], {})
         if found is not None:

@@ -171,7 +171,8 @@ def change(domain: CaptureDomain, value: ListValue) -> list[Value]:
     """The items of a list that is about to change."""
     found = items(domain, value)
     domain.touch(value)
-    value.changed = True
+    if value.before is None and value.real is not NEW:
+        value.before = list(found)
     return found
 
 
@@ -252,13 +253,23 @@ def dict_store(domain: CaptureDomain, value: DictValue, key: Any, key_value: Val
     old = value.entries.get(key)
     domain.touch(value)
     if value.real is not NEW:
-        if value.changed is None:
-            value.changed = {}
-        if old is None and key in value.removed:
-            value.changed.pop(key, None)  # it comes back at the end
+        before = _note_change(value, key)
+        if old is None and key in value.removed and value.changed is not None:
+            value.changed.pop(key)  # it comes back at the end
             value.entries.pop(key, None)
-        value.changed[key] = None
+            value.changed[key] = before
     value.entries[key] = (key_value if old is None else old[0], item)
+
+
+def _note_change(value: DictValue, key: Any) -> Any:
+    """Note that a key of a real dict is about to change; what was there before, as in `DictValue.changed`."""
+    if value.changed is None:
+        value.changed = {}
+    if key not in value.changed:
+        entry = value.entries.get(key)
+        known = value.loaded or key in value.entries
+        value.changed[key] = entry[1] if entry is not None else DELETED if known else None
+    return value.changed[key]
 
 
 def dict_remove(domain: CaptureDomain, value: DictValue, key: Any) -> None:
@@ -267,9 +278,7 @@ def dict_remove(domain: CaptureDomain, value: DictValue, key: Any) -> None:
     if value.real is NEW:
         del value.entries[key]
         return
-    if value.changed is None:
-        value.changed = {}
-    value.changed[key] = None
+    _note_change(value, key)
     value.removed.add(key)
     if value.loaded:
         del value.entries[key]

@@ -98,6 +98,7 @@ class CaptureDomain:
         self.functions: dict[types.FunctionType, functions.Facts] = {}
         self.passed: dict[types.FunctionType, bool] = {}
         self.touched: dict[Any, None] = {}
+        self.stored_leaves: dict[Leaf, None] = {}
         self.pretended = False  # was the program told that it is compiled?
         self.mutated_at = -1
         self.deferred: list[Deferred] = []
@@ -126,6 +127,7 @@ class CaptureDomain:
             self.functions,
             self.passed,
             self.touched,
+            self.stored_leaves,
             self.class_stores,
             self.made_classes,
             self.class_parts,

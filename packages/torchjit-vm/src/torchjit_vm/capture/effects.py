@@ -6,10 +6,10 @@ write nothing. Objects are written in the order of their first change.
 
 from __future__ import annotations
 
-import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
+from torchjit_vm.capture import runtime
 from torchjit_vm.capture.containers import _real_key
 from torchjit_vm.capture.rebuild import Rebuilder, _base
 from torchjit_vm.capture.values import (
@@ -19,6 +19,7 @@ from torchjit_vm.capture.values import (
     Const,
     DictValue,
     Known,
+    Leaf,
     ListValue,
     Obj,
     SetValue,
@@ -48,66 +49,70 @@ def write_back(domain: CaptureDomain, out: Rebuilder) -> None:
             _dict(out, value)
         elif isinstance(value, SetValue):
             _set(out, value)
-        _attributes(out, value)
+        if not isinstance(value, Leaf):
+            _attributes(out, value)
     out.flush()
+    _leaf_attributes(domain, out)
 
 
-def _unchanged(value: Any, original: Any) -> bool:
-    """Is the object that is to be stored the one that is there?"""
-    if isinstance(value, Const):
-        return value.value is original
-    if isinstance(value, Known):
-        return value.obj is original
-    return getattr(value, "real", NEW) is original
+def _leaf_attributes(domain: CaptureDomain, out: Rebuilder) -> None:
+    """Stores to leaves: to those that were there before, and to new ones that somebody can still see."""
+    todo = dict(domain.stored_leaves)
+    while ready := [leaf for leaf in todo if leaf.real is not NEW or out.has_leaf(leaf)]:
+        for leaf in ready:
+            del todo[leaf]
+            for name, content in (leaf.attrs or {}).items():
+                out.write(f"setattr({out.expr(leaf)}, {name!r}, {out.expr(content)})")
+        out.flush()
+
+
+def _unchanged(content: Any, before: Any) -> bool:
+    """Is what is to be stored what the region found there, in every call that its guards let through?
+
+    That the object at capture is the same does not count: another call may find another one, unless it was looked at.
+    """
+    if content is before:
+        return True
+    if type(content) is Const and type(before) is Const:
+        return content.value is before.value and content.used and before.used
+    return False
 
 
 def _cell(out: Rebuilder, value: CellValue) -> None:
     target = out.expr(value)
     if value.content is None:
         out.write(f"del {target}.cell_contents")
-        return
-    try:
-        if _unchanged(value.content, value.real.cell_contents):
-            return
-    except ValueError:
-        pass
-    out.write(f"{target}.cell_contents = {out.expr(value.content)}")
+    elif not _unchanged(value.content, value.before):
+        out.write(f"{target}.cell_contents = {out.expr(value.content)}")
 
 
 def _attributes(out: Rebuilder, value: Obj | Known) -> None:
-    real = value.real if isinstance(value, Obj) else value.obj
-    for name in value.written or ():
+    for name, before in (value.written or {}).items():
         content = value.attrs[name]
-        members = getattr(real, "__dict__", {})
-        original = members[name] if name in members else _slot(real, name)
+        if content is before:
+            continue
         if content is DELETED:
-            if original is not DELETED:
-                out.write(f"object.__delattr__({out.expr(value)}, {name!r})")
-        elif not _unchanged(content, original):
+            remove = "object.__delattr__" if before is not None else out.runtime(runtime.discard)
+            out.write(f"{remove}({out.expr(value)}, {name!r})")
+        elif not _unchanged(content, before):
             text = out.expr(cast(Value, content))
             store = "object.__setattr__" if isinstance(value, Obj) else "setattr"
             out.write(f"{store}({out.expr(value)}, {name!r}, {text})")
 
 
-def _slot(real: Any, name: str) -> Any:
-    descriptor = getattr(type(real), name, None)
-    if not isinstance(descriptor, types.MemberDescriptorType):
-        return DELETED
-    return getattr(real, name, DELETED)
-
-
 def _list(out: Rebuilder, value: ListValue) -> None:
-    if not value.changed:
+    before = value.before
+    if before is None:
         return
-    items, real = value.items or [], list(value.real)
+    items = value.items or []
     target = out.expr(value)
     same = 0
-    while same < min(len(items), len(real)) and _unchanged(items[same], real[same]):
+    while same < min(len(items), len(before)) and _unchanged(items[same], before[same]):
         same += 1
-    if same == len(real) == len(items):
+    if same == len(before) == len(items):
         return
     base = "list" if value.cls is not deque else out.runtime(deque)
-    if same == len(real):
+    if same == len(before):
         if len(items) == same + 1:
             out.write(f"{base}.append({target}, {out.expr(items[-1])})")
         else:
@@ -123,18 +128,20 @@ def _list(out: Rebuilder, value: ListValue) -> None:
 def _dict(out: Rebuilder, value: DictValue) -> None:
     base = _base(value.cls)
     owner = "dict" if base is dict else out.runtime(base)
-    for key in value.changed or ():
+    for key, before in (value.changed or {}).items():
         entry = value.entries.get(key)
         raw = _real_key(key)
-        present = raw is not DELETED and dict.__contains__(value.real, raw)
         if entry is None:
-            if present:
+            if before is None and raw is not DELETED:  # there, or not: the region did not look
+                out.write(f"{owner}.pop({out.expr(value)}, {_key(out, raw)}, None)")
+            elif before is not DELETED and raw is not DELETED:
                 out.write(f"{owner}.__delitem__({out.expr(value)}, {_key(out, raw)})")
             continue
-        if present and key not in value.removed and _unchanged(entry[1], dict.__getitem__(value.real, raw)):
+        moved = key in value.removed and before is not DELETED and raw is not DELETED
+        if not moved and _unchanged(entry[1], before):
             continue
         item = out.expr(entry[1])
-        if present and key in value.removed:
+        if moved:
             out.write(f"{owner}.pop({out.expr(value)}, {_key(out, raw)}, None)")
         out.write(f"{owner}.__setitem__({out.expr(value)}, {out.expr(entry[0])}, {item})")
 

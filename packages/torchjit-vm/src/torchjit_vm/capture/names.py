@@ -128,6 +128,8 @@ def cell_get(domain: CaptureDomain, cell: Value) -> Value | None:
 def cell_set(domain: CaptureDomain, cell: Value, content: Value | None) -> None:
     found = cast(CellValue, cell)
     domain.touch(found)
+    if not found.changed and found.loaded:
+        found.before = found.content
     found.content = content
     found.loaded = found.changed = True
 

@@ -219,6 +219,10 @@ class Rebuilder:
             found = self.leaves[id(value.payload)] = (f"t{len(self.leaves)}", value)
         return found[0]
 
+    def has_leaf(self, value: Leaf) -> bool:
+        """Do the lines mention this leaf?"""
+        return id(value.payload) in self.leaves
+
     def _early(self, value: Value, empty: str, fill: Callable[[str], None]) -> str | None:
         """Make a value that contains itself before its contents."""
         if value not in self.early:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterable
@@ -10,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "END",
+    "discard",
     "fill_dict",
     "function",
     "list_iterator",
@@ -49,6 +51,12 @@ def restore(obj: Any, attributes: dict[str, Any]) -> None:
             object.__setattr__(obj, name, value)
         else:
             members[name] = value
+
+
+def discard(obj: Any, name: str) -> None:
+    """Delete an attribute that may be there."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(obj, name)
 
 
 def new(base: type, cls: type, *args: Any) -> Any:

@@ -57,8 +57,7 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
             return result if type(result) is Frame else None
         return generic_store(domain, value, name, content)
     if type(value) is Leaf:
-        domain.leaves.setattr(value.payload, name, to_raw(domain, content), domain)
-        domain.mutated_at = domain.vm.step
+        _leaf_store(domain, value, name, content)
         return None
     if type(value) is Known and isinstance(value.obj, (types.ModuleType, types.FunctionType)):
         if name.startswith("__"):
@@ -73,6 +72,20 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
     if type(value) is Const:
         raise _no_place(domain, type(value.value), name)
     raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
+
+
+def _leaf_store(domain: CaptureDomain, value: Leaf, name: str, content: Value) -> None:
+    """What the handler does not know is stored as on any object; of the rest it decides."""
+    if not domain.leaves.owns_attribute(value.payload, name) or domain.leaves.setattr(
+        value.payload, name, to_raw(domain, content), domain
+    ):
+        domain.touch(value)
+        if value.attrs is None:
+            value.attrs = {}
+        value.attrs[name] = content
+        domain.stored_leaves[value] = None
+    else:
+        domain.mutated_at = domain.vm.step
 
 
 def _no_place(domain: CaptureDomain, cls: type, name: str) -> Exception:
@@ -128,10 +141,11 @@ def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) ->
     else:
         domain.mutated_at = domain.vm.step
         domain.touched[value] = None
-    value.attrs[name] = content
     if value.written is None:
         value.written = {}
-    value.written[name] = None
+    if name not in value.written:
+        value.written[name] = value.attrs.get(name)
+    value.attrs[name] = content
 
 
 def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) -> Frame[Value] | None:

@@ -13,6 +13,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
+    NEW,
     BoundMethod,
     Const,
     DictValue,
@@ -71,12 +72,21 @@ def key_error(domain: CaptureDomain, key: Value) -> Value:
 
 
 def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
-    if isinstance(container.obj, type) and is_constant(domain, key):
+    if isinstance(container.obj, type) and _settled(domain, key):
         member = members.find_member(domain, container.obj, "__class_getitem__")
         if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:
             return domain.vm.call(BoundMethod(members.member_value(domain, member), container), [key])
         return operators.compute(domain, operator.getitem, container.obj, constant_of(domain, key))
     raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {container.obj!r}")
+
+
+def _settled(domain: CaptureDomain, key: Value) -> bool:
+    """What a class may be subscripted with: constants and objects of the program (type variables ...), which do not change it."""
+    if isinstance(key, (ListValue, TupleValue)):
+        return all(_settled(domain, v) for v in containers.items(domain, key))
+    if is_constant(domain, key):
+        return True
+    return isinstance(key, Obj) and key.real is not NEW and key.path is not None and not key.written
 
 
 def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:

@@ -85,7 +85,7 @@ class Const(Value):
 class Known(Value):
     """A function, class, module or another object whose identity is settled (guarded, or constant).
 
-    `attrs` caches its attributes and holds stores to them; `written` names those stored.
+    `attrs` caches its attributes and holds stores to them; `written` as in `Obj`.
     """
 
     __slots__ = ("attrs", "obj", "written")
@@ -93,7 +93,7 @@ class Known(Value):
     def __init__(self, obj: Any) -> None:
         self.obj = obj
         self.attrs: dict[str, Value] = {}
-        self.written: dict[str, None] | None = None
+        self.written: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"Known({self.obj!r})"
@@ -101,14 +101,18 @@ class Known(Value):
 
 @final
 class Leaf(Value):
-    """A value that only the leaf handler knows. `path` leads to the real object if it is an input."""
+    """A value that only the leaf handler knows. `path` leads to the real object if it is an input.
 
-    __slots__ = ("path", "payload", "real")
+    `attrs` are the attributes that the region stored on it and the handler does not know of; None if there are none.
+    """
+
+    __slots__ = ("attrs", "path", "payload", "real")
 
     def __init__(self, payload: Any, path: AccessPath | None = None, real: Any = NEW) -> None:
         self.payload = payload
         self.path = path
         self.real = real
+        self.attrs: dict[str, Value] | None = None
 
     def __repr__(self) -> str:
         return f"Leaf({self.payload!r})"
@@ -122,7 +126,8 @@ class Obj(Value):
         real: the real object, or NEW.
         path: how a real object is reached.
         attrs: attributes read or stored so far, in `__dict__` or slots; DELETED where there is none.
-        written: attributes stored or deleted, in order of their first store; None if there are none.
+        written: attributes stored or deleted, in order of their first store, to what the region read there before:
+            a value, DELETED (it relies on there being none), or None if it did not look. None if there are none.
     """
 
     __slots__ = ("attrs", "cls", "path", "real", "written")
@@ -132,7 +137,7 @@ class Obj(Value):
         self.real = real
         self.path = path
         self.attrs: dict[str, Any] = {}
-        self.written: dict[str, None] | None = None
+        self.written: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.cls.__name__}{', new' if self.real is NEW else ''})"
@@ -142,17 +147,17 @@ class Obj(Value):
 class ListValue(Obj):
     """A list, or a deque, or an instance of a subclass. `items` is None until a real one is read.
 
-    `limit` is the `maxlen` of a new deque.
+    `limit` is the `maxlen` of a new deque, `before` the items at the first change.
     """
 
-    __slots__ = ("changed", "items", "limit")
+    __slots__ = ("before", "items", "limit")
 
     def __init__(
         self, items: list[Value] | None, cls: type = list, real: Any = NEW, path: AccessPath | None = None
     ) -> None:
         Obj.__init__(self, cls, real, path)
         self.items = items
-        self.changed = False
+        self.before: list[Value] | None = None
         self.limit: int | None = None
 
 
@@ -192,7 +197,8 @@ class DictValue(Obj):
     Attributes:
         entries: key to (key value, value). Complete if `loaded`; else what was read or stored, None for absent.
         loaded: all keys are known.
-        changed: keys stored or deleted, in order of the first store; None if there are none.
+        changed: keys stored or deleted, in order of the first store, to what was there before, as in `Obj.written`;
+            None if there are none.
         factory: `default_factory` of a defaultdict.
         removed: keys that were deleted at some time, so that a later store puts them at the end.
     """
@@ -203,7 +209,7 @@ class DictValue(Obj):
         Obj.__init__(self, cls, real, path)
         self.entries: dict[Any, tuple[Value, Value] | None] = {}
         self.loaded = real is NEW
-        self.changed: dict[Any, None] | None = None
+        self.changed: dict[Any, Any] | None = None
         self.factory: Value | None = None
         self.removed: set[Any] = set()
 
@@ -224,9 +230,12 @@ class SetValue(Obj):
 
 @final
 class CellValue(Value):
-    """A closure cell. `content` is None while empty; a real one is read when `loaded` is False."""
+    """A closure cell. `content` is None while empty; a real one is read when `loaded` is False.
 
-    __slots__ = ("changed", "content", "loaded", "path", "real")
+    `before` is what the region read before its first store; None if it did not look.
+    """
+
+    __slots__ = ("before", "changed", "content", "loaded", "path", "real")
 
     def __init__(self, content: Value | None, real: Any = NEW, path: AccessPath | None = None) -> None:
         self.content = content
@@ -234,6 +243,7 @@ class CellValue(Value):
         self.path = path
         self.loaded = real is NEW
         self.changed = False
+        self.before: Value | None = None
 
 
 @final
