@@ -115,6 +115,9 @@ class Builder:
         self.origin = Origin("", "")
         # Nodes whose formulas the current node's operands hold: they end up in its kernels.
         self.operand_origins: tuple[Origin, ...] = ()
+        # May the current node write to its first operand, and the buffers where that was done.
+        self.in_place = False
+        self.overwritten: set[str] = set()
         self._taken: set[str] = set(RESERVED)
         self._costs: dict[Lowered, Cost] = {}
 
@@ -151,6 +154,15 @@ class Builder:
             raise NotLowered(f"no {feature} on {device.type}")
 
     # ------------------------------------------------------------------ into memory
+    def may_overwrite(self, tensor: Lowered, meta: TensorMeta) -> Strided | None:
+        """The current node's first operand, if the node may write its result over it; else None."""
+        if not self.in_place or not isinstance(tensor, Strided):
+            return None
+        if tensor.dtype != meta.dtype or not tensor.same_layout(meta):
+            return None
+        self.overwritten.add(tensor.buffer)
+        return tensor
+
     def materialize(self, tensor: Lowered, strides: Index | None = None, stem: str = "") -> Strided:
         """A tensor in memory: itself if it is there, else a kernel that computes it.
 

@@ -12,7 +12,7 @@ from torchjit_inductor.ir.values import Value, apply, cast, constant, index_valu
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, full
 from torchjit_inductor.lowering.views import dim_of
 
 __all__: list[str] = []
@@ -135,6 +135,13 @@ def _select_scatter(b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim:
     at = expression(index)
     if at.value is not None and at.value < 0:
         at = meta.sizes[dim] + at
+    target = b.may_overwrite(x, meta) if src.dtype == meta.dtype else None
+    if target is not None:
+        kept = [k for k in range(len(meta.sizes)) if k != dim]
+        sizes, strides = (tuple(n[k] for k in kept) for n in (target.sizes, target.strides))
+        place = target.offset + at * target.strides[dim]
+        b.store_into(src, Strided(target.buffer, sizes, strides, place, target.dtype, target.device))
+        return target
 
     def formula(point: Point) -> Value:
         inside = apply("eq", index_value(point.index[dim]), index_value(at))
@@ -168,6 +175,11 @@ def _slice_scatter(
     ):
         raise NotLowered("slice_scatter at a symbolic or negative start")
     stop = begin + src.sizes[dim]
+    target = b.may_overwrite(x, meta) if src.dtype == meta.dtype else None
+    if target is not None:
+        place = target.offset + begin * target.strides[dim]
+        b.store_into(src, Strided(target.buffer, src.sizes, target.strides, place, target.dtype, target.device))
+        return target
 
     def formula(point: Point) -> Value:
         at = index_value(point.index[dim])

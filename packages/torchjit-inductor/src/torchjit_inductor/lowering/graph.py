@@ -43,12 +43,14 @@ from torchjit_inductor.lowering.graph_nodes import (
     read_by_operators,
     tensors_in,
     updates_input,
+    written_in_place,
 )
+from torchjit_inductor.lowering.products import row_product
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, full
-from torchjit_inductor.steps import HostNumber, Program, TensorRef
+from torchjit_inductor.steps import ExternStep, HostNumber, Program, TensorRef
 
 __all__ = ["GraphNotSupported", "lower_graph"]
 
@@ -121,6 +123,7 @@ class _GraphLowering:
         self.constants: dict[str, torch.Tensor] = {}
         self.numbers: dict[tuple[HostNumber, torch.device], RunNumber] = {}
         self.run_symbols: dict[Symbol, None] = {}
+        self.in_place = written_in_place(gm.graph)
 
     def run(self) -> Program:
         outputs: tuple[Any, ...] = ()
@@ -236,6 +239,8 @@ class _GraphLowering:
         if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
             return self._zero_padded(args[0], metas)
         made = self._lowered(node, args, kwargs, metas)
+        if made is None and not kwargs:
+            made = row_product(self.builder, node.target, args, metas)
         if made is None:
             made = self._extern(node, args, kwargs, metas)
         if isinstance(made, tuple):
@@ -297,6 +302,7 @@ class _GraphLowering:
         steps, buffers = len(self.builder.steps), set(self.builder.buffers)
         tensors = tensors_in((args, kwargs))
         self.builder.operand_origins = origins_of(tensors)
+        self.builder.in_place = node in self.in_place
         try:
             made = lower(self.builder, metas, *args, **kwargs)
             for result in made if isinstance(made, tuple) else (made,):
@@ -470,6 +476,7 @@ class _GraphLowering:
     # ------------------------------------------------------------------ outputs
     def _outputs(self, node: torch.fx.Node) -> tuple[Any, ...]:
         results = node.args[0]
+        self._spread_overwritten()
         found = [self._output(r) for r in (results if isinstance(results, (tuple, list)) else (results,))]
         for target, held in self.mutations:
             place = self.env[target]
@@ -477,6 +484,13 @@ class _GraphLowering:
                 self.builder.origin = Origin("copy_", "copy_", f"update of {target.name}")
                 self.builder.store_into(held, place)
         return tuple(found)
+
+    def _spread_overwritten(self) -> None:
+        """What lies over inputs that were written in place is no result of its own."""
+        overwritten = self.builder.overwritten
+        for step in self.builder.steps if overwritten else ():
+            if isinstance(step, ExternStep) and not overwritten.isdisjoint(step.aliases):
+                overwritten.update(o for o in step.outputs if o is not None)
 
     def _output(self, result: Any) -> Any:
         if not isinstance(result, torch.fx.Node):
@@ -486,8 +500,8 @@ class _GraphLowering:
             return value
         meta = self._meta(result.meta["val"])
         self.builder.origin = origin_of(result)
-        if isinstance(value, Strided) and not value.same_layout(meta):
-            # The graph promises other strides: copy.
+        if isinstance(value, Strided) and (not value.same_layout(meta) or value.buffer in self.builder.overwritten):
+            # The graph promises other strides, or other memory than the input's: copy.
             value = Lazy(value.sizes, value.dtype, value.device, value.value)
         if isinstance(value, Lazy) and value.stored is not None and not value.stored.same_layout(meta):
             value = Lazy(value.sizes, value.dtype, value.device, value.value)

@@ -28,7 +28,17 @@ __all__ = [
     "read_by_operators",
     "tensors_in",
     "updates_input",
+    "written_in_place",
 ]
+
+_aten = torch.ops.aten
+_PARTIAL_WRITES = frozenset(
+    [
+        _aten.index_put.default, _aten._unsafe_index_put.default, _aten.index_add.default, _aten.scatter.src, _aten.scatter.value,
+        _aten.scatter_add.default, _aten.scatter_reduce.two, _aten.select_scatter.default, _aten.slice_scatter.default,
+    ]
+)  # fmt: skip
+"""Functions of a tensor that change a part of it."""
 
 
 def is_usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
@@ -55,6 +65,32 @@ def has_number(tree: Any) -> bool:
 def updates_input(node: torch.fx.Node) -> bool:
     """Is the node's value an input's new one?"""
     return any(u.target is torch.ops.aten.copy_.default and u.args[1] is node for u in node.users)
+
+
+def written_in_place(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
+    """The nodes that may write to the memory of their first operand: it is an input, which gets the result in the end
+    (perhaps after more such nodes), and nobody else reads the values that are overwritten.
+
+    A cache of keys and values gains one position in each call: without this it is copied twice.
+    """
+    found: set[torch.fx.Node] = set()
+    for copy in graph.find_nodes(op="call_function", target=_aten.copy_.default):
+        target, node = copy.args[:2]
+        chain: list[torch.fx.Node] = []
+        while _writes_a_part(node) and (not chain or len(node.users) == 1):
+            chain.append(node)
+            node = node.args[0]
+        if chain and node is target and node.op == "placeholder" and set(node.users) == {chain[-1], copy}:
+            found.update(chain)
+    return frozenset(found)
+
+
+def _writes_a_part(node: Any) -> bool:
+    if not isinstance(node, torch.fx.Node) or node.target not in _PARTIAL_WRITES:
+        return False
+    others: list[torch.fx.Node] = []
+    torch.fx.map_arg((node.args[1:], node.kwargs), others.append)
+    return isinstance(node.args[0], torch.fx.Node) and node.args[0] not in others
 
 
 def read_by_operators(node: torch.fx.Node) -> int:

@@ -1,6 +1,7 @@
 """Writing at computed positions: scatter, index_put, index_add, the gradient of embedding; and running sums.
 
-A result is a copy of the tensor that is written to, in a new buffer, and a kernel whose store has computed positions.
+A result is a copy of the tensor that is written to, in a new buffer, and a kernel whose store has computed positions. An
+input that gets the result and is not read otherwise is written where it is.
 A scatter that writes at most one element per row is a formula instead: it compares the position with the index.
 """
 
@@ -44,7 +45,7 @@ def _scattered(
     what: Callable[[Point], Value],
     mode: str,
 ) -> Lowered:
-    """A copy of `base` with `what` written (or added) at computed places.
+    """A copy of `base`, or `base` itself where it may be overwritten, with `what` written (or added) at computed places.
 
     Args:
         sizes: of the loops; points have one index expression for each.
@@ -67,7 +68,9 @@ def _scattered(
             raise NotLowered(f"atomic addition of {meta.dtype}")
     if any(s.value == 0 and n.value != 1 for s, n in zip(meta.strides, meta.sizes, strict=True)):
         raise NotLowered("writing to an expanded tensor")
-    target = b.materialize(Lazy(base.sizes, base.dtype, base.device, base.value), meta.strides)
+    target = b.may_overwrite(base, meta)
+    if target is None:
+        target = b.materialize(Lazy(base.sizes, base.dtype, base.device, base.value), meta.strides)
     if target.dtype != meta.dtype:
         raise NotLowered("writing that converts")
 
@@ -100,7 +103,7 @@ def _scatter(
         return checked_position(index, point, size, wrap=False, dim=dim, error="gather")
 
     others = [k for k in range(len(x.sizes)) if k != dim]
-    if index.sizes[dim].value == 1 and all(index.sizes[k] is x.sizes[k] for k in others):
+    if not b.in_place and index.sizes[dim].value == 1 and all(index.sizes[k] is x.sizes[k] for k in others):
         b.require("bounded", meta.device)
         return _one_per_row(meta, x, dim, position, given, mode)
 
