@@ -92,6 +92,8 @@ def join_digits(index: Expr) -> Expr:
 
     Reshapes leave such sums behind; joined, loops merge and memory is seen to be walked in order.
     """
+    if not any(isinstance(a, Operation) for m, _ in index.terms for a, _p in m):
+        return index
     digits: list[_Part] = []
     rest = constant(0)
     for monomial, coefficient in index.terms:

@@ -40,7 +40,9 @@ from torchjit_inductor.lowering.graph_nodes import (
     is_usable,
     origin_of,
     origins_of,
+    places_behind,
     read_by_operators,
+    read_whole,
     tensors_in,
     updates_input,
     written_in_place,
@@ -238,7 +240,9 @@ class _GraphLowering:
         metas = self._metas(val)
         if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
             return self._zero_padded(args[0], metas)
-        made = self._lowered(node, args, kwargs, metas)
+        places = places_behind(node)
+        operands = args if places is None else (*args[:7], self._argument(places))
+        made = self._lowered(node, operands, kwargs, metas)
         if made is None and not kwargs:
             made = row_product(self.builder, node.target, args, metas)
         if made is None:
@@ -456,7 +460,7 @@ class _GraphLowering:
             if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and read_by_operators(node) > 1:
                 # Once, in one layout, rather than as an operand of each of them.
                 return self.builder.materialize(made, meta.strides)
-            return self.builder.settled(made, meta, len(node.users))
+            return self.builder.settled(made, meta, read_whole(node))
         return made
 
     def _mutate(self, node: torch.fx.Node) -> Any:

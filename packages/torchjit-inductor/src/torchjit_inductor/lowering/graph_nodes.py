@@ -25,13 +25,17 @@ __all__ = [
     "is_usable",
     "origin_of",
     "origins_of",
+    "places_behind",
     "read_by_operators",
+    "read_whole",
     "tensors_in",
     "updates_input",
     "written_in_place",
 ]
 
 _aten = torch.ops.aten
+FROM_PLACES = "torchjit_from_places"
+"""Key of `meta` that `torchjit_aot.pooling` writes."""
 _PARTIAL_WRITES = frozenset(
     [
         _aten.index_put.default, _aten._unsafe_index_put.default, _aten.index_add.default, _aten.scatter.src, _aten.scatter.value,
@@ -93,6 +97,35 @@ def _writes_a_part(node: Any) -> bool:
     return isinstance(node.args[0], torch.fx.Node) and node.args[0] not in others
 
 
+_PICKS = frozenset([_aten.gather.default, _aten.index.Tensor, _aten.index_select.default, _aten.embedding.default])
+"""Functions of a tensor that read some of its elements."""
+_FEW = 8
+"""One element of so many, or less, is few."""
+
+
+def read_whole(node: torch.fx.Node) -> int:
+    """How many users read all of the node's result: those that pick a few elements, perhaps after a formula, do not.
+
+    The loss of a language model picks one log-probability of each row of a large vocabulary.
+    """
+    return sum(not _reads_few(node, user) for user in node.users)
+
+
+def _reads_few(node: torch.fx.Node, user: torch.fx.Node) -> bool:
+    val, made = node.meta.get("val"), user.meta.get("val")
+    if not isinstance(val, torch.Tensor) or not isinstance(made, torch.Tensor):
+        return False
+    have, want = val.numel(), made.numel()
+    if type(have) is not int or type(want) is not int:
+        return False
+    if user.target in _PICKS:
+        others: list[torch.fx.Node] = []
+        torch.fx.map_arg((user.args[1:], user.kwargs), others.append)
+        return user.args[0] is node and node not in others and want * _FEW <= have
+    by_element = torch.Tag.pointwise in getattr(user.target, "tags", ()) or user.target in SAME_PLACE
+    return by_element and have == want and bool(user.users) and all(_reads_few(user, u) for u in user.users)
+
+
 def read_by_operators(node: torch.fx.Node) -> int:
     """How many operators that are called (matrix products, convolutions) read the node's result or a view of it."""
     count, stack = 0, [node]
@@ -140,6 +173,24 @@ def as_positional(op: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any
         argument = positional[k]
         placed.append(rest.pop(argument.name) if argument.name in rest else argument.default_value)
     return tuple(placed), rest
+
+
+def places_behind(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The int8 tensor of places that the indices of a max pool's backward are computed from, where its `meta` says so."""
+    if not node.meta.get(FROM_PLACES):
+        return None
+    stack, seen, found = [node.args[7]], set(), []
+    while stack:
+        at = stack.pop()
+        if not isinstance(at, torch.fx.Node) or at in seen:
+            continue
+        seen.add(at)
+        val = at.meta.get("val")
+        if isinstance(val, torch.Tensor) and val.dtype == torch.int8:
+            found.append(at)
+        else:
+            stack.extend(at.all_input_nodes)
+    return found[0] if len(found) == 1 else None
 
 
 def origin_of(node: torch.fx.Node) -> Origin:

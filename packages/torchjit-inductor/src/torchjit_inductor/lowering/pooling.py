@@ -158,6 +158,77 @@ def _read(x: Lowered, inside: Value, point: Point, index: Index, dtype: torch.dt
     return masked(inside, lambda p: cast(x.value(p.at(index)), dtype), point, number(0, dtype))
 
 
+# ---------------------------------------------------------------------- gradients
+def _windows_per_element(size: tuple[int, int], step: tuple[int, int]) -> tuple[int, int]:
+    """How many windows at most an element is in, along each dimension."""
+    return -(-size[0] // step[0]), -(-size[1] // step[1])
+
+
+def _windows_of(
+    index: Index, sizes: Index, size: tuple[int, int], step: tuple[int, int], pad: tuple[int, int]
+) -> Iterator[tuple[Expr, Expr, Value]]:
+    """The windows that an element may be in, in eager's order: row, column, and is it in this one, which exists?
+
+    The last one begins at or before it; the others are the ones before.
+
+    Args:
+        index: of the element.
+        sizes: of the pooled image.
+        size, step, pad: of the windows.
+    """
+    row, column = index[-2:]
+    many = _windows_per_element(size, step)
+    for i in reversed(range(many[0])):
+        for j in reversed(range(many[1])):
+            r, c = (row + pad[0]) // step[0] - i, (column + pad[1]) // step[1] - j
+            inside = _inside([(r, sizes[-2], True, True), (c, sizes[-1], True, True)])
+            for at, place, k in ((r, row, 0), (c, column, 1)):
+                if size[k] % step[k] or size[k] < step[k]:
+                    reach = apply("gt", index_value(at * step[k] - pad[k] + size[k]), index_value(place))
+                    inside = apply("and", inside, reach)
+            yield r, c, inside
+
+
+@lowering("max_pool2d_with_indices_backward")
+def _max_pool2d_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, kernel: Any, stride: Any, padding: Any, dilation: Any,
+    ceil_mode: bool, indices: Lowered,
+) -> Lowered:  # fmt: skip
+    """Each element asks the few windows that it may be in whether it was their largest.
+
+    Indices of int8 are places in the window, row by row, rather than in the image.
+    """
+    size = _pair(kernel)
+    step, pad = _pair(stride, size), _pair(padding)
+    if meta.device.type != "cuda" or _pair(dilation) != (1, 1) or not is_float(grad.dtype):
+        raise NotLowered("not on a GPU, or dilated")
+    many = _windows_per_element(size, step)
+    if many[0] * many[1] > MAX_WINDOW:
+        raise NotLowered("an element is in many windows")
+    wide, held = compute_dtype(meta.dtype), b.materialize(grad)
+
+    def formula(point: Point) -> Value:
+        *lead, row, column = point.index
+        total: Value | None = None
+        for r, c, inside in _windows_of(point.index, grad.sizes, size, step, pad):
+            if indices.dtype == torch.int8:
+                here = index_value((row + pad[0] - r * step[0]) * size[1] + (column + pad[1] - c * step[1]))
+            else:
+                here = index_value(row * x.sizes[-1] + column)
+
+            def share(p: Point, index: Index = (*lead, r, c), here: Value = here) -> Value:
+                hit = apply("eq", cast(indices.value(p.at(index)), torch.int64), here)
+                return where(hit, cast(held.value(p.at(index)), wide), number(0, wide))
+
+            value = masked(inside, share, point, number(0, wide))
+            total = value if total is None else total + value
+        if total is None:
+            raise NotLowered("an empty window")
+        return total
+
+    return Lazy(meta.sizes, meta.dtype, meta.device, formula)
+
+
 @lowering("avg_pool2d_backward")
 def _avg_pool2d_backward(
     b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
@@ -165,30 +236,20 @@ def _avg_pool2d_backward(
 ) -> Lowered:  # fmt: skip
     size, step, pad = _windows(x, kernel, stride, padding, ceil_mode)
     wide = compute_dtype(meta.dtype)
-    # How many windows at most an element is in, along each dimension.
-    many = tuple(-(-n // s) for n, s in zip(size, step, strict=True))
-    held = b.materialize(grad) if many != (1, 1) else grad
+    held = b.materialize(grad) if _windows_per_element(size, step) != (1, 1) else grad
 
     def formula(point: Point) -> Value:
-        *lead, row, column = point.index
+        lead = point.index[:-2]
         total: Value | None = None
-        # The last window that an element is in begins at or before it; the others are the ones before. In eager's order.
-        for i in reversed(range(many[0])):
-            for j in reversed(range(many[1])):
-                r, c = (row + pad[0]) // step[0] - i, (column + pad[1]) // step[1] - j
-                inside = _inside([(r, grad.sizes[-2], True, True), (c, grad.sizes[-1], True, True)])
-                for at, place, k in ((r, row, 0), (c, column, 1)):
-                    if size[k] % step[k] or size[k] < step[k]:
-                        reach = apply("gt", index_value(at * step[k] - pad[k] + size[k]), index_value(place))
-                        inside = apply("and", inside, reach)
-                by = _averaged_over((r, c), x.sizes, size, step, pad, count_include_pad, divisor_override, wide)
+        for r, c, inside in _windows_of(point.index, grad.sizes, size, step, pad):
+            by = _averaged_over((r, c), x.sizes, size, step, pad, count_include_pad, divisor_override, wide)
 
-                def share(p: Point, index: Index = (*lead, r, c), by: Value = by) -> Value:
-                    # Under the mask: a window that does not exist may have no elements to divide by.
-                    return cast(held.value(p.at(index)), wide) / by
+            def share(p: Point, index: Index = (*lead, r, c), by: Value = by) -> Value:
+                # Under the mask: a window that does not exist may have no elements to divide by.
+                return cast(held.value(p.at(index)), wide) / by
 
-                value = masked(inside, share, point, number(0, wide))
-                total = value if total is None else total + value
+            value = masked(inside, share, point, number(0, wide))
+            total = value if total is None else total + value
         if total is None:
             raise NotLowered("an empty window")
         return total

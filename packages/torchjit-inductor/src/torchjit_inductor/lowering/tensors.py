@@ -9,7 +9,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, constant
-from torchjit_inductor.indexing import simplify
+from torchjit_inductor.indexing import join_digits, simplify
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import Value, load, where
@@ -119,7 +119,7 @@ class Strided(Lowered):
         total = self.offset
         for i, stride in zip(index, self.strides, strict=True):
             total = total + i * stride
-        return total
+        return join_digits(total)
 
     def value(self, point: Point) -> Value:
         return load(self.buffer, self.address(point.index), self.dtype, binders=point.computed, mask=point.mask)

@@ -1,0 +1,154 @@
+"""Lowerings that only GPUs have: programs for devices that need not exist, evaluated point by point, against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from torchjit_inductor.ir.evaluate import evaluate_kernel
+from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.lowering.graph_nodes import FROM_PLACES, read_whole
+from torchjit_inductor.schedule.cleanup import remove_dead_stores
+from torchjit_inductor.schedule.fuse import fuse
+from torchjit_inductor.steps import ExternStep, KernelStep, Program
+from torchjit_inductor.triton import TritonBackend
+
+aten = torch.ops.aten
+
+
+def traced(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
+    """The graph on a CUDA device, with the strides of the inputs."""
+    with FakeTensorMode():
+        fakes = [torch.empty_strided(i.shape, i.stride(), dtype=i.dtype, device="cuda") for i in inputs]
+        return make_fx(function)(*fakes)
+
+
+def lowered(gm: torch.fx.GraphModule) -> Program:
+    program = lower_graph(gm, "graph", features=lambda device: TritonBackend.features)
+    return remove_dead_stores(fuse(program, {}))
+
+
+def results(program: Program, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What the kernels compute, by the evaluator of the loop IR; there may be no calls of aten with results in use."""
+    memory = {n: torch.full((b.span.evaluate({}),), 77).to(b.dtype) for n, b in program.buffers.items()}
+    for name, value in zip(program.inputs, inputs, strict=True):
+        if isinstance(name, str):
+            memory[name] = value.as_strided((value.untyped_storage().size() // value.itemsize,), (1,)).clone()
+    for step in program.steps:
+        if isinstance(step, KernelStep):
+            evaluate_kernel(step.kernel, memory)
+    made = []
+    for ref in program.outputs:
+        sizes, strides = ([e.evaluate({}) for e in part] for part in (ref.sizes, ref.strides))
+        made.append(torch.as_strided(memory[ref.buffer], sizes, strides, ref.offset.evaluate({})))
+    return made
+
+
+def aten_calls(program: Program) -> list[Any]:
+    return [s.op for s in program.steps if isinstance(s, ExternStep)]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels"])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "ceil"), [(3, 2, 1, False), (2, 2, 0, True), (3, 1, 1, False), (2, 3, 0, False)]
+)
+def test_the_backward_of_max_pooling(kernel: int, stride: int, padding: int, ceil: bool, layout: Any) -> None:
+    x = torch.randint(0, 5, (2, 3, 9, 7)).float()  # with ties
+    y, indices = F.max_pool2d(x, kernel, stride, padding, 1, ceil, return_indices=True)
+    gradient = torch.randn(y.shape).to(memory_format=layout)
+
+    def function(g: torch.Tensor, x: torch.Tensor, at: torch.Tensor) -> Any:
+        return aten.max_pool2d_with_indices_backward(g, x, [kernel] * 2, [stride] * 2, [padding] * 2, [1, 1], ceil, at)
+
+    program = lowered(traced(function, [gradient, x, indices]))
+    assert not aten_calls(program)
+    torch.testing.assert_close(results(program, [gradient, x, indices])[0], function(gradient, x, indices))
+
+
+def test_the_backward_of_max_pooling_from_places_in_the_window() -> None:
+    x = torch.randint(0, 5, (2, 3, 8, 8)).float()
+    y, indices = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+    gradient = torch.randn(y.shape)
+    top = (torch.arange(4) * 2 - 1)[:, None]
+    left = torch.arange(4) * 2 - 1
+    places = ((indices // 8 - top) * 3 + indices % 8 - left).to(torch.int8)
+
+    def function(g: torch.Tensor, x: torch.Tensor, places: torch.Tensor) -> Any:
+        wide = places.to(torch.int64)
+        top = (torch.arange(4, device=g.device) * 2 - 1)[:, None]
+        left = torch.arange(4, device=g.device) * 2 - 1
+        at = (wide // 3 + top) * 8 + (wide % 3 + left)
+        return aten.max_pool2d_with_indices_backward(g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, at)
+
+    gm = traced(function, [gradient, x, places])
+    (node,) = gm.graph.find_nodes(op="call_function", target=aten.max_pool2d_with_indices_backward.default)
+    node.meta[FROM_PLACES] = True
+    program = lowered(gm)
+    assert not aten_calls(program)
+    (kernel,) = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    assert not any(v.op == "floordiv" for v in kernel.values)
+    torch.testing.assert_close(results(program, [gradient, x, places])[0], function(gradient, x, places))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_product_of_one_row_is_a_reduction_that_takes_in_what_follows(bias: bool) -> None:
+    x, residual = torch.randn(1, 160), torch.randn(1, 24)
+    gate, up, b = torch.randn(24, 160), torch.randn(24, 160), torch.randn(24)
+
+    def function(x: Any, gate: Any, up: Any, b: Any, residual: Any) -> Any:
+        left = torch.addmm(b, x, gate.t()) if bias else x @ gate.t()
+        return F.silu(left) * (x @ up.t()) + residual
+
+    inputs = [x, gate, up, b, residual]
+    program = lowered(traced(function, inputs))
+    assert not aten_calls(program)
+    assert len(program.steps) == 1
+    torch.testing.assert_close(results(program, inputs)[0], function(*inputs), rtol=1e-4, atol=1e-4)
+
+
+def test_other_products_are_calls() -> None:
+    x = torch.randn(2, 160)
+    for left, right in (
+        (x, torch.randn(24, 160).t()),
+        (x[:1], torch.randn(160, 24)),
+        (x[:1, :8], torch.randn(24, 8).t()),
+    ):
+        program = lowered(traced(torch.mm, [left, right]))
+        assert aten_calls(program) == [aten.mm.default]
+
+
+def test_a_loss_that_picks_from_rows_stores_no_rows() -> None:
+    logits, labels = torch.randn(6, 500), torch.randint(0, 500, (6,))
+
+    def function(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        moved = logits - logits.amax(1, keepdim=True)
+        scores = moved - moved.exp().sum(1, keepdim=True).log()
+        return -scores.gather(1, labels[:, None]).sum()
+
+    gm = traced(function, [logits, labels])
+    (moved,) = (n for n in gm.graph.nodes if n.target is aten.sub.Tensor and n.args[0].op == "placeholder")
+    assert (len(moved.users), read_whole(moved)) == (2, 1)
+    program = lowered(gm)
+    rows = [n for n in program.buffers if n not in program.inputs and len(program.buffers[n].sizes) == 2]
+    assert all(program.buffers[n].sizes[1].value == 1 for n in rows)
+    want = F.cross_entropy(logits, labels, reduction="sum")
+    torch.testing.assert_close(results(program, [logits, labels])[0], want)
+
+
+def test_a_reduction_and_its_user_through_a_split_dimension_are_one_kernel() -> None:
+    x = torch.randn(4, 3, 40)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        rows = F.softmax(x.view(12, 40), 1)
+        return rows.view(4, 3, 40).to(torch.float64).view(12, 40)
+
+    program = lowered(traced(function, [x]))
+    assert len(program.steps) == 1
+    torch.testing.assert_close(results(program, [x])[0], function(x))
