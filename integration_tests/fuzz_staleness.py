@@ -91,6 +91,7 @@ class World:
     def close(self) -> None:
         """Forget the module."""
         sys.modules.pop(self.m.__name__, None)
+        sys.modules.pop(self.m.IMPORTED.__name__, None)
 
 
 # ---------------------------------------------------------------------- calling

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import staleness_containers
 import staleness_inputs
+import staleness_library
 import staleness_modules
 import staleness_objects
 from staleness_registry import MUTATIONS, Mutation
 
 __all__ = ["KINDS", "MUTATIONS", "Mutation"]
 
-KINDS = (staleness_modules, staleness_containers, staleness_objects, staleness_inputs)
+KINDS = (staleness_modules, staleness_containers, staleness_objects, staleness_inputs, staleness_library)
 """The files; importing them registers their changes."""

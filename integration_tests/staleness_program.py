@@ -5,11 +5,17 @@ Each entry in `ENTRIES` is called as `entry(world)` and reads its facts from as 
 
 from __future__ import annotations
 
+import abc
 import collections
+import contextvars
 import dataclasses
 import enum
 import functools
+import sys
+import threading
 import types
+import typing
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -281,4 +287,106 @@ def tensors(world: Any) -> Any:
     return (out if out.device.type != "meta" else out.shape), facts, b.reshape(-1).float().sum(), world.options.get("k")
 
 
-ENTRIES: dict[str, Callable[[Any], Any]] = {e.__name__: e for e in (modules, containers, objects, functions, tensors)}
+class Kind(abc.ABC):
+    """Others are registered with it."""
+
+
+@typing.runtime_checkable
+class Named(typing.Protocol):
+    name: Any
+
+
+class Meta(type):
+    level: Any = 2
+
+    @property
+    def doubled(cls) -> Any:
+        return cls.level * 2
+
+    def __getattr__(cls, name: str) -> Any:
+        if name == "made_up":
+            return 0.5
+        raise AttributeError(name)
+
+    def __len__(cls) -> int:
+        return 3
+
+
+class First:
+    def weight(self) -> Any:
+        return 1.0
+
+
+class Second:
+    def weight(self) -> Any:
+        return 4.0
+
+
+class Scaled:
+    """A descriptor."""
+
+    factor: Any = 1.5
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self.factor
+
+
+class Thing(First, metaclass=Meta):
+    scaled = Scaled()
+
+    def weight(self) -> Any:
+        return super().weight() + 0.5
+
+
+class Other:
+    pass
+
+
+@functools.singledispatch
+def dispatched(value: Any) -> Any:
+    return 1.0
+
+
+CALLS: Any = [1.0]
+
+
+@functools.lru_cache
+def cached(n: Any) -> Any:
+    return CALLS[0] + n
+
+
+THING = Thing()
+REFERENCE = weakref.ref(THING)
+BEHIND: dict[str, Any] = {"one": 1.0}
+VIEW = types.MappingProxyType(BEHIND)
+LOCAL = threading.local()
+LOCAL.rate = 1.5
+VARIABLE: contextvars.ContextVar[Any] = contextvars.ContextVar("VARIABLE", default=0.5)
+IMPORTED = types.ModuleType(f"{__name__}_imported")
+IMPORTED.value = 2.0  # type: ignore[attr-defined]
+sys.modules[IMPORTED.__name__] = IMPORTED
+exec(f"def read():\n    import {IMPORTED.__name__} as found\n    return found.value", globals())
+
+
+def library(world: Any) -> Any:
+    """What classes, metaclasses, caches and views of the standard library say."""
+    thing = THING
+    y = world.x * thing.weight() + thing.scaled + Thing.doubled + Thing.made_up + len(Thing)
+    y = y + (1 if isinstance(thing, Kind) else 2) + (4 if isinstance(thing, Named) else 8)
+    y = y + (16 if isinstance(thing, Second) else 32) + (64 if issubclass(Thing, (Other, Second)) else 128)
+    y = y + dispatched(thing) + cached(2) + VIEW["one"] + len(VIEW)
+    y = y + len(dispatched.__name__) + len(Thing.__name__) + len(Thing.__mro__) + len(helper.__doc__ or "")
+    y = (
+        y
+        + globals()["read"]()
+        + len(vars(Thing))
+        + VARIABLE.get()
+        + LOCAL.rate
+        + (0 if REFERENCE() is None else REFERENCE().weight())
+    )
+    return y, Thing.__qualname__, helper.__name__, [b.__name__ for b in Thing.__bases__]
+
+
+ENTRIES: dict[str, Callable[[Any], Any]] = {
+    e.__name__: e for e in (modules, containers, objects, functions, library, tensors)
+}

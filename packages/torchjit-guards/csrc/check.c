@@ -252,8 +252,8 @@ int check_class(Op *op) {
     PyTypeObject *tp = (PyTypeObject *)op->obj;
     op->cold->hint.tag = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(op->cold->aux); i++) {
-        PyObject *entry = PyTuple_GET_ITEM(op->cold->aux, i);
-        PyObject *found = _PyType_Lookup(tp, PyTuple_GET_ITEM(entry, 0));
+        PyObject *entry = PyTuple_GET_ITEM(op->cold->aux, i), *name = PyTuple_GET_ITEM(entry, 0);
+        PyObject *found = name == Py_None ? tp->tp_mro : _PyType_Lookup(tp, name);
         PyObject *want = PyTuple_GET_SIZE(entry) > 1 ? PyTuple_GET_ITEM(entry, 1) : NULL;
         if (found != want) {
             return 0;

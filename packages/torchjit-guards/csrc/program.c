@@ -115,6 +115,13 @@ static inline int load_fast(Run *run, Op *op, PyObject *base) {
     case OP_LOAD_TYPE:
         value = raw(base) ? (PyObject *)&PyLong_Type : (PyObject *)Py_TYPE(base);
         break;
+    case OP_LOAD_REFERENT:
+        if (raw(base) || !PyWeakref_CheckRef(base)) {
+            return 0;
+        }
+        value = PyWeakref_GET_OBJECT(base);     /* nothing else runs while it is borrowed */
+        value = Py_IsNone(value) ? NULL : value;
+        break;
     case OP_LOAD_SIZE:
     case OP_LOAD_STRIDE:
     case OP_LOAD_OFFSET:

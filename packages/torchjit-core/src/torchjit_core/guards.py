@@ -30,6 +30,7 @@ __all__ = [
     "IdIs",
     "InstanceLacks",
     "LengthIs",
+    "MroIs",
     "Predicate",
     "SameObject",
     "SymbolicCondition",
@@ -250,6 +251,25 @@ class ClassAttrIs(Guard):
 
     def __str__(self) -> str:
         return f"{self.cls.__qualname__}.{self.name} is {_name(self.obj)}"
+
+
+@final
+@attrs.frozen(eq=False)
+class MroIs(Guard):
+    """`cls.__mro__` is this very tuple: no base of the class, nor of any class above it, was replaced."""
+
+    cls: type
+    mro: tuple[type, ...]
+    location: CodeLocation | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return ("mro", id(self.cls), id(self.mro))
+
+    def check(self, slots: Slots) -> bool:
+        return self.cls.__mro__ is self.mro
+
+    def __str__(self) -> str:
+        return f"{self.cls.__qualname__}.__mro__ == ({', '.join(c.__qualname__ for c in self.mro)})"
 
 
 @final

@@ -10,7 +10,7 @@ Glossary: Dynamo calls this a *Source*.
 from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar, final
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, WeakValueDictionary
 
 __all__ = [
     "AccessPath",
@@ -23,6 +23,7 @@ __all__ = [
     "Item",
     "OffsetOf",
     "Pinned",
+    "Referent",
     "SizeOf",
     "StrideOf",
     "TypeOf",
@@ -81,6 +82,10 @@ class AccessPath:
     def type_of(self) -> TypeOf:
         """The path of `type(self)`."""
         return TypeOf._intern(self, None, ())
+
+    def referent(self) -> Referent:
+        """The path of what the weak reference `self` leads to."""
+        return Referent._intern(self, None, ())
 
     def size(self, dim: int) -> SizeOf:
         """The path of the tensor's `size(dim)`, an int."""
@@ -270,6 +275,22 @@ class TypeOf(AccessPath):
 
     def __str__(self) -> str:
         return f"type({self.base})"
+
+
+@final
+class Referent(AccessPath):
+    """`base()`, of a `weakref.ref` whose object is alive."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        found = ReferenceType.__call__(_base(self).resolve(slots))
+        if found is None:
+            raise ReferenceError(f"{self.base} is dead")
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.base}()"
 
 
 @final

@@ -98,6 +98,16 @@ _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
 )
 """Evaluated at capture; what they read is guarded by the wiring or does not change in a process."""
 
+STATE_FUNCTIONS = frozenset(
+    {
+        torch.get_float32_matmul_precision,
+        torch.get_num_threads,
+        torch.is_anomaly_enabled,
+        torch.is_warn_always_enabled,
+    }
+)
+"""Those of them whose result may change: guarded where they are called."""
+
 
 def _refused() -> dict[Any, Reason]:
     table: dict[Any, Reason] = {}

@@ -19,7 +19,7 @@ from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS, call_numpy
-from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, is_shape_question
+from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 
@@ -42,21 +42,24 @@ def _type(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
 
 def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     key = MODE_READERS[fn](*args, **kwargs)
-    _guard_attention(domain, key, capture)
+    _guard_mode(domain, key, capture)
     return domain.modes.read(key)
 
 
-def _guard_attention(domain: TensorDomain, key: Any, capture: Any) -> None:
-    """Which attention kernels are allowed is guarded where a program reads or sets it; the other modes always are."""
-    if key[0] == "attention":
+_ALWAYS_GUARDED = frozenset({("grad",), ("inference",), ("autocast", "cpu"), ("autocast", "cuda")})
+
+
+def _guard_mode(domain: TensorDomain, key: Any, capture: Any) -> None:
+    """Attention kernels, the types and the cache of autocast ... are guarded where a program reads or sets them."""
+    if key not in _ALWAYS_GUARDED:
         domain.modes.read(key)
         initial = domain.modes.initial(key)
-        capture.guard(Ambient(f"attention_{key[1]}", domain.modes.reader(key), initial, capture.location()))
+        capture.guard(Ambient("_".join(key), domain.modes.reader(key), initial, capture.location()))
 
 
 def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     key, value = MODE_SETTERS[fn](*args, **kwargs)
-    _guard_attention(domain, key, capture)
+    _guard_mode(domain, key, capture)
     if domain.modes.read(key) != value:
         domain.modes.write(key, value)
         domain.recorder.add_mode_change(fn, args, (key, value), capture)
@@ -99,7 +102,10 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
             return NotImplemented
         return False  # the questions about torch functions and transforms: a leaf is a plain tensor
     try:
-        return fn(*args[: len(args) - len(kwargs)], **kwargs)
+        result = fn(*args[: len(args) - len(kwargs)], **kwargs)
+        if fn in STATE_FUNCTIONS:
+            capture.guard(Ambient(fn.__name__, fn, result, capture.location()))
+        return result
     except Exception as error:  # the run for real shows the program its own error
         raise GraphBreak(breaks.META_FAILED, f"{fn}: {error}", capture.location()) from error
 

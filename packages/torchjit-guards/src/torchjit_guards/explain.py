@@ -16,6 +16,7 @@ from torchjit_core.guards import (
     IdIs,
     InstanceLacks,
     LengthIs,
+    MroIs,
     SymbolicCondition,
     TensorMatches,
     TypeIs,
@@ -87,6 +88,10 @@ def _type_name(tp: type) -> str:
     return f"{tp.__module__}.{tp.__qualname__}"
 
 
+def _names(classes: Sequence[type]) -> str:
+    return ", ".join(c.__qualname__ for c in classes)
+
+
 def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, str]:
     match guard:
         case TypeIs():
@@ -104,6 +109,8 @@ def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, 
             return ("present", "absent") if present else ("absent", "present")
         case ClassAttrIs():
             return _short(guard.obj), _short(getattr(guard.cls, guard.name, "nothing"))
+        case MroIs():
+            return _names(guard.mro), _names(guard.cls.__mro__)
         case TensorMatches():
             return _tensor_difference(guard, guard.path.resolve(slots))
         case SymbolicCondition():

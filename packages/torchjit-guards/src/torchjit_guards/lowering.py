@@ -24,6 +24,7 @@ from torchjit_core.guards import (
     IdIs,
     InstanceLacks,
     LengthIs,
+    MroIs,
     Predicate,
     SameObject,
     SymbolicCondition,
@@ -42,6 +43,7 @@ from torchjit_core.paths import (
     Item,
     OffsetOf,
     Pinned,
+    Referent,
     SizeOf,
     StrideOf,
     TypeOf,
@@ -57,7 +59,8 @@ Op: TypeAlias = "tuple[int, int, int, int, object, object, int]"
 _INT64 = range(-(2**63), 2**63)
 _LOADS: dict[type[AccessPath], int] = {
     InstanceAttr: _c.OPS["LOAD_INSTANCE"], ClassAttr: _c.OPS["LOAD_CLASS"], Item: _c.OPS["LOAD_ITEM"],
-    Attr: _c.OPS["LOAD_ATTR"], Cell: _c.OPS["LOAD_CELL"], TypeOf: _c.OPS["LOAD_TYPE"], SizeOf: _c.OPS["LOAD_SIZE"],
+    Attr: _c.OPS["LOAD_ATTR"], Cell: _c.OPS["LOAD_CELL"], TypeOf: _c.OPS["LOAD_TYPE"],
+    Referent: _c.OPS["LOAD_REFERENT"], SizeOf: _c.OPS["LOAD_SIZE"],
     StrideOf: _c.OPS["LOAD_STRIDE"], OffsetOf: _c.OPS["LOAD_OFFSET"],
 }  # fmt: skip
 _OF_TENSORS = frozenset({SizeOf, StrideOf, OffsetOf})
@@ -92,7 +95,7 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) ->
     classes: dict[type, list[Any]] = {}
     for fact in facts:
         # one op per class: a version tag vouches for all of its attributes
-        classes.setdefault(fact.cls, []).append(fact)  # type: ignore[attr-defined]  # stage 2 is ClassAttrIs
+        classes.setdefault(fact.cls, []).append(fact)  # type: ignore[attr-defined]  # stage 2 has classes
     for group in classes.values():
         program.add_class(group)
     program.walk(build(walk, [*gather, *(path for guard in late for path in _paths(guard))]))
@@ -103,7 +106,7 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) ->
 
 
 _STAGES: dict[type[Guard], int] = {
-    Ambient: 1, ClassAttrIs: 2, SameObject: 4, Different: 4, SymbolicCondition: 4, Predicate: 5,
+    Ambient: 1, ClassAttrIs: 2, MroIs: 2, SameObject: 4, Different: 4, SymbolicCondition: 4, Predicate: 5,
 }  # fmt: skip
 _OF_ONE_PATH = frozenset(
     {TypeIs, IdIs, ValueEquals, LengthIs, DictKeys, DictContains, InstanceLacks, TensorMatches, Predicate}
@@ -121,7 +124,7 @@ def _paths(guard: Guard) -> tuple[AccessPath, ...]:
             return guard.paths
         case SymbolicCondition():
             return tuple(path for _, path in guard.names)
-        case Ambient() | ClassAttrIs():
+        case Ambient() | ClassAttrIs() | MroIs():
             return ()
         case _:
             path = getattr(guard, "path", None)
@@ -238,9 +241,8 @@ class _Builder:
         # an op without a path still names a register; a program without slots or pinned objects has none to name
         self.ops.append((_c.OPS[name], 0, src, src2, obj, aux, imm))
 
-    def add_class(self, group: Sequence[ClassAttrIs]) -> None:
-        entries = tuple((g.name,) if g.obj is MISSING else (g.name, g.obj) for g in group)
-        self.check("CHECK_CLASS", obj=group[0].cls, aux=entries)
+    def add_class(self, group: Sequence[ClassAttrIs | MroIs]) -> None:
+        self.check("CHECK_CLASS", obj=group[0].cls, aux=tuple(map(_class_fact, group)))
 
     def add(self, guard: Guard) -> None:
         """Emit the check of one guard."""
@@ -302,6 +304,13 @@ _CHECKS: dict[type[Guard], Callable[[_Builder, Any], None]] = {
     Ambient: _Builder._add_ambient,
     Predicate: lambda out, g: out.check("CHECK_PREDICATE", out.register(g.path), g.test),
 }
+
+
+def _class_fact(guard: ClassAttrIs | MroIs) -> tuple[object, ...]:
+    """A name and what it leads to (nothing: it leads nowhere), or None and the mro."""
+    if isinstance(guard, MroIs):
+        return None, guard.mro
+    return (guard.name,) if guard.obj is MISSING else (guard.name, guard.obj)
 
 
 def describe(lowered: Lowered) -> list[str]:

@@ -16,6 +16,7 @@ from torchjit_core.guards import (
     IdIs,
     InstanceLacks,
     LengthIs,
+    MroIs,
     SameObject,
     SymbolicCondition,
     TensorMatches,
@@ -79,7 +80,7 @@ def advice(miss: Miss) -> str:
             return "pass objects of one type"
         case IdIs():
             return "keep the object: make it once, outside of what is called again and again"
-        case ClassAttrIs() | InstanceLacks():
+        case ClassAttrIs() | MroIs() | InstanceLacks():
             return "do not patch classes or objects between calls"
         case Ambient():
             return "call under one setting (grad mode, autocast, default dtype, modes), or warm up under each"

@@ -26,6 +26,7 @@ from torchjit_vm.capture.reasons import (
     CLASS_BODY,
     NO_RESTART,
     OPAQUE_ITERATOR,
+    OWN_FRAME,
     RAISED_UNDER_CAPTURE,
     TOO_DEEP,
     UNKNOWN_OPERATION,
@@ -291,7 +292,10 @@ class _Capture:
         record = GraphBreakRecord(why.reason, why.detail, why.location, stack)
         boundary = why.reason is BOUNDARY or why.reason is OPAQUE_ITERATOR
         frames = list(vm.frames)
-        return self._finish(lambda out: write_break(domain, out, frames, self.doors), () if boundary else (record,))
+        own_frame = why.reason is OWN_FRAME
+        return self._finish(
+            lambda out: write_break(domain, out, frames, self.doors, own_frame), () if boundary else (record,)
+        )
 
     def _leave_whole_call(self, why: GraphBreak) -> None:
         """Start again and break at the outermost inlined call that holds no leaf, if there is one."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import types
+import weakref
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, cast
 
@@ -57,6 +59,7 @@ __all__ = [
     "bind",
     "generic_attr",
     "instance_attr",
+    "lies_elsewhere",
     "load_attr",
     "load_special",
     "load_super_attr",
@@ -99,11 +102,22 @@ def missing(domain: CaptureDomain, cls: type, name: str) -> Exception:
     return domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
 
 
+_GENERIC = object.__dict__["__getattribute__"]
+_ELSEWHERE = (_thread._local, weakref.ProxyType, weakref.CallableProxyType)
+
+
+def lies_elsewhere(cls: type) -> bool:
+    """Does the C code of the class find attributes that the object itself does not hold: the thread's, another object's?"""
+    return issubclass(cls, _ELSEWHERE)
+
+
 def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Value]:
     cls = value.cls
     hook = find_member(domain, cls, "__getattribute__")
     if hook.kind == FUNCTION:
         return _own_getattribute(domain, value, member_value(domain, hook), name)
+    if hook.raw is not _GENERIC and lies_elsewhere(cls):
+        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     result = generic_attr(domain, value, name)
     if result is not None:
         return result
@@ -112,6 +126,8 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
         return domain.call(member_value(domain, hook), [value, Const(name)], {})
     if hook.kind != ABSENT:
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
+    if name not in value.attrs and value.real is not NEW and hasattr(value.real, name):
+        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")  # C code that knows more than the mro
     raise missing(domain, cls, name)
 
 
@@ -207,8 +223,13 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{value.cls.__name__}.{name}")
 
 
+_TOLD = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__"})
+
+
 def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
     """A field of a function that the region made, or that is known by its code."""
+    if name in _TOLD and name not in value.attrs and value.real is not NEW and value.path is not None:
+        value.attrs[name] = wrap(domain, getattr(value.real, name), value.path.attr(name))
     simple = {"__name__": value.name, "__qualname__": value.qualname, "__module__": value.globals.get("__name__")}
     if name in value.attrs:
         return cast(Value, value.attrs[name])
@@ -328,11 +349,9 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
     cls = domain.leaves.type_of(value.payload)
     if name == "__class__":
         return Known(cls)
-    raw = walk(cls.__mro__, name)
+    member = domain.members.get((cls, name)) or find_member(domain, cls, name)
+    raw = member.raw
     if type(raw) in (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType):
-        member = domain.members.get((cls, name))
-        if member is None:
-            member = domain.members[cls, name] = Member(cls, name, raw)
         return BoundMethod(member_value(domain, member), value)
     if raw is MISSING and cls in (int, float, bool):
         raise missing(domain, cls, name)
@@ -371,6 +390,7 @@ _INIT_SUBCLASS = object.__dict__["__init_subclass__"]
 
 def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | Frame[Value]:
     mro = value.owner.__mro__
+    domain.guard_mro(value.owner)
     after = mro[mro.index(value.cls) + 1 :]
     for owner in after:
         if name in owner.__dict__:

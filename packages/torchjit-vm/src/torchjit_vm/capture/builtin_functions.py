@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 import sys
@@ -26,7 +27,7 @@ from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.class_changes import is_made
 from torchjit_vm.capture.names import namespace
 from torchjit_vm.capture.raw import constant_of, is_constant
-from torchjit_vm.capture.reasons import UNKNOWN_CALL
+from torchjit_vm.capture.reasons import OWN_FRAME, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -51,68 +52,6 @@ if TYPE_CHECKING:
 
 _Args = list[Value]
 _Kwargs = dict[str, Value]
-
-
-@builtin(isinstance)
-def _isinstance(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return domain.constant(_subclass(domain, type_of(domain, args[0]), args[1], args[0]))
-
-
-@builtin(issubclass)
-def _issubclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if not (isinstance(args[0], Known) and isinstance(args[0].obj, type)):
-        raise domain.error(TypeError, "issubclass() arg 1 must be a class")
-    return domain.constant(_subclass(domain, args[0].obj, args[1], None))
-
-
-def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | None) -> bool:
-    if isinstance(of, TupleValue):
-        return any(_subclass(domain, cls, v, instance) for v in containers.items(domain, of))
-    if type(of) is Const and type(of.value) is tuple:
-        return any(_subclass(domain, cls, Const(v), instance) for v in of.value)
-    if isinstance(of, Obj) and of.real is not NEW and of.path is not None and not of.written:
-        if type(of.path) is not Pinned:
-            domain.guard_id(of.path, of.real)
-        of = Known(of.real)
-    if not isinstance(of, Known):
-        raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
-    target = of.obj
-    if typing.get_origin(target) is typing.Union:
-        return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
-    if isinstance(target, types.UnionType):
-        return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
-    if not isinstance(target, type):
-        origin = typing.get_origin(target)
-        if isinstance(origin, type) and not isinstance(target, types.GenericAlias):
-            return issubclass(cls, origin)
-        raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
-    if type(target) is not type and instance is not None:
-        hook = members.find_member(domain, type(target), "__instancecheck__")
-        special = _special_instance_check(domain, target, hook, instance)
-        if special is not None:
-            return special
-    try:
-        return issubclass(cls, target)
-    except TypeError as error:
-        raise domain.error(TypeError, str(error)) from None
-
-
-def _special_instance_check(domain: CaptureDomain, target: type, hook: members.Member, instance: Value) -> bool | None:
-    """A metaclass with its own `__instancecheck__` in Python, ABCMeta aside."""
-    if type(hook.raw) is not types.FunctionType or hook.raw.__module__ in ("abc", "_py_abc", "typing"):
-        return None
-    if isinstance(instance, Leaf) and instance.real is not NEW:
-        return isinstance(instance.real, target)
-    result = domain.vm.call(Known(hook.raw), [Known(target), instance])
-    return operators.truth(domain, result)
-
-
-@builtin(type.__instancecheck__)
-def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    # What a metaclass's own check calls through super(): the classes decide, no further hook is asked.
-    if len(args) != 2 or not (isinstance(args[0], Known) and isinstance(args[0].obj, type)):
-        return None
-    return domain.constant(args[0].obj in type_of(domain, args[1]).__mro__)
 
 
 @builtin(type)
@@ -169,16 +108,36 @@ def _name(domain: CaptureDomain, value: Value) -> str:
 
 @builtin(vars)
 def _vars(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if len(args) == 1 and isinstance(args[0], Obj):
+    if len(args) == 1 and isinstance(args[0], Obj) and not attributes.lies_elsewhere(args[0].cls):
         return InstanceDict(args[0])
     if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.ModuleType):
         return namespace(domain, vars(args[0].obj))
+    if not args:
+        raise domain.graph_break(OWN_FRAME, "vars")
     return None
 
 
 @builtin(globals)
 def _globals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return namespace(domain, domain.vm.frames[-1].globals)
+
+
+def _looks_at_frame(function: Any, without: int) -> None:
+    """`function` looks at its caller's frame if it is called with at most so many arguments."""
+
+    def call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        if len(args) + len(kwargs) > without:
+            return None
+        raise domain.graph_break(OWN_FRAME, function.__qualname__)
+
+    builtin(function)(call)
+
+
+_LOOK: tuple[tuple[Any, int], ...] = (
+    (eval, 1), (exec, 1), (dir, 0), (breakpoint, 0), (sys._getframe, 1), (inspect.currentframe, 0), (inspect.stack, 1)
+)  # fmt: skip
+for _reader, _without in _LOOK:
+    _looks_at_frame(_reader, _without)
 
 
 @builtin(locals)
@@ -445,7 +404,10 @@ def _exception(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 
 @builtin(sys.getrecursionlimit)
 def _recursion_limit(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return Const(sys.getrecursionlimit())
+    limit = sys.getrecursionlimit()
+    path = Pinned.of(sys, "sys")
+    domain.guard_test(sys.getrecursionlimit, path, lambda _: sys.getrecursionlimit() == limit, f"limit is {limit}")
+    return Const(limit)
 
 
 @builtin(typing.cast)

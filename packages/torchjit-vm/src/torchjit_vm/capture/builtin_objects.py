@@ -170,6 +170,7 @@ def _type_call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | F
 @method("mro", type)
 def _mro(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], Known):
+        domain.guard_mro(args[0].obj)
         return ListValue([Known(c) for c in args[0].obj.__mro__])
     return None
 

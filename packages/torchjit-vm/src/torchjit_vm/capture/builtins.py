@@ -5,6 +5,7 @@ from torchjit_vm.capture import builtin_functions as _functions
 from torchjit_vm.capture import builtin_iterators as _iterators
 from torchjit_vm.capture import builtin_objects as _objects
 from torchjit_vm.capture import builtin_types as _types
+from torchjit_vm.capture import class_checks as _checks
 from torchjit_vm.capture import classes as _classes
 from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import deferred as _deferred
@@ -19,5 +20,5 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _classes, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _groups, _lists, _sets,
+    _functions, _iterators, _objects, _types, _checks, _classes, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _groups, _lists, _sets,
 )  # fmt: skip

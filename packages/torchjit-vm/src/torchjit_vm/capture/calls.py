@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, containers, functions, interception, iteration, library, members
+from torchjit_vm.capture import (
+    attributes,
+    class_checks,
+    containers,
+    functions,
+    interception,
+    iteration,
+    library,
+    members,
+)
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.deferred import cached_report, defer_or_break
@@ -22,7 +31,7 @@ from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, PassThrough
 from torchjit_vm.capture.pure import is_opaque, is_pure
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
-from torchjit_vm.capture.reading import constant_object, pinned, wrap
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -109,14 +118,13 @@ def _call_object(
 
 
 def _dereference(domain: CaptureDomain, reference: Obj) -> Value:
-    """Call a weak reference: the same reference leads to the same object, which its path keeps alive."""
+    """Call a weak reference, which nothing here turns into a strong one."""
     if reference.real is NEW:
         return iteration.items_of(domain, cast(Value, reference.attrs["args"]))[0]
     target = reference.real()
     if target is None or reference.path is None:
         raise domain.graph_break(UNKNOWN_CALL, "a dead weak reference")
-    domain.guard_id(reference.path, reference.real)
-    return wrap(domain, target, Pinned.of(target, f"{reference.path}()"))
+    return wrap(domain, target, reference.path.referent())
 
 
 def operator_call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -307,7 +315,11 @@ def _dispatcher(obj: types.FunctionType) -> Callee | None:
     ) -> Value | Frame[Value]:
         if len(args) != 1 or not (type(args[0]) is Known and isinstance(args[0].obj, type)):
             return _inlined(domain, function, args, kwargs)
-        domain.guard_keys(Pinned.of(registry, f"{obj.__qualname__}.registry"), tuple(registry))
+        path = Pinned.of(registry, f"{obj.__qualname__}.registry")
+        domain.guard_keys(path, tuple(registry))
+        for cls, implementation in registry.items():
+            domain.guard_id(path.item(cls), implementation)
+            class_checks.rely_on_answer(domain, args[0].obj, cls)
         return pinned(domain, obj(args[0].obj), f"{obj.__qualname__}({args[0].obj.__qualname__})")
 
     return run
@@ -318,7 +330,8 @@ def _cached(
 ) -> Value | Frame[Value]:
     """A function with an LRU cache.
 
-    With constant arguments its first call runs for real, as it would without capture; later ones give that object.
+    With constant arguments it is called for real, as it would be without capture, and so it is before each later use of what
+    was made of its result: the cache gives the same object again, unless somebody has cleared it.
     Where the region has changed something that it may read, the function below the cache is interpreted; if that has
     effects, which the cache would keep from happening again, the call breaks the graph and runs for real. One that only
     reports (`logger.warning_once`) is put off as a whole.
@@ -330,7 +343,7 @@ def _cached(
     if settled and all(isinstance(a, (Const, Known)) or _identified(a) for a in [*args, *kwargs.values()]):
         real = [to_raw(domain, a) for a in args]
         named = {k: to_raw(domain, v) for k, v in kwargs.items()}
-        return compute(domain, functools.partial(function.obj, **named), *real)
+        return _from_cache(domain, function.obj, real, named)
     below = pinned(domain, function.obj.__wrapped__, function.obj.__qualname__)
     if domain.quiet is not None:
         return call(domain, below, args, kwargs)
@@ -339,6 +352,23 @@ def _cached(
         return _in_one_piece(domain, below, args, kwargs)
     finally:
         domain.quiet = None
+
+
+def _from_cache(domain: CaptureDomain, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    try:
+        result = function(*args, **kwargs)
+    except Exception as error:  # no cache keeps it: the function raises, or not, at each call
+        raise domain.graph_break(RAISED_INSIDE, f"{type(error).__name__}: {error}") from None
+    atom = type(result) in IMMUTABLE_ATOMS
+
+    def same(_: object) -> bool:
+        now = function(*args, **kwargs)
+        return now is result or (atom and type(now) is type(result) and repr(now) == repr(result))
+
+    what = (function, *map(id, args), *((name, id(value)) for name, value in kwargs.items()))
+    path = Pinned.of(function, function.__qualname__)
+    domain.guard_test(what, path, same, f"{function.__qualname__}({', '.join(map(repr, args))}) is {result!r}")
+    return domain.constant(result) if type(result) is bool else constant_object(domain, result)
 
 
 def _identified(value: Value) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, final
 
 from torchjit_core.guards import (
@@ -17,6 +17,7 @@ from torchjit_core.guards import (
     IdIs,
     InstanceLacks,
     LengthIs,
+    MroIs,
     Predicate,
     SameObject,
     TypeIs,
@@ -243,6 +244,12 @@ class CaptureDomain:
             return
         self._record(("class", cls, name), ClassAttrIs, cls, name, obj)
 
+    def guard_mro(self, cls: type) -> None:
+        """Rely on the classes that a class inherits from; those of one that the region made are new, their bases are not."""
+        for owner in cls.__mro__ if cls in self.made_classes else (cls,):
+            if not owner.__flags__ & members.IMMUTABLE_TYPE and owner not in self.made_classes:
+                self._record(("mro", owner), MroIs, owner, owner.__mro__)
+
     def _guard_bases(self, cls: type, name: str) -> None:
         """What a class that the region made has under a name can change through its bases only."""
         for owner in cls.__mro__:
@@ -257,6 +264,10 @@ class CaptureDomain:
 
     def guard_different(self, *paths: AccessPath) -> None:
         self._record(("different", *paths), Different, paths)
+
+    def guard_test(self, what: object, path: AccessPath, test: Callable[[Any], bool], text: str) -> None:
+        """Rely on a test; `what` it says, for leaving out repeats."""
+        self._record(("test", what), Predicate, path, test, text)
 
     def guard_set(self, path: AccessPath, real: set[Any] | frozenset[Any]) -> None:
         expected = [(type(element), element) for element in real]

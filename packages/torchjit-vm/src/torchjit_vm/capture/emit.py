@@ -151,10 +151,17 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
 
 
 def write_break(
-    domain: CaptureDomain, out: Rebuilder, frames: list[Frame[Value]], doors: Callable[[Region], Callable[..., Any]]
+    domain: CaptureDomain,
+    out: Rebuilder,
+    frames: list[Frame[Value]],
+    doors: Callable[[Region], Callable[..., Any]],
+    own_frame: bool = False,
 ) -> list[Region]:
-    """Effects, the breaking instruction for real, then the continuation of each frame, innermost first."""
-    writer = _BreakWriter(domain, out, frames, doors)
+    """Effects, the breaking instruction for real, then the continuation of each frame, innermost first.
+
+    With `own_frame` the innermost frame runs to its end in CPython: the instruction looks at it.
+    """
+    writer = _BreakWriter(domain, out, frames, doors, own_frame)
     writer.write()
     return writer.regions
 
@@ -165,7 +172,9 @@ class _State:
 
     __slots__ = ("cells", "frame", "handled", "instead", "locals", "pc", "row", "stack")
 
-    def __init__(self, out: Rebuilder, frame: Frame[Value], handled: Value | None, innermost: bool) -> None:
+    def __init__(
+        self, out: Rebuilder, frame: Frame[Value], handled: Value | None, innermost: bool, own_frame: bool
+    ) -> None:
         code = frame.code
         self.frame = frame
         self.pc = frame.pc
@@ -184,7 +193,7 @@ class _State:
                 continue
             if type(value) is CellValue and code.locals[i] in shared:
                 self.cells[i] = out.expr(value)
-            elif i in live or (innermost and i in _live_after(frame)):
+            elif own_frame or i in live or (innermost and i in _live_after(frame)):
                 self.locals[i] = out.expr(value)
         self.handled = None if handled is None else out.expr(handled)
         self.instead = None if frame.instead is None else out.expr(frame.instead)
@@ -204,12 +213,13 @@ class _BreakWriter:
         out: Rebuilder,
         frames: list[Frame[Value]],
         doors: Callable[[Region], Callable[..., Any]],
+        own_frame: bool,
     ) -> None:
-        self.domain, self.out, self.doors = domain, out, doors
+        self.domain, self.out, self.doors, self.own_frame = domain, out, doors, own_frame
         self.regions: list[Region] = []
         handled = [f.handled for f in frames[1:]] + [domain.vm.handled]
         last = len(frames) - 1
-        self.states = [_State(out, f, handled[i], i == last) for i, f in enumerate(frames)]
+        self.states = [_State(out, f, handled[i], i == last, own_frame and i == last) for i, f in enumerate(frames)]
 
     def write(self) -> None:
         self.out.flush()
@@ -222,7 +232,7 @@ class _BreakWriter:
         out, state = self.out, self.states[i]
         innermost = i == len(self.states) - 1
         if innermost:
-            form = self._form(state)
+            form = None if self.own_frame else self._form(state)
             if form is None:
                 return self._eager(state)
         if state.row is None:
@@ -346,7 +356,8 @@ class _BreakWriter:
     def _eager(self, state: _State) -> str:
         """The rest of the frame in CPython, from the breaking instruction on."""
         code, index = state.frame.code, state.pc - 1
-        region, arguments = self._layout(state, code.offsets[index], state.stack, live_locals(code, index), None)
+        live = frozenset(state.locals) if self.own_frame else live_locals(code, index)
+        region, arguments = self._layout(state, code.offsets[index], state.stack, live, None)
         function = resume_function(region)
         name = self.out.constant(function, f"eager_{code.code.co_name}_{region.offset}")
         result = self.out.fresh("r")

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import enum
+import gc
 import types
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_core.guards import MISSING
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture.members import ABSENT, CLASS, DESCRIPTOR, IMMUTABLE_TYPE, find_member, member_value, walk
-from torchjit_vm.capture.reading import constant_object, pinned, wrap
+from torchjit_vm.capture.members import (
+    ABSENT,
+    CLASS,
+    CMETHOD,
+    DESCRIPTOR,
+    FUNCTION,
+    IMMUTABLE_TYPE,
+    PROPERTY,
+    Member,
+    find_member,
+    member_value,
+    walk,
+)
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.values import BoundMethod, Const, DictValue, Known, TupleValue, Value
 from torchjit_vm.frame import Frame
@@ -66,9 +79,6 @@ def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, 
     return result
 
 
-_FUNCTION_CONSTANTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__code__"})
-
-
 def _real_function_attr(domain: CaptureDomain, value: Known, function: types.FunctionType, name: str) -> Value:
     if name in ("__get__", "__call__", "__init__", "__repr__", "__eq__", "__hash__"):
         return BoundMethod(Known(walk(types.FunctionType.__mro__, name)), value)
@@ -76,7 +86,9 @@ def _real_function_attr(domain: CaptureDomain, value: Known, function: types.Fun
         raise domain.error(AttributeError, f"'function' object has no attribute '{name}'")
     real = getattr(function, name)
     path = Pinned.of(function, function.__qualname__).attr(name)
-    result = Const(real) if name in _FUNCTION_CONSTANTS else wrap(domain, real, path)
+    if id(function) in domain.class_parts and type(real) in IMMUTABLE_ATOMS:
+        return Const(real)  # of another function in the next call, which is made as this one was
+    result = wrap(domain, real, path)
     value.attrs[name] = result
     return result
 
@@ -92,10 +104,16 @@ def _type_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Val
         return found
     if name == "__dict__":
         return _class_dict(domain, cls)
+    hook = find_member(domain, type(cls), "__getattribute__")
+    if hook.kind == FUNCTION:
+        return domain.call(member_value(domain, hook), [value, Const(name)], {})
+    above = find_member(domain, type(cls), name)  # data descriptors of the metaclass come first
+    if above.kind == PROPERTY:
+        return _metaclass_attr(domain, value, cls, name, above)
     member = find_member(domain, cls, name)
     kind = member.kind
     if kind == ABSENT:
-        return _metaclass_attr(domain, value, cls, name)
+        return _metaclass_attr(domain, value, cls, name, above)
     if kind == CLASS:
         return BoundMethod(member_value(domain, member), value)
     if kind == DESCRIPTOR:
@@ -115,6 +133,9 @@ def _class_dict(domain: CaptureDomain, cls: type) -> Value:
     """`cls.__dict__`: a read-only dict of the raw members, each relied on."""
     real = cls.__dict__
     made = DictValue(types.MappingProxyType)
+    if cls not in domain.made_classes and not cls.__flags__ & IMMUTABLE_TYPE:
+        (behind,) = gc.get_referents(real)
+        domain.guard_keys(Pinned.of(behind, f"{cls.__qualname__}.__dict__"), tuple(real))
     for name, raw in real.items():
         if not cls.__flags__ & IMMUTABLE_TYPE:
             domain.guard_class(cls, name, raw)
@@ -123,27 +144,45 @@ def _class_dict(domain: CaptureDomain, cls: type) -> Value:
     return made
 
 
+def _text(domain: CaptureDomain, cls: type, name: str) -> Value:
+    """A name that a class has, which may be assigned to."""
+    found = getattr(cls, name)
+    if cls.__flags__ & IMMUTABLE_TYPE or cls in domain.made_classes or type(found) is not str:
+        return constant_object(domain, found)
+    return wrap(domain, found, Pinned.of(cls, cls.__qualname__).attr(name))
+
+
+def _inherited(domain: CaptureDomain, cls: type, classes: Iterable[type]) -> Value:
+    domain.guard_mro(cls)
+    return TupleValue([Known(c) for c in classes])
+
+
+def _base(domain: CaptureDomain, cls: type) -> Value:
+    domain.guard_mro(cls)
+    return Const(None) if cls.__base__ is None else Known(cls.__base__)
+
+
 _TYPE_CONSTANTS: dict[str, Any] = {
-    "__name__": lambda domain, cls: Const(cls.__name__),
-    "__qualname__": lambda domain, cls: Const(cls.__qualname__),
-    "__module__": lambda domain, cls: Const(cls.__module__),
+    "__name__": lambda domain, cls: _text(domain, cls, "__name__"),
+    "__qualname__": lambda domain, cls: _text(domain, cls, "__qualname__"),
+    "__module__": lambda domain, cls: _text(domain, cls, "__module__"),
     "__class__": lambda domain, cls: Known(type(cls)),
-    "__mro__": lambda domain, cls: TupleValue([Known(c) for c in cls.__mro__]),
-    "__bases__": lambda domain, cls: TupleValue([Known(c) for c in cls.__bases__]),
-    "__base__": lambda domain, cls: Known(cls.__base__),
+    "__mro__": lambda domain, cls: _inherited(domain, cls, cls.__mro__),
+    "__bases__": lambda domain, cls: _inherited(domain, cls, cls.__bases__),
+    "__base__": _base,
 }
 
 
-def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str) -> Value | Frame[Value]:
-    meta: Any = type(cls)
-    raw = walk(meta.__mro__, name)
-    if raw is MISSING:
-        hook = walk(meta.__mro__, "__getattr__")
-        if type(hook) is types.FunctionType:
-            return domain.call(pinned(domain, hook, "__getattr__"), [value, Const(name)], {})
+def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str, member: Member) -> Value | Frame[Value]:
+    """What the metaclass has under a name, as seen through the class."""
+    raw = member.raw
+    if member.kind == ABSENT:
+        hook = find_member(domain, type(cls), "__getattr__")
+        if hook.kind == FUNCTION:
+            return domain.call(member_value(domain, hook), [value, Const(name)], {})
         raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'")
-    if type(raw) is types.FunctionType or type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
-        return BoundMethod(pinned(domain, raw, name), value)
-    if isinstance(raw, property) and type(raw.fget) is types.FunctionType:
+    if member.kind in (FUNCTION, CMETHOD):
+        return BoundMethod(member_value(domain, member), value)
+    if member.kind == PROPERTY and type(raw.fget) is types.FunctionType:
         return domain.call(pinned(domain, raw.fget, name), [value], {})
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")

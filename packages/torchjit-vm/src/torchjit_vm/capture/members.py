@@ -73,7 +73,16 @@ def find_member(domain: CaptureDomain, cls: type, name: str) -> Member:
         found = domain.members[cls, name] = Member(cls, name, walk(cls.__mro__, name))
         if not cls.__flags__ & IMMUTABLE_TYPE:
             domain.guard_class(cls, name, found.raw)
+            if found.kind in (DESCRIPTOR, PLAIN):
+                _guard_protocol(domain, type(found.raw))
     return found
+
+
+def _guard_protocol(domain: CaptureDomain, cls: type) -> None:
+    """What a class attribute does when it is looked up is up to its own class, which may be patched."""
+    if not cls.__flags__ & IMMUTABLE_TYPE:
+        for name in ("__get__", "__set__", "__delete__"):
+            domain.guard_class(cls, name, walk(cls.__mro__, name))
 
 
 def store_class_attribute(domain: CaptureDomain, cls: type, name: str, content: Value) -> None:

@@ -135,7 +135,7 @@ def cell_set(domain: CaptureDomain, cell: Value, content: Value | None) -> None:
 
 
 def import_name(domain: CaptureDomain, frame: Frame[Value], name: str, fromlist: Value, level: Value) -> Value:
-    """An import of a module that is loaded already; the module table is trusted, as an import statement does."""
+    """An import of a module that is loaded already: what the table of modules holds."""
     names = cast(Const, fromlist).value
     depth = cast(Const, level).value
     full = name
@@ -149,7 +149,15 @@ def import_name(domain: CaptureDomain, frame: Frame[Value], name: str, fromlist:
     module = sys.modules.get(wanted)
     if module is None:
         raise domain.graph_break(UNKNOWN_OPERATION, f"first import of {wanted}")
-    return pinned(domain, module, wanted)
+    return _module(domain, wanted, module)
+
+
+_TABLE = Pinned.of(sys.modules, "sys.modules")
+
+
+def _module(domain: CaptureDomain, name: str, module: Any) -> Value:
+    domain.guard_id(_TABLE.item(name), module)
+    return pinned(domain, module, name)
 
 
 def import_from(domain: CaptureDomain, module: Value, name: str) -> Value:
@@ -157,5 +165,5 @@ def import_from(domain: CaptureDomain, module: Value, name: str) -> Value:
         found = vars(module.obj).get(name, DELETED)
         if found is DELETED and module.obj.__name__ + "." + name in sys.modules:
             submodule = module.obj.__name__ + "." + name
-            return pinned(domain, sys.modules[submodule], submodule)
+            return _module(domain, submodule, sys.modules[submodule])
     return domain.vm.finish(domain.load_attr(module, name))

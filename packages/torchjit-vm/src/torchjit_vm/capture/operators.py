@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -70,9 +71,23 @@ def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> 
     return domain.constant(result) if type(result) is bool else constant_object(domain, result)
 
 
+_METHODS: dict[Any, tuple[str, ...]] = {
+    **_DUNDERS,
+    **{function: (name,) for function, (name, _) in _INPLACE.items()},
+    **{function: names[:2] for function, names in _RICH.items()},
+    **{function: (name,) for function, name in _UNARY.items()},
+    **{getattr(operator, n): (f"__{n}__",) for n in ("getitem", "setitem", "abs")},
+}
+"""Operators to the method of the first operand, and to that of the second."""
+
+
 def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
     """Hand a call to the leaf handler."""
     domain.used_leaves = True
+    for value, name in zip(args, _METHODS.get(function, ()), strict=False):
+        if type(value) is Leaf:
+            members.find_member(domain, type_of(domain, value), name)  # the class may be patched
+            break
     if domain.interceptors:
         found = intercept(domain, function, args, kwargs or {})
         if found is not None:
@@ -581,7 +596,7 @@ def length(domain: CaptureDomain, value: Value) -> Value:
         return Const(containers.dict_length(domain, value.target))
     if isinstance(value, InstanceDict):
         return Const(len(containers.instance_pairs(domain, value)))
-    if type(value) is Known and isinstance(value.obj, type):
+    if type(value) is Known and type(value.obj) is enum.EnumType:
         return compute(domain, len, value.obj)
     found = special_call(domain, value, "__len__", [])
     if found is None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import re
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
     BoundMethod,
     CellValue,
@@ -260,12 +262,24 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
 
 
 def _mapping_proxy(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
-    """A read-only view of a dict that hangs on a settled object, such as the parameters of a signature."""
-    if type(path.root()) is Arg or not all(type(k) is str for k in obj):
+    """A read-only view of a dict that hangs on a settled object, such as the parameters of a signature.
+
+    A view never leads to another dict, so the dict is relied on in its own place.
+    """
+    (behind,) = gc.get_referents(obj) or (None,)
+    if type(path.root()) is Arg or type(behind) not in (dict, OrderedDict) or not all(type(k) is str for k in obj):
         domain.guard_type(path, type(obj))
         return Obj(type(obj), obj, path)
-    made = DictValue()
-    made.entries = {k: (Const(k), pinned(domain, v, f"{path}[{k!r}]")) for k, v in obj.items()}
+    if type(path) is not Pinned:
+        domain.guard_id(path, obj)
+    below = pinned(domain, behind, str(path))
+    made = domain.interned[id(obj)] = DictValue(types.MappingProxyType, obj, path)
+    made.loaded = True
+    if not isinstance(below, DictValue) or below.changed:
+        raise domain.graph_break(UNKNOWN_OPERATION, "a view of a dict that the region changed")
+    if below.path is not None:
+        domain.guard_keys(below.path, tuple(obj))
+        made.entries = {k: (Const(k), wrap(domain, v, below.path.item(k))) for k, v in obj.items()}
     return made
 
 

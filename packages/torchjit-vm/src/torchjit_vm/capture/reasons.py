@@ -11,6 +11,7 @@ __all__ = [
     "NO_RESTART",
     "OPAQUE_ITERATOR",
     "OPAQUE_OBJECT",
+    "OWN_FRAME",
     "QUIET",
     "RAISED_INSIDE",
     "RAISED_UNDER_CAPTURE",
@@ -90,6 +91,13 @@ NO_RESTART = reason(
     "TJ-VM-015",
     "a break inside a callback or generator, and the capture cannot be restarted",
     "The break lies where a frame cannot be resumed in its middle; the capture would have to start again.",
+)
+OWN_FRAME = reason(
+    "TJ-VM-017",
+    "call of a function that looks at the frame that calls it",
+    "eval, exec, dir, vars, sys._getframe and their kind find the caller's names and line by its frame. The rest of this call runs "
+    "in plain Python, in a frame of the original function.",
+    "Pass eval and exec the namespaces that they need: eval(text, globals()).",
 )
 BOUNDARY = reason("TJ-VM-016", "end of a region", "Not an obstacle: the region ends here on purpose.")
 RAISED_INSIDE = reason(

@@ -55,6 +55,7 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
         if hook.kind == FUNCTION:
             result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
             return result if type(result) is Frame else None
+        _check_plain(domain, value, name)
         return generic_store(domain, value, name, content)
     if type(value) is Leaf:
         _leaf_store(domain, value, name, content)
@@ -131,12 +132,16 @@ def _stores_plainly(cls: type) -> bool:
     return True
 
 
+def _check_plain(domain: CaptureDomain, value: Obj, name: str) -> None:
+    if not _stores_plainly(value.cls):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"a change of {value.cls.__name__}.{name}")
+
+
 def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) -> None:
     if isinstance(value, Obj):
         if name == "default_factory" and issubclass(value.cls, defaultdict):
             raise domain.graph_break(UNKNOWN_OPERATION, "store to default_factory")
-        if not _stores_plainly(value.cls):
-            raise domain.graph_break(UNKNOWN_OPERATION, f"store to an attribute of {value.cls.__name__}")
+        _check_plain(domain, value, name)
         domain.touch(value)
     else:
         domain.mutated_at = domain.vm.step
@@ -221,6 +226,7 @@ def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] 
     if hook.kind == FUNCTION:
         result = domain.call(member_value(domain, hook), [value, Const(name)], {})
         return result if type(result) is Frame else None
+    _check_plain(domain, value, name)
     return generic_delete(domain, value, name)
 
 
