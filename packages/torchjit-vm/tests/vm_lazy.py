@@ -165,6 +165,9 @@ class LazyHandler:
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
         raise GraphBreak(TRUTH, "", capture.location())
 
+    def assume(self, leaf: object, truth: bool, message: str | None, capture: CaptureContext) -> bool:
+        return False
+
     def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:
         raise GraphBreak(TRUTH, "iteration", capture.location())
 

@@ -16,6 +16,7 @@ from torchjit_core.reasons import GraphBreak, InvalidIR, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
+from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.float_node import FloatNode
@@ -342,6 +343,16 @@ class TensorDomain:
             self.numbers.context.location = capture.location
             return self.numbers.truth(leaf)
         raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
+
+    def assume(self, leaf: object, truth: bool, message: str | None, capture: CaptureContext) -> bool:
+        """An assertion about a tensor becomes a step that raises AssertionError; False if it must break the graph."""
+        recorder = self.recorder
+        if type(leaf) is SymLeaf or not isinstance(leaf, TensorLeaf) or recorder.scope is not None:
+            return False
+        if not can_be_tested(leaf, recorder.writes):
+            return False
+        recorder.add_assertion(leaf, truth, message, capture)
+        return True
 
     def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:
         """The rows of a tensor."""

@@ -10,6 +10,7 @@ import torch
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
+from torchjit_fx.assertions import CHECK
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
@@ -279,9 +280,15 @@ class Recorder:
 
     def add_check(self, leaf: SymLeaf, text: str, capture: CaptureContext) -> None:
         """Record a test of a condition that only the run knows."""
+        self._add_test(runtime_check, (leaf, text), capture)
+
+    def add_assertion(self, leaf: TensorLeaf, truth: bool, message: str | None, capture: CaptureContext) -> None:
+        """Record an `assert` of the program about a tensor."""
+        self._add_test(CHECK, (leaf, truth, message), capture)
+
+    def _add_test(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
         stack = capture.stack()
-        where = stack[-1] if stack else None
-        step = Step("call_function", runtime_check, (leaf, text), {}, self.modes.token, where, stack)
+        step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
         step.effect = True
         self.steps.append(step)
 

@@ -51,6 +51,14 @@ _ENVIRONMENT = frozenset(
     {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
 )
 
+# Of Triton only what prepares a launch, `kernel[grid]`, and arithmetic for its grid: the launch is one break.
+_TRITON = frozenset(
+    {
+        "KernelInterface.__getitem__", "KernelInterface.__getitem__.<locals>.<lambda>", "ConstexprFunction.__call__",
+        "_unwrap_if_constexpr", "cdiv", "next_power_of_2",
+    }
+)  # fmt: skip
+
 # Functions whose insides would break the graph several times.
 _WHOLE: frozenset[object] = frozenset({torch.inference_mode.__enter__, torch.inference_mode.__exit__})
 
@@ -64,6 +72,8 @@ def should_inline(fn: types.FunctionType) -> bool:
         return True
     if fn in _WHOLE:
         return False
+    if _is_triton(module):
+        return fn.__qualname__ in _TRITON
     return module in _PLAIN_PYTHON or not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)
 
 
@@ -82,13 +92,18 @@ def substitutes() -> Mapping[Any, object]:
     return _Substitutes({} if tag is None else {getattr(tag, "__func__", tag): ReturnConstant(None)})
 
 
+def _is_triton(module: str) -> bool:
+    return module == "triton" or module.startswith("triton.")
+
+
 def worth_capturing(function: types.FunctionType) -> bool:
     """Should a function that Python calls during a graph break be captured? Not what serves torch or Python itself."""
     if "__emitted__" in function.__globals__ or torchjit_vm.is_resume_code(function.__code__):
         return False  # emitted code, which carries the user's file name, and resumed code: both are ours
-    if function.__name__ in _ANSWERS or _inside_torch():
+    if function.__name__ in _ANSWERS or _serves_a_call():
         # What a checkpoint's backward recomputes, outside of the hook, must be what ran here; the body of a custom operator
-        # is opaque, and runs inside of graphs too; what answers one call of an operator would break again and again.
+        # is opaque, and runs inside of graphs too; what answers one call of an operator, or serves Triton, would break again
+        # and again.
         return False
     return is_user_code(function.__code__) and should_inline(function)
 
@@ -97,13 +112,13 @@ _ANSWERS = frozenset({"__torch_function__", "__torch_dispatch__"})
 """Methods by which tensors and modes of the program answer torch's calls."""
 
 
-def _inside_torch() -> bool:
+def _serves_a_call() -> bool:
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         name = frame.f_code.co_filename
         if name == torch.utils.checkpoint.__file__ or name.startswith(_CUSTOM_OPERATORS):
             return True
-        if frame.f_code.co_name in _ANSWERS:
+        if frame.f_code.co_name in _ANSWERS or _is_triton(frame.f_globals.get("__name__") or ""):
             return True
         frame = frame.f_back
     return False

@@ -40,6 +40,7 @@ from torchjit_fx.polyfills.small import (
     distribution_init,
     is_nested_int,
     sdpa_kernel,
+    wrap_triton,
 )
 
 __all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
@@ -82,6 +83,7 @@ POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function: NoRange,
     torch.nn.attention.sdpa_kernel: sdpa_kernel,
+    torch.library.wrap_triton: wrap_triton,
     torch.device.__enter__: device_enter,
     device_module._device_constructors: device_constructors,
     torch.device.__exit__: device_exit,

@@ -20,6 +20,7 @@ __all__ = [
     "distribution_init",
     "is_nested_int",
     "sdpa_kernel",
+    "wrap_triton",
 ]
 
 _SCALAR = torch.Size()
@@ -99,3 +100,8 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[Any]:
         yield {}
     finally:
         _attention._sdpa_kernel(before, set_priority)
+
+
+def wrap_triton(triton_kernel: Any, /) -> Any:
+    """Interpreted instead of `torch.library.wrap_triton`: the wrapper is for torch's own tracers, and launches what it wraps."""
+    return triton_kernel

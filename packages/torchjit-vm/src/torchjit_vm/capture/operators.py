@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, containers, iteration, members, subscripts
+from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.interception import intercept
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
@@ -546,7 +547,7 @@ def truth(domain: CaptureDomain, value: Value) -> bool:
     if t is Const:
         return bool(domain.use(value))  # type: ignore[arg-type]
     if t is Leaf:
-        return domain.leaves.truth(value.payload, domain)  # type: ignore[attr-defined]
+        return _leaf_truth(domain, value)  # type: ignore[arg-type]
     if t is Known:
         return bool(value.obj)  # type: ignore[attr-defined]
     if isinstance(value, Obj):
@@ -556,6 +557,13 @@ def truth(domain: CaptureDomain, value: Value) -> bool:
     if isinstance(value, InstanceDict):
         return bool(containers.instance_pairs(domain, value))
     return True
+
+
+def _leaf_truth(domain: CaptureDomain, value: Leaf) -> bool:
+    found = current_assertion(domain)
+    if found is not None and domain.leaves.assume(value.payload, found.expected, found.message, domain):
+        return found.expected
+    return domain.leaves.truth(value.payload, domain)
 
 
 def _object_truth(domain: CaptureDomain, value: Obj) -> bool:

@@ -1,0 +1,26 @@
+"""Programs that launch Triton kernels of their own: a launch is one break. Run by Triton's interpreter, so on any machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("triton_program.py")
+
+
+def test_a_launch_is_one_break() -> None:
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}  # read when triton is imported
+    done = subprocess.run([sys.executable, PROGRAM], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == [
+        "launch", "True", "1",
+        "launch_twice", "True", "2",
+        "launch_wrapped", "True", "1",
+        "launch_by_function", "True", "3",
+        "launch_by_operator", "True", "1",
+    ]  # fmt: skip

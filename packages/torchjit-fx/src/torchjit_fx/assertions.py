@@ -1,0 +1,44 @@
+"""Python's `assert` on a tensor: one operator of the graph that tests it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torchjit_fx.leaves import InputLeaf, Storage, TensorLeaf
+
+__all__ = ["CHECK", "can_be_tested"]
+
+_library: Any = torch.library.Library
+_LIBRARY = _library("torchjit_fx", "FRAGMENT")
+_LIBRARY.define(
+    "check(Tensor condition, bool expected, str? message) -> ()",
+    tags=[torch.Tag.cudagraph_unsafe],  # it reads data
+)
+
+
+def _check(condition: torch.Tensor, expected: bool, message: str | None) -> None:
+    if bool(condition) is not expected:
+        raise AssertionError(*(() if message is None else (message,)))
+
+
+def _nothing(condition: torch.Tensor, expected: bool, message: str | None) -> None:
+    """On fakes there is no data."""
+
+
+_LIBRARY.impl("check", _check, "CompositeExplicitAutograd")
+torch.library.register_fake("torchjit_fx::check", _nothing, lib=_LIBRARY)
+CHECK = torch.ops.torchjit_fx.check.default
+"""Without results, so every stage takes it for a call with an effect, and keeps it."""
+
+
+def can_be_tested(leaf: TensorLeaf, written: Sequence[Storage]) -> bool:
+    """May the graph test the truth of this tensor, with nothing written to an input before?
+
+    On a GPU a test in the middle of a graph would keep it from being recorded as a CUDA graph: there it breaks.
+    """
+    one = all(type(n) is int and n == 1 for n in leaf.record.sizes)
+    quiet = not any(isinstance(other, InputLeaf) for storage in written for other in storage.leaves)
+    return one and quiet and leaf.record.device.type == "cpu"
