@@ -14,6 +14,7 @@ from training_programs import PROGRAMS, difference, observe, seen_fallbacks
 
 import torchjit
 from torchjit import backends
+from torchjit_core.events import listen
 
 SAMPLE = [
     "write_to_overlapping_inputs", "write_to_a_tensor_and_its_transpose", "write_to_two_caches_of_one_tensor",
@@ -120,3 +121,22 @@ def test_dropout_in_kernels_draws_eager_numbers_bit_for_bit() -> None:
 
     for a, b in zip(run(f), run(torchjit.compile(f)), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_functional_random_numbers_are_computed_again_in_the_backward(dynamic: bool) -> None:
+    def f(x: torch.Tensor) -> Any:
+        return F.dropout(x.sin(), 0.5) * torch.rand_like(x)
+
+    saved: list[Any] = []
+    compiled = torchjit.compile(f, options={"fallback_random": False}, dynamic=dynamic)
+    x = torch.linspace(0.1, 1, 512).view(2, 256).requires_grad_()
+    with listen(lambda kind, fields: saved.extend(fields["tensors"]) if kind == "saved_tensors" else None):
+        torch.manual_seed(11)
+        y = compiled(x)
+    assert sorted(t["bytes"] for t in saved) == [16, 2048]  # two seeds and the input
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, (y / x.sin() * x.cos()).detach())
+    assert 0.3 < (y == 0).float().mean() < 0.7
+    torch.manual_seed(11)
+    assert torch.equal(compiled(x), y) and not torch.equal(compiled(x), y)

@@ -13,6 +13,7 @@ from torchjit_aot.attention import fuse_attention, may_fuse_attention
 from torchjit_aot.canonicalize import canonicalize
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
 from torchjit_aot.decompositions import decompose
+from torchjit_aot.functional_random import draw_from_seeds
 from torchjit_aot.functionalize import functionalize
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
@@ -97,6 +98,9 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
         joint = _functional_joint(gm, example_inputs, bases)
     joint.behind = tangents_behind(joint)
     canonicalize(joint)
+    if settings.functional_random:
+        with joint.fake_mode, torch.no_grad():
+            draw_from_seeds(joint)
     if settings.decompositions:
         with phase("decompose"):
             if joint.has_backward:

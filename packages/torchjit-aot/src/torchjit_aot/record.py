@@ -278,6 +278,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         if kind in SYMBOLIC_TYPES:
             return self.symbols.node_for(value)
+        if kind is torch.Generator:
+            raise GraphBreak(TRACE_FAILED, "a random generator of the program's own")
         return value
 
     def _all_fake(self, values: Sequence[Any]) -> bool:

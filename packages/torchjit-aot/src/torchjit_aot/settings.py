@@ -40,6 +40,8 @@ class AotSettings:
             saved; 0 saves next to nothing but inputs.
         pre_grad_passes, joint_passes, post_grad_passes: changes of the captured graph, of the joint graph, and of each
             final graph; see `torchjit_aot.passes`.
+        functional_random: random numbers are computed from seeds that each call draws, so that the backward computes them
+            again instead of keeping them. They are then not those that eager PyTorch draws.
         fallback: run a graph that cannot be compiled by eager PyTorch (an event tells the reason). False: raise.
         name: prefix of the graphs' names.
     """
@@ -56,5 +58,6 @@ class AotSettings:
     pre_grad_passes: tuple[GraphPass, ...] = ()
     joint_passes: tuple[GraphPass, ...] = ()
     post_grad_passes: tuple[GraphPass, ...] = ()
+    functional_random: bool = False
     fallback: bool = True
     name: str = "graph"

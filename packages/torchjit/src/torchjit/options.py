@@ -41,7 +41,8 @@ class Options:
     Attributes:
         max_autotune: measure several kernel configurations. At present the CPU backend always measures its matrix
             products and convolutions, and the GPU backend takes its configurations from a table.
-        fallback_random: random numbers exactly as eager draws them (at present always so).
+        fallback_random: random numbers exactly as eager draws them, bit for bit. False: computed inside the kernels from
+            seeds that each call draws, and again in the backward, which then keeps no masks.
         cudagraphs: `triton.cudagraphs`: record and replay CUDA graphs.
         activation_memory_budget: from 1 to 0: the share of the activations, between what is saved by default and the
             least that can be, that training may save; the backward computes the rest again.

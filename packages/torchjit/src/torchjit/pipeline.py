@@ -78,6 +78,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         keep_ops=frozenset(LOWERINGS),
         fuse=True,
         memory_budget=options.activation_memory_budget,
+        functional_random=not options.fallback_random,
         pre_grad_passes=options.pre_grad_custom_pass,
         joint_passes=options.joint_custom_post_pass,
         post_grad_passes=options.post_grad_custom_post_pass,

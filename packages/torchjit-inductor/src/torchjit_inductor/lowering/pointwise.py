@@ -73,6 +73,24 @@ def _define_binary(name: str, op: str) -> None:
         return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
 
 
+@lowering("bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar")
+def _left_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Any) -> Lowered:
+    return _shift("shl", meta, x, y)
+
+
+@lowering("bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar")
+def _right_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Any) -> Lowered:
+    return _shift("shr", meta, x, y)
+
+
+def _shift(operation: str, meta: TensorMeta, x: Lowered, y: Any) -> Lowered:
+    """By a number of places that leaves some; what eager PyTorch defines for the others is left to it."""
+    known = isinstance(y, int) and not isinstance(y, bool) and is_int(meta.dtype)
+    if not known or not 0 <= y < torch.iinfo(meta.dtype).bits:
+        raise NotLowered(f"integer {operation}")
+    return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
+
+
 def _define_comparison(name: str) -> None:
     @lowering(f"{name}.Tensor", f"{name}.Scalar")
     def _comparison(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
