@@ -35,6 +35,7 @@ class Step:
         effect: it must stay even when nobody uses its result (random numbers, modes, assertions).
         mode: for a change of ambient state, (what it sets, to which value); else None.
         scope: the scope that it was recorded in, None for the region itself.
+        modules: class and path of each object whose method runs, outermost first.
         checkpoint: the number of the checkpointed region that it belongs to, or None.
     """
 
@@ -45,6 +46,7 @@ class Step:
         "kwargs",
         "location",
         "mode",
+        "modules",
         "op",
         "results",
         "scope",
@@ -77,6 +79,7 @@ class Step:
         self.mode: tuple[Any, Any] | None = None
         self.scope: Scope | None = None
         self.checkpoint: int | None = None
+        self.modules: tuple[tuple[type, AccessPath], ...] = ()
 
 
 @final

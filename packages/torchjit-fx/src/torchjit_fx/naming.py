@@ -6,7 +6,7 @@ import re
 
 from torchjit_core.paths import AccessPath, Arg, Attr, Cell, InstanceAttr, Item, Pinned
 
-__all__ = ["is_module_state", "placeholder_name"]
+__all__ = ["is_module_state", "module_name", "placeholder_name"]
 
 _REGISTRIES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
 _STATE = frozenset({"_parameters", "_buffers"})
@@ -30,6 +30,12 @@ def placeholder_name(path: AccessPath) -> str:
             parts.append(type(step).__name__.lower())
     text = _FORBIDDEN.sub("_", "_".join(parts)).strip("_")
     return f"l_{text}_" if len(parts) == 1 else f"l_{text}"
+
+
+def module_name(path: AccessPath) -> str:
+    """`layers.0.norm`: the way to a module from the object that it was reached from; "" for that object itself."""
+    steps = [step for step in path.steps() if isinstance(step, Item | Attr | InstanceAttr)]
+    return ".".join(str(step.key) for step in steps if isinstance(step, Item) or step.key not in _REGISTRIES)
 
 
 def is_module_state(path: AccessPath) -> bool:

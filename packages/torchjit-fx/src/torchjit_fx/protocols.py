@@ -27,6 +27,9 @@ class CaptureContext(Protocol):
     def stack(self) -> tuple[CodeLocation, ...]:
         """The user's frames, outermost first."""
 
+    def receivers(self) -> tuple[tuple[type, AccessPath], ...]:
+        """Class and path of the `self` of each active method that has one from outside, outermost first."""
+
     def new_object(self, type: type, items: Sequence[object], /) -> object:
         """A raw marker for an instance of a tuple or list subclass over raw items."""
 

@@ -18,7 +18,7 @@ from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.custom_gradient import CapturedFunction
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Step, Storage, SymLeaf, TensorLeaf
-from torchjit_fx.naming import placeholder_name
+from torchjit_fx.naming import module_name, placeholder_name
 
 if TYPE_CHECKING:
     from torchjit_fx.scopes import Scope
@@ -160,6 +160,7 @@ class GraphWriter:
         self._parts: dict[tuple[int, tuple[Any, ...]], fx.Node] = {}
         self._names: dict[str, int] = {}
         self._traces: dict[tuple[CodeLocation, ...], str] = {}
+        self._modules: dict[Any, dict[str, tuple[str, type]]] = {}
 
     def place(self, leaf: InputLeaf | SymLeaf, key: int, path: AccessPath, val: Any, static: bool) -> None:
         """Add a placeholder. Placeholders come before every step."""
@@ -191,6 +192,9 @@ class GraphWriter:
         if step.location is not None:
             node.meta["location"] = step.location
             node.meta["stack_trace"] = self._trace(step.stack)
+        if step.modules and (modules := self._module_stack(step.modules)):
+            node.meta["nn_module_stack"] = modules
+            node.meta["module_path"] = next(reversed(modules.values()))[0]
         if step.checkpoint is not None:
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
             node.meta["ac_graph_id"] = step.checkpoint
@@ -203,6 +207,14 @@ class GraphWriter:
         if text is None:
             text = self._traces[stack] = "\n".join("  " + place.render().replace("\n", "\n  ") for place in stack)
         return text
+
+    def _module_stack(self, receivers: tuple[tuple[type, AccessPath], ...]) -> dict[str, tuple[str, type]]:
+        """torch's form: from a key for each module that is being called, outermost first, to its name and class."""
+        found = self._modules.get(receivers)
+        if found is None:
+            modules = [(cls, path) for cls, path in receivers if issubclass(cls, torch.nn.Module)]
+            found = self._modules[receivers] = {str(path): (module_name(path), cls) for cls, path in modules}
+        return found
 
     def node(self, leaf: Any) -> fx.Node:
         """The node of a leaf; parts of a step's result are taken out on first use."""
@@ -221,7 +233,7 @@ class GraphWriter:
 
     def _take(self, node: fx.Node, index: Any, leaf: Any) -> fx.Node:
         part = self.graph.call_function(operator.getitem, (node, index))
-        for name in ("location", "stack_trace", "recompute", "ac_graph_id"):
+        for name in ("location", "stack_trace", "nn_module_stack", "module_path", "recompute", "ac_graph_id"):
             if name in node.meta:
                 part.meta[name] = node.meta[name]
         if leaf is not None and getattr(leaf, "fake", None) is not None:

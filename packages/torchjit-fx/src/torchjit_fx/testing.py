@@ -169,6 +169,10 @@ class _Context:
             frame = frame.f_back
         return (CodeLocation(frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno),)
 
+    def receivers(self) -> tuple[tuple[type, AccessPath], ...]:
+        """Proxies have no paths of their callers."""
+        return ()
+
     def new_object(self, type: type, items: Sequence[object], /) -> NewObject:
         return NewObject(type, tuple(items))
 

@@ -128,6 +128,7 @@ class Recorder:
         stack = capture.stack()
         step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
         step.scope = self.scope
+        step.modules = capture.receivers()
         if self._checkpoints:
             step.checkpoint = self._checkpoints[0]
         return step

@@ -49,7 +49,18 @@ from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
 from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, CellValue, Const, DictValue, GeneratorValue, Known, Leaf, SliceValue, Value
+from torchjit_vm.capture.values import (
+    NEW,
+    CellValue,
+    Const,
+    DictValue,
+    GeneratorValue,
+    Known,
+    Leaf,
+    Obj,
+    SliceValue,
+    Value,
+)
 from torchjit_vm.decode import Decoded
 from torchjit_vm.frame import Raised
 from torchjit_vm.interpreter import Interpreter
@@ -381,6 +392,14 @@ class CaptureDomain:
 
     def stack(self) -> tuple[CodeLocation, ...]:
         return tuple(f.code.location(max(f.pc - 1, 0)) for f in self.vm.frames)
+
+    def receivers(self) -> tuple[tuple[type, AccessPath], ...]:
+        found = []
+        for frame in self.vm.frames:
+            receiver = frame.fast[0] if frame.fast and frame.code.locals[0] == "self" else None
+            if isinstance(receiver, Obj) and receiver.path is not None:
+                found.append((receiver.cls, receiver.path))
+        return tuple(found)
 
     def new_object(self, type: type, items: Sequence[object]) -> object:
         return NewObject(type, tuple(items))
