@@ -323,7 +323,7 @@ def parameter_inside(x):
     return x * p, p
 
 
-@program(2)
+@program(1)
 def linear_inside(x):
     return nn.Linear(4, 2)(x)
 

@@ -165,7 +165,7 @@ def _() -> Any:
     return f, (torch.randn(3, 4),), (model,)
 
 
-@stateful(4, "ensemble by vmap")
+@stateful(1, "ensemble by vmap")
 def _() -> Any:
     models = [Net() for _ in range(3)]
 

@@ -1,6 +1,6 @@
 """The tensor domain: torch calls under an interpreter become torch.fx nodes with metadata."""
 
-from torchjit_fx.breaks import NUMPY
+from torchjit_fx.breaks import NUMPY, PARAMETER
 from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.function_modes import seen_by_function_modes
@@ -15,6 +15,7 @@ __all__ = [
     "NUMPY",
     "NUMPY_METHODS",
     "NUMPY_SCALARS",
+    "PARAMETER",
     "POLYFILLS",
     "REPLACEMENTS",
     "CaptureContext",

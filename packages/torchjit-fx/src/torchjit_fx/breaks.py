@@ -126,6 +126,13 @@ NUMPY = reason(
     "not captured. A function that works without tensors runs for real as a whole, between two graphs.",
     "Use the torch function of the same name, or compute the array outside of the compiled region.",
 )
+PARAMETER = reason(
+    "TJ-FX-022",
+    "a parameter is made",
+    "A parameter is a leaf of autograd, which a graph cannot make. A function that makes it without tensors (the constructor of a "
+    "module) runs for real as a whole, between two graphs.",
+    "Make modules and parameters outside of the compiled region.",
+)
 CONTROL_FLOW = reason(
     "TJ-FX-021",
     "cond, while_loop or scan with a branch or body that cannot be captured",

@@ -150,8 +150,9 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
         torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
         torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
         torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
-        torch.nn.Parameter, torch.nn.Buffer, torch.Tensor, torch.Generator,
+        torch.nn.Buffer, torch.Tensor, torch.Generator,
     ),
+    breaks.PARAMETER: (torch.nn.Parameter,),
     breaks.AUTOGRAD_CALL: (
         torch.autograd.grad, torch.autograd.backward, torch.autograd.functional.jacobian, torch.autograd.functional.hessian,
     ),

@@ -131,7 +131,7 @@ class Compilation:
             value_types=inlining.VALUE_TYPES,
             pure=torchjit_fx.NUMPY_METHODS,
             class_makers=inlining.CLASS_MAKERS,
-            whole_calls=(torchjit_fx.NUMPY,),
+            whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),
             interception=_FUNCTION_MODES,
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,

@@ -298,13 +298,16 @@ class _Capture:
         )
 
     def _leave_whole_call(self, why: GraphBreak) -> None:
-        """Start again and break at the outermost inlined call that holds no leaf, if there is one."""
+        """Start again and break at the outermost inlined call that holds no leaf, if there is one.
+
+        What the breaking instruction itself is given does not count: it was made for it.
+        """
         at = self.domain.break_at
         if at is not None and at[0] == self.vm.step:
             return  # we are there
         outermost: Frame[Value] | None = None
         for frame in reversed(self.vm.frames[1:]):
-            if any(_holds_leaf(v) for v in (*frame.fast, *frame.stack)):
+            if any(map(_holds_leaf, frame.fast)) or (outermost is not None and any(map(_holds_leaf, frame.stack))):
                 break
             outermost = frame
         if outermost is not None:

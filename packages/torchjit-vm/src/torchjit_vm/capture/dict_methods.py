@@ -111,7 +111,8 @@ def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     target = cast(DictValue, args[0])
     pairs = containers.dict_pairs(domain, target)
     if not pairs:
-        raise domain.raised(subscripts.key_error(domain, Const("popitem(): dictionary is empty")))
+        text = "dictionary is empty" if issubclass(target.cls, OrderedDict) else "popitem(): dictionary is empty"
+        raise domain.raised(subscripts.key_error(domain, Const(text)))
     last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
     key, value = pairs[-1 if operators.truth(domain, last) else 0]
     containers.dict_remove(domain, target, containers.key_of(domain, key))

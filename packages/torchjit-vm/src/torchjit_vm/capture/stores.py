@@ -40,7 +40,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.decode import VERSION
-from torchjit_vm.frame import Frame
+from torchjit_vm.frame import Frame, Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -230,6 +230,21 @@ def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] 
     return generic_delete(domain, value, name)
 
 
+@functools.cache
+def _empty_slot(cls: type, name: str) -> str:
+    """What this version of Python says about the deletion of an empty slot."""
+
+    class Empty:
+        __slots__ = ("slot",)
+        slot: object
+
+    try:
+        del Empty().slot
+    except AttributeError as error:
+        return str(error).replace("'Empty'", f"'{cls.__name__}'").replace("slot", name)
+    raise AssertionError("an empty slot was deleted")
+
+
 def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value] | None:
     """`object.__delattr__`."""
     member = find_member(domain, value.cls, name)
@@ -248,8 +263,12 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
         return result if type(result) is Frame else None
     if member.data and member.kind != SLOT:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of {value.cls.__name__}.{name}")
-    present = slot(domain, value, name) if member.kind == SLOT else instance_attr(domain, value, name)
-    if present is None:
+    if member.kind == SLOT:
+        try:
+            slot(domain, value, name)
+        except Raised:
+            raise domain.error(AttributeError, _empty_slot(value.cls, name)) from None
+    elif instance_attr(domain, value, name) is None:
         raise domain.error(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
     write(domain, value, name, DELETED)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
+from collections import deque
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import attributes, containers, iteration, members, operators, stores
@@ -162,6 +163,10 @@ def _list_index(domain: CaptureDomain, key: Value) -> int:
     return domain.index(key)
 
 
+def _out_of_range(container: ListValue) -> str:
+    return f"{'deque' if issubclass(container.cls, deque) else 'list assignment'} index out of range"
+
+
 def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
     if isinstance(key, SliceValue):
         new = iteration.items_of(domain, value)
@@ -174,7 +179,7 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
     index = _list_index(domain, key)
     target = containers.items(domain, container)
     if not -len(target) <= index < len(target):
-        raise domain.error(IndexError, "list assignment index out of range")
+        raise domain.error(IndexError, _out_of_range(container))
     containers.change(domain, container)[index] = value
 
 
@@ -183,7 +188,7 @@ def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) ->
     where = domain.slice(key) if isinstance(key, SliceValue) else _list_index(domain, key)
     target = containers.items(domain, container)
     if not isinstance(where, slice) and not -len(target) <= where < len(target):
-        raise domain.error(IndexError, "list assignment index out of range")
+        raise domain.error(IndexError, _out_of_range(container))
     del containers.change(domain, container)[where]
 
 
