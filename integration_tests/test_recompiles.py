@@ -66,10 +66,40 @@ def test_the_limit_runs_eagerly_and_warns_once() -> None:
             assert fast(torch.zeros(1)).item() == n
     assert torchjit.config.cache_size_limit == torchjit.config.recompile_limit == 8
     assert len(told) == 1 and "TJ-API-020" in str(told[0].message) and "To avoid it" in str(told[0].message)
+    assert told[0].filename == __file__  # the line that called, not one of ours
     assert len(fast.compiled.specializations) == 3
     values[0] = "b"
     assert fast(torch.zeros(1)).item() == 1  # what was compiled is still used
     assert fast.compiled.stats.regions[1].hits >= 1
+
+
+def test_the_warning_ranks_causes() -> None:
+    """Misses about one thing are one cause, whatever its values were."""
+    mode = ["a"]
+    fast = torchjit.compile(lambda x: x + len(mode[0]), backend="eager", recompile_limit=5)
+    with pytest.warns(RuntimeWarning) as told:
+        for n in range(7):
+            mode[0] = "b" * (n - (n > 2))
+            fast(torch.ones(1 if n < 3 else (1, 1)))
+    (warning,) = told
+    text = str(warning.message)
+    often, seldom = text.index("<cell mode>.cell_contents[0] (4x, last:"), text.index("x: number of dimensions (1x")
+    assert text.index("what missed") < often < seldom < text.index("To avoid it")
+
+
+def test_misses_of_a_module_name_the_module() -> None:
+    """Not the method of torch in which every module starts."""
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    fast = torchjit.compile(Doubled(), backend="eager")
+    fast(torch.ones(2))
+    fast(torch.ones(2, dtype=torch.float64))
+    (miss,) = fast.compiled.stats.recompiles
+    assert miss.function == Doubled.__qualname__
+    assert miss.location is not None and miss.location.filename == __file__ and "def forward" in miss.location.line()
 
 
 def test_the_accumulated_limit_names_the_causes_of_all_regions() -> None:
@@ -91,7 +121,7 @@ def test_the_accumulated_limit_names_the_causes_of_all_regions() -> None:
     (warning,) = told
     text = str(warning.message)
     assert "TJ-API-020" in text and "have 5 specialisations together (accumulated_recompile_limit)" in text
-    assert "== 'b'" in text and "first call" not in text and "0 specialisations" not in text
+    assert "mode" in text.partition("what missed: ")[2] and "first call" not in text and "0 specialisations" not in text
     assert sum(len(site.specializations) for site in fast.compiled.sites) == 5
 
 

@@ -91,7 +91,7 @@ class Compilation:
         self.ask_for_call = _asker(weakref.ref(self), asked)
         """What the frame hook asks; code objects remember it and its answers, so it does not keep this alive."""
         weakref.finalize(self, _forget_answers, asked).atexit = False
-        self.root = Site(self, torchjit_vm.Region.of_function(function), function)
+        self.root = Site(self, torchjit_vm.Region.of_function(function), function, name=self.name)
         self._sites[self.root.region.key] = self.root
         _live.add(self)
 

@@ -97,7 +97,7 @@ def compile(
     if compiler is None:
         compiler = inductor_backend(chosen, config.snapshot())
 
-    def start(function: types.FunctionType) -> FrontDoor:
+    def start(function: types.FunctionType, label: str | None = None) -> FrontDoor:
         compilation = Compilation(
             function,
             compiler,
@@ -106,7 +106,7 @@ def compile(
             dynamic=dynamic,
             recompile_limit=recompile_limit,
             on_error=on_error or environment.on_error,
-            name=name,
+            name=name or label,
         )
         # An attribute for people: `f.compiled`.
         setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
@@ -115,7 +115,7 @@ def compile(
     return _compile_any(model, start)
 
 
-def _compile_any(model: Any, start: Callable[[types.FunctionType], FrontDoor]) -> Any:
+def _compile_any(model: Any, start: Callable[..., FrontDoor]) -> Any:
     if isinstance(model, torch.nn.Module):
         return compiled_module(model, start)
     if isinstance(model, FrontDoor):

@@ -16,7 +16,7 @@ __all__ = ["compiled_module"]
 _M = TypeVar("_M", bound=torch.nn.Module)
 
 
-def compiled_module(module: _M, start: Callable[[types.FunctionType], FrontDoor]) -> _M:
+def compiled_module(module: _M, start: Callable[[types.FunctionType, str], FrontDoor]) -> _M:
     """A module that shares `module.__dict__` and calls through a front door.
 
     It is an instance of a subclass of `type(module)` made for it, so `isinstance`, attributes, hooks, `state_dict`
@@ -25,13 +25,13 @@ def compiled_module(module: _M, start: Callable[[types.FunctionType], FrontDoor]
 
     Args:
         module: any module.
-        start: makes the front door of the class's `__call__`.
+        start: makes the front door of the class's `__call__`, given a name for reports.
     """
     original_class = type(module)
     if hasattr(original_class, "_torchjit_original"):
         module = module._torchjit_original  # type: ignore[assignment]
         original_class = type(module)
-    door = start(_plain_call(original_class))
+    door = start(_plain_call(original_class), original_class.__qualname__)
     members = {
         # A bound method is no descriptor of the new instance: `self` in the region is the original module.
         "__call__": types.MethodType(door, module),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import final
 
 import attrs
@@ -26,7 +28,7 @@ from torchjit_core.guards import (
 from torchjit_core.location import CodeLocation
 from torchjit_guards import Miss
 
-__all__ = ["Recompile", "advice", "recompile_of"]
+__all__ = ["Recompile", "advice", "ranked", "recompile_of"]
 
 
 @final
@@ -41,6 +43,7 @@ class Recompile:
         actual: what this call brought.
         location: the line of the program that relied on it, if one did.
         advice: what would avoid the recompilation.
+        about: the place or the setting that changed: misses about one thing are one cause.
     """
 
     function: str
@@ -49,6 +52,7 @@ class Recompile:
     actual: str
     location: CodeLocation | None
     advice: str
+    about: str
 
     def __str__(self) -> str:
         where = f"\n    {self.location.render()}".replace("\n", "\n    ") if self.location else ""
@@ -59,7 +63,35 @@ class Recompile:
 def recompile_of(function: str, miss: Miss) -> Recompile:
     """The miss of a region."""
     guard = str(miss.guard or miss.text)
-    return Recompile(function, guard, miss.expected, miss.actual, miss.location, advice(miss))
+    return Recompile(function, guard, miss.expected, miss.actual, miss.location, advice(miss), _about(miss))
+
+
+def ranked(missed: Sequence[Recompile]) -> str:
+    """The causes of misses, the most frequent first, each with its last change and how to avoid it."""
+    last = {m.about: m for m in missed}
+    count = Counter(m.about for m in missed)
+    told = [
+        f"{about} ({n}x, last: expected {last[about].expected}, got {last[about].actual})"
+        for about, n in count.most_common(5)
+    ]
+    avoid = dict.fromkeys(last[about].advice for about, _ in count.most_common(5))
+    return f"{'; '.join(told)}. To avoid it: {'; '.join(avoid)}"
+
+
+def _about(miss: Miss) -> str:
+    guard = miss.guard
+    match guard:
+        case None:
+            return miss.text
+        case TensorMatches():
+            return f"{guard.path}: {miss.expected.rpartition(' ')[0]}"
+        case Ambient():
+            return guard.name
+        case ClassAttrIs():
+            return f"{guard.cls.__qualname__}.{guard.name}"
+        case _:
+            path = getattr(guard, "path", None)
+            return str(guard) if path is None else str(path)
 
 
 def advice(miss: Miss) -> str:

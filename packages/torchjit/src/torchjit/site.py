@@ -10,9 +10,9 @@ import threading
 import time
 import traceback
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -27,10 +27,12 @@ from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.other_compiler import hidden_from_torch_compile
-from torchjit.recompiles import Recompile, recompile_of
+from torchjit.recompiles import Recompile, ranked, recompile_of
 from torchjit.stance import WOULD_COMPILE, current_stance
+from torchjit.user_warnings import warn_user
 from torchjit_core import events
 from torchjit_core.guards import Guard
+from torchjit_core.location import CodeLocation
 from torchjit_core.paths import Arg
 from torchjit_core.reasons import GraphBreak, NotYet, TorchjitError, UserError, reason
 from torchjit_frame import Entry, FrontDoor, hook_scope, set_eager
@@ -62,6 +64,9 @@ BACKEND_FAILED = reason(
     "The graph was captured; the compiler that it was given to failed. Its own error is the cause of this one.",
     "Try backend='eager' to see whether capture alone works; on_error='eager' falls back to eager.",
 )
+
+# Every compiled module starts in the same method of torch; people look for their own forward.
+_MODULE_CALL = torch.nn.Module.__call__.__code__
 
 POSTPONE_LIMIT = 4  # calls that a region may turn down as "not yet"
 
@@ -107,6 +112,7 @@ class Site:
         function: Callable[..., Any],
         *,
         only_with_tensors: bool = False,
+        name: str | None = None,
     ) -> None:
         """
         Args:
@@ -114,11 +120,13 @@ class Site:
             region: where the capture starts.
             function: what runs when the region is not compiled, over the slots of a continuation.
             only_with_tensors: nobody asked for this function by name: leave it alone unless it is given tensors.
+            name: in reports, instead of the code's own.
         """
         # Weakly: code objects remember the doors that the frame hook found, and must not keep a compilation alive.
         self._owner = weakref.ref(owner)
         self.only_with_tensors = only_with_tensors
         self.region = region
+        self._name = name or region.code.co_qualname
         self.number = next(_site_numbers)
         self.history = torchjit_guards.SizeHistory()
         self.specializations: list[Specialization] = []
@@ -142,10 +150,9 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The qualified name of the function, with the line of a continuation."""
-        code = self.region.code
-        name = code.co_qualname
-        return name if self.region.offset is None else f"{name} (continuation at offset {self.region.offset})"
+        """The qualified name of the function or module, with the place of a continuation."""
+        offset = self.region.offset
+        return self._name if offset is None else f"{self._name} (continuation at offset {offset})"
 
     # ------------------------------------------------------------------ misses
     @hidden_from_torch_compile
@@ -227,14 +234,14 @@ class Site:
         cause, recompile = self._explain_miss(slots)
         limit = self.owner.recompile_limit
         if len(self.specializations) >= limit:
-            self._give_up(f"{self.name} has {limit} specialisations", self.specializations, cause)
+            self._give_up(f"{self.name} has {limit} specialisations", self.specializations, recompile)
             return None
         together = self.owner.accumulated(self.region.code)
         if len(together) >= accumulated_limit():
             said = f"the regions of {self.region.code.co_qualname} have {len(together)} specialisations together"
             told = self.region.code in self.owner.exhausted
             self.owner.exhausted.add(self.region.code)
-            self._give_up(f"{said} (accumulated_recompile_limit)", together, cause, warn=not told)
+            self._give_up(f"{said} (accumulated_recompile_limit)", together, recompile, warn=not told)
             return None
         made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile)
         self.specializations.append(made)
@@ -322,6 +329,8 @@ class Site:
         miss = entries[-1].guard.explain(slots)
         if miss is None:
             return "no guard misses now: the state changed while the call was checked", None
+        if self.region.code is _MODULE_CALL and (miss.location is None or not _is_users(miss.location)):
+            miss = attrs.evolve(miss, location=_start_of(slots[0].forward))
         where = miss.location
         recompile = recompile_of(self.name, miss)
         events.emit(
@@ -338,11 +347,8 @@ class Site:
 
     def _describe(self, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
         name, code = self.name, self.region.code
-        if self.region.offset is None and code is torch.nn.Module.__call__.__code__:
-            # Every compiled module starts in the same method of torch; people look for their own forward.
-            module = type(slots[0])
-            name, forward = module.__qualname__, module.forward
-            code = getattr(forward, "__code__", code)
+        if code is _MODULE_CALL:
+            code = getattr(type(slots[0]).forward, "__code__", code)
         try:
             source = "".join(inspect.getsourcelines(code)[0])
         except (OSError, TypeError):
@@ -385,21 +391,19 @@ class Site:
         self.door.sealed = not self.door.entries()
         events.emit("fallback", reason=error.reason.id, headline=error.reason.headline, detail=error.detail)
 
-    def _give_up(self, said: str, made: Sequence[Specialization], cause: str, *, warn: bool = True) -> None:
+    def _give_up(
+        self, said: str, made: Sequence[Specialization], missed: Recompile | None, *, warn: bool = True
+    ) -> None:
         """Run eagerly from now on, and say what missed, the most frequent first.
 
         Args:
             said: which limit is reached.
             made: the specialisations that count towards it.
-            cause: of the call that found no room.
+            missed: by the call that found no room.
             warn: another region has not said the same yet.
         """
-        causes = [c for c in (*(s.cause for s in made), cause) if c != FIRST_CALL]
-        ranked = sorted(dict.fromkeys(causes), key=lambda c: -causes.count(c))
-        detail = f"{said}; what missed: " + "; ".join(f"{c} ({causes.count(c)}x)" for c in ranked[:5])
-        avoid = {s.recompile.advice: None for s in made if s.recompile}
-        if avoid:
-            detail += ". To avoid it: " + "; ".join(avoid)
+        causes = [r for r in (*(s.recompile for s in made), missed) if r is not None]
+        detail = f"{said}; what missed: {ranked(causes)}" if causes else said
         error = exc.RecompileLimitExceeded(RECOMPILE_LIMIT, detail)
         counters["recompile_limit"][self.name] += 1
         if self.owner.fullgraph:
@@ -408,7 +412,7 @@ class Site:
         self.door.sealed = True
         events.emit("fallback", reason=RECOMPILE_LIMIT.id, headline=RECOMPILE_LIMIT.headline, detail=detail)
         if warn:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+            warn_user(str(error))
 
     def _failed(self, error: Exception) -> None:
         """Apply the failure policy: raise, or warn once and run eagerly from now on."""
@@ -425,7 +429,16 @@ class Site:
         self.door.sealed = not self.door.entries()
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
-        warnings.warn(str(wrapped), RuntimeWarning, stacklevel=2)
+        warn_user(str(wrapped))
+
+
+def _is_users(where: CodeLocation) -> bool:
+    return not where.filename.startswith(str(Path(torch.__file__).parent))
+
+
+def _start_of(forward: Any) -> CodeLocation | None:
+    code = getattr(forward, "__code__", None)
+    return None if code is None else CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
 
 
 def _holds_tensors(value: Any, depth: int = 2) -> bool:

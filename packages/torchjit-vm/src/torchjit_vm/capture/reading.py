@@ -7,7 +7,7 @@ import functools
 import gc
 import re
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -174,9 +174,8 @@ def _tuple(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
 def _dict(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     domain.guard_type(path, type(obj))
     found = domain.interned[id(obj)] = DictValue(type(obj), obj, path)
-    factory = getattr(obj, "default_factory", None)
-    if factory is not None:
-        found.factory = wrap(domain, factory, path.attr("default_factory"))
+    if isinstance(obj, defaultdict) and obj.default_factory is not None:
+        found.factory = wrap(domain, obj.default_factory, path.attr("default_factory"))
     return found
 
 
