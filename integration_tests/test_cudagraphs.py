@@ -170,3 +170,77 @@ def test_dropout_masks_differ_and_the_backward_uses_the_same() -> None:
         assert torch.equal(out.detach() != 0, x.grad != 0)
         seen.append(out.detach() != 0)
     assert all(not torch.equal(a, b) for a, b in zip(seen, seen[1:], strict=False))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_every_size_of_a_dynamic_graph_is_recorded(grad: bool) -> None:
+    reference, model = net(), net()
+    compiled = torchjit.compile(model, mode="reduce-overhead", dynamic=True)
+
+    def run() -> None:
+        for step in range(15):
+            x = torch.randn((3, 5, 8)[step % 3], 3, 16, 16, device="cuda")
+            with torch.set_grad_enabled(grad):
+                ours, theirs = compiled(x), reference(x)
+            close(ours, theirs)
+            if grad:
+                for m, out in ((model, ours), (reference, theirs)):
+                    m.zero_grad()
+                    out.sum().backward()
+                for a, b in zip(model.parameters(), reference.parameters(), strict=True):
+                    close(a.grad, b.grad)
+
+    assert captures(run) >= (6 if grad else 3)
+
+
+class Cached(nn.Module):
+    """Attends over what it has seen; the caches gain one position in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(256, 3 * 256, bias=False)
+        self.register_buffer("keys", torch.zeros(1, 4, 32, 64))
+        self.register_buffer("values", torch.zeros(1, 4, 32, 64))
+        self.register_buffer("positions", torch.arange(32))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).view(1, 1, 3, 4, 64).permute(2, 0, 3, 1, 4)
+        self.keys.index_copy_(2, at, k)
+        self.values[:, :, 0] = v[:, :, 0]
+        self.values.index_copy_(2, at, v)
+        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=(self.positions <= at)[None])
+        return y.reshape(1, 256)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_decode_loop_grows_its_caches(mode: str) -> None:
+    torch.manual_seed(0)
+    reference = Cached().cuda()
+    model = copy.deepcopy(reference)
+    compiled = torchjit.compile(model, mode=mode)
+    with torch.no_grad():
+        for step in range(12):
+            x, at = torch.randn(1, 256, device="cuda"), torch.tensor([step], device="cuda")
+            close(compiled(x, at), reference(x, at))
+            close(model.keys, reference.keys)
+            close(model.values, reference.values)
+
+
+def test_a_step_of_max_pooling_and_a_loss_over_a_vocabulary() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        pooled = F.max_pool2d(F.relu(x), 3, 2, 1).flatten(1)
+        return F.cross_entropy((pooled @ w).float(), y, ignore_index=-100)
+
+    compiled = torchjit.compile(f, mode="reduce-overhead")
+    for layout in (torch.contiguous_format, torch.channels_last):
+        for _ in range(4):
+            x = torch.randn(8, 16, 14, 14, device="cuda").to(memory_format=layout)
+            w, y = torch.randn(784, 5001, device="cuda") / 28, torch.randint(0, 5001, (8,), device="cuda")
+            y[0] = -100
+            pair = []
+            for g in (compiled, f):
+                leaves = [t.clone(memory_format=torch.preserve_format).requires_grad_() for t in (x, w)]
+                loss = g(*leaves, y)
+                loss.backward()
+                pair.append([loss.detach(), *(t.grad for t in leaves)])
+            close(pair[0], pair[1])

@@ -11,9 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchjit_core.events import listen
-from torchjit_cudagraphs import CudaGraphSettings, GraphPool, Recorded, inputs, record
+from torchjit_cudagraphs import Batch, CudaGraphSettings, GraphPool, Padded, Recorded, inputs, record
 from torchjit_cudagraphs.simulated import SimulatedDriver
 
 
@@ -240,9 +242,91 @@ def test_both_ways_to_compare_addresses_agree() -> None:
         assert compare(tensors, right, [])
 
 
+def batched(function: Callable[..., Sequence[Any]], batch: Batch, **compiled: Any) -> tuple[Padded, SimulatedDriver]:
+    driver = SimulatedDriver()
+    settings = CudaGraphSettings(warmup_calls=1, copy_up_to=0, measure=False, capture_sizes=(2, 4, 8))
+    made = record(
+        Compiled(function, **compiled), (torch.ones(3, 2), torch.ones(2)), settings, pool=GraphPool(driver), batch=batch
+    )
+    assert isinstance(made, Padded)
+    return made, driver
+
+
+def test_batches_are_filled_up_to_the_next_size() -> None:
+    w = torch.randn(2)
+    f, driver = batched(lambda x, w: (x * w + 1, (x @ w)), Batch({0: 0}, {0: 0, 1: 0}), static_inputs=frozenset({1}))
+    held = []
+    for _ in range(3):
+        for count in range(1, 9):
+            x = torch.randn(count, 2)
+            first, second = f(x, w)
+            torch.testing.assert_close(first, x * w + 1)
+            torch.testing.assert_close(second, x @ w)
+            held.append((first, x * w + 1))
+            held = held[-2:]
+            for got, want in held:
+                torch.testing.assert_close(got, want)
+    sizes = {key[0][0] for key in f.recorded._recordings}
+    assert sizes == {(2, 2), (4, 2), (8, 2)}
+    assert driver.replays > 12
+
+    assert fallbacks(lambda: [f(torch.ones(9, 2), w), f(torch.ones(10, 2), w)]) == ["TJ-CG-011"]
+    assert f(torch.ones(9, 2), w)[0].shape == (9, 2)
+
+
+def test_what_is_written_to_a_filled_batch_reaches_the_caller() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> Sequence[Any]:
+        x.add_(1)
+        return (x.sum(1) + y.sum(),)
+
+    f, _ = batched(step, Batch({0: 0}, {0: 0}), mutated_inputs=frozenset({0}))
+    for count in (3, 3, 3, 4, 3, 1):
+        x = torch.randn(count, 2)
+        want = x + 1
+        (got,) = f(x, torch.ones(2))
+        torch.testing.assert_close(x, want)
+        torch.testing.assert_close(got, want.sum(1) + 2)
+
+
+def test_batches_that_cannot_be_filled_are_refused() -> None:
+    compiled, inputs = Compiled(lambda x, y: (x + y,)), (torch.ones(2, 2), torch.ones(2, 2))
+    sizes, pool = CudaGraphSettings(capture_sizes=(4,)), GraphPool(SimulatedDriver())
+    with pytest.raises(ValueError, match="go together"):
+        record(compiled, inputs, sizes, pool=pool)
+    with pytest.raises(ValueError, match="go together"):
+        record(compiled, inputs, pool=pool, batch=Batch({0: 0}, {}))
+    with pytest.raises(ValueError, match="at least one"):
+        Batch({}, {})
+    static = Compiled(compiled.function, static_inputs=frozenset({0}))
+    with pytest.raises(ValueError, match="static"):
+        record(static, inputs, sizes, pool=pool, batch=Batch({0: 0}, {}))
+    f = record(compiled, inputs, sizes, pool=pool, batch=Batch({0: 0, 1: 0}, {0: 0}))
+    with pytest.raises(ValueError, match="different sizes"):
+        f(torch.ones(2, 2), torch.ones(1, 2))
+
+
+def test_symbolic_sizes_are_recorded_one_by_one_and_overlap_is_found_then() -> None:
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        example = mode.from_tensor(torch.ones(5, 4))  # its sizes are symbols
+    compiled = Compiled(lambda x: (x * 2,))
+    pool = GraphPool(SimulatedDriver())
+    f = record(compiled, (example,), CudaGraphSettings(warmup_calls=1, measure=False), pool=pool)
+    assert isinstance(f, Recorded)
+
+    def run() -> None:
+        for _ in range(3):
+            for x in (torch.randn(5, 4), torch.randn(3, 4), torch.randn(9).as_strided((3, 4), (2, 1))):
+                torch.testing.assert_close(f(x)[0], x * 2)
+
+    assert fallbacks(run) == ["TJ-CG-009"]
+    assert f.recordings == 2
+
+
 def test_settings_refuse_nonsense() -> None:
     with pytest.raises(ValueError, match="max_recordings must be at least 1"):
         CudaGraphSettings(max_recordings=0)
+    with pytest.raises(ValueError, match="ascending"):
+        CudaGraphSettings(capture_sizes=(4, 2))
 
 
 @hypothesis_settings(max_examples=40, deadline=None)

@@ -5,17 +5,20 @@ pool that all recordings of a device share.
 """
 
 from torchjit_cudagraphs.driver import Capture, GraphDriver, Ground, TorchGraphDriver
+from torchjit_cudagraphs.padded import Batch, Padded
 from torchjit_cudagraphs.pool import GraphPool, mark_step_begin
 from torchjit_cudagraphs.record import Recorded, record, reset
 from torchjit_cudagraphs.recordable import Recordable
 from torchjit_cudagraphs.settings import CudaGraphSettings
 
 __all__ = [
+    "Batch",
     "Capture",
     "CudaGraphSettings",
     "GraphDriver",
     "GraphPool",
     "Ground",
+    "Padded",
     "Recordable",
     "Recorded",
     "TorchGraphDriver",

@@ -6,16 +6,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+import torch
+
 from torchjit_core.events import emit, phase
 from torchjit_core.reasons import Reason
 from torchjit_cudagraphs.inputs import signature
+from torchjit_cudagraphs.padded import Batch, Padded
 from torchjit_cudagraphs.pool import GraphPool, pool_of, release_pools
 from torchjit_cudagraphs.recordable import (
     CAPTURE_FAILED,
     DOES_NOT_PAY,
+    OVERLAPPING_INPUT,
     TOO_MANY_SIZES,
     TOO_MANY_VERSIONS,
     Recordable,
+    overlaps,
     refusal,
     run_compiled,
 )
@@ -35,6 +40,7 @@ def record(
     internal: frozenset[int] = frozenset(),
     fixed_layouts: bool = False,
     pool: GraphPool | None = None,
+    batch: Batch | None = None,
 ) -> Callable[..., Sequence[Any]]:
     """Make `compiled` replay a CUDA graph after its first calls.
 
@@ -53,15 +59,20 @@ def record(
         fixed_layouts: the caller sees to it that sizes and strides of tensors are those of `example_inputs` at every
             call, so that they need not be compared.
         pool: the memory; the pool of the callable's device if None.
+        batch: where the batch is, for `settings.capture_sizes`.
 
     Returns:
-        A `Recorded`; or `compiled` itself when it cannot be recorded, after a `fallback` event that says why.
+        A `Recorded`, with capture sizes a `Padded` around one; or `compiled` itself when it cannot be recorded, after a `fallback` event that says why.
     """
     chosen = settings or CudaGraphSettings()
+    if bool(chosen.capture_sizes) is not (batch is not None):
+        raise ValueError("capture_sizes and batch go together")
     why = refusal(compiled, example_inputs, "cuda" if pool is None else pool.driver.device_type)
     if why is not None:
         _emit_fallback(*why)
         return compiled
+    if batch is not None:
+        return Padded(Recorded(compiled, chosen, internal, pool=pool), compiled, chosen.capture_sizes, batch)
     return Recorded(compiled, chosen, internal, fixed_layouts, pool)
 
 
@@ -167,8 +178,9 @@ class Recorded:
             return recording.run(inputs)
         results, seconds = pool.driver.timed(lambda: recording.run(inputs))
         bytes_copied = recording.inputs.bytes_copied()
-        emit("cudagraph_timed", plain=plain, replay=seconds, bytes_copied=bytes_copied)
-        if seconds > plain * 1.02:
+        kept = seconds <= plain * 1.02
+        emit("cudagraph_timed", plain=plain, replay=seconds, bytes_copied=bytes_copied, kept=kept)
+        if not kept:
             self._useless.add(key)
             self._last = None
             pool.bury([r.replay for r in self._recordings.pop(key)])
@@ -202,6 +214,11 @@ class Recorded:
         if len(versions) >= self.settings.max_versions:
             self._tell(TOO_MANY_VERSIONS, f"{len(versions)} recordings for these sizes exist")
             return None
+        overlapping = next((p for p, v in enumerate(inputs) if self._is_copied(p, v) and overlaps(v)), None)
+        if overlapping is not None:  # known before where sizes are fixed
+            self._useless.add(key)
+            self._tell(OVERLAPPING_INPUT, f"input {overlapping}")
+            return None
         used = pool.blocks_in_use()
         held = sum(not used.isdisjoint(r.results) for r in versions)
         copy_all, small = held >= self.settings.max_held, self.settings.copy_up_to
@@ -219,6 +236,9 @@ class Recorded:
         emit("cudagraph_captured", recordings=self.recordings + 1, copies=copy_all, kept=len(recording.kept))
         self._recordings.setdefault(key, []).insert(0, recording)
         return recording
+
+    def _is_copied(self, position: int, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and position not in self.compiled.static_inputs
 
     def _tell(self, why: Reason, detail: str) -> None:
         if why.id not in self._told:

@@ -9,7 +9,7 @@ import torch
 
 from torchjit_core.reasons import Reason, reason
 
-__all__ = ["Recordable", "Refusal", "refusal", "run_compiled"]
+__all__ = ["Recordable", "Refusal", "overlaps", "refusal", "run_compiled"]
 
 
 class Recordable(Protocol):
@@ -97,6 +97,13 @@ DOES_NOT_PAY = reason(
     "Nothing needs to be done; `CudaGraphSettings(measure=False)` keeps such recordings.",
 )
 
+LARGER_THAN_ALL = reason(
+    "TJ-CG-011",
+    "no CUDA graph: the batch is larger than every capture size",
+    "With `capture_sizes`, batches are filled up to the next size that is recorded; this one has none, and ran without.",
+    "Add a larger size to `capture_sizes`, or call with smaller batches.",
+)
+
 Refusal = tuple[Reason, str]
 
 
@@ -128,12 +135,13 @@ def _tensor_refusal(position: int, value: torch.Tensor, device: torch.device, st
         return NOT_CAPTURABLE, f"input {position} has layout {value.layout}"
     if torch.is_grad_enabled() and value.requires_grad:
         return NEEDS_GRAD, f"input {position} requires grad"
-    if not static and _overlaps(value):
+    known = all(type(n) is int for n in (*value.shape, *value.stride()))  # symbolic sizes: asked at each recording
+    if not static and known and overlaps(value):
         return OVERLAPPING_INPUT, f"input {position} has sizes {list(value.shape)} and strides {list(value.stride())}"
     return None
 
 
-def _overlaps(value: torch.Tensor) -> bool:
+def overlaps(value: torch.Tensor) -> bool:
     """Do elements share memory otherwise than through dimensions of stride 0 (which are copied once)?"""
     reach = 0
     for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):

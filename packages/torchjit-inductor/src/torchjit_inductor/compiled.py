@@ -302,8 +302,6 @@ def _not_recordable(program: Program, device: torch.device | None) -> str | None
         return "not on one CUDA device"
     if program.run_symbols or any(isinstance(s, ExternStep) and s.number for s in program.steps):
         return "it reads numbers out of tensors"
-    if program.symbol_sources:
-        return "sizes are symbolic"
     for step in program.steps:
         if isinstance(step, ExternStep) and torch.Tag.cudagraph_unsafe in getattr(step.op, "tags", ()):
             return f"{step.op} says that no CUDA graph may hold it"

@@ -33,6 +33,11 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
         ),
         "emitted": lambda: f"emitted code\n{f['source']}",
         "fallback": lambda: f"{f['reason']} {f['headline']}: {f['detail']}",
+        "cudagraph_captured": lambda: f"CUDA graph recorded, number {f['recordings']} of its callable",
+        "cudagraph_timed": lambda: (
+            f"CUDA graph {'kept' if f['kept'] else 'dropped'}: {f['replay'] * 1e3:.3f} ms a call, {f['plain'] * 1e3:.3f} ms without; "
+            f"it copies {f['bytes_copied']} bytes of inputs"
+        ),
         "phase": lambda: f"{f['name']}: {f['seconds']:.3f} s",
         "compile_start": lambda: f"compiling {f['function']} ({where}): {f['cause']}",
         "compile_end": lambda: f"compiled in {f['seconds']:.3f} s" + ("" if f["ok"] else " (failed)"),
@@ -50,7 +55,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "output_code": ("host_program", "kernel"),
     "kernel_code": ("kernel",),
     "fusion": ("not_fused",),
-    "perf_hints": ("fallback",),
+    "perf_hints": ("fallback", "cudagraph_timed"),
     "cudagraphs": ("fallback", "cudagraph_captured", "cudagraph_timed"),
     "dynamic": ("recompile",),
     "bytecode": ("emitted",),
