@@ -208,10 +208,10 @@ def test_after_a_failed_capture_the_pool_replays_and_records_no_more() -> None:
 def test_a_recording_that_does_not_pay_is_dropped() -> None:
     driver = SimulatedDriver()
     f = make(GraphPool(driver), lambda i: [i[0] + 1], 1, warmup_calls=2, measure=True)
-    driver.seconds = [1.0, 2.0]
+    driver.seconds = [1.0, 2.5, 2.0, 3.0]
     details: list[str] = []
     with listen(lambda kind, fields: details.append(fields["detail"]) if kind == "fallback" else None):
-        for n in range(6):
+        for n in range(8):
             assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
     assert details == ["1000.000 ms without, 2000.000 ms with one, which copies 16 bytes"]
     assert f.recordings == 0 and driver.captures == 1
@@ -220,10 +220,13 @@ def test_a_recording_that_does_not_pay_is_dropped() -> None:
 def test_a_recording_that_pays_stays() -> None:
     driver = SimulatedDriver()
     f = make(GraphPool(driver), lambda i: [i[0] + 1], 1, warmup_calls=2, measure=True)
-    driver.seconds = [2.0, 1.0]
-    for n in range(6):
-        assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
-    assert f.recordings == 1
+    driver.seconds = [2.0, 9.0, 1.0, 9.0]  # the first replay that is timed was disturbed
+    told: list[Any] = []
+    with listen(lambda kind, fields: told.append(fields) if kind == "cudagraph_timed" else None):
+        for n in range(8):
+            assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
+    assert [(f["plain"], f["replay"], f["kept"]) for f in told] == [(2.0, 1.0, True)]
+    assert f.recordings == 1 and driver.seconds == [9.0]
 
 
 def test_forgotten_recordings_are_made_again() -> None:

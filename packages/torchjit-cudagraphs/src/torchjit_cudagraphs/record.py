@@ -30,6 +30,10 @@ from torchjit_cudagraphs.settings import CudaGraphSettings
 __all__ = ["Recorded", "record", "reset"]
 
 _Key = tuple[Any, ...]
+_NO_SLOWER = 1.02
+"""A replay may take this much of the time of the call without a CUDA graph."""
+_TRIALS = 3
+"""So many replays must be slower before a recording is dropped: other programs on the device delay single ones."""
 
 
 def record(
@@ -147,7 +151,7 @@ class Recorded:
             recording = self._last
             if recording is not None and recording.fits(inputs):
                 recording.let_go(inputs)
-                if recording.admitted() and recording.replays > 1:
+                if recording.admitted() and recording.decided:
                     return recording.run(inputs)
                 recording.take_back(inputs)
             return self._other(pool, inputs)
@@ -173,18 +177,24 @@ class Recorded:
 
     def _replay(self, pool: GraphPool, key: _Key, recording: Recording, inputs: list[Any]) -> Sequence[Any]:
         plain = self._plain.get(key)
-        # The first replay loads the graph to the device: the second one is timed.
-        if recording.replays != 1 or plain is None or not self.settings.measure:
+        if recording.decided or plain is None or not self.settings.measure:
+            recording.decided = True
+            return recording.run(inputs)
+        if recording.replays == 0:  # it loads the graph to the device
             return recording.run(inputs)
         results, seconds = pool.driver.timed(lambda: recording.run(inputs))
-        bytes_copied = recording.inputs.bytes_copied()
-        kept = seconds <= plain * 1.02
-        emit("cudagraph_timed", plain=plain, replay=seconds, bytes_copied=bytes_copied, kept=kept)
-        if not kept:
+        recording.decided = seconds <= plain * _NO_SLOWER
+        if not recording.decided:
+            recording.slow.append(seconds)
+            if len(recording.slow) < _TRIALS:
+                return results
             self._useless.add(key)
             self._last = None
             pool.bury([r.replay for r in self._recordings.pop(key)])
-            detail = f"{plain * 1e3:.3f} ms without, {seconds * 1e3:.3f} ms with one, which copies {bytes_copied} bytes"
+        best, copied = min([seconds, *recording.slow]), recording.inputs.bytes_copied()
+        emit("cudagraph_timed", plain=plain, replay=best, bytes_copied=copied, kept=recording.decided)
+        if not recording.decided:
+            detail = f"{plain * 1e3:.3f} ms without, {best * 1e3:.3f} ms with one, which copies {copied} bytes"
             self._tell(DOES_NOT_PAY, detail)
         return results
 

@@ -32,6 +32,8 @@ class Recording:
 
     Attributes:
         replays: how many there were.
+        slow: seconds of replays that were slower than the call without a CUDA graph.
+        decided: is it known to pay?
         kept: blocks that a replay leaves alone.
         results: blocks that hold results while those live.
     """
@@ -46,6 +48,8 @@ class Recording:
         fixed_layouts: bool,
     ) -> None:
         self.pool, self.replays = pool, 0
+        self.slow: list[float] = []
+        self.decided = False
         described: dict[int, PooledTensor] = {}
         for position, value in enumerate(inputs):
             if isinstance(value, torch.Tensor) and position not in compiled.static_inputs:
