@@ -37,6 +37,10 @@ def _hf(
 
     made = getattr(transformers, config)(**options)
     module = getattr(transformers, model)(made)
+    if (
+        "loss_type" in options
+    ):  # some versions do not read it from the configuration, and warn, which breaks Dynamo's graph
+        module.loss_type = options["loss_type"]
     ids = torch.zeros(batch, length, dtype=torch.int64)
     return module, (), {"input_ids": ids, "labels": ids.clone()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from aot_harness import graph_of, run_both
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -17,6 +20,8 @@ import torchjit_aot
 from torchjit_aot import AotSettings, default_decompositions, joint_graph, min_cut_partition
 from torchjit_aot.costs import bytes_of
 from torchjit_aot.entry import prepare_joint
+from torchjit_aot.knapsack import best_to_keep
+from torchjit_aot.partition import _Cutter
 
 aten = torch.ops.aten
 PARTS = AotSettings(fallback=False, decompositions=default_decompositions())
@@ -189,6 +194,51 @@ def test_the_budget_bounds_what_is_saved() -> None:
         run_both(deep, [x, w], settings=attrs.evolve(PARTS, memory_budget=budget), exact=False)
     with pytest.raises(ValueError, match="from 0 to 1"):
         min_cut_partition(joint, memory_budget=1.5)
+
+
+@pytest.mark.parametrize("budget", [0.8, 0.5, 0.2])
+def test_the_budget_costs_no_more_than_values_in_order_of_worth(budget: float) -> None:
+    def f(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(())
+        for w in weights:
+            total = total + F.gelu(x @ w).exp().sum()
+        return total
+
+    weights = [torch.randn(64, n, requires_grad=True) for n in (48, 64, 80, 112, 256, 304)]
+    joint = joint_graph(f, [torch.randn(256, 64), *weights], settings=PARTS)
+    cutter = _Cutter(joint, materialize=False)
+    start = cutter.cut(frozenset())
+    ranked = cutter._by_worth()
+    least = cutter.cut(frozenset(ranked))
+    assert start is not None and least is not None
+    target = cutter.bytes(least) + budget * (cutter.bytes(start) - cutter.bytes(least))
+    found, plain = cutter.fit(start, budget), cutter._in_order_of_worth(ranked, target)
+    assert plain is not None and cutter.bytes(found) <= target
+    assert 0 < cutter.seconds(found) <= cutter.seconds(plain)
+    assert cutter.seconds(start) < cutter.seconds(found) < cutter.seconds(least)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=8), st.integers(0, 120))
+def test_the_knapsack_is_solved(items: list[tuple[int, int]], room: int) -> None:
+    sizes, worths = [s for s, _ in items], [float(w) for _, w in items]
+    chosen = best_to_keep(sizes, worths, room)
+    assert sum(sizes[i] for i in chosen) <= room
+    every = [c for n in range(len(items) + 1) for c in itertools.combinations(range(len(items)), n)]
+    most = max(sum(worths[i] for i in c) for c in every if sum(sizes[i] for i in c) <= room)
+    assert sum(worths[i] for i in chosen) == most
+
+
+def test_a_large_knapsack_stays_within_its_room() -> None:
+    sizes = [(i * 7919) % 100_003 + 1 for i in range(200)]
+    worths = [float((i * 104729) % 1009) for i in range(200)]
+    room = sum(sizes) // 2
+    chosen = best_to_keep(sizes, worths, room)
+    assert sum(sizes[i] for i in chosen) <= room
+    greedy, left = 0.0, room
+    for i in sorted(range(200), key=lambda i: -worths[i] / sizes[i]):
+        if sizes[i] <= left:
+            greedy, left = greedy + worths[i], left - sizes[i]
+    assert sum(worths[i] for i in chosen) >= 0.99 * greedy
 
 
 def test_time_is_spent_on_what_a_product_wants_in_memory() -> None:

@@ -6,13 +6,14 @@ not depend on tangents; the edge inside a pair carries the bytes of the value. V
 lies between the cut and the sink is computed again, inside the kernels that read it.
 
 Two allowances widen what may be computed again: a share of the step's modelled time, spent on cheap values that a
-matrix product of the backward wants in memory; and a memory budget below 1, for which also costly values go, the ones
-with the least time per byte first.
+matrix product of the backward wants in memory; and a memory budget below 1, for which also costly values go: those that
+a knapsack leaves out (what is kept fills the room, and computing the rest again takes the least modelled time), or
+those with the least time per byte, whichever is cheaper after the cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias, final
 
@@ -23,6 +24,7 @@ from torchjit_aot.costs import bytes_of, is_alias, is_fusible, is_symbolic, owne
 from torchjit_aot.dinic import FlowNetwork
 from torchjit_aot.formulas import Formula, find_formulas
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.knapsack import best_to_keep
 from torchjit_aot.needs import Needs, ancestors, backward_values, protect_mutated_inputs
 from torchjit_aot.repeat import MATERIALIZED, banned_nodes, parents_of
 from torchjit_aot.timing import seconds_of, seconds_of_step
@@ -46,6 +48,8 @@ class Partition:
     formulas: Mapping[fx.Node, Formula] = attrs.field(factory=dict, repr=False)
 
 
+_TRIES = 4
+
 Partitioner: TypeAlias = Callable[[JointGraph], Partition]
 
 
@@ -63,7 +67,7 @@ def min_cut_partition(
         recompute_materialized: also compute again what a matmul or another opaque operator of the backward reads.
         recompute_time: the share of the step's modelled time that such values may cost.
         memory_budget: from 1 (what is above) to 0 (save only inputs, random numbers and what is tagged so): the share
-            of the bytes between these two that may be saved. Values with the least modelled time per byte go first.
+            of the bytes between these two that may be saved. What goes is what costs the least modelled time.
 
     Raises:
         ValueError: the budget or the time is out of range.
@@ -141,19 +145,62 @@ class _Cutter:
         return better if better is not None and self.bytes(better) < self.bytes(start) else start
 
     def fit(self, start: Partition, budget: float) -> Partition:
-        """Allow as few values as the budget asks for, in the order of modelled time per byte."""
+        """The partition within the budget that costs the least modelled time: by a knapsack, or by time per byte."""
         ranked = self._by_worth()
         least = self.cut(frozenset(ranked)) or start
         target = self.bytes(least) + budget * max(0, self.bytes(start) - self.bytes(least))
-        low, high, best = 0, len(ranked), least
-        while low < high:  # the fewest that fit
+        best = least
+        for found in (self._in_order_of_worth(ranked, target), self._packed(start, target)):
+            if found is not None and self.seconds(found) <= self.seconds(best):
+                best = found
+        return best if self.bytes(best) <= self.bytes(start) else start
+
+    def _in_order_of_worth(self, ranked: list[fx.Node], target: float) -> Partition | None:
+        """Allow as few values as the target asks for."""
+        low, high, best = 0, len(ranked), None
+        while low < high:
             middle = (low + high) // 2
             tried = self.cut(frozenset(ranked[:middle]))
             if tried is not None and self.bytes(tried) <= target:
                 high, best = middle, tried
             else:
                 low = middle + 1
-        return best if self.bytes(best) <= self.bytes(start) else start
+        return best
+
+    def _packed(self, start: Partition, target: float) -> Partition | None:
+        """Keep what fills the target and takes the longest to compute again; None if the cut then needs more for that."""
+        items = [node for node in start.saved if node.op == "call_function" and not is_symbolic(node)]
+        chains = [self._chain([node], {*start.saved} - {node}) for node in items]
+        sizes = [bytes_of(node.meta["val"]) for node in items]
+        worths = [sum(map(seconds_of, chain)) for chain in chains]
+        room = int(target)
+        for _ in range(_TRIES):
+            kept = set(best_to_keep(sizes, worths, room))
+            allowed = {n for i, chain in enumerate(chains) if i not in kept for n in chain}
+            tried = self.cut(allowed)
+            excess = self.bytes(tried) - target if tried is not None else 0
+            if tried is None or excess <= 0:
+                return tried
+            room -= int(excess) + 1  # for what the cut saves so that the rest can be computed again
+            if room < 0:
+                return None
+        return None
+
+    def _chain(self, wanted: Sequence[fx.Node], stop: AbstractSet[fx.Node]) -> set[fx.Node]:
+        """What has to run to compute these values from those in `stop`."""
+        found: set[fx.Node] = set()
+        stack = list(wanted)
+        while stack:
+            node = stack.pop()
+            if node not in found and node not in stop and node.op == "call_function":
+                found.add(node)
+                stack.extend(parents_of(node, self.formulas))
+        return found
+
+    def seconds(self, partition: Partition) -> float:
+        """Modelled time of what the backward computes again."""
+        saved = set(partition.saved)
+        return sum(map(seconds_of, self._chain([node for node in self.needs.read if node not in saved], saved)))
 
     def bytes(self, partition: Partition) -> int:
         """Bytes that are saved besides the inputs."""
