@@ -159,6 +159,9 @@ def test_programs_that_were_wrong_once() -> None:
     assert check(([("view", 1, 5, 29), ("reshape", 27, 5, 10), ("unary", 28, 27, 26)], [30, 28], 2)) == "compiled"
     # Inputs with gaps overlap, and one is written while the other is read: what eager PyTorch gives depends on its loops.
     assert check(([("write", 30, 25, 9)], [28], 8)) == "fallback"
+    # An item of a list of views changes its sizes in place and is written.
+    steps = [("unary", 1, 6, 17), ("view", 8, 30, 9), ("reshape", 24, 19, 13), ("write", 4, 3, 8)]
+    assert check((steps, [30], 8)) == "compiled"
     # One of two views of a tensor is transposed in place, which moves the version of what the backward of the other reads.
     steps = [("binary", 0, 14, 0), ("reshape", 1, 0, 0), ("unary", 0, 0, 0), ("unary", 13, 0, 0)]
     assert check((steps, [29], 8)) == "fallback"

@@ -56,6 +56,16 @@ def _shares_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
 
 
+def _put_value(node: fx.Node, old: torch.Tensor, new: torch.Tensor) -> None:
+    """Let the node's value be `new` where it was `old`; also in the list that it was taken from."""
+    if node.meta["val"] is not old:
+        return
+    node.meta["val"] = new
+    whole = node.args[0] if node.target is operator.getitem else None
+    if isinstance(whole, fx.Node):
+        whole.meta["val"] = type(whole.meta["val"])([new if item is old else item for item in whole.meta["val"]])
+
+
 @final
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes the aten operators that run under it, on fake tensors, to an `fx.Graph`.
@@ -363,8 +373,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = aten.detach.default(tensor)
         self.track(before, node)
         self.snapshots.add(id(before))
-        if node.meta["val"] is tensor:
-            node.meta["val"] = before
+        _put_value(node, tensor, before)
         step = self.views.get(id(tensor))
         if step is not None:
             self.views[id(before)] = step
