@@ -30,7 +30,7 @@ from torchjit_vm.capture.members import (
 from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
@@ -99,7 +99,7 @@ def lookup(domain: CaptureDomain, value: Value, name: str) -> Value | None:
 
 
 def missing(domain: CaptureDomain, cls: type, name: str) -> Exception:
-    return domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
+    return domain.error(AttributeError, f"'{type_label(cls)}' object has no attribute '{name}'")
 
 
 _GENERIC = object.__dict__["__getattribute__"]

@@ -14,7 +14,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, iteration, members
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
@@ -81,8 +81,9 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         return IdKey(value.target)
     if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
         return frozenset(set_entries(domain, value))
-    if isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
-        raise domain.error(TypeError, f"unhashable type: '{type_of(domain, value).__name__}'")
+    view = isinstance(value, DictView) and value.kind != "values"
+    if view or isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
+        raise domain.error(TypeError, f"unhashable type: '{type_label(type_of(domain, value))}'")
     if type(value) is BoundMethod:
         raise domain.graph_break(UNHASHABLE, "a bound method")
     if isinstance(value, Obj):
@@ -354,6 +355,13 @@ def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
         domain.guard_set(path, real)
         found = value.entries = {e: Const(e) if _is_atom(e) else Known(e) for e in real}
     return found
+
+
+def sought_key(domain: CaptureDomain, value: Value) -> object:
+    """The key that a set is searched for; a set is taken for the frozenset of its elements."""
+    if isinstance(value, SetValue) and not issubclass(value.cls, frozenset):
+        value = SetValue(dict(set_entries(domain, value)), frozenset)
+    return key_of(domain, value)
 
 
 def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:

@@ -17,7 +17,8 @@ from torchjit_vm.capture.interception import intercept
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
+from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     NEW,
     BoundMethod,
@@ -55,6 +56,7 @@ _SYMBOLS = {
     operator.mul: "*", operator.mod: "%", operator.or_: "|", operator.pow: "** or pow()", operator.rshift: ">>",
     operator.sub: "-", operator.truediv: "/", operator.xor: "^",
 }  # fmt: skip
+_UNARY_SYMBOLS = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 _RICH = {
     operator.lt: ("__lt__", "__gt__", "<"), operator.le: ("__le__", "__ge__", "<="),
@@ -119,7 +121,9 @@ def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> 
         return leaf_call(domain, function, [value])
     found = special_call(domain, value, _UNARY[function], [])
     if found is None:
-        raise domain.error(TypeError, f"bad operand type for unary: '{type_of(domain, value).__name__}'")
+        raise domain.error(
+            TypeError, f"bad operand type for unary {_UNARY_SYMBOLS[function]}: '{type_label(type_of(domain, value))}'"
+        )
     return found
 
 
@@ -150,12 +154,14 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
                 function = _INPLACE[function][1]  # a constant has no in-place operator
             result = _container_repeat(domain, function, left, right)
             return leaf_call(domain, function, [left, right]) if result is None else result
-    inplace = _INPLACE.get(function)
-    if inplace is not None:
+    asked = function
+    if function in _INPLACE:
         found = _inplace(domain, function, left, right)
-        return binary(domain, inplace[1], left, right) if found is None else found
+        if found is not None:
+            return found
+        function = _INPLACE[function][1]
     found = _builtin_binary(domain, function, left, right)
-    return _user_binary(domain, function, left, right) if found is None else found
+    return _user_binary(domain, function, left, right, asked) if found is None else found
 
 
 def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
@@ -204,15 +210,15 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
             new = iteration.items_of(domain, right)
             containers.change(domain, left).extend(new)
             return left
-        if function is operator.imul and type(right) is Const:
+        if function is operator.imul and type(right) is Const and isinstance(right.value, int):
             target = containers.change(domain, left)
             target[:] = target * domain.use(right)
             return left
         return None
     if isinstance(left, DictValue) and function is operator.ior and not defines(domain, left, name):
-        containers.dict_update(domain, left, right)
+        domain.vm.call(Known(dict.update), [left, right])
         return left
-    if isinstance(left, SetValue) and not issubclass(left.cls, frozenset):
+    if isinstance(left, SetValue) and not issubclass(left.cls, frozenset) and not is_set_view(right):
         result = _builtin_binary(domain, _INPLACE[function][1], left, right)
         if isinstance(result, SetValue) and result.entries is not None:
             target_entries = containers.set_change(domain, left)
@@ -261,7 +267,10 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
             made.cls = dict
         containers.dict_update(domain, made, right)
         return made
-    return _set_binary(domain, function, left, right)
+    views = [v for v in (left, right) if is_set_view(v)]
+    if views and any(isinstance(v, Obj) and _user_operator(domain, v, function) for v in (left, right)):
+        return None
+    return set_binary(domain, function, left, right)
 
 
 def is_c_dict(cls: type) -> bool:
@@ -293,34 +302,8 @@ def _user_add(domain: CaptureDomain, left: Obj, right: Obj) -> bool:
     return defines(domain, left, "__add__") or defines(domain, right, "__radd__")
 
 
-def _set_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
-    a, b = _set_keys(domain, left), _set_keys(domain, right)
-    if a is None or b is None or not (isinstance(left, (SetValue, DictView)) or isinstance(right, SetValue)):
-        return None
-    if function is operator.or_:
-        entries = {**a, **{k: v for k, v in b.items() if k not in a}}
-    elif function is operator.and_:
-        entries = {k: v for k, v in a.items() if k in b}
-    elif function is operator.sub:
-        entries = {k: v for k, v in a.items() if k not in b}
-    elif function is operator.xor:
-        entries = {k: v for k, v in a.items() if k not in b} | {k: v for k, v in b.items() if k not in a}
-    else:
-        return None
-    return SetValue(entries, frozenset if isinstance(left, SetValue) and left.cls is frozenset else set)
-
-
-def _set_keys(domain: CaptureDomain, value: Value) -> dict[Any, Value] | None:
-    if isinstance(value, SetValue):
-        return containers.set_entries(domain, value)
-    if isinstance(value, DictView) and value.kind != "values":
-        return {containers.key_of(domain, v): v for v in containers.view_items(domain, value)}
-    if type(value) is Const and type(value.value) is frozenset:
-        return {v: Const(v) for v in value.value}
-    return None
-
-
-def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value, asked: Any) -> Value:
+    """An operator by the operands' methods; `asked` is what the program wrote, perhaps the in-place form."""
     names = _DUNDERS.get(function)
     if names is None:
         raise domain.graph_break(UNKNOWN_OPERATION, str(function))
@@ -343,22 +326,24 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
         elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known)):
             unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
     if isinstance(left, (Known, Const)) and isinstance(right, (Known, Const)):
-        return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
-    if unknown:
+        return compute(domain, asked, to_raw(domain, left), to_raw(domain, right))
+    dicts = function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue)
+    if unknown or dicts or is_set_view(left) or is_set_view(right):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
-    raise domain.error(TypeError, _operand_text(domain, function, left, right))
+    raise domain.error(TypeError, _operand_text(domain, asked, left, right))
 
 
 def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Value) -> str:
     """What CPython says about operands that do not go together, asked with empty stand-ins of the same types."""
     tl, tr = type_of(domain, left), type_of(domain, right)
-    stand_ins: list[Any] = [v.value if type(v) is Const else _STAND_INS.get(t) for v, t in ((left, tl), (right, tr))]
-    if None not in stand_ins or tl is type(None) or tr is type(None):
+    both = ((left, tl), (right, tr))
+    if all(type(v) is Const or t in _STAND_INS for v, t in both):
         try:
-            function(*stand_ins)
+            function(*(v.value if type(v) is Const else _STAND_INS[t] for v, t in both))
         except TypeError as error:
             return str(error)
-    return f"unsupported operand type(s) for {_SYMBOLS[function]}: '{tl.__name__}' and '{tr.__name__}'"
+    symbol = _SYMBOLS[_INPLACE[function][1]].split()[0] + "=" if function in _INPLACE else _SYMBOLS[function]
+    return f"unsupported operand type(s) for {symbol}: '{type_label(tl)}' and '{type_label(tr)}'"
 
 
 _STAND_INS: dict[type, Any] = {t: t() for t in (list, tuple, dict, set, frozenset, deque, OrderedDict)}
@@ -418,7 +403,9 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
 
 def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
     for kind in (ListValue, TupleValue):
-        if isinstance(left, kind) and isinstance(right, kind) and not _user_compare(domain, function, left, right):
+        if not (isinstance(left, kind) and isinstance(right, kind)):
+            continue
+        if _plain_base(left.cls) is _plain_base(right.cls) and not _user_compare(domain, function, left, right):
             return compare_sequences(domain, function, left, right)
     equality = function in (operator.eq, operator.ne)
     dicts = isinstance(left, DictValue) and isinstance(right, DictValue)
@@ -437,7 +424,7 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
     if type(left) is BoundMethod and type(right) is BoundMethod and equality:
         equal = is_(domain, left.self_, right.self_) and same_or_equal(domain, left.function, right.function)
         return domain.constant(equal is (function is operator.eq))
-    a, b = _set_keys(domain, left), _set_keys(domain, right)
+    a, b = set_keys(domain, left), set_keys(domain, right)
     if a is not None and b is not None:
         return domain.constant(bool(function(a.keys(), b.keys())))
     name, swapped, symbol = _RICH[function]
@@ -461,7 +448,9 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
                 return domain.not_(result)
     if function in (operator.eq, operator.ne):
         return domain.constant(is_(domain, left, right) is (function is operator.eq))
-    raise domain.error(TypeError, f"'{symbol}' not supported between instances of '{tl.__name__}' and '{tr.__name__}'")
+    raise domain.error(
+        TypeError, f"'{symbol}' not supported between instances of '{type_label(tl)}' and '{type_label(tr)}'"
+    )
 
 
 _OBJECT_COMPARES = frozenset(
@@ -531,7 +520,9 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
     if isinstance(container, InstanceDict) and type(item) is Const:
         return domain.constant(attributes.instance_attr(domain, container.owner, domain.use(item)) is not None)
     if isinstance(container, SetValue):
-        return domain.constant(containers.key_of(domain, item) in containers.set_entries(domain, container))
+        return domain.constant(containers.sought_key(domain, item) in containers.set_entries(domain, container))
+    if type(container) is Const and isinstance(container.value, (str, bytes, frozenset)):
+        return _in_constant(domain, container, item)
     if type(container) is Known and isinstance(container.obj, type):
         meta = members.find_member(domain, type(container.obj), "__contains__")
         if meta.kind != members.ABSENT and isinstance(item, (Const, Known)):
@@ -540,6 +531,18 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
         if same_or_equal(domain, candidate, item):
             return domain.constant(True)
     return domain.constant(False)
+
+
+def _in_constant(domain: CaptureDomain, container: Const, item: Value) -> Value:
+    """`item in text`, or in a constant set, of what is no constant."""
+    known, cls = domain.use(container), type_of(domain, item)
+    if isinstance(known, frozenset):
+        return domain.constant(containers.sought_key(domain, item) in known)
+    if issubclass(cls, (str, bytes, int)) or type(item) is Leaf:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__} in {type(known).__name__}")
+    if isinstance(known, str):
+        raise domain.error(TypeError, f"'in <string>' requires string as left operand, not {type_label(cls)}")
+    raise domain.error(TypeError, f"a bytes-like object is required, not '{type_label(cls)}'")
 
 
 def truth(domain: CaptureDomain, value: Value) -> bool:

@@ -24,26 +24,19 @@ def _add(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("discard", set)
 def _discard(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = _sought(domain, args[1])
+    key = containers.sought_key(domain, args[1])
     containers.set_change(domain, cast(SetValue, args[0])).pop(key, None)
     return Const(None)
 
 
 @method("remove", set)
 def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = _sought(domain, args[1])
+    key = containers.sought_key(domain, args[1])
     target = cast(SetValue, args[0])
     if key not in containers.set_entries(domain, target):
         raise domain.raised(subscripts.key_error(domain, args[1]))
     del containers.set_change(domain, target)[key]
     return Const(None)
-
-
-def _sought(domain: CaptureDomain, value: Value) -> object:
-    """The key that a set is searched for; a set is taken for the frozenset of its elements."""
-    if isinstance(value, SetValue) and not issubclass(value.cls, frozenset):
-        value = SetValue(dict(containers.set_entries(domain, value)), frozenset)
-    return containers.key_of(domain, value)
 
 
 @method("update", set)
@@ -147,5 +140,5 @@ def _plain(domain: CaptureDomain, value: SetValue) -> SetValue:
 
 @method("__contains__", set, frozenset)
 def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = _sought(domain, args[1])
+    key = containers.sought_key(domain, args[1])
     return domain.constant(key in containers.set_entries(domain, cast(SetValue, args[0])))
