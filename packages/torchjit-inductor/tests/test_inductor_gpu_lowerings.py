@@ -142,6 +142,19 @@ def test_a_loss_that_picks_from_rows_stores_no_rows() -> None:
     torch.testing.assert_close(results(program, [logits, labels])[0], want)
 
 
+def test_chains_of_thousands_of_formulas_are_not_followed_to_their_end() -> None:
+    graph = torch.fx.Graph()
+    node = first = graph.placeholder("x")
+    first.meta["val"] = torch.empty(64)
+    for _ in range(3000):
+        node = graph.call_function(aten.add.Tensor, (node, node))
+        node.meta["val"] = torch.empty(64)
+    picked = graph.call_function(aten.index_select.default, (node, 0, graph.placeholder("at")))
+    picked.meta["val"] = torch.empty(2)
+    assert read_whole(first) == 1
+    assert read_whole(node) == 0
+
+
 def test_a_reduction_and_its_user_through_a_split_dimension_are_one_kernel() -> None:
     x = torch.randn(4, 3, 40)
 

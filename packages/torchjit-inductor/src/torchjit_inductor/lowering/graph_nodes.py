@@ -101,6 +101,8 @@ _PICKS = frozenset([_aten.gather.default, _aten.index.Tensor, _aten.index_select
 """Functions of a tensor that read some of its elements."""
 _FEW = 8
 """One element of so many, or less, is few."""
+_STEPS = 6
+"""So many formulas lie between at most: graphs can be chains of thousands."""
 
 
 def read_whole(node: torch.fx.Node) -> int:
@@ -111,7 +113,7 @@ def read_whole(node: torch.fx.Node) -> int:
     return sum(not _reads_few(node, user) for user in node.users)
 
 
-def _reads_few(node: torch.fx.Node, user: torch.fx.Node) -> bool:
+def _reads_few(node: torch.fx.Node, user: torch.fx.Node, steps: int = _STEPS) -> bool:
     val, made = node.meta.get("val"), user.meta.get("val")
     if not isinstance(val, torch.Tensor) or not isinstance(made, torch.Tensor):
         return False
@@ -123,7 +125,9 @@ def _reads_few(node: torch.fx.Node, user: torch.fx.Node) -> bool:
         torch.fx.map_arg((user.args[1:], user.kwargs), others.append)
         return user.args[0] is node and node not in others and want * _FEW <= have
     by_element = torch.Tag.pointwise in getattr(user.target, "tags", ()) or user.target in SAME_PLACE
-    return by_element and have == want and bool(user.users) and all(_reads_few(user, u) for u in user.users)
+    if not by_element or have != want or not user.users or not steps:
+        return False
+    return all(_reads_few(user, u, steps - 1) for u in user.users)
 
 
 def read_by_operators(node: torch.fx.Node) -> int:
