@@ -61,6 +61,7 @@ def measure(o: argparse.Namespace) -> dict[str, Any]:
     torch.manual_seed(0)
     module, kwargs = MODELS[o.model]()
     training = o.phase == "train"
+    module.train(training)
     # Each compiler draws numbers of its own: without dropout and stochastic depth results can be compared.
     for part in module.modules():
         for name in ("p", "drop_prob"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.races import Races, best_times
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
-from torchjit_inductor.steps import KernelStep
+from torchjit_inductor.steps import ExternStep, KernelStep, Program
 
 aten = torch.ops.aten
 
@@ -354,6 +354,37 @@ def test_races_are_kept_for_other_processes(tmp_path: Path) -> None:
     assert len(calls) == 2 * count
 
 
+def run_program(fn: Callable[..., list[torch.Tensor]], inputs: Sequence[torch.Tensor], program: Program) -> None:
+    """Finish the compilation of a lowered program, run it, and compare values and strides with eager."""
+    program = rename_kernels(remove_dead_stores(fuse(program, {})))
+    kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
+    made = CBackend(InductorSettings(cache_dir=cache_dir())).compile(kernels, program.buffers, graph="g", hints={})
+    host = write_host_program(program, {k.name: k for k in made}, passes_tensors=lambda d: False, check_strides=True)
+    for got, want in zip(host.call(*inputs), fn(*inputs)):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+        assert got.stride() == want.stride()
+
+
+def test_convolutions_of_many_weights_stay_row_major() -> None:
+    """Between neighbours with their channels innermost; results and strides are eager's."""
+    torch.manual_seed(0)
+    w1, w2, w3 = torch.randn(16, 3, 3, 3), torch.randn(64, 16, 3, 3), torch.randn(8, 64, 1, 1)
+
+    def fn(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor) -> list[torch.Tensor]:
+        wide = F.relu(F.conv2d(x, w1, padding=1))
+        small = F.relu(F.conv2d(F.avg_pool2d(wide, 13), w2, padding=1))  # 9216 weights for 1440 activations
+        return [small + 1, F.conv2d(small, w3).relu()]
+
+    inputs = (sample(2, 3, 40, 40), w1, w2, w3)
+    gm = trace(fn, inputs)
+    chosen = preferred_layouts(gm, ChannelsLastWins(cache_dir()))
+    assert sum(n.target is aten.convolution.default for n in chosen) == 2
+    program = lower_graph(gm, "g", chosen)
+    images = [s.args[0] for s in program.steps if isinstance(s, ExternStep) and s.op is aten.convolution.default]
+    assert [ref.strides[1].value == 1 for ref in images] == [True, False, True]
+    run_program(fn, inputs, program)
+
+
 def test_convolutions_choose_their_layout() -> None:
     """Whatever the race says, results and the strides of outputs are eager's."""
     torch.manual_seed(0)
@@ -375,16 +406,7 @@ def test_convolutions_choose_their_layout() -> None:
     assert not preferred_layouts(halves, NobodyWins(cache_dir()))  # channels are cut and joined
     assert preferred_layouts(halves, ChannelsLastWins(cache_dir()))
     for channels_last in (set(), chosen):
-        program = lower_graph(gm, "g", channels_last)
-        program = rename_kernels(remove_dead_stores(fuse(program, {})))
-        kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
-        made = CBackend(InductorSettings(cache_dir=cache_dir())).compile(kernels, program.buffers, graph="g", hints={})
-        host = write_host_program(
-            program, {k.name: k for k in made}, passes_tensors=lambda d: False, check_strides=True
-        )
-        for got, want in zip(host.call(*inputs), fn(*inputs)):
-            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-            assert got.stride() == want.stride()
+        run_program(fn, inputs, lower_graph(gm, "g", channels_last))
 
 
 def test_a_variance_pass_does_not_read_what_an_earlier_pass_overwrote() -> None:

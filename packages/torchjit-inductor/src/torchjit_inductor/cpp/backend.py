@@ -16,6 +16,7 @@ from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compil
 from torchjit_inductor.cpp.kernel import checks_positions, generate
 from torchjit_inductor.cpp.loader import load
 from torchjit_inductor.cpp.text import STORAGE
+from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
@@ -128,7 +129,10 @@ def _into_files(kernels: Sequence[tuple[str, str]]) -> list[tuple[list[str], str
 
 @functools.cache
 def _prelude() -> str:
-    return resources.files("torchjit_inductor.cpp").joinpath("prelude.h").read_text()
+    folder = resources.files("torchjit_inductor.cpp")
+    return "\n".join(
+        [folder.joinpath("prelude.h").read_text(), declaration(), folder.joinpath("vector_math.h").read_text()]
+    )
 
 
 _INIT = """
@@ -137,5 +141,6 @@ extern "C" void tj_init(void* const* table) {
   py_int = (i64 (*)(void*))table[1]; py_save = (void* (*)(void))table[2]; py_restore = (void (*)(void*))table[3];
   py_incref = (void (*)(void*))table[4]; py_none = table[5];
   py_format = (void* (*)(void*, const char*, ...))table[6]; py_index_error = table[7]; py_runtime_error = table[8];
+  tj_math = (void* const*)table[9];
 }
 """

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from torchjit_inductor.cpp import vector_math
+
 __all__ = ["load"]
 
 METH_FASTCALL = 0x0080
@@ -72,6 +74,7 @@ def _table() -> Any:
         _address(python.PyErr_Format),
         id(IndexError),
         id(RuntimeError),
+        ctypes.addressof(vector_math.table(_libtorch())),
     ]
     return (ctypes.c_void_p * len(entries))(*entries)
 
@@ -80,12 +83,21 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def _parallel_for() -> int:
-    """torch's own thread pool, so that ours and aten's ops share threads."""
+@functools.cache
+def _libtorch() -> ctypes.CDLL | None:
+    """torch's own library, which has the thread pool that aten uses and vector functions; None where it is not found."""
     folder = os.path.join(os.path.dirname(torch.__file__), "lib")
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         try:
-            return _address(ctypes.CDLL(os.path.join(folder, name)).torch_parallel_for)
-        except (OSError, AttributeError):
+            return ctypes.CDLL(os.path.join(folder, name))
+        except OSError:
             continue
-    return 0
+    return None
+
+
+def _parallel_for() -> int:
+    """torch's own thread pool, so that ours and aten's ops share threads."""
+    try:
+        return _address(_libtorch().torch_parallel_for)  # type: ignore[union-attr]  # None has no such attribute either
+    except AttributeError:
+        return 0

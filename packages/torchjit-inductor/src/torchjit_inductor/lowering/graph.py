@@ -51,7 +51,7 @@ from torchjit_inductor.lowering.products import row_product
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides, full
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, TensorRef
 
 __all__ = ["GraphNotSupported", "lower_graph"]
@@ -360,16 +360,17 @@ class _GraphLowering:
     def _extern(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
         if metas is None and getattr(node.target, "_schema", None) is not None and node.users:
             raise GraphNotSupported(f"result of {node.target}")
-        if node.target is torch.ops.aten.convolution.default and node in self.channels_last and len(args[0].sizes) == 4:
+        if node.target is torch.ops.aten.convolution.default and self.channels_last and len(args[0].sizes) == 4:
+            # oneDNN answers in the layout that it is asked in.
             source = args[0]
-            wanted = channels_last_strides(source.sizes)
+            strides_for = channels_last_strides if node in self.channels_last else contiguous_strides
+            wanted = strides_for(source.sizes)
             if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
                 source = Lazy(source.sizes, source.dtype, source.device, source.value)
             place = self.builder.materialize(source, wanted)
             if place.strides == wanted:
                 args = (place, *args[1:])
-                # oneDNN answers in the layout that it is asked in.
-                metas = attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
+                metas = attrs.evolve(metas, strides=strides_for(metas.sizes))
         if node.meta.get(CHANNELS_LAST):
             # oneDNN packs weights on its own, from either layout.
             weight = 2 if node.target is torch.ops.aten.convolution_backward.default else 1
