@@ -13,8 +13,9 @@ outside the vector loop), or in the vector `body`. Row and mid values are scalar
 from __future__ import annotations
 
 import itertools
+import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import final
 
 import attrs
@@ -30,6 +31,8 @@ __all__ = ["BLOCK", "CHUNK", "Plan", "Segment"]
 
 MIN_TILE, MAX_TILE = 4, 64
 """Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
+FEW_ROWS = 512
+"""So many rows of one vector fit in the innermost cache: several passes over them then go one vector at a time."""
 CHUNK = 2048
 """Elements of a long vector loop that one unit of parallel work covers."""
 
@@ -152,6 +155,19 @@ def _loads(stores: Sequence[Store]) -> set[Value]:
     return {v for v in walk(*roots(stores)) if v.op == "load"}
 
 
+def _without_reductions(operands: Iterable[Value]) -> Iterator[Value]:
+    """The loads below some values, except for those inside of reductions, which are over by then."""
+    stack, seen = list(operands), set()
+    while stack:
+        value = stack.pop()
+        if value in seen or value.op == "reduce":
+            continue
+        seen.add(value)
+        if value.op == "load":
+            yield value
+        stack.extend(value.args)
+
+
 @final
 class Plan:
     """What is decided about a kernel before a line is written.
@@ -241,7 +257,7 @@ class Plan:
         """Index expressions with their say: what moves little memory has little."""
         kernel = self.kernel
         accesses = [(s.index, 3) for s in kernel.stores if not s.outer]
-        accesses += [(v.data.index, 2) for v in kernel.values if v.op == "load"]
+        accesses += [(v.data.index, 2 * passes) for v, passes in self._passes().items()]
         accesses += [(s.index, 1) for s in kernel.stores if s.outer]
 
         def touched(index: Expr) -> int:
@@ -253,6 +269,16 @@ class Plan:
             return count
 
         return [(index, weight * touched(index)) for index, weight in accesses]
+
+    def _passes(self) -> dict[Value, int]:
+        """How often the inner loops read each load: once for each level of reductions, once for what is stored inside."""
+        reads: dict[Value, set[int]] = {v: {0} for v in self.kernel.values if v.op == "load"}
+        tops = [(v.level, v.args) for v in self.kernel.values if v.op == "reduce"]
+        tops += [(s.value.level + 1, (s.value,)) for s in self.kernel.stores if not s.outer]
+        for level, operands in tops:
+            for load in _without_reductions(operands):
+                reads[load] = (reads[load] - {0}) | {level}
+        return {load: len(levels) for load, levels in reads.items()}
 
     def _segments(self) -> tuple[Segment, ...]:
         """Pieces of the vector loop in which comparisons of its variable with constants have one answer.
@@ -317,6 +343,9 @@ class Plan:
 
     def _tile(self, threads: int) -> int:
         """Vectors per tile of an outer reduction."""
+        rows = math.prod(v.size.value or 2 * FEW_ROWS for v in self.kernel.inner)
+        if self.kernel.levels > 1 and rows <= FEW_ROWS:
+            return 1
         size = None if self.vector is None else self.vector.size.value
         if size is None:
             return 4 * MIN_TILE
