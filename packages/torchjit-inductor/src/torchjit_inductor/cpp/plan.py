@@ -26,6 +26,7 @@ from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
 from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce, walk
 from torchjit_inductor.ir.values import constant as number
+from torchjit_inductor.schedule.digits import with_joined_digits
 
 __all__ = ["BLOCK", "CHUNK", "Plan", "Segment"]
 
@@ -207,6 +208,7 @@ class Plan:
     # ------------------------------------------------------------------ decisions
     def _merged(self, kernel: LoopKernel) -> LoopKernel:
         """Merge loops that every access walks as one."""
+        kernel = with_joined_digits(kernel)
         indices = [s.index for s in kernel.stores] + [v.data.index for v in kernel.values if v.op in INDEXED]
         if self.positional:
             position = constant(0)

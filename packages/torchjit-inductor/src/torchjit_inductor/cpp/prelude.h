@@ -39,10 +39,31 @@ template <class V> INLINE V iota() { V v; for (unsigned k = 0; k < sizeof(v) / s
 
 // Loads and stores of consecutive elements; a Part touches only the first n lanes.
 template <class V, class T> INLINE V ld(Full, const T* p, int) { V v; __builtin_memcpy(&v, p, sizeof(v)); return v; }
+#if defined(__AVX512VL__) && defined(__AVX512BW__) && !defined(__clang__)
+#define MASKED(bytes, element, lane, mask, name) \
+  if constexpr (sizeof(V) == bytes && sizeof(T) == element) { \
+    typedef lane M __attribute__((vector_size(bytes))); M zero = {}; \
+    return (V)__builtin_ia32_load##name##_mask((const lane*)p, zero, (mask)((1ull << n) - 1)); }
+#define MASKED_STORE(bytes, element, lane, mask, name) \
+  if constexpr (sizeof(V) == bytes && sizeof(T) == element) { \
+    typedef lane M __attribute__((vector_size(bytes))); \
+    return __builtin_ia32_store##name##_mask((lane*)p, (M)v, (mask)((1ull << n) - 1)); }
+#else
+#define MASKED(...)
+#define MASKED_STORE(...)
+#endif
 template <class V, class T> INLINE V ld(Part, const T* p, int n) {
+  MASKED(64, 4, f32, u16, ups512) MASKED(64, 8, f64, u8, upd512) MASKED(32, 4, f32, u8, ups256) MASKED(32, 8, f64, u8, upd256)
+  MASKED(32, 2, short, u16, dquhi256) MASKED(16, 2, short, u8, dquhi128)
   V v = {}; for (int k = 0; k < n; k++) v[k] = p[k]; return v; }
 template <class V, class T> INLINE void st(Full, T* p, V v, int) { __builtin_memcpy(p, &v, sizeof(v)); }
-template <class V, class T> INLINE void st(Part, T* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = v[k]; }
+template <class V, class T> INLINE void st(Part, T* p, V v, int n) {
+  MASKED_STORE(64, 4, f32, u16, ups512) MASKED_STORE(64, 8, f64, u8, upd512)
+  MASKED_STORE(32, 4, f32, u8, ups256) MASKED_STORE(32, 8, f64, u8, upd256)
+  MASKED_STORE(32, 2, short, u16, dquhi256) MASKED_STORE(16, 2, short, u8, dquhi128)
+  for (int k = 0; k < n; k++) p[k] = v[k]; }
+#undef MASKED
+#undef MASKED_STORE
 
 INLINE f32 from_bf16(u16 x) { u32 u = (u32)x << 16; f32 f; __builtin_memcpy(&f, &u, 4); return f; }
 INLINE u16 to_bf16(f32 x) {
@@ -144,12 +165,22 @@ template <class V, class T, class F> INLINE V scan_lanes(V v, T& before, int n, 
 // In a partial vector only the first n lanes take the new value.
 template <class M, class V> INLINE V select_lanes(Full, int, V now, V) { return now; }
 template <class M, class V> INLINE V select_lanes(Part, int n, V now, V old) {
-  for (unsigned k = 0; k < sizeof(now) / sizeof(now[0]); k++) if ((int)k >= n) now[k] = old[k]; return now; }
-// The sum of the lanes, in pairs.
-template <class V> INLINE auto fold_sum(V v) {
+  if constexpr (sizeof(now[0]) >= 4) {
+    typedef decltype(now < now) I; I lane = iota<I>(); decltype(lane[0] + 0) count = n;
+    return (lane < count) ? now : old; }
+  for (unsigned k = 0; k < sizeof(now) / sizeof(now[0]); k++) if ((int)k >= n) now[k] = old[k];
+  return now; }
+// The lanes combined, one half of them with the other.
+template <class V, class F> INLINE auto fold_lanes(V v, F combine) {
   enum { N = sizeof(v) / sizeof(v[0]) };
-  for (unsigned step = N / 2; step > 0; step /= 2) for (unsigned k = 0; k < step; k++) v[k] += v[k + step];
-  return v[0]; }
+  if constexpr (N == 1) return v[0];
+  else {
+    typedef typename lanes_of<__typeof__(v[0] + v[0]), N / 2>::type Sum;
+    if constexpr (sizeof(Sum) * 2 == sizeof(V)) {
+      Sum h[2]; __builtin_memcpy(h, &v, sizeof(v)); return fold_lanes(combine(h[0], h[1]), combine);
+    } else {  // small integers, which C widens
+      auto x = v[0]; for (unsigned k = 1; k < N; k++) x = combine(x, v[k]);
+      return x; } } }
 template <class V> INLINE V half_load(const _Float16* p, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = (f32)p[k]; return v; }
 template <class M, class V> INLINE void half_store(M, _Float16* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = (_Float16)v[k]; }
 template <class V> INLINE V half_round(V v) { for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = (f32)(_Float16)v[k]; return v; }

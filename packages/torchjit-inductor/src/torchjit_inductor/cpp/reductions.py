@@ -110,11 +110,13 @@ class Accumulators:
         if ways > 1:
             vector = f"{name}v[0]"
             self.e.put(f"for (int k = 1; k < {ways}; k++) {vector} = {combine_text(r.data, vector, f'{name}v[k]')};")
-        lane = f"({vector}[k] != 0)" if r.args[0].dtype == torch.bool else f"{vector}[k]"
-        if r.data == "sum" and self.width > 1:
-            self.e.put(f"{name}s += fold_sum({vector});")
+        if self.width == 1:
+            folded = f"{vector}[0]"
         else:
-            self.e.put(f"for (int k = 0; k < W; k++) {name}s = {combine_text(r.data, f'{name}s', lane)};")
+            combine = combine_text(r.data, "a", "b")
+            folded = f"fold_lanes({vector}, [](auto a, auto b) __attribute__((always_inline)) {{ return {combine}; }})"
+        lane = f"({folded} != 0)" if r.args[0].dtype == torch.bool else folded
+        self.e.put(f"{name}s = {combine_text(r.data, f'{name}s', lane)};")
 
     def finish(self, r: Value) -> None:
         """From now on the reduction has a name."""
