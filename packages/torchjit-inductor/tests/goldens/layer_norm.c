@@ -19,7 +19,7 @@ static void range(i64 lo, i64 hi, void* data) {
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      t1s += fold_sum(t1v);
+      t1s = t1s + fold_lanes(t1v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
     }
     const f32 t4 = t1s / 4e+01f;
     f32 t5s = 0.0f;  // sum
@@ -34,7 +34,7 @@ static void range(i64 lo, i64 hi, void* data) {
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      t5s += fold_sum(t5v);
+      t5s = t5s + fold_lanes(t5v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
     }
     const f32 t10 = t5s / 4e+01f;
     const f32 t11 = t10 + 1e-05f;

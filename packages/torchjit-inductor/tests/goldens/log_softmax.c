@@ -17,7 +17,7 @@ static void range(i64 lo, i64 hi, void* data) {
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      for (int k = 0; k < W; k++) t1s = op_maximum(t1s, t1v[k]);
+      t1s = op_maximum(t1s, fold_lanes(t1v, [](auto a, auto b) __attribute__((always_inline)) { return op_maximum(a, b); }));
     }
     f32 t4s = 0.0f;  // sum
      {
@@ -31,7 +31,7 @@ static void range(i64 lo, i64 hi, void* data) {
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      t4s += fold_sum(t4v);
+      t4s = t4s + fold_lanes(t4v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
     }
     const f32 t9 = op_log(t4s);
      {

@@ -21,7 +21,7 @@ static void range(i64 lo, i64 hi, void* data) {
         for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
         if (r0 < end) body(Part(), r0, (int)(end - r0));
         for (int k = 1; k < 4; k++) t1v[0] = t1v[0] + t1v[k];
-        t1s += fold_sum(t1v[0]);
+        t1s = t1s + fold_lanes(t1v[0], [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
       }
     }
     p1[x0] = t1s;

@@ -18,7 +18,7 @@ static void range(i64 lo, i64 hi, void* data) {
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      for (int k = 0; k < W; k++) t2s = op_maximum(t2s, t2v[k]);
+      t2s = op_maximum(t2s, fold_lanes(t2v, [](auto a, auto b) __attribute__((always_inline)) { return op_maximum(a, b); }));
     }
     f32 t5s = 0.0f;  // sum
      {
@@ -33,7 +33,7 @@ static void range(i64 lo, i64 hi, void* data) {
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      t5s += fold_sum(t5v);
+      t5s = t5s + fold_lanes(t5v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
     }
      {
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {

@@ -18,7 +18,7 @@ static void range(i64 lo, i64 hi, void* data) {
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      t1s += fold_sum(t1v);
+      t1s = t1s + fold_lanes(t1v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
     }
      {
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {

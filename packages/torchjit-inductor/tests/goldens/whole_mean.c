@@ -18,7 +18,7 @@ static void range(i64 lo, i64 hi, void* data) {
     for (; r1 + 4 * W <= end; r1 += 4 * W) { body(Full(), r1 + 0 * W, W, 0); body(Full(), r1 + 1 * W, W, 1); body(Full(), r1 + 2 * W, W, 2); body(Full(), r1 + 3 * W, W, 3); }
     for (; r1 + W <= end; r1 += W) body(Full(), r1, W);
     for (int k = 1; k < 4; k++) t1v[0] = t1v[0] + t1v[k];
-    t1s += fold_sum(t1v[0]);
+    t1s = t1s + fold_lanes(t1v[0], [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
   }
   const f32 t4 = t1s / 2.4e+02f;
   p1[0] = t4;
