@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
-Line = tuple[int, int]
-"""A host program, by the identity of its code, and a line in it."""
+Line = tuple[str, int]
+"""A host program's file name, and a line in it."""
 
 
 class LineTimer:
@@ -37,7 +37,7 @@ class LineTimer:
         if before is not None:
             self.steps[before[0]] += now - before[1]
         if event == "line":
-            self._open[id(frame)] = ((id(frame.f_code), frame.f_lineno), time.perf_counter())
+            self._open[id(frame)] = ((frame.f_code.co_filename, frame.f_lineno), time.perf_counter())
         return self
 
 
@@ -64,13 +64,13 @@ def main() -> None:
     module, kwargs = MODELS[o.model]()
     module.train(o.phase == "train")
     kernels: dict[str, tuple[str, list[str]]] = {}
-    programs: list[str] = []
+    programs: dict[str, list[str]] = {}
 
     def hear(kind: str, fields: dict[str, Any]) -> None:
         if kind == "kernel":
             kernels[fields["name"]] = (fields["source"], fields["origins"])
         elif kind == "host_program":
-            programs.append(fields["source"])
+            programs[f"<torchjit {fields['name']}>"] = fields["source"].splitlines()
 
     step = torchjit.compile(module)
 
@@ -86,7 +86,7 @@ def main() -> None:
 
     with events.listen(hear):
         once()
-    once()
+        once()
     best: dict[Line, float] = {}
     for _ in range(o.rounds):
         timer = LineTimer()
@@ -99,22 +99,24 @@ def main() -> None:
 
 
 def _print(
-    best: dict[Line, float], programs: list[str], kernels: dict[str, tuple[str, list[str]]], o: argparse.Namespace
+    best: dict[Line, float],
+    programs: dict[str, list[str]],
+    kernels: dict[str, tuple[str, list[str]]],
+    o: argparse.Namespace,
 ) -> None:
-    codes = list(dict.fromkeys(code for code, _ in best))
-    texts = {code: text.splitlines() for code, text in zip(codes, programs, strict=False)}
+    best = {line: s for line, s in best.items() if line[0] in programs}  # other packages name their files alike
     rows = sorted(((s, *line) for line, s in best.items()), reverse=True)
-    print(f"{sum(best.values()) * 1e3:.3f} ms in {len(rows)} lines of {len(codes)} host programs")
+    print(f"{sum(best.values()) * 1e3:.3f} ms in {len(rows)} lines of {len(programs)} host programs")
     groups: dict[str, float] = collections.defaultdict(float)
-    for seconds, code, number in rows:
-        text = texts[code][number - 1].strip()
+    for seconds, program, number in rows:
+        text = programs[program][number - 1].strip()
         call = re.search(r"=?\s*([\w.]+)\(", text)
         groups["kernels" if any(k in text for k in kernels) else call[1] if call else text] += seconds
     for name, seconds in sorted(groups.items(), key=lambda g: -g[1])[:8]:
         print(f"{seconds * 1e3:9.3f} ms  {name}")
     print()
-    for seconds, code, number in rows[: o.top]:
-        text = texts[code][number - 1].strip()
+    for seconds, program, number in rows[: o.top]:
+        text = programs[program][number - 1].strip()
         print(f"{seconds * 1e3:9.3f} ms  {text[:150]}")
         for name in [k for k in kernels if re.search(rf"\b{k}\b", text)]:
             source, origins = kernels[name]

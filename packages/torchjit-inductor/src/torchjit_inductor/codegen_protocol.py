@@ -93,6 +93,10 @@ class KernelBackend(Protocol):
         """Why this backend cannot compile the kernel, or None when it can."""
         ...
 
+    def by_lanes(self, kernel: LoopKernel) -> bool:
+        """Would the kernel's vectors be filled lane by lane, because of pieces that are read from different places?"""
+        ...
+
     def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
         """Change the steps of this backend's devices before kernels are compiled, for example split reductions.
 

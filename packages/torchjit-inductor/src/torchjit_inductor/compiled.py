@@ -162,6 +162,7 @@ class Inductor:
                     program,
                     hints,
                     accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
+                    by_lanes=lambda kernel: self._backend(kernel.device.type).by_lanes(kernel),
                     explain=_tell if events.listening() else None,
                 )
             program = rename_kernels(drop_roundings(remove_dead_stores(program)))

@@ -10,7 +10,17 @@ import attrs
 from torchjit_core.expr import Expr, Operation, Symbol, as_expr, constant, maximum, minimum
 from torchjit_inductor.ir.kernel import LoopVar
 
-__all__ = ["always_below", "join_digits", "loop_symbol", "merge_loops", "simplify", "stride", "unit_steps"]
+__all__ = [
+    "Digit",
+    "always_below",
+    "digit",
+    "join_digits",
+    "loop_symbol",
+    "merge_loops",
+    "simplify",
+    "stride",
+    "unit_steps",
+]
 
 
 def loop_symbol(prefix: str, number: int, size: Expr) -> Symbol:
@@ -94,10 +104,10 @@ def join_digits(index: Expr) -> Expr:
     """
     if not any(isinstance(a, Operation) for m, _ in index.terms for a, _p in m):
         return index
-    digits: list[_Part] = []
+    digits: list[Digit] = []
     rest = constant(0)
     for monomial, coefficient in index.terms:
-        part = _part(monomial, coefficient)
+        part = digit(monomial, coefficient)
         if part is None:
             rest = rest + Expr(((monomial, coefficient),))
         else:
@@ -113,7 +123,7 @@ def join_digits(index: Expr) -> Expr:
                 digits.remove(low)
                 digits.remove(high)
                 size = None if high.size is None or low.size is None else low.size * high.size
-                digits.append(_Part(low.number, low.divisor, size, low.coefficient))
+                digits.append(Digit(low.number, low.divisor, size, low.coefficient))
                 joined = True
                 break
     for part in digits:
@@ -123,7 +133,7 @@ def join_digits(index: Expr) -> Expr:
 
 @final
 @attrs.frozen(eq=False)
-class _Part:
+class Digit:
     """`coefficient * ((number // divisor) % size)`; no remainder is taken when size is None."""
 
     number: Expr
@@ -131,7 +141,7 @@ class _Part:
     size: int | None
     coefficient: int
 
-    def continued_by(self, high: _Part) -> bool:
+    def continued_by(self, high: Digit) -> bool:
         return (
             self.size is not None
             and high is not self
@@ -145,12 +155,13 @@ class _Part:
         return (made if self.size is None else made % constant(self.size)) * self.coefficient
 
 
-def _part(monomial: Any, coefficient: int) -> _Part | None:
+def digit(monomial: Any, coefficient: int) -> Digit | None:
+    """A term as a digit of a number, or None."""
     if len(monomial) != 1 or monomial[0][1] != 1:
         return None
     atom = monomial[0][0]
     if isinstance(atom, Symbol):
-        return _Part(as_expr(atom), 1, None, coefficient)
+        return Digit(as_expr(atom), 1, None, coefficient)
     if not isinstance(atom, Operation) or atom.right.value is None or atom.right.value < 1:
         return None
     inner = atom.left.terms[0][0][0][0] if len(atom.left.terms) == 1 and len(atom.left.terms[0][0]) == 1 else None
@@ -158,12 +169,12 @@ def _part(monomial: Any, coefficient: int) -> _Part | None:
     nested = inner if alone and isinstance(inner, Operation) and (inner.right.value or 0) > 0 else None
     if atom.kind == "mod":
         if nested is not None and nested.kind == "floordiv":
-            return _Part(nested.left, nested.right.value or 1, atom.right.value, coefficient)
-        return _Part(atom.left, 1, atom.right.value, coefficient)
+            return Digit(nested.left, nested.right.value or 1, atom.right.value, coefficient)
+        return Digit(atom.left, 1, atom.right.value, coefficient)
     if atom.kind == "floordiv":
         if nested is not None and nested.kind == "mod" and (nested.right.value or 0) % atom.right.value == 0:
-            return _Part(nested.left, atom.right.value, (nested.right.value or 0) // atom.right.value, coefficient)
-        return _Part(atom.left, atom.right.value, None, coefficient)
+            return Digit(nested.left, atom.right.value, (nested.right.value or 0) // atom.right.value, coefficient)
+        return Digit(atom.left, atom.right.value, None, coefficient)
     return None
 
 

@@ -24,8 +24,12 @@ GAIN = 1.1
 
 Above 1: what lies between them (means over an image, pooling, depthwise parts) gains more than the race shows.
 """
-GAIN_REARRANGED = 0.9
-"""The same where channels are concatenated, split or shuffled, which takes longer with the channels innermost."""
+GAIN_REARRANGED = 1.0
+"""The same where channels are concatenated, split or shuffled, which takes longer with the channels innermost.
+
+Measured (ratio of the race; speed over eager row-major and channels-last): GhostNet 0.90, 1.3 and 1.7; DenseNet-121 0.87, 1.36 and
+1.2; ShuffleNet 1.12, 1.75 and 0.63.
+"""
 SHARE = 0.8
 """Races stop when this share of the operations has been raced."""
 WEIGHT_HEAVY = 4

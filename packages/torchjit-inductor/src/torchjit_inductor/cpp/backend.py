@@ -15,6 +15,7 @@ from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import checks_positions, generate
 from torchjit_inductor.cpp.loader import load
+from torchjit_inductor.cpp.plan import Plan, chooses_piece
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -42,6 +43,18 @@ class CBackend:
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why there is no C code for a kernel, or None."""
         return None
+
+    def by_lanes(self, kernel: LoopKernel) -> bool:
+        """Is it a reduction along whose vectors a concatenation or padding changes from piece to piece?
+
+        Pointwise kernels have a loop for each piece (`Plan.segments`).
+        """
+        if not kernel.inner or not any(chooses_piece(v) for v in kernel.values):
+            return False
+        plan = Plan(kernel, self._vector_bytes, 1)
+        return plan.vector is not None and any(
+            chooses_piece(v) and plan.vector.symbol in v.args[0].data.index.symbols for v in plan.kernel.values
+        )
 
     def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
         """Nothing: loops over threads and vectors are made from the kernels as they are."""

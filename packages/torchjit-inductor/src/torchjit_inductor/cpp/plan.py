@@ -26,9 +26,9 @@ from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
 from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce, walk
 from torchjit_inductor.ir.values import constant as number
-from torchjit_inductor.schedule.digits import with_joined_digits
+from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
 
-__all__ = ["BLOCK", "CHUNK", "Plan", "Segment"]
+__all__ = ["BLOCK", "CHUNK", "Plan", "Segment", "chooses_piece"]
 
 MIN_TILE, MAX_TILE = 4, 64
 """Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
@@ -89,9 +89,14 @@ class Segment:
     stores: tuple[Store, ...]
 
 
+def chooses_piece(value: Value) -> bool:
+    """Is it a comparison of a position with a constant?"""
+    return value.op in _ORDER and value.args[0].op == "index" and value.args[1].op == "constant"
+
+
 def change_of(value: Value, symbol: Symbol) -> tuple[int, ...] | None:
     """Where the answer of a comparison of a loop variable (plus a constant) with a constant changes, or None."""
-    if value.op not in _ORDER or value.args[0].op != "index" or value.args[1].op != "constant":
+    if not chooses_piece(value):
         return None
     data, limit = value.args[0].data, value.args[1].data
     rest = data.index - as_expr(symbol)
@@ -208,7 +213,7 @@ class Plan:
     # ------------------------------------------------------------------ decisions
     def _merged(self, kernel: LoopKernel) -> LoopKernel:
         """Merge loops that every access walks as one."""
-        kernel = with_joined_digits(kernel)
+        kernel = with_split_loops(with_joined_digits(kernel))
         indices = [s.index for s in kernel.stores] + [v.data.index for v in kernel.values if v.op in INDEXED]
         if self.positional:
             position = constant(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,10 @@ def _channel(x: Lowered) -> Split:
     return Split.of(x, [k for k in range(len(x.sizes)) if k != 1])
 
 
+FEW = 64
+"""Elements of a channel from which a small kernel for the channels' scales pays."""
+
+
 def _normalize(
     x: Lowered, meta: TensorMeta, scale_and_shift: Callable[[Point], tuple[Value, Value, Value | None]]
 ) -> Lazy:
@@ -125,20 +130,31 @@ def _batch_norm_inference(
     if out is None:
         raise NotLowered("a missing result")
 
-    def parts(p: Point) -> tuple[Value, Value, Value | None]:
-        v = var.value(p)
-        scale = 1 / apply("sqrt", v + eps)
-        if weight is not None:
-            scale = scale * cast(weight.value(p), scale.dtype)
-        return scale, mean.value(p), None if bias is None else cast(bias.value(p), scale.dtype)
+    def scale_of(p: Point) -> Value:
+        scale = 1 / apply("sqrt", var.value(p) + eps)
+        return scale if weight is None else scale * cast(weight.value(p), scale.dtype)
 
     _one_compute_dtype(x, mean, var)
+    scale: Lowered = Lazy(mean.sizes, compute_dtype(var.dtype), out.device, scale_of)
+    if out.device.type == "cpu" and _elements_per_channel(x) >= FEW:
+        # With the channels innermost the root and the quotient would be computed again for each element.
+        scale = b.materialize(scale, stem="scale")
+
+    def parts(p: Point) -> tuple[Value, Value, Value | None]:
+        return scale.value(p), mean.value(p), None if bias is None else cast(bias.value(p), scale.dtype)
+
     # The saved statistics are empty in inference.
     empties = tuple(
         None if m is None else Lazy(m.sizes, m.dtype, m.device, lambda p, m=m: number(0, m.dtype))  # type: ignore[misc]
         for m in metas[1:]
     )
     return (_normalize(x, out, parts), *empties)
+
+
+def _elements_per_channel(x: Lowered) -> float:
+    """Infinite where sizes are symbolic."""
+    sizes = [n.value for k, n in enumerate(x.sizes) if k != 1]
+    return math.prod(math.inf if n is None else n for n in sizes)
 
 
 def _one_compute_dtype(*tensors: Lowered | None) -> None:

@@ -1,15 +1,20 @@
-"""The digits of a number in indices, put together again, so that loops can be merged."""
+"""The digits of loop variables in indices: put together where they add up, else loops of their own."""
 
 from __future__ import annotations
 
+import itertools
+
 import attrs
 
-from torchjit_core.expr import Expr
-from torchjit_inductor.indexing import join_digits
-from torchjit_inductor.ir.kernel import LoopKernel, rewrite_stores
-from torchjit_inductor.ir.values import Value
+from torchjit_core.expr import Expr, Operation, Symbol, as_expr, constant
+from torchjit_inductor.indexing import digit, join_digits, loop_symbol
+from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, rewrite_stores
+from torchjit_inductor.ir.values import INDEXED, Value
 
-__all__ = ["index_expressions", "with_joined_digits"]
+__all__ = ["index_expressions", "with_joined_digits", "with_split_loops"]
+
+SHORTEST = 8
+"""Loops are not cut into pieces below this: vectors would be nearly empty."""
 
 
 def index_expressions(kernel: LoopKernel) -> list[Expr]:
@@ -32,3 +37,56 @@ def with_joined_digits(kernel: LoopKernel) -> LoopKernel:
     rewritten = rewrite_stores(kernel.stores, {}, replace)
     stores = tuple(attrs.evolve(s, index=join_digits(s.index)) for s in rewritten)
     return attrs.evolve(kernel, stores=stores)
+
+
+def with_split_loops(kernel: LoopKernel) -> LoopKernel:
+    """The kernel with loops of their own for digits: where indices hold `x // 192` and `x % 192`, x becomes two loops.
+
+    What is read at such an index lies in order again, and a concatenation along the digit has pieces of a loop.
+    Kernels whose loops have an order to keep (scatters, scans, positions of extremes) stay as they are.
+    """
+    ordered = any(s.scatters for s in kernel.stores) or any(
+        v.op == "scan" or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values
+    )
+    if ordered:
+        return kernel
+    indices = [*(v.data.index for v in kernel.values if v.op in INDEXED), *(s.index for s in kernel.stores)]
+    mapping: dict[Symbol, Expr] = {}
+    outer, inner = (
+        tuple(p for v in loops for p in _split(v, indices, mapping)) for loops in (kernel.outer, kernel.inner)
+    )
+    if not mapping:
+        return kernel
+    return attrs.evolve(kernel, outer=outer, inner=inner, stores=rewrite_stores(kernel.stores, mapping))
+
+
+def _split(var: LoopVar, indices: list[Expr], mapping: dict[Symbol, Expr]) -> list[LoopVar]:
+    """The loops that replace one, and their sum in `mapping`; the loop itself if it stays whole."""
+    size = var.size.value
+    cuts = None if size is None else _cuts(var.symbol, size, indices)
+    if not cuts or size is None:
+        return [var]
+    made, total = [], constant(0)
+    for number, (high, low) in enumerate(zip([size, *cuts], [*cuts, 1], strict=True)):
+        symbol = loop_symbol(f"{var.symbol.name}d", number, constant(high // low))
+        made.append(LoopVar(symbol, constant(high // low)))
+        total = total + as_expr(symbol) * low
+    mapping[var.symbol] = total
+    return made
+
+
+def _cuts(symbol: Symbol, size: int, indices: list[Expr]) -> list[int]:
+    """Where the digits of a loop variable in the indices begin, the largest first; empty if they do not fit together."""
+    found: set[int] = set()
+    for index in indices:
+        for monomial, coefficient in index.terms:
+            if not any(isinstance(a, Operation) and symbol in (*a.left.symbols, *a.right.symbols) for a, _ in monomial):
+                continue
+            part = digit(monomial, coefficient)
+            if part is None or part.number is not as_expr(symbol):
+                return []
+            found |= {part.divisor, part.divisor * (part.size or 1)}
+    cuts = sorted((cut for cut in found if 1 < cut < size), reverse=True)
+    chain = [size, *cuts, 1]
+    fits = all(high % low == 0 and high // low > 1 for high, low in itertools.pairwise(chain))
+    return cuts if fits and all(cut >= SHORTEST for cut in cuts) else []

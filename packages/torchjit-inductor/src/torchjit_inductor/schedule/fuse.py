@@ -73,6 +73,7 @@ def fuse(
     hints: Mapping[Symbol, int],
     limits: FusionLimits | None = None,
     accepts: Callable[[LoopKernel], bool] | None = None,
+    by_lanes: Callable[[LoopKernel], bool] | None = None,
     explain: Callable[[Refusal], None] | None = None,
 ) -> Program:
     """Fuse the kernels of a program.
@@ -80,10 +81,13 @@ def fuse(
     Args:
         hints: a typical value of each size symbol.
         accepts: can the backend compile a kernel? Fusions that it could not stay undone.
+        by_lanes: would the backend fill vectors lane by lane in a kernel? Kernels of which only the fusion would be so stay apart.
         explain: told of each fusion that would have saved memory traffic and was not made.
     """
     limits = limits or FusionLimits()
-    fusion = _Fusion(program.buffers, hints, limits, accepts or (lambda kernel: True), explain)
+    fusion = _Fusion(
+        program.buffers, hints, limits, accepts or (lambda kernel: True), by_lanes or (lambda kernel: False), explain
+    )
     for step in program.steps:
         fusion.add(step)
     return attrs.evolve(program, steps=tuple(fusion.groups))
@@ -97,9 +101,11 @@ class _Fusion:
         hints: Mapping[Symbol, int],
         limits: FusionLimits,
         accepts: Callable[[LoopKernel], bool],
+        by_lanes: Callable[[LoopKernel], bool],
         explain: Callable[[Refusal], None] | None,
     ) -> None:
-        self.buffers, self.hints, self.limits, self.accepts, self.explain = buffers, hints, limits, accepts, explain
+        self.buffers, self.hints, self.limits, self.explain = buffers, hints, limits, explain
+        self.accepts, self.by_lanes = accepts, by_lanes
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
         self.last_read: dict[str, int] = {}
@@ -142,6 +148,8 @@ class _Fusion:
                 joined = join(group.kernel, kernel, self.hints, self.limits)
                 if isinstance(joined, str):
                     self._refuse(-position, kernel, joined)
+                elif self.by_lanes(joined) and not (self.by_lanes(group.kernel) or self.by_lanes(kernel)):
+                    self._refuse(-position, kernel, "the reduction would read the pieces of a row lane by lane")
                 elif self.accepts(joined):
                     yield -position, joined
                 else:

@@ -97,6 +97,10 @@ class TritonBackend:
 
         return finish
 
+    def by_lanes(self, kernel: LoopKernel) -> bool:
+        """Never: lanes are threads, which read where they like."""
+        return False
+
     def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
         """Update inputs in place, split reductions of much into little, and launch small kernels together."""
         return combine_small(split_program(store_in_place(program), hints), hints)
