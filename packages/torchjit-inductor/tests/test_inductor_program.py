@@ -328,6 +328,11 @@ class ChannelsLastWins(Races):
         return 2.0, 1.0
 
 
+class ChannelsLastWinsByLittle(Races):
+    def times(self, key: Any, contest: Any) -> tuple[float, float]:
+        return 1.0, 0.8
+
+
 class DefaultWins(Races):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
         return 1.0, 1.2
@@ -404,7 +409,12 @@ def test_convolutions_choose_their_layout() -> None:
     assert preferred_layouts(gm, NobodyWins(cache_dir())) == chosen
     halves = trace(lambda *a: [torch.cat([y, y[:, 2:]], 1) for y in fn(*a) if y.dim() == 4], inputs)
     assert not preferred_layouts(halves, NobodyWins(cache_dir()))  # channels are cut and joined
-    assert preferred_layouts(halves, ChannelsLastWins(cache_dir()))
+    assert preferred_layouts(halves, ChannelsLastWinsByLittle(cache_dir()))
+    shuffled = trace(
+        lambda *a: [y.view(2, 2, -1, *y.shape[2:]).transpose(1, 2).flatten(1, 2) for y in fn(*a)[:2]], inputs
+    )
+    assert not preferred_layouts(shuffled, ChannelsLastWinsByLittle(cache_dir()))
+    assert preferred_layouts(shuffled, ChannelsLastWins(cache_dir()))
     for channels_last in (set(), chosen):
         run_program(fn, inputs, lower_graph(gm, "g", channels_last))
 

@@ -25,11 +25,12 @@ GAIN = 1.1
 Above 1: what lies between them (means over an image, pooling, depthwise parts) gains more than the race shows.
 """
 GAIN_REARRANGED = 1.0
-"""The same where channels are concatenated, split or shuffled, which takes longer with the channels innermost.
+"""The same where channels are concatenated or cut, which takes longer with the channels innermost.
 
-Measured (ratio of the race; speed over eager row-major and channels-last): GhostNet 0.90, 1.3 and 1.7; DenseNet-121 0.87, 1.36 and
-1.2; ShuffleNet 1.12, 1.75 and 0.63.
+Measured (ratio of the race; speed over eager row-major and channels-last): GhostNet 0.90, 1.3 and 1.7; DenseNet-121 0.87, 1.36 and 1.2.
 """
+GAIN_SHUFFLED = 0.7
+"""The same where channels are shuffled: ShuffleNet 1.12, 1.75 and 0.63."""
 SHARE = 0.8
 """Races stop when this share of the operations has been raced."""
 WEIGHT_HEAVY = 4
@@ -90,32 +91,43 @@ def preferred_layouts(gm: torch.fx.GraphModule, races: Races) -> set[torch.fx.No
         row_major, last, raced = row_major + a * shapes[key], last + b * shapes[key], raced + work[key]
         if raced >= SHARE * total:
             break
-    gain = GAIN_REARRANGED if rearranges_channels(gm.graph) else GAIN
+    shuffled = any(map(_shuffles, gm.graph.nodes))
+    gain = GAIN_SHUFFLED if shuffled else GAIN_REARRANGED if rearranges_channels(gm.graph) else GAIN
     return _between(convolutions) - heavy if last < gain * row_major else set()
 
 
 def rearranges_channels(graph: torch.fx.Graph) -> bool:
-    """Are images joined or cut along their channels, or are channels shuffled through a fifth dimension?"""
+    """Are images joined or cut along their channels, or are channels shuffled?"""
+    return any(_joins_or_cuts(node) or _shuffles(node) for node in graph.nodes)
+
+
+def _joins_or_cuts(node: torch.fx.Node) -> bool:
+    """Is an image joined with others, or cut, along its channels?"""
     aten = torch.ops.aten
     along = (aten.slice.Tensor, aten.split.Tensor, aten.split_with_sizes.default, aten.cat.default)
-    for node in graph.nodes:
-        if node.op != "call_function" or not node.all_input_nodes:
-            continue
-        source = node.all_input_nodes[0].meta.get("val")
-        if not isinstance(source, torch.Tensor) or source.dim() != 4:
-            continue
-        if node.target in along:
-            position = 1 if node.target in (aten.slice.Tensor, aten.cat.default) else 2
-            dim = node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)
-            if dim in (1, -3):
-                return True
-        made = node.meta.get("val")
-        if node.target in (aten.view.default, aten.reshape.default) and isinstance(made, torch.Tensor):
-            images, parts = source.shape[0], made.shape[0]
-            # Comparing symbolic sizes would decide something about them.
-            if made.dim() == 5 and isinstance(images, int) and isinstance(parts, int) and images == parts:
-                return True
-    return False
+    if node.target not in along or _image(node) is None:
+        return False
+    position = 1 if node.target in (aten.slice.Tensor, aten.cat.default) else 2
+    dim = node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)
+    return dim in (1, -3)
+
+
+def _shuffles(node: torch.fx.Node) -> bool:
+    """Does an image get a fifth dimension, through which its channels change places?"""
+    source, made = _image(node), node.meta.get("val")
+    if node.target not in (torch.ops.aten.view.default, torch.ops.aten.reshape.default) or source is None:
+        return False
+    if not isinstance(made, torch.Tensor) or made.dim() != 5:
+        return False
+    images, parts = source.shape[0], made.shape[0]
+    # Comparing symbolic sizes would decide something about them.
+    return isinstance(images, int) and isinstance(parts, int) and images == parts
+
+
+def _image(node: torch.fx.Node) -> torch.Tensor | None:
+    """The first operand, if it has four dimensions."""
+    source = node.all_input_nodes[0].meta.get("val") if node.op == "call_function" and node.all_input_nodes else None
+    return source if isinstance(source, torch.Tensor) and source.dim() == 4 else None
 
 
 def channels_last_strides(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
