@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from inductor_testing import compiled, flat
+from inductor_testing import check, compiled, flat, sample
 
 from torchjit_inductor.cpp import loader, vector_math
 
@@ -106,3 +106,16 @@ def test_without_them_results_are_the_same(tmp_path: Path) -> None:
     made = flat(compiled(lambda x: (x.sin(), torch.pow(x, x), x.log1p()), (x,), cache_dir=str(tmp_path))(x))
     for ours, eager in zip(made, (x.sin(), torch.pow(x, x), x.log1p()), strict=True):
         torch.testing.assert_close(ours, eager, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("width", [16, 32])
+def test_narrower_vectors(width: int, dtype: torch.dtype) -> None:
+    """Functions, partial vectors and folds of lanes on the machines of 16 and 32 bytes."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        made = [x.sin(), x.exp(), x.tanh(), x.erf(), torch.pow(x.abs(), y), torch.remainder(x, y), x.copysign(y)]
+        return [*made, x.softmax(-1), x.amax(1), x.sum(0), (x > 3).any(1), (x * 20).to(torch.int16).sum(1)]
+
+    x, y = sample(7, 45, dtype=dtype), sample(7, 45, dtype=dtype, seed=1)
+    check(fn, (x, y), aten=None, vector_bytes=width, tol={"rtol": 2e-6, "atol": 1e-6})
