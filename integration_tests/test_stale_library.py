@@ -183,6 +183,30 @@ def single_dispatch() -> tuple[Program, Changes]:
 
 
 @case
+def single_dispatch_order() -> tuple[Program, Changes]:
+    """Registering a base, too, with an abstract class puts that one behind the base: no answer of `issubclass` changes."""
+
+    class Kind(abc.ABC):
+        pass
+
+    class First:
+        pass
+
+    class Thing(First):
+        pass
+
+    @functools.singledispatch
+    def size(value: Any) -> Any:
+        return 1
+
+    size.register(First)(lambda value: 2)
+    size.register(Kind)(lambda value: 3)
+    thing = Thing()
+    changes = [lambda: Kind.register(Thing), lambda: Kind.register(First)]
+    return lambda x: x * size(thing), changes
+
+
+@case
 def caches() -> tuple[Program, Changes]:
     factor = [1]
 

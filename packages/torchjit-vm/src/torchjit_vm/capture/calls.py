@@ -319,8 +319,8 @@ def _dispatcher(obj: types.FunctionType) -> Callee | None:
         domain.guard_keys(path, tuple(registry))
         for cls, implementation in registry.items():
             domain.guard_id(path.item(cls), implementation)
-            class_checks.rely_on_answer(domain, args[0].obj, cls)
-        return pinned(domain, obj(args[0].obj), f"{obj.__qualname__}({args[0].obj.__qualname__})")
+        chosen = class_checks.rely_on_dispatch(domain, obj, args[0].obj)
+        return pinned(domain, chosen, f"{obj.__qualname__}({args[0].obj.__qualname__})")
 
     return run
 

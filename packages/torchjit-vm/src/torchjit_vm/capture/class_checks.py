@@ -93,6 +93,20 @@ def rely_on_answer(domain: CaptureDomain, cls: type, target: type) -> None:
         domain.guard_test((cls, target), path, _same_answer(cls, answer), text)
 
 
+def rely_on_dispatch(domain: CaptureDomain, dispatch: Callable[[type], Any], cls: type) -> Any:
+    """What a single-dispatch function chooses for a class; with the same registry it has to choose the same.
+
+    Answers of `issubclass` are not enough: where a class stands among its bases and abstract ones depends on which of its
+    bases were registered too.
+    """
+    domain.guard_mro(cls)
+    chosen = dispatch(cls)
+    name = f"{dispatch.__qualname__}({cls.__qualname__})"
+    path = Pinned.of(dispatch, dispatch.__qualname__)
+    domain.guard_test((dispatch, cls), path, _asked_again(lambda ask: ask(cls) is chosen), f"{name} is the same")
+    return chosen
+
+
 _NO_HOOK = object.__dict__["__subclasshook__"]
 
 
@@ -101,20 +115,25 @@ def _has_hook(target: type) -> bool:
 
 
 def _same_answer(cls: type, answer: bool) -> Callable[[Any], bool]:
-    """Does an abstract class still say so? It is asked again when some class was registered with some abstract class."""
+    """Does an abstract class still say so?"""
+    return _asked_again(lambda target: issubclass(cls, target) is answer)
+
+
+def _asked_again(same: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A test that is made again only when some class was registered with some abstract class."""
     asked_at = abc.get_cache_token()
 
-    def same(target: type) -> bool:
+    def test(value: Any) -> bool:
         nonlocal asked_at
         now = abc.get_cache_token()
         if now == asked_at:
             return True
-        if issubclass(cls, target) is not answer:
+        if not same(value):
             return False
         asked_at = now
         return True
 
-    return same
+    return test
 
 
 def _fits_protocol(domain: CaptureDomain, instance: Obj, target: type) -> bool | None:
