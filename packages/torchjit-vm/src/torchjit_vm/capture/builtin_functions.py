@@ -15,11 +15,13 @@ from torchjit_core.paths import Pinned
 from torchjit_vm.capture import (
     attributes,
     classes,
+    comparisons,
     containers,
     formatting,
     iteration,
     members,
     operators,
+    packing,
     stores,
     subscripts,
 )
@@ -287,13 +289,13 @@ def _extreme(domain: CaptureDomain, function: Any, compare: Any, args: _Args, kw
         for item in items[1:]:
             if isinstance(result, Leaf) or isinstance(item, Leaf):
                 result = operators.leaf_call(domain, function, [result, item])
-            elif operators.truth(domain, operators.compare(domain, compare, item, result)):
+            elif operators.truth(domain, comparisons.compare(domain, compare, item, result)):
                 result = item
         return result
     keys = items if key is None else [domain.vm.call(key, [item]) for item in items]
     best = 0
     for i in range(1, len(items)):
-        if operators.truth(domain, operators.compare(domain, compare, keys[i], keys[best])):
+        if operators.truth(domain, comparisons.compare(domain, compare, keys[i], keys[best])):
             best = i
     return items[best]
 
@@ -331,7 +333,7 @@ def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Val
             return self is other
 
         def __lt__(self, other: _Order) -> bool:
-            result = operators.compare(domain, operator.lt, keys[self.index], keys[other.index])
+            result = comparisons.compare(domain, operator.lt, keys[self.index], keys[other.index])
             return operators.truth(domain, result)
 
     order = sorted((_Order(i) for i in range(len(items))), reverse=reverse)
@@ -380,8 +382,8 @@ def _partial(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     keywords = DictValue()
     if isinstance(function, Obj) and function.cls is functools.partial:
         rest = [*iteration.items_of(domain, cast(Value, function.attrs["args"])), *rest]
-        for key, value in containers.mapping_pairs(domain, cast(Value, function.attrs["keywords"])) or ():
-            containers.map_add(domain, keywords, key, value)
+        for key, value in packing.mapping_pairs(domain, cast(Value, function.attrs["keywords"])) or ():
+            packing.map_add(domain, keywords, key, value)
         function = cast(Value, function.attrs["func"])
     for name, value in kwargs.items():
         containers.dict_store(domain, keywords, name, Const(name), value)
@@ -420,7 +422,7 @@ def _binary(function: Any) -> Any:
 
 
 def _compare(function: Any) -> Any:
-    return lambda domain, args, kwargs: operators.compare(domain, function, *args)
+    return lambda domain, args, kwargs: comparisons.compare(domain, function, *args)
 
 
 def _unary(function: Any) -> Any:
@@ -450,9 +452,9 @@ for _name_ in ("neg", "pos", "invert"):
     )
 _operator(operator.not_, lambda domain, args, kwargs: domain.not_(args[0]))
 _operator(operator.truth, lambda domain, args, kwargs: domain.constant(operators.truth(domain, args[0])))
-_operator(operator.is_, lambda domain, args, kwargs: domain.constant(operators.is_(domain, *args)))
-_operator(operator.is_not, lambda domain, args, kwargs: domain.constant(not operators.is_(domain, *args)))
-_operator(operator.contains, lambda domain, args, kwargs: operators.contains(domain, *args))
+_operator(operator.is_, lambda domain, args, kwargs: domain.constant(comparisons.is_(domain, *args)))
+_operator(operator.is_not, lambda domain, args, kwargs: domain.constant(not comparisons.is_(domain, *args)))
+_operator(operator.contains, lambda domain, args, kwargs: comparisons.contains(domain, *args))
 _operator(operator.index, lambda domain, args, kwargs: Const(domain.index(args[0])))
 
 

@@ -12,7 +12,18 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, construct, containers, formatting, iteration, operators, stores, subscripts
+from torchjit_vm.capture import (
+    attributes,
+    comparisons,
+    construct,
+    containers,
+    formatting,
+    iteration,
+    operators,
+    packing,
+    stores,
+    subscripts,
+)
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.twins import twin_of
 from torchjit_vm.capture.types import type_of
@@ -125,7 +136,7 @@ def _add_note(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     notes = value.attrs.get("__notes__")
     if notes is None:
         notes = value.attrs["__notes__"] = ListValue([])
-    containers.list_append(domain, cast(Value, notes), args[1])
+    packing.list_append(domain, cast(Value, notes), args[1])
     return Const(None)
 
 
@@ -156,7 +167,7 @@ def _set_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return None
     containers.set_change(domain, args[0]).clear()
     if len(args) > 1:
-        containers.set_update(domain, args[0], args[1])
+        packing.set_update(domain, args[0], args[1])
     return Const(None)
 
 
@@ -196,7 +207,7 @@ def _property_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value 
 
 def _comparison(name: str, function: Any) -> None:
     def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        same = operators.is_(domain, args[0], args[1])
+        same = comparisons.is_(domain, args[0], args[1])
         if function is operator.eq:
             return domain.constant(True) if same else Const(NotImplemented)
         return domain.constant(False) if same else Const(NotImplemented)
@@ -212,9 +223,9 @@ def _sequence_compare(cls: type, name: str, function: Any) -> None:
     def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         left, right = (operators.as_tuple(v) for v in args)
         if cls is list and isinstance(left, ListValue) and isinstance(right, ListValue):
-            return operators.compare_sequences(domain, function, left, right)
+            return comparisons.compare_sequences(domain, function, left, right)
         if cls is tuple and isinstance(left, TupleValue) and isinstance(right, TupleValue):
-            return operators.compare_sequences(domain, function, left, right)
+            return comparisons.compare_sequences(domain, function, left, right)
         return Const(NotImplemented)
 
     method(name, cls)(compare)
@@ -275,7 +286,7 @@ def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     items = iteration.items_of(domain, args[0])
     bounds = [domain.index(a) for a in args[2:]]
     for i in range(len(items))[slice(bounds[0] if bounds else None, bounds[1] if len(bounds) > 1 else None)]:
-        if operators.same_or_equal(domain, items[i], args[1]):
+        if comparisons.same_or_equal(domain, items[i], args[1]):
             return Const(i)
     if isinstance(args[0], ListValue) and issubclass(args[0].cls, deque):
         return None  # the message differs between versions
@@ -288,7 +299,7 @@ def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("count", tuple, list, deque)
 def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     items = iteration.items_of(domain, args[0])
-    return Const(sum(operators.same_or_equal(domain, v, args[1]) for v in items))
+    return Const(sum(comparisons.same_or_equal(domain, v, args[1]) for v in items))
 
 
 @method("indices", slice)

@@ -20,6 +20,7 @@ from torchjit_vm.capture import (
     iteration,
     library,
     members,
+    packing,
 )
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
@@ -90,7 +91,7 @@ def _call_partial(
     domain: CaptureDomain, function: Obj, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame[Value]:
     inner, first, fixed = (cast(Value, function.attrs[n]) for n in ("func", "args", "keywords"))
-    merged = {cast(str, containers.key_of(domain, k)): v for k, v in containers.mapping_pairs(domain, fixed) or ()}
+    merged = {cast(str, containers.key_of(domain, k)): v for k, v in packing.mapping_pairs(domain, fixed) or ()}
     return call(domain, inner, [*iteration.items_of(domain, first), *args], {**merged, **kwargs})
 
 
@@ -430,12 +431,12 @@ def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value |
     """`function(*args, **kwargs)`."""
     if type(args) is Const and not hasattr(type(args.value), "__iter__"):
         kind = type(domain.use(args)).__name__
-        name = containers.call_name(function)
+        name = packing.call_name(function)
         raise domain.error(TypeError, f"{name} argument after * must be an iterable, not {kind}")
     positional = iteration.items_of(domain, args)
     named: dict[str, Value] = {}
     if kwargs is not None:
-        for key, value in containers.mapping_pairs(domain, kwargs) or ():
+        for key, value in packing.mapping_pairs(domain, kwargs) or ():
             named[cast(str, containers.key_of(domain, key))] = value
     return domain.call(function, positional, named)
 

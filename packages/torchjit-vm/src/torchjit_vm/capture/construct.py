@@ -8,7 +8,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import classes, containers, groups, iteration, members
+from torchjit_vm.capture import classes, containers, groups, iteration, members, packing
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -155,7 +155,7 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value]
         return True
     if isinstance(made, SetValue):
         if args:
-            containers.set_update(domain, made, args[0])
+            packing.set_update(domain, made, args[0])
         return True
     if isinstance(made, TupleValue) or issubclass(made.cls, BaseException):
         return True
@@ -186,7 +186,7 @@ def _iterable(domain: CaptureDomain, value: Value) -> bool:
 
 def update_from(domain: CaptureDomain, target: DictValue, other: Value) -> None:
     """`dict.update(other)` with a mapping or an iterable of pairs."""
-    pairs = containers.mapping_pairs(domain, other)
+    pairs = packing.mapping_pairs(domain, other)
     if pairs is None:
         pairs = []
         for number, pair in enumerate(iteration.items_of(domain, other)):

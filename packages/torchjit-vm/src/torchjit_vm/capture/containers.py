@@ -1,17 +1,16 @@
-"""Containers: reading real ones lazily, changing them, building new ones, unpacking, matching."""
+"""Containers: their keys, reading real ones lazily, changing them."""
 
 from __future__ import annotations
 
 import enum
 import types
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Sequence
+from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.guards import dict_items
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, iteration, members
+from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_label, type_of
@@ -103,7 +102,7 @@ def _object_key(domain: CaptureDomain, value: Obj) -> Any:
 
 def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
     """The key of an object with its own `__hash__` and `__eq__`, which are interpreted."""
-    from torchjit_vm.capture import operators  # noqa: PLC0415  the modules know one another
+    from torchjit_vm.capture import comparisons  # noqa: PLC0415  the modules know one another
 
     member = members.find_member(domain, value.cls, "__hash__")
     if type(member.raw) is types.FunctionType:
@@ -113,7 +112,7 @@ def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
         number = hash(domain.use(found))
     else:
         number = id(value)
-    return HashKey(value, number, lambda a, b: operators.same_or_equal(domain, a, b))
+    return HashKey(value, number, lambda a, b: comparisons.same_or_equal(domain, a, b))
 
 
 def _real_key(key: Any) -> Any:
@@ -383,208 +382,6 @@ def set_change(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
     return found
 
 
-# Instructions.
-
-
-def build_list(domain: CaptureDomain, values: list[Value]) -> Value:
-    return ListValue(values)
-
-
-def build_tuple(domain: CaptureDomain, values: list[Value]) -> Value:
-    return TupleValue(values)
-
-
-def build_set(domain: CaptureDomain, values: list[Value]) -> Value:
-    return SetValue({key_of(domain, v): v for v in values})
-
-
-def build_map(domain: CaptureDomain, pairs: list[tuple[Value, Value]]) -> Value:
-    made = DictValue()
-    for key, value in pairs:
-        dict_store(domain, made, key_of(domain, key), key, value)
-    return made
-
-
-def build_slice(domain: CaptureDomain, parts: list[Value]) -> Value:
-    none: Value = Const(None)
-    return SliceValue(parts[0], parts[1], parts[2] if len(parts) > 2 else none)
-
-
-def build_string(domain: CaptureDomain, parts: list[Value]) -> Value:
-    return Const("".join(domain.use(cast(Const, p)) for p in parts))
-
-
-def list_append(domain: CaptureDomain, target: Value, item: Value) -> None:
-    change(domain, cast(ListValue, target)).append(item)
-
-
-def list_extend(domain: CaptureDomain, target: Value, iterable: Value) -> None:
-    if type(iterable) is Const and not any(hasattr(type(iterable.value), n) for n in ("__iter__", "__getitem__")):
-        name = type_of(domain, iterable).__name__
-        raise domain.error(TypeError, f"Value after * must be an iterable, not {name}")
-    new = iteration.items_of(domain, iterable)
-    change(domain, cast(ListValue, target)).extend(new)
-
-
-def list_to_tuple(domain: CaptureDomain, value: Value) -> Value:
-    return TupleValue(list(items(domain, cast(ListValue, value))))
-
-
-def set_add(domain: CaptureDomain, target: Value, item: Value) -> None:
-    key = key_of(domain, item)
-    set_change(domain, cast(SetValue, target)).setdefault(key, item)
-
-
-def set_update(domain: CaptureDomain, target: Value, iterable: Value) -> None:
-    for item in iteration.items_of(domain, iterable):
-        set_add(domain, target, item)
-
-
-def map_add(domain: CaptureDomain, target: Value, key: Value, value: Value) -> None:
-    dict_store(domain, cast(DictValue, target), key_of(domain, key), key, value)
-
-
-def mapping_pairs(domain: CaptureDomain, other: Value) -> list[tuple[Value, Value]] | None:
-    """The pairs of a mapping, or None if it has no keys()."""
-    if isinstance(other, DictValue):
-        return dict_pairs(domain, other)
-    if isinstance(other, InstanceDict):
-        return instance_pairs(domain, other)
-    keys = attributes.lookup(domain, other, "keys")
-    if keys is None:
-        return None
-    getter = attributes.load_special(domain, other, "__getitem__")
-    return [(k, domain.vm.call(getter, [k])) for k in iteration.items_of(domain, domain.vm.call(keys, []))]
-
-
-def dict_update(domain: CaptureDomain, target: Value, other: Value) -> None:
-    pairs = mapping_pairs(domain, other)
-    if pairs is None:
-        raise domain.error(TypeError, f"'{type_of(domain, other).__name__}' object is not a mapping")
-    for key, value in pairs:
-        map_add(domain, target, key, value)
-
-
-def dict_merge(domain: CaptureDomain, target: Value, other: Value, function: Value) -> None:
-    pairs = mapping_pairs(domain, other)
-    name = call_name(function)
-    if pairs is None:
-        kind = type_of(domain, other).__name__
-        raise domain.error(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
-    for key, value in pairs:
-        found = key_of(domain, key)
-        if type(found) is not str:
-            raise domain.error(TypeError, "keywords must be strings")
-        if dict_lookup(domain, cast(DictValue, target), found) is not None:
-            raise domain.error(TypeError, f"{name} got multiple values for keyword argument '{found}'")
-        map_add(domain, target, key, value)
-
-
-def call_name(function: Value | None) -> str:
-    if isinstance(function, FunctionValue):
-        return f"{function.globals.get('__name__', '?')}.{function.qualname}()"
-    if isinstance(function, BoundMethod):
-        return call_name(function.function)
-    obj = getattr(function, "obj", None)
-    name = getattr(obj, "__qualname__", None)
-    if name is None:
-        return "function"
-    module = getattr(obj, "__module__", None)
-    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
-
-
-def unpack(domain: CaptureDomain, value: Value, count: int) -> Sequence[Value]:
-    if isinstance(value, (ListValue, TupleValue)):
-        found = items(domain, value)
-    elif type(value) is Const and type(value.value) is tuple:
-        found = [Const(v) for v in domain.use(value)]
-    else:
-        found = _take(domain, value, count)
-    if len(found) == count:
-        return found
-    if len(found) < count:
-        raise domain.error(ValueError, f"not enough values to unpack (expected {count}, got {len(found)})")
-    raise domain.error(ValueError, f"too many values to unpack (expected {count})")
-
-
-def _take(domain: CaptureDomain, value: Value, count: int) -> list[Value]:
-    cls = type_of(domain, value)
-    if type(value) is Const and not isinstance(value.value, (str, bytes, range, tuple)):
-        raise domain.error(TypeError, f"cannot unpack non-iterable {cls.__name__} object")
-    iterator = iteration.get_iter(domain, value)
-    found: list[Value] = []
-    while len(found) <= count and (item := iteration.advance(domain, iterator)) is not None:
-        found.append(item)
-    return found
-
-
-def unpack_all(domain: CaptureDomain, value: Value) -> list[Value]:
-    """All items of a tuple or list, constant or not."""
-    return iteration.items_of(domain, value)
-
-
-def unpack_ex(domain: CaptureDomain, value: Value, before: int, after: int) -> Sequence[Value]:
-    found = iteration.items_of(domain, value)
-    if len(found) < before + after:
-        raise domain.error(
-            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(found)})"
-        )
-    middle = ListValue(found[before : len(found) - after])
-    return [*found[:before], middle, *found[len(found) - after :]]
-
-
-# Pattern matching.
-
-_SEQUENCE, _MAPPING = 1 << 5, 1 << 6
-
-
-def match_sequence(domain: CaptureDomain, value: Value) -> bool:
-    return bool(type_of(domain, value).__flags__ & _SEQUENCE)
-
-
-def match_mapping(domain: CaptureDomain, value: Value) -> bool:
-    return bool(type_of(domain, value).__flags__ & _MAPPING)
-
-
-def match_keys(domain: CaptureDomain, value: Value, keys: Value) -> Value | None:
-    wanted = unpack_all(domain, keys)
-    if not isinstance(value, DictValue):
-        raise domain.graph_break(UNKNOWN_OPERATION, "match of a mapping that is no dict")
-    found = [dict_lookup(domain, value, key_of(domain, k)) for k in wanted]
-    present = [v for v in found if v is not None]
-    return TupleValue(present) if len(present) == len(found) else None
-
-
-_SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
-
-
-def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, names: Value) -> Value | None:
-    if not (isinstance(cls, Known) and isinstance(cls.obj, type)):
-        raise domain.error(TypeError, "called match pattern must be a class")
-    if not issubclass(type_of(domain, value), cls.obj):
-        return None
-    found: list[Value] = []
-    wanted = [domain.use(cast(Const, n)) for n in unpack_all(domain, names)]
-    if count:
-        arguments = attributes.lookup(domain, cls, "__match_args__")
-        if arguments is None and issubclass(cls.obj, _SELF_MATCHING) and count == 1:
-            found.append(value)
-        else:
-            known = [] if arguments is None else unpack_all(domain, arguments)
-            if count > len(known):
-                s = "" if len(known) == 1 else "s"
-                kind = cls.obj.__name__
-                text = f"{kind}() accepts {len(known)} positional sub-pattern{s} ({count} given)"
-                raise domain.error(TypeError, text)
-            wanted = [domain.use(cast(Const, n)) for n in known[:count]] + wanted
-    for name in wanted:
-        attribute = attributes.lookup(domain, value, name)
-        if attribute is None:
-            return None
-        found.append(attribute)
-    return TupleValue(found)
-
-
 def copy_dict(domain: CaptureDomain, value: DictValue) -> DictValue:
     """A shallow copy."""
     made = DictValue(value.cls)
@@ -592,8 +389,3 @@ def copy_dict(domain: CaptureDomain, value: DictValue) -> DictValue:
     made.entries = dict(value.entries)
     made.factory = value.factory
     return made
-
-
-def is_plain_dict_type(cls: type) -> bool:
-    """Is the class one whose C code the VM knows?"""
-    return cls in (dict, OrderedDict, defaultdict)

@@ -6,7 +6,17 @@ import types
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, construct, containers, iteration, operators, stores, subscripts
+from torchjit_vm.capture import (
+    attributes,
+    comparisons,
+    construct,
+    containers,
+    iteration,
+    operators,
+    packing,
+    stores,
+    subscripts,
+)
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
 
@@ -40,7 +50,7 @@ def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     if isinstance(args[0], DictValue):
         found = containers.dict_lookup(domain, args[0], containers.key_of(domain, args[1]))
         return domain.constant(found is not None)
-    return operators.contains(domain, args[0], args[1])
+    return comparisons.contains(domain, args[0], args[1])
 
 
 @method("__setitem__", dict, OrderedDict)
@@ -142,7 +152,7 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     if len(args) > 2:
         return None
     if isinstance(args[0], InstanceDict):
-        pairs = containers.mapping_pairs(domain, args[1]) or [] if len(args) > 1 else []
+        pairs = packing.mapping_pairs(domain, args[1]) or [] if len(args) > 1 else []
         for key, value in [*pairs, *((Const(k), v) for k, v in kwargs.items())]:
             stores.write(domain, args[0].owner, domain.use(cast(Const, key)), value)
         return Const(None)

@@ -29,7 +29,7 @@ from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_vm.capture import (
     attributes,
     calls,
-    containers,
+    comparisons,
     exceptions,
     formatting,
     functions,
@@ -38,6 +38,7 @@ from torchjit_vm.capture import (
     members,
     names,
     operators,
+    packing,
     stores,
     subscripts,
 )
@@ -451,9 +452,9 @@ class CaptureDomain:
 
     unary = operators.unary
     binary = operators.binary
-    compare = operators.compare
-    is_ = operators.is_
-    contains = operators.contains
+    compare = comparisons.compare
+    is_ = comparisons.is_
+    contains = comparisons.contains
     truth = operators.truth
     setitem = subscripts.setitem
     delitem = subscripts.delitem
@@ -470,26 +471,26 @@ class CaptureDomain:
 
     # Containers.
 
-    build_list = containers.build_list
-    build_tuple = containers.build_tuple
-    build_set = containers.build_set
-    build_map = containers.build_map
-    build_slice = containers.build_slice
-    build_string = containers.build_string
-    list_append = containers.list_append
-    list_extend = containers.list_extend
-    list_to_tuple = containers.list_to_tuple
-    set_add = containers.set_add
-    set_update = containers.set_update
-    map_add = containers.map_add
-    dict_update = containers.dict_update
-    dict_merge = containers.dict_merge
-    unpack = containers.unpack
-    unpack_ex = containers.unpack_ex
-    match_sequence = containers.match_sequence
-    match_mapping = containers.match_mapping
-    match_keys = containers.match_keys
-    match_class = containers.match_class
+    build_list = packing.build_list
+    build_tuple = packing.build_tuple
+    build_set = packing.build_set
+    build_map = packing.build_map
+    build_slice = packing.build_slice
+    build_string = packing.build_string
+    list_append = packing.list_append
+    list_extend = packing.list_extend
+    list_to_tuple = packing.list_to_tuple
+    set_add = packing.set_add
+    set_update = packing.set_update
+    map_add = packing.map_add
+    dict_update = packing.dict_update
+    dict_merge = packing.dict_merge
+    unpack = packing.unpack
+    unpack_ex = packing.unpack_ex
+    match_sequence = packing.match_sequence
+    match_mapping = packing.match_mapping
+    match_keys = packing.match_keys
+    match_class = packing.match_class
 
     # Iteration, calls, functions, exceptions.
 

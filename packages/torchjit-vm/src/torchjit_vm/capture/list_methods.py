@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import containers, iteration, operators, subscripts
+from torchjit_vm.capture import comparisons, containers, iteration, subscripts
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
@@ -95,7 +95,7 @@ def _popleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
     for i, item in enumerate(containers.items(domain, target)):
-        if operators.same_or_equal(domain, item, args[1]):
+        if comparisons.same_or_equal(domain, item, args[1]):
             del containers.change(domain, target)[i]
             return Const(None)
     if issubclass(target.cls, deque):

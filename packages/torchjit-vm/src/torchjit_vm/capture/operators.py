@@ -1,32 +1,27 @@
-"""Operators, comparisons, subscripts, truth, formatting."""
+"""Operators, truth, length; what every operation is made of: computing on constants, calling leaves and dunders."""
 
 from __future__ import annotations
 
 import enum
 import operator
-import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, containers, iteration, members, subscripts
+from torchjit_vm.capture import attributes, containers, iteration, members, packing, subscripts
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.interception import intercept
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
+from torchjit_vm.capture.set_algebra import is_set_view, set_binary
 from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
-    NEW,
-    BoundMethod,
     Const,
     DictValue,
     DictView,
-    FunctionValue,
-    IdValue,
     InstanceDict,
     Known,
     Leaf,
@@ -41,7 +36,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["as_tuple", "binary", "compare", "contains", "is_", "length", "settled", "truth", "unary"]
+__all__ = ["as_tuple", "binary", "length", "settled", "truth", "unary"]
 
 _NAMES = {
     "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
@@ -58,7 +53,7 @@ _SYMBOLS = {
 }  # fmt: skip
 _UNARY_SYMBOLS = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
-_RICH = {
+RICH = {
     operator.lt: ("__lt__", "__gt__", "<"), operator.le: ("__le__", "__ge__", "<="),
     operator.eq: ("__eq__", "__eq__", "=="), operator.ne: ("__ne__", "__ne__", "!="),
     operator.gt: ("__gt__", "__lt__", ">"), operator.ge: ("__ge__", "__le__", ">="),
@@ -77,7 +72,7 @@ def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> 
 _METHODS: dict[Any, tuple[str, ...]] = {
     **_DUNDERS,
     **{function: (name,) for function, (name, _) in _INPLACE.items()},
-    **{function: names[:2] for function, names in _RICH.items()},
+    **{function: names[:2] for function, names in RICH.items()},
     **{function: (name,) for function, name in _UNARY.items()},
     **{getattr(operator, n): (f"__{n}__",) for n in ("getitem", "setitem", "abs")},
 }
@@ -229,7 +224,7 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
         return None
     if isinstance(left, Obj) and defines(domain, left, name):
         result = special_call(domain, left, name, [right])
-        return None if _is_not_implemented(result) else result
+        return None if is_not_implemented(result) else result
     return None
 
 
@@ -238,7 +233,7 @@ def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
     return members.find_member(domain, value.cls, name).kind == members.FUNCTION
 
 
-def _is_not_implemented(value: Value | None) -> bool:
+def is_not_implemented(value: Value | None) -> bool:
     return value is None or (type(value) is Const and value.value is NotImplemented)
 
 
@@ -255,7 +250,7 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
         if isinstance(sequence, (ListValue, TupleValue)) and type(count) is Const and isinstance(count.value, int):
             if defines(domain, sequence, "__mul__") or defines(domain, sequence, "__rmul__"):
                 return None
-            if isinstance(sequence, ListValue) and _plain_base(sequence.cls) is deque:
+            if isinstance(sequence, ListValue) and plain_base(sequence.cls) is deque:
                 raise domain.graph_break(UNKNOWN_OPERATION, "deque * int")
             many = containers.items(domain, sequence) * domain.use(count)
             return ListValue(many) if isinstance(sequence, ListValue) else TupleValue(many)
@@ -265,7 +260,7 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
         made = containers.copy_dict(domain, left)
         if not is_c_dict(left.cls):
             made.cls = dict
-        containers.dict_update(domain, made, right)
+        packing.dict_update(domain, made, right)
         return made
     views = [v for v in (left, right) if is_set_view(v)]
     if views and any(isinstance(v, Obj) and _user_operator(domain, v, function) for v in (left, right)):
@@ -278,13 +273,13 @@ def is_c_dict(cls: type) -> bool:
     return cls in (dict, OrderedDict, defaultdict)
 
 
-def _plain_base(cls: type) -> type:
+def plain_base(cls: type) -> type:
     return deque if issubclass(cls, deque) else list
 
 
 def _concatenated(domain: CaptureDomain, left: ListValue, right: ListValue) -> Value | None:
-    base = _plain_base(left.cls)
-    if base is not _plain_base(right.cls):
+    base = plain_base(left.cls)
+    if base is not plain_base(right.cls):
         return None
     if base is deque and (left.cls is not deque or containers.maximum(left) is not None):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{left.cls.__name__} + {right.cls.__name__}")
@@ -321,7 +316,7 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
         if member.kind in (members.FUNCTION, members.PLAIN, members.STATIC) and member.raw is not None:
             bound = domain.vm.finish(attributes.bind(domain, member, self_))
             result = domain.vm.call(bound, [other])
-            if not _is_not_implemented(result):
+            if not is_not_implemented(result):
                 return result
         elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known)):
             unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
@@ -347,202 +342,6 @@ def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Valu
 
 
 _STAND_INS: dict[type, Any] = {t: t() for t in (list, tuple, dict, set, frozenset, deque, OrderedDict)}
-
-
-# Comparisons.
-
-
-def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
-    if left is right:
-        return True
-    tl, tr = type(left), type(right)
-    if tl is Const or tr is Const:
-        if tl is Const and tr is Const:
-            return _same_constant(domain, cast(Const, left), cast(Const, right))
-        const, other = (left, right) if tl is Const else (right, left)
-        if type(other) is Leaf and domain.leaves.type_of(other.payload) is type(cast(Const, const).value):
-            return is_(domain, const, settled(domain, other))  # numbers: some are one object wherever they are made
-        type_of(domain, const)  # the types differ, and that is relied on
-        return False
-    if tl is Known and tr is Known:
-        return left.obj is right.obj  # type: ignore[attr-defined]
-    first, second = getattr(left, "path", None), getattr(right, "path", None)
-    if first is not None and second is not None and left.real is not NEW and right.real is not NEW:  # type: ignore[attr-defined]
-        if left.real is right.real:  # type: ignore[attr-defined]
-            domain.guard_same(first, second)
-            return True
-        domain.guard_different(first, second)
-    return False
-
-
-def _same_constant(domain: CaptureDomain, left: Const, right: Const) -> bool:
-    for one, other in ((left, right), (right, left)):
-        if other.path is None and other.value is None and one.value is not None:
-            type_of(domain, one)  # only the type is relied on, not the value
-            return False
-    return domain.use(left) is domain.use(right)
-
-
-def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    tl, tr = type(left), type(right)
-    if tl is Const and tr is Const:
-        return compute(domain, function, domain.use(cast(Const, left)), domain.use(cast(Const, right)))
-    if tl is Leaf or tr is Leaf:
-        other = right if tl is Leaf else left
-        if type(other) is Const and other.value is None and function in (operator.eq, operator.ne):
-            leaf = left if tl is Leaf else right
-            if domain.leaves.type_of(cast(Leaf, leaf).payload) in (int, float, bool):
-                return domain.constant(function is operator.ne)
-        return leaf_call(domain, function, [left, right])
-    if tl in (Known, Const) and tr in (Known, Const):
-        member = members.find_member(domain, type_of(domain, left), _RICH[function][0])
-        if type(member.raw) is not types.FunctionType:
-            return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
-    return _compare_objects(domain, function, as_tuple(left), as_tuple(right))
-
-
-def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
-    for kind in (ListValue, TupleValue):
-        if not (isinstance(left, kind) and isinstance(right, kind)):
-            continue
-        if _plain_base(left.cls) is _plain_base(right.cls) and not _user_compare(domain, function, left, right):
-            return compare_sequences(domain, function, left, right)
-    equality = function in (operator.eq, operator.ne)
-    dicts = isinstance(left, DictValue) and isinstance(right, DictValue)
-    if dicts and equality and not _user_compare(domain, function, cast(Obj, left), cast(Obj, right)):
-        equal = _equal_dicts(domain, cast(DictValue, left), cast(DictValue, right))
-        return domain.constant(equal is (function is operator.eq))
-    if equality and isinstance(left, Obj) and isinstance(right, Obj) and left.cls is right.cls is types.SimpleNamespace:
-        both = [containers.instance_snapshot(domain, InstanceDict(v)) for v in (left, right)]
-        return domain.constant(_equal_dicts(domain, both[0], both[1]) is (function is operator.eq))
-    if equality and (type(left) is IdValue or type(right) is IdValue):
-        same = type(left) is type(right) and is_(domain, cast(IdValue, left).target, cast(IdValue, right).target)
-        return domain.constant(same is (function is operator.eq))
-    if type(left) is SliceValue and type(right) is SliceValue:
-        parts = [TupleValue([s.start, s.stop, s.step]) for s in (left, right)]
-        return compare_sequences(domain, function, parts[0], parts[1])
-    if type(left) is BoundMethod and type(right) is BoundMethod and equality:
-        equal = is_(domain, left.self_, right.self_) and same_or_equal(domain, left.function, right.function)
-        return domain.constant(equal is (function is operator.eq))
-    a, b = set_keys(domain, left), set_keys(domain, right)
-    if a is not None and b is not None:
-        return domain.constant(bool(function(a.keys(), b.keys())))
-    name, swapped, symbol = _RICH[function]
-    tl, tr = type_of(domain, left), type_of(domain, right)
-    attempts = [(left, name, right), (right, swapped, left)]
-    if tl is not tr and issubclass(tr, tl):
-        attempts.reverse()
-    for self_, dunder, other in attempts:
-        member = members.find_member(domain, type_of(domain, self_), dunder)
-        if type(member.raw) is types.FunctionType:
-            result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self_)), [other])
-            if not _is_not_implemented(result):
-                return result
-        elif member.kind != members.ABSENT and not _default_compare(self_, member.raw):
-            raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {symbol} {tr.__name__}")
-    if function is operator.ne:
-        member = members.find_member(domain, tl, "__eq__")
-        if type(member.raw) is types.FunctionType:
-            result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, left)), [right])
-            if not _is_not_implemented(result):
-                return domain.not_(result)
-    if function in (operator.eq, operator.ne):
-        return domain.constant(is_(domain, left, right) is (function is operator.eq))
-    raise domain.error(
-        TypeError, f"'{symbol}' not supported between instances of '{type_label(tl)}' and '{type_label(tr)}'"
-    )
-
-
-_OBJECT_COMPARES = frozenset(
-    id(getattr(object, n)) for n in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
-)
-_IDENTITY_TYPES = (FunctionValue, ListValue, TupleValue, DictValue, SetValue, Const, Known, InstanceDict, DictView)
-
-
-def _default_compare(value: Value, raw: Any) -> bool:
-    """Is this comparison the identity of `object`, or one that does not apply to operands of two kinds?"""
-    return id(raw) in _OBJECT_COMPARES or isinstance(value, _IDENTITY_TYPES) or type(value) is not Obj
-
-
-def _user_compare(domain: CaptureDomain, function: Any, left: Obj, right: Obj) -> bool:
-    name, swapped, _ = _RICH[function]
-    return defines(domain, left, name) or defines(domain, right, swapped)
-
-
-def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
-    """`left is right or left == right`, the test of containers."""
-    if left is right:
-        return True
-    if type(left) is Leaf and type(right) is Leaf and is_(domain, left, right):
-        return True
-    return truth(domain, compare(domain, operator.eq, left, right))
-
-
-def compare_sequences(
-    domain: CaptureDomain, function: Any, left: ListValue | TupleValue, right: ListValue | TupleValue
-) -> Value:
-    a, b = containers.items(domain, left), containers.items(domain, right)
-    if function in (operator.eq, operator.ne) and len(a) != len(b):
-        return domain.constant(function is operator.ne)
-    for x, y in zip(a, b, strict=False):
-        if not same_or_equal(domain, x, y):
-            if function in (operator.eq, operator.ne):
-                return domain.constant(function is operator.ne)
-            return compare(domain, function, x, y)
-    return domain.constant(bool(function(len(a), len(b))))
-
-
-def _equal_dicts(domain: CaptureDomain, left: DictValue, right: DictValue) -> bool:
-    if containers.dict_length(domain, left) != containers.dict_length(domain, right):
-        return False
-    for key, value in containers.dict_pairs(domain, left):
-        other = containers.dict_lookup(domain, right, containers.key_of(domain, key))
-        if other is None or not same_or_equal(domain, value, other):
-            return False
-    if issubclass(left.cls, OrderedDict) and issubclass(right.cls, OrderedDict):
-        orders = [[containers.key_of(domain, k) for k, _ in containers.dict_pairs(domain, d)] for d in (left, right)]
-        return orders[0] == orders[1]
-    return True
-
-
-def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
-    if type(container) is Const and isinstance(item, Const):
-        return compute(domain, operator.contains, domain.use(container), domain.use(item))
-    if type(container) is Leaf:
-        return leaf_call(domain, operator.contains, [container, item])
-    if isinstance(container, Obj) and defines(domain, container, "__contains__"):
-        found = special_call(domain, container, "__contains__", [item])
-        return domain.constant(found is not None and truth(domain, found))
-    if isinstance(container, DictView) and container.kind == "keys":
-        container = container.target
-    if isinstance(container, DictValue):
-        return domain.constant(containers.dict_lookup(domain, container, containers.key_of(domain, item)) is not None)
-    if isinstance(container, InstanceDict) and type(item) is Const:
-        return domain.constant(attributes.instance_attr(domain, container.owner, domain.use(item)) is not None)
-    if isinstance(container, SetValue):
-        return domain.constant(containers.sought_key(domain, item) in containers.set_entries(domain, container))
-    if type(container) is Const and isinstance(container.value, (str, bytes, frozenset)):
-        return _in_constant(domain, container, item)
-    if type(container) is Known and isinstance(container.obj, type):
-        meta = members.find_member(domain, type(container.obj), "__contains__")
-        if meta.kind != members.ABSENT and isinstance(item, (Const, Known)):
-            return compute(domain, operator.contains, container.obj, to_raw(domain, item))
-    for candidate in iteration.items_of(domain, container):
-        if same_or_equal(domain, candidate, item):
-            return domain.constant(True)
-    return domain.constant(False)
-
-
-def _in_constant(domain: CaptureDomain, container: Const, item: Value) -> Value:
-    """`item in text`, or in a constant set, of what is no constant."""
-    known, cls = domain.use(container), type_of(domain, item)
-    if isinstance(known, frozenset):
-        return domain.constant(containers.sought_key(domain, item) in known)
-    if issubclass(cls, (str, bytes, int)) or type(item) is Leaf:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__} in {type(known).__name__}")
-    if isinstance(known, str):
-        raise domain.error(TypeError, f"'in <string>' requires string as left operand, not {type_label(cls)}")
-    raise domain.error(TypeError, f"a bytes-like object is required, not '{type_label(cls)}'")
 
 
 def truth(domain: CaptureDomain, value: Value) -> bool:

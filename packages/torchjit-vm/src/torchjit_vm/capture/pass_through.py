@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import attributes, functions, members, names, operators
+from torchjit_vm.capture import attributes, comparisons, functions, members, names, operators
 from torchjit_vm.capture.policy import PassThrough
 from torchjit_vm.capture.values import BoundMethod, Const, DictValue, Known, Obj, Value
 from torchjit_vm.frame import Frame
@@ -41,7 +41,7 @@ def _target(domain: CaptureDomain, rule: PassThrough, function: Known, args: lis
         return None
     for name in rule.none:
         found = attributes.generic_attr(domain, self_, name)
-        if type(found) is not Const or not operators.is_(domain, found, _NOTHING):
+        if type(found) is not Const or not comparisons.is_(domain, found, _NOTHING):
             return None
     # Before the dicts, as the originals do it.
     target = attributes.generic_attr(domain, self_, rule.method)

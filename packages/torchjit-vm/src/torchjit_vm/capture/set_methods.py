@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import containers, iteration, operators, subscripts
+from torchjit_vm.capture import comparisons, containers, iteration, operators, packing, subscripts
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import NEW, Const, SetValue, Value
 
@@ -18,7 +18,7 @@ _Kwargs = dict[str, Value]
 
 @method("add", set)
 def _add(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    containers.set_add(domain, args[0], args[1])
+    packing.set_add(domain, args[0], args[1])
     return Const(None)
 
 
@@ -42,7 +42,7 @@ def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 @method("update", set)
 def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     for other in args[1:]:
-        containers.set_update(domain, args[0], other)
+        packing.set_update(domain, args[0], other)
     return Const(None)
 
 
@@ -89,7 +89,7 @@ _combination("symmetric_difference", operator.xor)
 def _relation(name: str, function: Any) -> None:
     @method(name, set, frozenset)
     def relate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        return operators.compare(domain, function, args[0], _as_set(domain, args[1]))
+        return comparisons.compare(domain, function, args[0], _as_set(domain, args[1]))
 
 
 _relation("issubset", operator.le)
