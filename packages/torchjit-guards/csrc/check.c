@@ -379,7 +379,18 @@ static bool attr_is_in_instance(PyTypeObject *tp, PyObject *name) {
     return generic && _PyType_Lookup(tp, name) == NULL && walk_dict_kind(tp) == WALK_FOUND;
 }
 
-/* `getattr(base, name)`; a new reference, or a borrowed one (`*borrowed`) when no Python code could run. */
+/* `getattr(base, name)` past a `__getattribute__` in Python: the region followed that one and found the place that
+ * the name stands for. Running it again could also lead back here, when it is itself compiled. */
+static PyObject *attr_of(PyObject *base, PyObject *name) {
+    PyObject *hook = _PyType_Lookup(Py_TYPE(base), walk_dunder_getattribute);
+    if (hook == NULL || Py_IS_TYPE(hook, &PyWrapperDescr_Type)) {
+        return PyObject_GetAttr(base, name);
+    }
+    PyTypeObject *past = PyType_Check(base) ? &PyType_Type : PyModule_Check(base) ? &PyModule_Type : &PyBaseObject_Type;
+    return past->tp_getattro(base, name);
+}
+
+/* A new reference, or a borrowed one (`*borrowed`) when no Python code could run. */
 static PyObject *load_attr(Run *run, Op *op, PyObject *base, bool *borrowed) {
     PyTypeObject *tp = Py_TYPE(base);
     if (!walk_tag_matches(&op->cold->hint, tp)) {
@@ -396,7 +407,7 @@ static PyObject *load_attr(Run *run, Op *op, PyObject *base, bool *borrowed) {
         /* (walk_instance's verdict shares the hint: it is FOUND too for this type) */
     }
     run_own(run);
-    return PyObject_GetAttr(base, op->obj);
+    return attr_of(base, op->obj);
 }
 
 static PyObject *load_instance(Run *run, Op *op, PyObject *base) {

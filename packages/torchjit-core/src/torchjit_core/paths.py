@@ -9,6 +9,7 @@ Glossary: Dynamo calls this a *Source*.
 
 from __future__ import annotations
 
+from types import ModuleType, WrapperDescriptorType
 from typing import Any, ClassVar, TypeVar, final
 from weakref import ReferenceType, WeakValueDictionary
 
@@ -27,6 +28,7 @@ __all__ = [
     "SizeOf",
     "StrideOf",
     "TypeOf",
+    "own_attr",
 ]
 
 _P = TypeVar("_P", bound="AccessPath")
@@ -57,7 +59,7 @@ class AccessPath:
         return found  # type: ignore[return-value]  # the lookup key holds the class
 
     def attr(self, name: str) -> Attr:
-        """The path of `getattr(self, name)`, the whole attribute protocol."""
+        """The path of `getattr(self, name)`, the attribute protocol without a `__getattribute__` in Python."""
         return Attr._intern(self, name, (name,))
 
     def instance_attr(self, name: str) -> InstanceAttr:
@@ -130,6 +132,18 @@ class AccessPath:
         raise NotImplementedError
 
 
+def own_attr(obj: Any, name: str) -> Any:
+    """`getattr(obj, name)`, past a `__getattribute__` in Python.
+
+    Raises:
+        AttributeError: there is no such attribute.
+    """
+    if isinstance(type(obj).__getattribute__, WrapperDescriptorType):
+        return getattr(obj, name)
+    past = type if isinstance(obj, type) else ModuleType if isinstance(obj, ModuleType) else object
+    return past.__getattribute__(obj, name)
+
+
 @final
 class Arg(AccessPath):
     """A root: the object in argument slot `key` (`name` is for people)."""
@@ -189,12 +203,12 @@ class Drawn(AccessPath):
 
 @final
 class Attr(AccessPath):
-    """`getattr(base, key)`."""
+    """`getattr(base, key)`, past a `__getattribute__` in Python: a region follows that one and names the place it found."""
 
     __slots__ = ()
 
     def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
-        return getattr(_base(self).resolve(slots), self.key)
+        return own_attr(_base(self).resolve(slots), self.key)
 
     def __str__(self) -> str:
         return f"{self.base}.{self.key}"

@@ -9,6 +9,7 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, cast
 
 from torchjit_core.guards import MISSING, Predicate
+from torchjit_core.paths import own_attr
 from torchjit_vm.capture import interception
 from torchjit_vm.capture.known_attributes import known_attr
 from torchjit_vm.capture.members import (
@@ -278,7 +279,7 @@ def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
         return cast(Value, found)
     if found is None and value.real is not NEW and value.path is not None:
         try:
-            real = getattr(value.real, name)
+            real = own_attr(value.real, name)
         except AttributeError:
             _guard_empty(domain, value, name)
             value.attrs[name] = DELETED

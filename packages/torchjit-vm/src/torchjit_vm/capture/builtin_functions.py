@@ -39,7 +39,6 @@ from torchjit_vm.capture.values import (
     DictValue,
     FunctionValue,
     IdValue,
-    InstanceDict,
     Known,
     Leaf,
     ListValue,
@@ -111,7 +110,10 @@ def _name(domain: CaptureDomain, value: Value) -> str:
 @builtin(vars)
 def _vars(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if len(args) == 1 and isinstance(args[0], Obj) and not attributes.lies_elsewhere(args[0].cls):
-        return InstanceDict(args[0])
+        found = attributes.lookup(domain, args[0], "__dict__")
+        if found is None:
+            raise domain.error(TypeError, "vars() argument must have __dict__ attribute")
+        return found
     if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.ModuleType):
         return namespace(domain, vars(args[0].obj))
     if not args:

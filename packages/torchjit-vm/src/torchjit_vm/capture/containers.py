@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.guards import dict_items
-from torchjit_core.paths import Pinned
+from torchjit_core.paths import Pinned, own_attr
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.reading import wrap
@@ -318,7 +318,7 @@ def instance_pairs(domain: CaptureDomain, value: InstanceDict) -> list[tuple[Val
     owner = value.owner
     found: dict[str, Value] = {}
     if owner.real is not NEW and owner.path is not None:
-        real = owner.real.__dict__
+        real = own_attr(owner.real, "__dict__")
         domain.guard_keys(owner.path.attr("__dict__"), tuple(real))
         for name in real:
             attribute = attributes.instance_attr(domain, owner, name)

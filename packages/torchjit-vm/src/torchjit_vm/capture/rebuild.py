@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast, final
 
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, Drawn, Pinned
+from torchjit_core.paths import AccessPath, Drawn, Pinned, own_attr
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import iteration, runtime
@@ -395,7 +395,7 @@ class Rebuilder:
         return self.assign(f"{self.expr(value.target)}.{value.kind}()")
 
     def _instance_dict(self, value: InstanceDict) -> str:
-        return f"{self.expr(value.owner)}.__dict__"
+        return f"{self.runtime(own_attr)}({self.expr(value.owner)}, '__dict__')"
 
     def _generator(self, value: GeneratorValue) -> str:
         frame = value.frame
