@@ -70,6 +70,54 @@ def test_a_product_of_unaligned_columns_is_padded(bias: bool) -> None:
     assert aten.slice.Tensor in targets(after)
 
 
+def _scored(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+    """A result that the user gets and that a loss reads."""
+    logits = torch.addmm(b, x.tanh(), w.t()).view(2, -1, w.shape[0])
+    return logits, logits.float().logsumexp(-1).mean()
+
+
+@pytest.fixture
+def _blocks_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint_layouts, "_TILES", 1)
+    monkeypatch.setattr(joint_layouts, "_LARGE_RESULT", 0)
+
+
+SCORED = (small(1024, 64), small(301, 64), small(301))
+
+
+@pytest.mark.usefixtures("_blocks_of_few")
+def test_a_padded_result_that_is_promised_is_computed_in_blocks() -> None:
+    after = check(_scored, *SCORED)
+    products = [n for n in after.graph.nodes if n.target is aten.addmm.default]
+    assert [n.meta["val"].shape for n in products] == [(128, 304)] * 8
+    # A result that stays inside is padded as a whole, and so are few rows.
+    inside = check(lambda *inputs: _scored(*inputs)[1], *SCORED)
+    assert sum(n.target is aten.addmm.default for n in inside.graph.nodes) == 1
+    few = check(_scored, small(1028, 64), *SCORED[1:])
+    assert sum(n.target is aten.addmm.default for n in few.graph.nodes) == 1
+
+
+@pytest.mark.usefixtures("_blocks_of_few")
+def test_no_more_than_one_block_lives_beside_the_promised_result() -> None:
+    _, after = planned(_scored, *SCORED)
+    for node in after.graph.nodes:  # through lowering, kernels and the host program, on the CPU
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            with FakeTensorMode():
+                node.meta["val"] = torch.empty_strided(val.shape, val.stride(), dtype=val.dtype)
+    graph = Inductor(InductorSettings(cache_dir=cache_dir()))(after, SCORED)
+    logits, score = graph(*SCORED)
+    want = _scored(*SCORED)
+    torch.testing.assert_close(logits, want[0], rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(score, want[1], rtol=2e-2, atol=2e-2)
+    assert logits.is_contiguous()
+    lines = [line.strip() for line in graph.source.splitlines()]
+    assert sum(line.startswith("aten_addmm") for line in lines) == 8, graph.source
+    # The padded blocks are one another's memory: one allocation of 128 rows, and none of all rows.
+    assert sum("((128, 304)" in line and "empty_strided" in line for line in lines) == 1, graph.source
+    assert not any("(1024, 304)" in line for line in lines)
+
+
 def test_products_of_a_backward_share_the_padded_matrix() -> None:
     def function(d: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
         d = d * 3

@@ -115,9 +115,10 @@ class Builder:
         self.origin = Origin("", "")
         # Nodes whose formulas the current node's operands hold: they end up in its kernels.
         self.operand_origins: tuple[Origin, ...] = ()
-        # May the current node write to its first operand, and the buffers where that was done.
+        # May the current node write to its first operand, and the inputs where that was done; memory made to be written.
         self.in_place = False
         self.overwritten: set[str] = set()
+        self.own: set[str] = set()
         self._taken: set[str] = set(RESERVED)
         self._costs: dict[Lowered, Cost] = {}
 
@@ -160,7 +161,8 @@ class Builder:
             return None
         if tensor.dtype != meta.dtype or not tensor.same_layout(meta):
             return None
-        self.overwritten.add(tensor.buffer)
+        if tensor.buffer not in self.own:
+            self.overwritten.add(tensor.buffer)
         return tensor
 
     def materialize(self, tensor: Lowered, strides: Index | None = None, stem: str = "") -> Strided:

@@ -249,6 +249,8 @@ class _GraphLowering:
             made = self._extern(node, args, kwargs, metas)
         if isinstance(made, tuple):
             return made
+        if node.target is torch.ops.aten.new_empty.default:
+            self.builder.own.add(made.buffer)
         return self._settle(node, made)
 
     # ------------------------------------------------------------------ numbers that only the run knows

@@ -72,12 +72,18 @@ def updates_input(node: torch.fx.Node) -> bool:
 
 
 def written_in_place(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
-    """The nodes that may write to the memory of their first operand: it is an input, which gets the result in the end
-    (perhaps after more such nodes), and nobody else reads the values that are overwritten.
+    """The nodes that may write to the memory of their first operand, whose values nobody else reads: it is an input, which
+    gets the result in the end (perhaps after more such nodes), or memory that was made to be written so.
 
     A cache of keys and values gains one position in each call: without this it is copied twice.
     """
     found: set[torch.fx.Node] = set()
+    for node in graph.find_nodes(op="call_function", target=_aten.new_empty.default):
+        while len(node.users) == 1:
+            source, node = node, next(iter(node.users))
+            if not _writes_a_part(node) or node.args[0] is not source:
+                break
+            found.add(node)
     for copy in graph.find_nodes(op="call_function", target=_aten.copy_.default):
         target, node = copy.args[:2]
         chain: list[torch.fx.Node] = []
