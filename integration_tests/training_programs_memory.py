@@ -70,6 +70,11 @@ def slices_in_turn(run: Run, args: list[Any]) -> Any:
     return seen, describe(buffer, [])
 
 
+@program(lambda: [[torch.randn(3), torch.randn(4)], [torch.randn(3), torch.randn(4)]])
+def write_to_a_list_of_inputs(weights: list[Tensor], steps: list[Tensor]) -> Any:
+    torch._foreach_add_(weights, steps, alpha=-0.1)
+
+
 @program(lambda: [torch.randn(10)], slices_in_turn)
 def write_to_slices_that_move(a: Tensor, b: Tensor) -> Any:
     a.mul_(2)

@@ -89,6 +89,13 @@ def an_inference_tensor_in_the_backward(x: Tensor) -> Any:
 
 
 @program(lambda: [leaf(3)])
+def a_clone_of_an_inference_tensor(x: Tensor) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+    return x * y.clone(), y
+
+
+@program(lambda: [leaf(3)])
 def a_view_made_in_inference_mode(x: Tensor) -> Any:
     with torch.inference_mode():
         y = x[1:]

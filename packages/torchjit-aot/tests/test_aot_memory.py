@@ -274,6 +274,19 @@ def test_tags_of_the_captured_graph_are_honoured() -> None:
     assert saved_with(CheckpointPolicy.MUST_SAVE).count(torch.float32) > saved_with(None).count(torch.float32)
 
 
+@pytest.mark.parametrize("budget", [0.0, 1.0])
+def test_tags_come_before_the_budget(budget: float) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(torch.sin(x) @ w).sum()
+
+    joint = joint_graph(f, [torch.randn(64, 64, requires_grad=True) for _ in range(2)])
+    (product,) = (n for n in joint.graph.nodes if n.target is aten.mm.default and not n.meta.get("backward"))
+    product.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    assert product in min_cut_partition(joint, memory_budget=budget).saved
+    product.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+    assert product not in min_cut_partition(joint, memory_budget=budget).saved
+
+
 def test_checkpointed_regions_save_their_results_only() -> None:
     graph = fx.Graph()
     x, w = graph.placeholder("x"), graph.placeholder("w")

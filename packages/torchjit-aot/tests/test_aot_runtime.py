@@ -280,6 +280,14 @@ def test_ambient_autocast_is_in_the_graph() -> None:
         run_both(f, (x, w))
 
 
+def test_a_function_is_specialised_to_the_ambient_autocast() -> None:
+    run = torchjit_aot.aot_function(lambda x, w: x @ w)
+    args = [torch.randn(3, 3, requires_grad=True), torch.randn(3, 3)]
+    assert run(*args).dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert run(*args).dtype == torch.bfloat16
+
+
 def test_a_detached_input_with_a_history_of_its_own_runs_eagerly() -> None:
     def f(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         d = a.detach()

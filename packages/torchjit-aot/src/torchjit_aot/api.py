@@ -67,7 +67,7 @@ def aot_function(
     backward = _adapt(bw_compiler) if bw_compiler is not None else forward
 
     def compiled(*args: Any) -> Any:
-        key = (torch.is_grad_enabled(), tuple(_kind_of(a) for a in args))
+        key = (torch.is_grad_enabled(), *_autocast(), tuple(_kind_of(a) for a in args))
         entry = entries.get(key)
         if entry is None:
             entry = entries[key] = compile(
@@ -83,10 +83,24 @@ def aot_function(
     return compiled
 
 
+def _autocast() -> tuple[Any, ...]:
+    return tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda"))
+
+
 def _kind_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         layout = (value.shape, value.stride(), value.storage_offset()) if value.layout == torch.strided else id(value)
-        return (type(value), value.dtype, value.device, layout, value.requires_grad, value.is_leaf)
+        return (
+            type(value),
+            value.dtype,
+            value.device,
+            layout,
+            value.requires_grad,
+            value.is_leaf,
+            value.is_conj(),
+            value.is_neg(),
+            value.is_inference(),
+        )
     return (type(value), value)
 
 

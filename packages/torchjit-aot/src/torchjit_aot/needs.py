@@ -14,7 +14,7 @@ from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.schemas import has_effect
 
-__all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_mutated_inputs"]
+__all__ = ["Needs", "ancestors", "backward_values", "effects_of_backward", "protect_inputs"]
 
 aten = torch.ops.aten
 
@@ -87,20 +87,26 @@ def backward_values(joint: JointGraph) -> Needs:
     return Needs(backward, shared, read | (set(grads) & shared))
 
 
-def protect_mutated_inputs(joint: JointGraph) -> set[fx.Node]:
-    """The inputs that are written to or reshaped, with their views: they are others when the backward runs.
+def _is_inference(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_inference()
 
-    Where the backward reads one of them directly, a clone takes its place.
+
+def protect_inputs(joint: JointGraph) -> set[fx.Node]:
+    """The inputs that cannot be saved, with their views: those that are written to or reshaped, which are others when the
+
+    backward runs, and inference tensors, which autograd does not save. Where the backward reads one of them directly, a
+    clone takes its place.
     """
-    mutated = [joint.inputs[i] for i in sorted({*joint.mutated, *(i for i, _, _ in joint.reshaped)})]
-    unsafe = set(mutated)
+    changed = {*joint.mutated, *(i for i, _, _ in joint.reshaped)}
+    changing = [node for i, node in enumerate(joint.inputs) if i in changed or _is_inference(joint.sources[i].real)]
+    unsafe = set(changing)
     for node in joint.graph.nodes:
         if is_alias(node) and any(source in unsafe for source in node.all_input_nodes):
             unsafe.add(node)
     if not unsafe:
         return unsafe
     needs = backward_values(joint)
-    for node in mutated:
+    for node in changing:
         if not any(view in needs.read for view in unsafe & _descendants([node])):
             continue
         with joint.graph.inserting_after(node):

@@ -25,7 +25,7 @@ from torchjit_aot.dinic import FlowNetwork
 from torchjit_aot.formulas import Formula, find_formulas
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.knapsack import best_to_keep
-from torchjit_aot.needs import Needs, ancestors, backward_values, protect_mutated_inputs
+from torchjit_aot.needs import Needs, ancestors, backward_values, protect_inputs
 from torchjit_aot.repeat import MATERIALIZED, banned_nodes, parents_of
 from torchjit_aot.timing import seconds_of, seconds_of_step
 
@@ -97,7 +97,7 @@ class _Cutter:
     """
 
     def __init__(self, joint: JointGraph, *, materialize: bool) -> None:
-        self.unsafe = protect_mutated_inputs(joint)
+        self.unsafe = protect_inputs(joint)
         needs = backward_values(joint)
         self.formulas = find_formulas(joint)
         offered = [n for node, f in self.formulas.items() if node in needs.shared for n in f.reads]
@@ -258,7 +258,7 @@ def _why(node: fx.Node, banned: Mapping[fx.Node, str]) -> str:
 
 def save_what_is_read(joint: JointGraph) -> Partition:
     """The plain partition: save every value that the backward reads and compute nothing again, as eager PyTorch does."""
-    protect_mutated_inputs(joint)
+    protect_inputs(joint)
     needs = backward_values(joint)
     saved: dict[fx.Node, None] = {}
     for node in joint.graph.nodes:

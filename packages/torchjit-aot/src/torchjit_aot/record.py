@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchjit_aot.refusals import METADATA_MUTATION, RANDOM_IN_BACKWARD, SUBCLASS, TRACE_FAILED
 from torchjit_aot.schemas import is_random, out_of_place, writes_metadata, writes_to
+from torchjit_aot.selective import what_to_do
 from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
 from torchjit_core.reasons import GraphBreak
 
@@ -113,6 +114,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._inputs: set[int] = set()
         self._constant_fakes: dict[int, FakeTensor] = {}
         self._source: dict[str, Any] = {}
+        self._policy: Callable[..., Any] | None = None
         self._starts: list[int] = []
         self._sources: list[dict[str, Any]] = []
         self._backward = False
@@ -150,6 +152,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The torch-level `node` is about to run: what is recorded next is its doing."""
         self.write_checks()
         self._source = {key: node.meta[key] for key in SOURCE_KEYS if key in node.meta}
+        self._policy = node.meta.get("ac_policy")
         self._starts.append(torch._C._autograd._get_sequence_nr())
         self._sources.append(self._source)
 
@@ -224,17 +227,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _record(self, func: Any, args: Any, kwargs: Any, node_args: Any, node_kwargs: Any, out: Any) -> None:
         writes = bool(writes_to(func))
         self.written |= writes
+        if writes and func.name().startswith("aten::_foreach_"):  # on real tensors these move versions, on fakes not
+            lists = [args[a] if isinstance(a, int) else kwargs[a] for a in writes_to(func)]
+            torch._C._increment_version([t for tensors in lists for t in tensors])
         if isinstance(out, SYMBOLIC_TYPES) or (isinstance(out, (int, float, bool)) and not writes):
             if isinstance(out, SYMBOLIC_TYPES):
                 self.symbols.bind(out, self._call(func, node_args, node_kwargs, out))
             return
         node = self._call(func, node_args, node_kwargs, out)
+        if self._policy is not None and not self._backward:
+            node.meta["recompute"] = what_to_do(self._policy, func, args, kwargs, out)
         if isinstance(out, torch.Tensor):
             self._bind(out, node, func, args, kwargs, None)
         elif isinstance(out, (tuple, list)):
             for index, item in enumerate(out):
                 if isinstance(item, torch.Tensor) and id(item) not in self._nodes:
-                    self._bind(item, self._call(operator.getitem, (node, index), {}, item), func, args, kwargs, index)
+                    part = self._call(operator.getitem, (node, index), {}, item)
+                    if "recompute" in node.meta:
+                        part.meta["recompute"] = node.meta["recompute"]
+                    self._bind(item, part, func, args, kwargs, index)
 
     def _bind(self, out: torch.Tensor, node: fx.Node, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
         if id(out) not in self._nodes:

@@ -52,7 +52,8 @@ def banned_nodes(
     reads: dict[fx.Node, frozenset[fx.Node]] = {}
     exits = _results_of_regions(order)
     for node in order:
-        forced = node in allowed or (node.meta.get("recompute") in _RECOMPUTE and node not in exits)
+        tag = node.meta.get("recompute")  # the program's own wish, which comes before any allowance
+        forced = (node in allowed and tag not in _SAVE) or (tag in _RECOMPUTE and node not in exits)
         why = _why_never(node, has_formula=node in formulas) or (
             None if forced else _why_not(node, needs, node in formulas, materialize)
         )

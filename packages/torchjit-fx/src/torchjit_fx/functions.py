@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
+from torch.utils.checkpoint import _CachingTorchDispatchMode
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
@@ -206,8 +207,21 @@ def _finish(domain: TensorDomain, name: str, materialize: bool, once: bool, capt
     return domain.functions.pop().finish(name, materialize, once, capture)
 
 
-def _enter_checkpoint(domain: TensorDomain, capture: CaptureContext) -> None:
-    domain.recorder.enter_checkpoint()
+def _enter_checkpoint(domain: TensorDomain, context_fn: Any, *args: Any) -> None:
+    *given, _ = args  # the last is the capture
+    domain.recorder.enter_checkpoint(None if context_fn is None else _policy_of(context_fn, *given))
+
+
+def _policy_of(context_fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """What a selective checkpoint keeps: the function that its contexts ask for each operator."""
+    try:
+        contexts = context_fn(*args)
+    except Exception as error:  # the program's own function: eager PyTorch shows what it raises
+        raise GraphBreak(breaks.CUSTOM_FUNCTION, f"a checkpoint's context_fn: {type(error).__name__}") from error
+    if not isinstance(contexts[0], _CachingTorchDispatchMode):
+        raise GraphBreak(breaks.CUSTOM_FUNCTION, "a checkpoint's contexts of the program's own")
+    policy: Callable[..., Any] = contexts[0].policy_fn
+    return policy
 
 
 def _leave_checkpoint(domain: TensorDomain, capture: CaptureContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 __all__ = [
@@ -67,8 +68,8 @@ def finish_function(name: str, materialize: bool, once: bool) -> list[Any]:
     _only_interpreted()
 
 
-def enter_checkpoint() -> None:
-    """What is recorded from here on belongs to a checkpointed region."""
+def enter_checkpoint(context_fn: Callable[..., Any] | None, *args: Any) -> None:
+    """What is recorded from here on belongs to a checkpointed region; `context_fn(*args)` says what it keeps."""
     _only_interpreted()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
+import attrs
 import torch
 
 from torchjit_core.expr import Expr
@@ -18,7 +19,21 @@ from torchjit_fx.records import TensorRecord
 if TYPE_CHECKING:
     from torchjit_fx.scopes import Scope
 
-__all__ = ["InputLeaf", "OpaqueLeaf", "Step", "Storage", "SymLeaf", "TensorLeaf"]
+__all__ = ["Checkpoint", "InputLeaf", "OpaqueLeaf", "Step", "Storage", "SymLeaf", "TensorLeaf"]
+
+
+@final
+@attrs.frozen
+class Checkpoint:
+    """A checkpointed region.
+
+    Attributes:
+        number: tells the regions of a graph apart.
+        policy: for a selective checkpoint, the program's function that says for each operator what to do with its result.
+    """
+
+    number: int
+    policy: Callable[..., Any] | None = None
 
 
 @final
@@ -36,7 +51,7 @@ class Step:
         mode: for a change of ambient state, (what it sets, to which value); else None.
         scope: the scope that it was recorded in, None for the region itself.
         modules: class and path of each object whose method runs, outermost first.
-        checkpoint: the number of the checkpointed region that it belongs to, or None.
+        checkpoint: the checkpointed region that it belongs to, or None.
     """
 
     __slots__ = (
@@ -78,7 +93,7 @@ class Step:
         self.effect = False
         self.mode: tuple[Any, Any] | None = None
         self.scope: Scope | None = None
-        self.checkpoint: int | None = None
+        self.checkpoint: Checkpoint | None = None
         self.modules: tuple[tuple[type, AccessPath], ...] = ()
 
 

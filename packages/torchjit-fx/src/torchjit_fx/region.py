@@ -197,7 +197,9 @@ class GraphWriter:
             node.meta["module_path"] = next(reversed(modules.values()))[0]
         if step.checkpoint is not None:
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
-            node.meta["ac_graph_id"] = step.checkpoint
+            node.meta["ac_graph_id"] = step.checkpoint.number
+            if step.checkpoint.policy is not None:
+                node.meta["ac_policy"] = step.checkpoint.policy
         if len(step.results) == 1 and not step.results[0].way and step.results[0].fake is not None:
             node.meta["val"] = step.results[0].fake
         self._values[id(step)] = node

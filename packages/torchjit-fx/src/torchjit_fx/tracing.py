@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -13,7 +14,7 @@ from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.assertions import CHECK
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument
-from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.numpy_calls import NUMPY_SCALARS, plain_numbers
@@ -73,7 +74,7 @@ class Recorder:
         self._own = MetaCache()
         self._inputs = inputs
         self.scope: Scope | None = None
-        self._checkpoints: list[int] = []
+        self._checkpoints: list[Checkpoint] = []
         self._checkpoint_count = 0
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
@@ -133,10 +134,10 @@ class Recorder:
             step.checkpoint = self._checkpoints[0]
         return step
 
-    def enter_checkpoint(self) -> None:
-        """A checkpointed region begins; of nested ones the outermost counts."""
+    def enter_checkpoint(self, policy: Callable[..., Any] | None = None) -> None:
+        """A checkpointed region begins; of nested ones the outermost counts. `policy`: what a selective one keeps."""
         self._checkpoint_count += 1
-        self._checkpoints.append(self._checkpoint_count)
+        self._checkpoints.append(Checkpoint(self._checkpoint_count, policy))
 
     def leave_checkpoint(self) -> None:
         """It ends."""

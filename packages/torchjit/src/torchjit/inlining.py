@@ -43,7 +43,9 @@ _LEFT_TO_PYTHON = (
 
 
 # Modules below those that are ordinary Python over tensors.
-_PLAIN_PYTHON = frozenset({"torch._higher_order_ops.associative_scan"})
+_PLAIN_PYTHON = frozenset(
+    {"torch._higher_order_ops.associative_scan", "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"}
+)
 
 
 # Reads of environment variables: what they find in the dict behind `os.environ` is guarded like any other dict.

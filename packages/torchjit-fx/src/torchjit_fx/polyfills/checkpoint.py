@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import _DEFAULT_DETERMINISM_MODE, noop_context_fn
+from torch.utils.checkpoint import _DEFAULT_DETERMINISM_MODE, create_selective_checkpoint_contexts, noop_context_fn
 
 from torchjit_fx.intrinsics import enter_checkpoint, leave_checkpoint, refuse
 
@@ -36,15 +37,26 @@ def _checkpoint(
     **kwargs: Any,
 ) -> Any:
     # The originals of these warn, raise, or do more than recompute.
-    if function is None or use_reentrant is None or debug or context_fn is not noop_context_fn:
-        refuse("a checkpoint with debug, context_fn or without use_reentrant")
+    if function is None or use_reentrant is None or debug:
+        refuse("a checkpoint with debug or without use_reentrant")
+    if use_reentrant and context_fn is not noop_context_fn:
+        refuse("a context_fn for the reentrant checkpoint")
     if kwargs and use_reentrant:
         refuse("keyword arguments for the reentrant checkpoint")
     if not torch.is_grad_enabled():
         return function(*args, **kwargs)
     if use_reentrant and not any([isinstance(a, torch.Tensor) and a.requires_grad for a in args]):
         refuse("no argument requires grad")
-    enter_checkpoint()
+    if context_fn is noop_context_fn:
+        enter_checkpoint(None)
+    elif (
+        isinstance(context_fn, functools.partial)
+        and context_fn.func is create_selective_checkpoint_contexts
+        and not context_fn.keywords
+    ):
+        enter_checkpoint(context_fn.func, *context_fn.args)
+    else:
+        enter_checkpoint(context_fn)
     result = function(*args, **kwargs)
     leave_checkpoint()
     return result
