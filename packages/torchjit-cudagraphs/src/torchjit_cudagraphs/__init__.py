@@ -6,6 +6,7 @@ pool that all recordings of a device share.
 
 from torchjit_cudagraphs.driver import Capture, GraphDriver, Ground, TorchGraphDriver
 from torchjit_cudagraphs.padded import Batch, Padded
+from torchjit_cudagraphs.partition import Chain, Piece, Split, split, tell_split
 from torchjit_cudagraphs.pool import GraphPool, mark_step_begin
 from torchjit_cudagraphs.record import Recorded, record, reset
 from torchjit_cudagraphs.recordable import Recordable
@@ -14,15 +15,20 @@ from torchjit_cudagraphs.settings import CudaGraphSettings
 __all__ = [
     "Batch",
     "Capture",
+    "Chain",
     "CudaGraphSettings",
     "GraphDriver",
     "GraphPool",
     "Ground",
     "Padded",
+    "Piece",
     "Recordable",
     "Recorded",
+    "Split",
     "TorchGraphDriver",
     "mark_step_begin",
     "record",
     "reset",
+    "split",
+    "tell_split",
 ]

@@ -42,7 +42,10 @@ def _is_symbolic(inputs: Sequence[Any]) -> bool:
 @final
 @attrs.frozen
 class _Compiler:
-    """A `GraphCompiler`: the inductor, with recording as CUDA graphs when `record` is set."""
+    """A `GraphCompiler`: the inductor, with recording as CUDA graphs when `record` is set.
+
+    A graph that no CUDA graph can hold as a whole is compiled and recorded in pieces.
+    """
 
     inductor: torchjit_inductor.Inductor
     record: bool
@@ -57,12 +60,29 @@ class _Compiler:
         name: str = "graph",
     ) -> Callable[..., Sequence[Any]]:
         with eager():  # a backward compiles inside the user's call of backward(): the frame hook may be on
-            compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
-        if not self.record:
-            return compiled
-        return torchjit_cudagraphs.record(
-            compiled, example_inputs, internal=_internal(gm, kind), fixed_layouts=not _is_symbolic(example_inputs)
-        )
+            parts = torchjit_cudagraphs.split(gm) if self.record else None
+            if parts is None:
+                compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+                return self._recorded(compiled, example_inputs, _internal(gm, kind)) if self.record else compiled
+            torchjit_cudagraphs.tell_split(parts, name)
+            static = {node for position, node in enumerate(parts.inputs) if position in static_inputs}
+            internal = _internal(gm, kind)
+            seen = {n for position, n in enumerate(parts.outputs) if position not in internal}
+            made = []
+            for position, piece in enumerate(parts.pieces):
+                inputs = [node.meta["val"] for node in piece.inputs]
+                fixed = frozenset(k for k, node in enumerate(piece.inputs) if node in static)
+                compiled = self.inductor(
+                    piece.gm, inputs, kind=kind, static_inputs=fixed, name=f"{name}_piece{position}"
+                )
+                inside = frozenset(k for k, node in enumerate(piece.outputs) if node not in seen)
+                made.append(self._recorded(compiled, inputs, inside) if piece.captured else compiled)
+            return torchjit_cudagraphs.Chain(parts, made)
+
+    def _recorded(
+        self, compiled: torchjit_inductor.CompiledGraph, inputs: Sequence[Any], internal: frozenset[int]
+    ) -> Callable[..., Sequence[Any]]:
+        return torchjit_cudagraphs.record(compiled, inputs, internal=internal, fixed_layouts=not _is_symbolic(inputs))
 
 
 def inductor_backend(options: Options, settings: Settings) -> Backend:

@@ -1,0 +1,370 @@
+"""A graph in pieces: what CUDA graphs can hold, and what runs beside them.
+
+A copy from the CPU, an operator that waits for the device or a result whose size depends on data would keep a whole graph
+from being captured. `split` orders the calls anew, within what they depend on, so that few pieces arise, and `Chain` runs the
+pieces one after the other. Who compiles and records them is the caller's to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any, TypeAlias, final
+
+import attrs
+import torch
+import torch.fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from torchjit_core.events import emit
+from torchjit_core.reasons import reason
+from torchjit_cudagraphs.recordable import run_compiled
+
+__all__ = ["Chain", "Piece", "Split", "line_of", "split", "why_outside"]
+
+IN_PIECES = reason(
+    "TJ-CG-012",
+    "a part of the graph runs outside of its CUDA graphs",
+    "CUDA graphs hold the work of one CUDA device that needs nothing from the host. What comes before and after such a part is "
+    "captured in pieces of its own.",
+    "The detail names each operation with its line and why. Keep tensors on the CUDA device, and read numbers (`.item()`, "
+    "`.cpu()`) after the compiled region.",
+)
+
+SMALLEST = 3
+"""A piece of fewer kernels is not worth a CUDA graph: its replay costs the host as much as a few launches."""
+_NUMBERS_READ = frozenset([torch.ops.aten._local_scalar_dense.default, torch.ops.aten._assert_scalar.default])
+_BRANCHES = frozenset(["cond", "while_loop", "scan", "associative_scan"])
+_TAGS = {
+    torch.Tag.data_dependent_output: "it reads a value back from the device",
+    torch.Tag.dynamic_output_shape: "its result's size depends on data",
+    torch.Tag.cudagraph_unsafe: "it says that no CUDA graph may hold it",
+}
+
+Outside: TypeAlias = Callable[[torch.fx.Node], str | None]
+
+
+@final
+@attrs.frozen(eq=False)
+class Piece:
+    """A part of a graph.
+
+    Attributes:
+        gm: the part as a graph of its own.
+        inputs: the values of the whole graph that it takes, in the order of its placeholders.
+        outputs: the values that it makes for later pieces and for the result.
+        captured: can a CUDA graph hold it?
+    """
+
+    gm: torch.fx.GraphModule
+    inputs: tuple[torch.fx.Node, ...]
+    outputs: tuple[torch.fx.Node, ...]
+    captured: bool
+
+
+@final
+@attrs.frozen(eq=False)
+class Split:
+    """A graph's pieces, in the order in which they run.
+
+    Attributes:
+        pieces: one after the other.
+        inputs: the graph's placeholders.
+        outputs: what the graph returns: nodes and constants.
+        outside: the calls that no CUDA graph holds, each with the reason.
+    """
+
+    pieces: tuple[Piece, ...]
+    inputs: tuple[torch.fx.Node, ...]
+    outputs: tuple[Any, ...]
+    outside: Mapping[torch.fx.Node, str]
+
+
+def why_outside(node: torch.fx.Node, device_type: str = "cuda") -> str | None:
+    """Why no CUDA graph can hold a call of a graph with `meta["val"]`, or None if one can."""
+    for tag, why in _TAGS.items():
+        if tag in getattr(node.target, "tags", ()):
+            return why
+    if node.target in _NUMBERS_READ:
+        return "the host tests a number"
+    if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) in _BRANCHES:
+        return "the host decides how it goes on"
+    made = _tensors(node)
+    read = [t for source in node.all_input_nodes if not _is_number(source, node) for t in _tensors(source)]
+    devices = {t.device for t in (*made, *read)}
+    if len(devices) > 1:
+        return f"it works on {' and '.join(sorted(map(str, devices)))}"
+    if any(d.type != device_type for d in devices):
+        return f"it works on {next(iter(devices))}"
+    numbers = [
+        v for n in node.all_input_nodes for v in (n.meta.get("val"),) if isinstance(v, (torch.SymInt, torch.SymFloat))
+    ]
+    if any(free_unbacked_symbols(v) for v in (*made, *read, *numbers)):
+        return "a number or a size that it takes depends on data"
+    return None
+
+
+def _is_number(source: torch.fx.Node, user: torch.fx.Node) -> bool:
+    """Is a tensor of the CPU as good as a number, because its value never changes and a kernel takes it by value?"""
+    val = source.meta.get("val")
+    if source.op != "get_attr" or not isinstance(val, torch.Tensor) or val.dim() != 0 or val.device.type != "cpu":
+        return False
+    return torch.Tag.pointwise in getattr(user.target, "tags", ())
+
+
+def split(gm: torch.fx.GraphModule, outside: Outside = why_outside, *, smallest: int = SMALLEST) -> Split | None:
+    """Cut a functional graph (mutation only as trailing `copy_` into placeholders) into pieces.
+
+    Args:
+        gm: with `meta["val"]` on every node.
+        outside: why a call cannot be captured, or None.
+        smallest: pieces of fewer kernels are not captured.
+
+    Returns:
+        The pieces; None when all calls can be captured together, or none is worth it.
+    """
+    reasons = {n: why for n in _calls(gm.graph) if not _is_neutral(n) for why in (outside(n),) if why is not None}
+    inputs = tuple(n for n in gm.graph.nodes if n.op == "placeholder")
+    if not reasons and not any(_is_elsewhere(n, gm.graph) for n in inputs):
+        return None
+    needs = _dependencies(gm.graph)
+    beside: set[torch.fx.Node] = set(reasons)
+    while True:
+        groups = _groups(gm.graph, needs, beside)
+        small = [n for captured, nodes in groups if captured and _kernels(nodes) < smallest for n in nodes]
+        if not small:
+            break
+        beside.update(n for n in small if not _is_neutral(n))
+        if all(_is_neutral(n) for n in small):
+            break
+    if not any(captured for captured, _ in groups):
+        return None
+    result: Any = gm.graph.output_node().args[0]
+    outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    pieces = _pieces(gm, groups, {o for o in outputs if isinstance(o, torch.fx.Node)})
+    return Split(pieces, inputs, outputs, reasons)
+
+
+# ------------------------------------------------------------------------------------------------ what a node is
+def _calls(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    return (n for n in graph.nodes if n.op == "call_function")
+
+
+def _tensors(node: torch.fx.Node) -> list[torch.Tensor]:
+    val = node.meta.get("val")
+    return [v for v in (val if isinstance(val, (tuple, list)) else (val,)) if isinstance(v, torch.Tensor)]
+
+
+def _is_neutral(node: torch.fx.Node) -> bool:
+    """Arithmetic on sizes, which may go anywhere, and parts of a result, which go where that goes."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return not isinstance(node.target, torch._ops.HigherOrderOperator)
+    return (
+        not _tensors(node)
+        and node.target not in _NUMBERS_READ
+        and isinstance(node.meta.get("val"), (int, torch.SymInt))
+    )
+
+
+def _is_part(node: torch.fx.Node) -> bool:
+    """Is the node an element of the tuple that its source is?"""
+    if not _is_neutral(node) or not node.all_input_nodes:
+        return False
+    return isinstance(node.all_input_nodes[0].meta.get("val"), (tuple, list))
+
+
+def _is_elsewhere(placeholder: torch.fx.Node, graph: torch.fx.Graph) -> bool:
+    """Is an input of the graph on another device than its work?"""
+    work = {t.device for n in _calls(graph) for t in _tensors(n)}
+    return any(t.device not in work for t in _tensors(placeholder))
+
+
+def _aliases(node: torch.fx.Node) -> bool:
+    """May a result share memory with an operand?"""
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns)
+
+
+def _kernels(nodes: Sequence[torch.fx.Node]) -> int:
+    return sum(not _is_neutral(n) and not _aliases(n) for n in nodes)
+
+
+def line_of(node: torch.fx.Node) -> str:
+    """The line of the user's program that a node comes from, or ""."""
+    location = node.meta.get("location")
+    if location is not None:
+        return f"{location} | {location.line().strip()}"
+    trace = node.meta.get("stack_trace")
+    return " | ".join(line.strip() for line in trace.strip().splitlines()[-2:]) if trace else ""
+
+
+# ------------------------------------------------------------------------------------------------ the order of calls
+def _dependencies(graph: torch.fx.Graph) -> dict[torch.fx.Node, set[torch.fx.Node]]:
+    """For each call, those that have to come before: what it reads; the readers of an input that it writes; the random
+    numbers and effects before its own."""
+    needs = {n: {m for m in n.all_input_nodes if m.op == "call_function"} for n in _calls(graph)}
+    before: torch.fx.Node | None = None
+    for node in _calls(graph):
+        if node.target is torch.ops.aten.copy_.default:
+            needs[node] |= _readers(node.args[0])
+        elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) or node.is_impure():
+            if before is not None:
+                needs[node].add(before)
+            before = node
+    return needs
+
+
+def _readers(source: Any) -> set[torch.fx.Node]:
+    """The calls that read a placeholder's memory, through views too, and do not write to it."""
+    found: set[torch.fx.Node] = set()
+    stack = [source]
+    while stack:
+        for user in stack.pop().users:
+            writes = user.target is torch.ops.aten.copy_.default and user.args[0] is source
+            if user.op == "call_function" and user not in found and not writes:
+                found.add(user)
+                if user.target is not torch.ops.aten.copy_.default and (_is_part(user) or _aliases(user)):
+                    stack.append(user)
+    return found
+
+
+_Group: TypeAlias = tuple[bool, list[torch.fx.Node]]
+
+
+def _groups(
+    graph: torch.fx.Graph, needs: Mapping[torch.fx.Node, Set[torch.fx.Node]], beside: Set[torch.fx.Node]
+) -> list[_Group]:
+    """All calls in groups of either kind, taking turns; as many calls as possible in each. Empty where updates of inputs
+    need one another's old values."""
+    left = list(_calls(graph))
+    done: set[torch.fx.Node] = set()
+    groups: list[_Group] = []
+    captured, idle = False, 0
+    while left:
+        taken: list[torch.fx.Node] = []
+        for node in left:
+            kind_fits = _is_neutral(node) or (node in beside) is not captured
+            if _is_part(node):
+                kind_fits = node.all_input_nodes[0] not in done or node.all_input_nodes[0] in taken
+            if kind_fits and all(n in done for n in needs[node]):
+                taken.append(node)
+                done.add(node)
+        if idle == 2 and not taken:
+            return []
+        if all(_is_neutral(n) for n in taken) and idle < 2 and len(taken) < len(left):
+            done.difference_update(taken)  # sizes are computed where they are needed
+            taken, idle = [], idle + 1
+        else:
+            idle = 0
+        if taken:
+            members = set(taken)
+            left = [n for n in left if n not in members]
+            groups.append((captured, taken))
+        captured = not captured
+    return groups
+
+
+# ------------------------------------------------------------------------------------------------ graphs of their own
+def _pieces(gm: torch.fx.GraphModule, groups: Sequence[_Group], wanted: Set[torch.fx.Node]) -> tuple[Piece, ...]:
+    pieces = []
+    order = {n: k for k, n in enumerate(gm.graph.nodes)}
+    for position, (captured, nodes) in enumerate(groups):
+        members = set(nodes)
+        later = {m for _, others in groups[position + 1 :] for n in others for m in n.all_input_nodes}
+        outputs = tuple(n for n in nodes if n in wanted or n in later)
+        read = {m for n in nodes for m in n.all_input_nodes if m not in members}
+        inputs = tuple(sorted((m for m in read if m.op != "get_attr"), key=order.__getitem__))
+        graph = torch.fx.Graph()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        for node in inputs:
+            made = copies[node] = graph.placeholder(node.name)
+            made.meta = dict(node.meta)
+        for node in (*sorted((m for m in read if m.op == "get_attr"), key=order.__getitem__), *nodes):
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[n] for n in outputs))
+        made_gm = torch.fx.GraphModule(gm, graph)
+        made_gm.meta = dict(gm.meta)
+        pieces.append(Piece(made_gm, inputs, outputs, captured))
+    return tuple(pieces)
+
+
+# ------------------------------------------------------------------------------------------------ running them
+@final
+@attrs.frozen(eq=False)
+class _Step:
+    call: Any
+    takes: tuple[int, ...]
+    makes: tuple[int, ...]
+    drops: tuple[int, ...]
+
+
+@final
+class Chain:
+    """Runs the compiled pieces of a graph: call it with the graph's inputs, get a list of its outputs.
+
+    Args:
+        parts: the graph's pieces.
+        compiled: for each piece what runs it, positionally or through an attribute `boxed` with a list that it empties.
+    """
+
+    def __init__(self, parts: Split, compiled: Sequence[Any]) -> None:
+        places: dict[torch.fx.Node, int] = {n: k for k, n in enumerate(parts.inputs)}
+        for piece in parts.pieces:
+            for node in piece.outputs:
+                places[node] = len(places)
+        self._outputs = [
+            (places[o], None) if isinstance(o, torch.fx.Node) and o.op != "get_attr" else (-1, _held(o))
+            for o in parts.outputs
+        ]
+        self._size = len(places)
+        kept = {place for place, _ in self._outputs}
+        last = {places[n]: k for k, piece in enumerate(parts.pieces) for n in (*piece.inputs, *piece.outputs)}
+        self._unused = tuple(k for k in range(len(parts.inputs)) if k not in last and k not in kept)
+        self._steps = [
+            _Step(
+                call,
+                tuple(places[n] for n in piece.inputs),
+                tuple(places[n] for n in piece.outputs),
+                tuple(place for place, at in last.items() if at == k and place not in kept),
+            )
+            for k, (piece, call) in enumerate(zip(parts.pieces, compiled, strict=True))
+        ]
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        return self.boxed(list(inputs))
+
+    def boxed(self, inputs: list[Any]) -> Sequence[Any]:
+        """Call with the inputs in a list, which is emptied; every value is dropped after its last use."""
+        values: list[Any] = [*inputs, *[None] * (self._size - len(inputs))]
+        inputs.clear()
+        for place in self._unused:
+            values[place] = None
+        for step in self._steps:
+            arguments = [values[place] for place in step.takes]
+            for place in step.drops:
+                values[place] = None
+            results = run_compiled(step.call, arguments)
+            arguments.clear()
+            for place, result in zip(step.makes, results, strict=True):
+                values[place] = result
+            del results
+        return [values[place] if place >= 0 else constant for place, constant in self._outputs]
+
+
+def _held(output: Any) -> Any:
+    """A constant of the graph that it returns as it is."""
+    if not isinstance(output, torch.fx.Node):
+        return output
+    found: Any = output.graph.owning_module
+    for part in str(output.target).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def tell_split(parts: Split, name: str) -> None:
+    """One `fallback` event for the operations outside, with their lines."""
+    lines = [f"{n.name} ({line})" if (line := line_of(n)) else n.name for n in parts.outside]
+    whys = [f"{text}: {why}" for text, why in zip(lines, parts.outside.values(), strict=True)]
+    captured = sum(piece.captured for piece in parts.pieces)
+    more = f"; and {len(whys) - 4} more" if len(whys) > 4 else ""
+    detail = f"{name}: {captured} of {len(parts.pieces)} pieces are captured; outside: {'; '.join(whys[:4])}{more}"
+    emit("fallback", reason=IN_PIECES.id, headline=IN_PIECES.headline, detail=detail)

@@ -1,0 +1,229 @@
+"""Graphs in pieces: which calls stay outside, in which order the pieces run, and that they compute the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+import torch
+import torch.fx
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from torchjit_core.events import listen
+from torchjit_cudagraphs import Chain, CudaGraphSettings, GraphPool, Split, record, split, tell_split
+from torchjit_cudagraphs.simulated import SimulatedDriver
+
+aten = torch.ops.aten
+
+
+def on_cuda(function: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphModule:
+    """The function's graph with every input on the CUDA device, unless it is marked by dtype float64."""
+    with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+        fakes = [torch.empty_like(x, device="cpu" if x.dtype == torch.float64 else "cuda") for x in inputs]
+        return make_fx(function)(*fakes)
+
+
+def names(part: Split) -> list[tuple[bool, list[str]]]:
+    return [
+        (p.captured, [n.target._opname for n in p.gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)])
+        for p in part.pieces
+    ]
+
+
+def cut(function: Callable[..., Any], *inputs: torch.Tensor, smallest: int = 1) -> Split:
+    found = split(on_cuda(function, *inputs), smallest=smallest)
+    assert found is not None
+    return found
+
+
+X, Y = torch.ones(4, 4), torch.ones(4, 4)
+HOST = torch.ones(4, dtype=torch.float64)
+
+
+def test_a_graph_of_one_device_is_left_whole() -> None:
+    assert split(on_cuda(lambda x: (x.sin() @ x).relu(), X)) is None
+
+
+def test_a_copy_from_the_host_runs_before_everything_that_can_be_captured() -> None:
+    def f(x: torch.Tensor, h: torch.Tensor) -> Any:
+        a = x.sin().cos().exp()
+        moved = h.to(x.device, torch.float32)
+        return (a + moved).relu()
+
+    assert names(cut(f, X, HOST)) == [(False, ["_to_copy"]), (True, ["sin", "cos", "exp", "add", "relu"])]
+
+
+def test_a_number_that_the_host_reads_cuts_the_graph_in_two() -> None:
+    def f(x: torch.Tensor) -> Any:
+        rows = x.sin().gt(0).sum(1).nonzero()
+        return rows.shape[0], x.cos().exp()
+
+    part = cut(f, X)
+    assert [captured for captured, _ in names(part)] == [True, False]
+    assert names(part)[1][1] == ["nonzero", "sym_size"]
+    assert set(part.outside.values()) == {"its result's size depends on data"}
+
+    def g(x: torch.Tensor) -> Any:
+        y = x.sin().cos()
+        return (y * y.sum().cpu().to(x.device)).exp().tanh()
+
+    part = cut(g, X)
+    assert names(part) == [
+        (True, ["sin", "cos", "sum"]),
+        (False, ["_to_copy", "_to_copy"]),
+        (True, ["mul", "exp", "tanh"]),
+    ]
+    assert all("cpu and cuda" in why for why in part.outside.values())
+
+
+def test_small_pieces_are_not_captured() -> None:
+    def f(x: torch.Tensor) -> Any:
+        y = x.sin().cos().exp()
+        return (y + x.sum().cpu().to(x.device)).tanh()
+
+    found = split(on_cuda(f, X), smallest=3)
+    assert found is not None and [p.captured for p in found.pieces] == [True, False]
+    assert split(on_cuda(f, X), smallest=9) is None
+
+
+def test_random_numbers_keep_their_order() -> None:
+    def f(x: torch.Tensor) -> Any:
+        a = torch.rand_like(x) + x.sum().cpu().to(x.device)
+        b = a * torch.rand_like(a) + torch.rand(4, dtype=torch.float64).to(x.device)
+        return b, torch.rand_like(x)
+
+    drawn = [n for _, ops in names(cut(f, X)) for n in ops if n in ("rand", "rand_like")]
+    assert drawn == ["rand_like", "rand_like", "rand", "rand_like"]
+
+
+def test_an_input_is_written_after_everybody_has_read_it() -> None:
+    def f(x: torch.Tensor) -> Any:
+        new = x.sin()
+        late = x.t() + new.sum().cpu().to(x.device)  # a view, which is read once the host has answered
+        aten.copy_(x, new)
+        return late
+
+    assert names(cut(f, X)) == [
+        (True, ["sin", "t", "sum"]),
+        (False, ["_to_copy", "_to_copy"]),
+        (True, ["add", "copy_"]),
+    ]
+
+
+def test_updates_that_need_one_anothers_old_values_keep_the_graph_whole() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x.sum().cpu()
+        aten.copy_(x, y)
+        aten.copy_(y, x)
+        return z
+
+    gm = on_cuda(f, X, X)
+    copies = [n for n in gm.graph.nodes if n.target is aten.copy_.default]
+    copies[1].args = (copies[1].args[0], next(n for n in gm.graph.nodes if n.op == "placeholder"))
+    assert split(gm, smallest=1) is None
+
+
+def test_the_event_names_operations_with_their_lines_and_reasons() -> None:
+    part = cut(lambda x, h: (x + h.to(x.device)).sin(), X, HOST)
+    node = next(iter(part.outside))
+    node.meta["stack_trace"] = '  File "model.py", line 7, in forward\n    x + h.to(x.device)\n'
+    heard: list[dict[str, Any]] = []
+    with listen(lambda kind, fields: heard.append(fields) if kind == "fallback" else None):
+        tell_split(part, "graph")
+    assert heard[0]["reason"] == "TJ-CG-012"
+    for text in ("1 of 2 pieces", 'File "model.py", line 7, in forward', "x + h.to(x.device)", "cpu and cuda"):
+        assert text in heard[0]["detail"]
+
+
+# ---------------------------------------------------------------- in pieces on the simulated device
+@attrs.define(eq=False)
+class Compiled:
+    gm: torch.fx.GraphModule
+    static_inputs: frozenset[int] = frozenset()
+    mutated_inputs: frozenset[int] = frozenset()
+    device: torch.device | None = torch.device("cpu")
+    reason_not_recordable: str | None = None
+
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        result: Sequence[Any] = self.gm(*inputs)
+        return result
+
+
+def chain(gm: torch.fx.GraphModule, pool: GraphPool, settings: CudaGraphSettings) -> Chain | None:
+    """The graph in pieces around every `cumsum`, the others recorded."""
+    part = split(gm, lambda n: "a cumsum" if n.target is aten.cumsum.default else None, smallest=1)
+    if part is None:
+        return None
+    made: list[Any] = []
+    for piece in part.pieces:
+        compiled = Compiled(piece.gm)
+        values = [n.meta["val"] for n in piece.inputs]
+        inside = frozenset(k for k, n in enumerate(piece.outputs) if n not in part.outputs)
+        made.append(record(compiled, values, settings, internal=inside, pool=pool) if piece.captured else compiled)
+    return Chain(part, made)
+
+
+def random_graph(seed: int) -> Callable[..., Any]:
+    def f(x: torch.Tensor, y: torch.Tensor) -> Any:
+        chosen = random.Random(seed)
+        values = [x, y]
+        for _ in range(14):
+            a, b = chosen.choice(values), chosen.choice(values)
+            made: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+                torch.add,
+                lambda a, b: (a @ b).tanh(),
+                lambda a, b: a.cumsum(0) / 4,
+                lambda a, b: a.t(),
+                lambda a, b: a.sin(),
+                lambda a, b: torch.split(a, 2)[0].repeat(2, 1),
+            ]
+            values.append(chosen.choice(made)(a, b))
+        return tuple(chosen.sample(values[2:], 3))
+
+    return f
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pieces_compute_what_the_whole_graph_does(seed: int) -> None:
+    f = random_graph(seed)
+    generator = torch.Generator().manual_seed(seed)
+    with FakeTensorMode() as mode:
+        gm = make_fx(f)(mode.from_tensor(X), mode.from_tensor(Y))
+    driver = SimulatedDriver()
+    run = chain(gm, GraphPool(driver), CudaGraphSettings(warmup_calls=1, measure=False, copy_up_to=0))
+    if run is None:
+        assert not any(n.target is aten.cumsum.default for n in gm.graph.nodes)
+        return
+    held = []
+    for call in range(6):
+        inputs = [torch.randn(4, 4, generator=generator) for _ in range(2)]
+        results, want = run.boxed(list(inputs)), f(*inputs)
+        for got, expected in zip(results, want, strict=True):
+            torch.testing.assert_close(got, expected)
+        if call % 2:
+            held.append((results, want))
+    for results, want in held:
+        for got, expected in zip(results, want, strict=True):
+            torch.testing.assert_close(got, expected)
+    assert driver.replays
+
+
+def test_values_are_dropped_after_their_last_use() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return (x + 1).cumsum(0).sin().cumsum(0).cos()
+
+    with FakeTensorMode() as mode:
+        gm = make_fx(f)(mode.from_tensor(X))
+    pool = GraphPool(SimulatedDriver())
+    run = chain(gm, pool, CudaGraphSettings(warmup_calls=1, measure=False, copy_up_to=0))
+    assert run is not None
+    for _ in range(4):
+        result = run(X)
+    assert len(pool.blocks_in_use()) <= 1  # the result
+    del result
+    assert pool.idle()
