@@ -202,3 +202,17 @@ def test_unknown_stances_are_refused() -> None:
         torchjit.set_stance("force_eagr")
     with pytest.raises(UserError, match="TJ-API-032"):
         torchjit.set_stance("aot_eager_then_compile")
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, weight: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        return x * weight if x.shape[0] == 5 else x + weight
+
+
+def test_a_module_s_arguments_have_the_names_of_forward() -> None:
+    x, weight = torch.ones(5, 3), torch.ones(3)
+    torchjit.mark_dynamic(x, 0)
+    compiled = torchjit.compile(Scaled(), backend="eager")
+    for call in (lambda: compiled(x, weight), lambda: compiled(weight=weight, x=x)):
+        with pytest.raises(UserError, match=r"x\.size\(0\) is marked dynamic, and the program needs x\.size\(0\) == 5"):
+            call()

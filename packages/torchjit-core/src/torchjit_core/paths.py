@@ -146,16 +146,30 @@ def own_attr(obj: Any, name: str) -> Any:
 
 @final
 class Arg(AccessPath):
-    """A root: the object in argument slot `key` (`name` is for people)."""
+    """A root: the object in argument slot `key` (`name` is for people).
 
-    __slots__ = ("name",)
+    `forwarded` tells, of an `*args` or `**kwargs` that a wrapper passes on, the names of the positional parameters behind it:
+    people know their arguments by those.
+    """
+
+    __slots__ = ("forwarded", "name")
     name: str
+    forwarded: tuple[str, ...] | None
 
     @staticmethod
-    def of(index: int, name: str) -> Arg:
-        path = Arg._intern(None, index, (index, name))
-        path.name = name
+    def of(index: int, name: str, forwarded: tuple[str, ...] | None = None) -> Arg:
+        path = Arg._intern(None, index, (index, name, forwarded))
+        path.name, path.forwarded = name, forwarded
         return path
+
+    def item_name(self, key: Any) -> str:
+        """What people call the item under the key."""
+        if self.forwarded is not None:
+            if type(key) is str:
+                return key
+            if type(key) is int and 0 <= key < len(self.forwarded):
+                return self.forwarded[key]
+        return f"{self.name}[{key!r}]"
 
     def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
         return slots[self.key]
@@ -262,7 +276,7 @@ class Item(AccessPath):
         return base[self.key]
 
     def __str__(self) -> str:
-        return f"{self.base}[{self.key!r}]"
+        return self.base.item_name(self.key) if isinstance(self.base, Arg) else f"{self.base}[{self.key!r}]"
 
 
 @final

@@ -7,6 +7,8 @@ from typing import Any, final
 
 import attrs
 
+from torchjit_core.paths import Arg
+
 __all__ = ["Region"]
 
 
@@ -42,6 +44,8 @@ class Region:
         cells: indices of the locals that hold a cell, ascending.
         handled: an exception is being handled.
         throwing: the region starts with an exception.
+        forwarded: if the function passes its `*args` and `**kwargs` on, the names of the positional parameters behind
+            them, for people.
     """
 
     code: CodeType
@@ -53,11 +57,12 @@ class Region:
     cells: tuple[int, ...] = ()
     handled: bool = False
     throwing: bool = False
+    forwarded: tuple[str, ...] | None = None
 
     @staticmethod
-    def of_function(function: FunctionType) -> Region:
+    def of_function(function: FunctionType, forwarded: tuple[str, ...] | None = None) -> Region:
         """The entry of a function."""
-        return Region(function.__code__, function.__globals__, function)
+        return Region(function.__code__, function.__globals__, function, forwarded=forwarded)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -85,6 +90,12 @@ class Region:
         stack = tuple(f"stack{i}" for i, filled in enumerate(self.stack) if filled)
         variables = tuple(names[i] for i in self.locals) + tuple(names[i] for i in self.cells)
         return stack + variables + ("handled",) * self.handled + ("thrown",) * self.throwing
+
+    @property
+    def slot_paths(self) -> list[Arg]:
+        """The path of each slot."""
+        plain = self.code.co_argcount + self.code.co_kwonlyargcount
+        return [Arg.of(i, n, self.forwarded if i >= plain else None) for i, n in enumerate(self.slot_names)]
 
 
 def local_names(code: CodeType) -> tuple[str, ...]:

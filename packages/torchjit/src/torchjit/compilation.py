@@ -64,6 +64,7 @@ class Compilation:
         recompile_limit: int | None = None,
         on_error: str | None = None,
         name: str | None = None,
+        forwarded: tuple[str, ...] | None = None,
     ) -> None:
         """
         Args:
@@ -75,6 +76,7 @@ class Compilation:
             recompile_limit: over the setting of the same name.
             on_error: `raise`, `eager`, or None for the setting.
             name: for reports.
+            forwarded: if the function passes its `*args` on, the names of the parameters behind it, for reports.
         """
         self.function = function
         self.backend = backend
@@ -91,7 +93,7 @@ class Compilation:
         self.ask_for_call = _asker(weakref.ref(self), asked)
         """What the frame hook asks; code objects remember it and its answers, so it does not keep this alive."""
         weakref.finalize(self, _forget_answers, asked).atexit = False
-        self.root = Site(self, torchjit_vm.Region.of_function(function), function, name=self.name)
+        self.root = Site(self, torchjit_vm.Region.of_function(function, forwarded), function, name=self.name)
         self._sites[self.root.region.key] = self.root
         _live.add(self)
 

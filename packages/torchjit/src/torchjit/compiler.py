@@ -97,7 +97,9 @@ def compile(
     if compiler is None:
         compiler = inductor_backend(chosen, config.snapshot())
 
-    def start(function: types.FunctionType, label: str | None = None) -> FrontDoor:
+    def start(
+        function: types.FunctionType, label: str | None = None, forwarded: tuple[str, ...] | None = None
+    ) -> FrontDoor:
         compilation = Compilation(
             function,
             compiler,
@@ -107,6 +109,7 @@ def compile(
             recompile_limit=recompile_limit,
             on_error=on_error or environment.on_error,
             name=name or label,
+            forwarded=forwarded,
         )
         # An attribute for people: `f.compiled`.
         setattr(compilation.root.door, "compiled", compilation)  # noqa: B010

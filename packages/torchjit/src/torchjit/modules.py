@@ -16,7 +16,7 @@ __all__ = ["compiled_module"]
 _M = TypeVar("_M", bound=torch.nn.Module)
 
 
-def compiled_module(module: _M, start: Callable[[types.FunctionType, str], FrontDoor]) -> _M:
+def compiled_module(module: _M, start: Callable[[types.FunctionType, str, tuple[str, ...] | None], FrontDoor]) -> _M:
     """A module that shares `module.__dict__` and calls through a front door.
 
     It is an instance of a subclass of `type(module)` made for it, so `isinstance`, attributes, hooks, `state_dict`
@@ -25,13 +25,13 @@ def compiled_module(module: _M, start: Callable[[types.FunctionType, str], Front
 
     Args:
         module: any module.
-        start: makes the front door of the class's `__call__`, given a name for reports.
+        start: makes the front door of the class's `__call__`, given a name for reports and those of the parameters.
     """
     original_class = type(module)
     if hasattr(original_class, "_torchjit_original"):
         module = module._torchjit_original  # type: ignore[assignment]
         original_class = type(module)
-    door = start(_plain_call(original_class), original_class.__qualname__)
+    door = start(_plain_call(original_class), original_class.__qualname__, _parameters(module))
     members = {
         # A bound method is no descriptor of the new instance: `self` in the region is the original module.
         "__call__": types.MethodType(door, module),
@@ -56,6 +56,14 @@ def _plain_call(cls: type[torch.nn.Module]) -> types.FunctionType:
     while not isinstance(call, types.FunctionType):
         call = call.__func__ if isinstance(call, types.MethodType) else call.__wrapped__
     return call
+
+
+def _parameters(module: torch.nn.Module) -> tuple[str, ...] | None:
+    """What people call the positional arguments of a call: the parameters of `forward`."""
+    if type(module).__call__ is not torch.nn.Module.__call__:
+        return None
+    code = getattr(module.forward, "__code__", None)  # a method's is the function's
+    return code.co_varnames[1 : code.co_argcount] if isinstance(code, types.CodeType) else None
 
 
 def _reduce(self: Any, protocol: int) -> Any:

@@ -33,7 +33,6 @@ from torchjit.user_warnings import warn_user
 from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import Arg
 from torchjit_core.reasons import GraphBreak, NotYet, TorchjitError, UserError, reason
 from torchjit_frame import Entry, FrontDoor, hook_scope, set_eager
 from torchjit_guards import torch_support
@@ -217,7 +216,7 @@ class Site:
         if stance == "eager_then_compile":
             first, self.ran_eagerly = not self.ran_eagerly, True
             if first and not self.specializations:
-                note_numbers(self.history, slots, self.region.slot_names)
+                note_numbers(self.history, slots, self.region)
                 return False
             return True
         if stance == "fail_on_recompile":
@@ -465,11 +464,10 @@ def accumulated_limit() -> int:
     return config.snapshot().accumulated_recompile_limit
 
 
-def note_numbers(history: torchjit_guards.SizeHistory, slots: Sequence[Any], names: Sequence[str]) -> None:
+def note_numbers(history: torchjit_guards.SizeHistory, slots: Sequence[Any], region: torchjit_vm.Region) -> None:
     """Remember the sizes and numbers of a call that was not captured, so that what the next one changes is symbolic."""
     history.begin()
-    for i, value in enumerate(slots):
-        path = Arg.of(i, names[i])
+    for value, path in zip(slots, region.slot_paths, strict=True):
         if type(value) in (int, float):
             history.observe(path, value)
         elif isinstance(value, torch.Tensor) and value.layout is torch.strided:

@@ -11,7 +11,7 @@ import attrs
 from torchjit_core.events import emit_lazy
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, NotYet, Reason
 from torchjit_core.region import RegionCode
 from torchjit_vm.capture.closing import must_close
@@ -191,10 +191,7 @@ class _Capture:
     def _frame(self) -> tuple[Frame[Value], Value | None]:
         """The first frame, from the slots."""
         region, domain = self.region, self.domain
-        names = region.slot_names
-        values = [
-            wrap(domain, obj, Arg.of(i, name)) for i, (obj, name) in enumerate(zip(self.slots, names, strict=True))
-        ]
+        values = [wrap(domain, obj, path) for obj, path in zip(self.slots, region.slot_paths, strict=True)]
         if region.offset is None:
             function = region.function
             cells: list[Value] = []
