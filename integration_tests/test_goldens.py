@@ -34,7 +34,7 @@ def test_graph_of_a_function(golden: Any) -> None:
 
 def test_guards_of_a_module(golden: Any) -> None:
     told = _told(nn.Linear(2, 3), torch.ones(4, 2))
-    own = [g for g in told.regions[0].guards if "weight" in g or "bias" in g or g.startswith("args")]
+    own = [g for g in told.regions[0].guards if "weight" in g or "bias" in g or g.startswith("input:")]
     golden.check("linear.guards", "\n".join(sorted(own)))
 
 
