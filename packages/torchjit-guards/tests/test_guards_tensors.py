@@ -206,6 +206,9 @@ def test_ambient_state() -> None:
             assert inside.check(())
         assert program.check(())
         assert not inside.check(())
+    with torch.autograd.forward_ad.dual_level():
+        assert not program.check(())
+        assert "forward_ad" in str(program.explain(()))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         bf16 = GuardProgram(torch_support.ambient_guards(), [], 0)
     with torch.autocast("cpu", dtype=torch.float16):

@@ -109,7 +109,13 @@ def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
     autocast = {device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _devices()}
     cache = torch.is_autocast_cache_enabled()
     try:
-        with fake_mode, enable_python_dispatcher():
+        # Anomaly mode would look for NaNs in fakes.
+        with (
+            _without_hooks_of_saved_tensors(),
+            torch.autograd.set_detect_anomaly(False),
+            fake_mode,
+            enable_python_dispatcher(),
+        ):
             yield
     finally:
         torch._C._set_grad_enabled(grad_mode)
@@ -118,6 +124,20 @@ def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(cache)
         torch.clear_autocast_cache()  # it may hold casts of our fakes
+
+
+@contextlib.contextmanager
+def _without_hooks_of_saved_tensors() -> Iterator[None]:
+    """The hooks around the call (a checkpoint's, `save_on_cpu`) are for real tensors; those that the graph itself sets stay."""
+    autograd, taken = torch._C._autograd, []
+    while (hooks := autograd._top_saved_tensors_default_hooks(True)) is not None:
+        taken.append(hooks)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for hooks in reversed(taken):
+            autograd._push_saved_tensors_default_hooks(*hooks)
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ class LazyBackward:
 
     Args:
         build: compiles it. It runs once, in the context (compile id) of the forward's compilation.
-        stepwise: makes a function that calls its operators one by one, for tangents that are tensor subclasses.
+        stepwise: makes a function that calls its operators one by one, for tangents that are tensor subclasses or batched.
     """
 
     def __init__(self, build: Callable[[], CompiledGraph], stepwise: Callable[[], CompiledGraph]) -> None:
@@ -479,9 +479,8 @@ def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str 
     shape, strides = ("shape", "strides") if layout else (tuple(like.shape), tuple(like.stride()))
     strided = f"{source.bind(torch.empty_strided)}({shape}, {strides}, {options})"
     bits = " or ".join(f"{gradient}.{test}()" for test in _LAZY_BITS if like.is_complex() or test != "is_conj")
-    plain = (
-        f"type({gradient}) is not {source.bind(torch.Tensor)} or {gradient}.layout is not {source.bind(torch.strided)}"
-    )
+    keys = f"{source.bind(torch._C._dispatch_keys)}({gradient}).raw_repr()"
+    plain = f"type({gradient}) is not {source.bind(torch.Tensor)} or {keys} & {_TELLING} != {_DENSE}"
     source.lines += [
         *([f"shape, strides = {layout}"] if layout else []),
         f"if {gradient} is not None and ({plain} or {bits}):",
@@ -498,14 +497,22 @@ _LAZY_BITS = ("is_neg", "_is_zerotensor", "is_conj")
 """Tensors for which one of these holds are not what lies in their memory."""
 
 
+_DENSE = torch._C.DispatchKeySet(torch._C.DispatchKey.Dense).raw_repr()
+_TELLING = _DENSE | torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched).raw_repr()
+"""Of these keys, sparse, quantized and nested tensors lack the first, and so do those of a backward with `is_grads_batched`;
+those under `torch.func.vmap` have the second."""
+
+
 def _as_plain(tangent: torch.Tensor, strides: tuple[int, ...]) -> tuple[torch.Tensor, bool]:
-    """The tangent as compiled code can read it, and whether it is a subclass, which it cannot read at all."""
+    """The tangent as compiled code can read it, and whether it is a subclass or batched, which it cannot read at all."""
     if isinstance(tangent, torch.nn.Parameter) and type(tangent) is torch.nn.Parameter:
         tangent = tangent.detach()
     if type(tangent) is not torch.Tensor:
         return tangent if tangent.stride() == strides else tangent.contiguous(), True
     if tangent.layout != torch.strided:
         tangent = tangent.to_dense()
+    if torch._C._dispatch_keys(tangent).raw_repr() & _TELLING != _DENSE:
+        return tangent, True
     if tangent._is_zerotensor():
         tangent = torch.zeros(tangent.shape, dtype=tangent.dtype, device=tangent.device)
     return tangent.resolve_conj().resolve_neg(), False

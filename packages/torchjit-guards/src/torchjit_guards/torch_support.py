@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from torchjit_core import events
-from torchjit_core.guards import Ambient, TensorMatches
+from torchjit_core.guards import Ambient, Guard, TensorMatches, ValueEquals
+from torchjit_core.paths import Pinned
 from torchjit_core.reasons import reason
 from torchjit_guards import _c, layout
 from torchjit_guards.native_reads import autocast_cpu, autocast_cuda, native_read, torch_function_disabled
@@ -110,7 +112,11 @@ _READS: tuple[tuple[str, _Read, tuple[str, _Read] | None], ...] = (
 )
 
 
-def ambient_guards() -> tuple[Ambient, ...]:
+_FORWARD_AD = Pinned.of(vars(forward_ad), "vars(torch.autograd.forward_ad)").item("_current_level")
+"""The level of forward-mode differentiation: tensors may have tangents there, which nothing about them shows."""
+
+
+def ambient_guards() -> tuple[Guard, ...]:
     """Guards on the process and thread state that torch's results depend on, as it is now."""
     guards: dict[str, Ambient] = {}
     for name, read, detail in _READS:
@@ -118,4 +124,4 @@ def ambient_guards() -> tuple[Ambient, ...]:
         guards[name] = Ambient(name, read, value)
         if detail is not None and value:
             guards[detail[0]] = Ambient(detail[0], detail[1], detail[1]())
-    return tuple(guards.values())
+    return (*guards.values(), ValueEquals(_FORWARD_AD, forward_ad._current_level))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 import torchjit_fx
@@ -499,6 +500,7 @@ def _must_run_eagerly() -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0  # graphs have no tangents; guards see to it that none runs here
     )
 
 
