@@ -230,7 +230,7 @@ def scan(x):
     return run(lambda c, r: (c + r, c * r), x[0].clone(), x)
 
 
-@program(1)
+@program(0)
 def autograd_grad(x):
     return torch.autograd.grad((x * x).sum(), x)[0] + 1
 
@@ -376,7 +376,7 @@ def requires_grad_of_an_argument(x):
     return x * 2
 
 
-@program(1)
+@program(1)  # it is returned
 def requires_grad_of_a_result(x):
     y = x.detach() * 2
     y.requires_grad = True

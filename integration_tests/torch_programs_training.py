@@ -204,7 +204,7 @@ def _() -> Any:
     return f, (torch.randn(3, 4),), (model,)
 
 
-@stateful(1, "gradient by autograd.grad")
+@stateful(0, "gradient by autograd.grad")
 def _() -> Any:
     model = _model()
 
@@ -219,7 +219,7 @@ def _() -> Any:
     return f, (torch.randn(3, 4),), (model,)
 
 
-@program(2)
+@program(0)
 def gradient_penalty(x):
     y = x.detach().requires_grad_()
     score = (y**3).sum()
@@ -227,7 +227,7 @@ def gradient_penalty(x):
     return g.norm() * 2 + x.sum()
 
 
-@stateful(1, "adversarial input")
+@stateful(0, "adversarial input")
 def _() -> Any:
     model = _model()
 

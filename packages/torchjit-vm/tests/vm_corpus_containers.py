@@ -9,7 +9,9 @@ from __future__ import annotations
 import collections
 import collections.abc
 import copy
+import datetime
 import types
+from fractions import Fraction
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 
 from vm_corpus import N, program
@@ -225,6 +227,34 @@ def dict_key_kinds(d, x):
     d[int] = 10
     d[len] = 11
     return d[True], d[2], d[frozenset([1])], list(map(type, d)), d.get((1, "u"), "no"), d[int]
+
+
+class Text(str):
+    pass
+
+
+class Length(float):
+    pass
+
+
+# In tuples, which the runs share: what such a key rests on is the object itself.
+KEYS = Text("ab"), Length(2.0), datetime.date(2020, 1, 1), Fraction(1, 2)
+BY_VALUE = {"ab": 1, 2: 2, datetime.date(2020, 1, 1): 3, Fraction(1, 2): 4}
+
+
+# A real dict is not searched for what hashes in Python, and making a date is a call of C.
+@program(N(1), breaks=2)
+def keys_of_subclasses_and_of_c(x):
+    text, length, day, half = KEYS
+    made = {text: 1, length: 2, day: 3, half: 4}
+    found = [BY_VALUE.get(k, "no") for k in KEYS]
+    return x, made["ab"], made[2], made[datetime.date(2020, 1, 1)], found, text in {"ab"}, {"ab": 5}[text], day in {day}
+
+
+@program(N(1))
+def keys_that_hash_in_python_and_numbers(x):
+    half = KEYS[3]
+    return x, {0.5: 3}.get(half), half in {0.5}, 0.5 in {half}, {half: 1}.get(0.5), {half: 1}.get(0.25, "no")
 
 
 @program({1: "a"}, N(1), N(2))

@@ -57,7 +57,7 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
         kwargs = map_arg(node.kwargs, env.__getitem__)
         if node.op == "output":
             return args[0]
-        _refuse(node)
+        _refuse(node, args, inputs)
         refuse_recurrent_dropout(node.target, args)
         with _Watch() if _is_opaque(gm, node) else nullcontext():
             env[node] = _run(gm, node, args, kwargs)
@@ -99,9 +99,11 @@ def with_usable_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Se
     return args, {**kwargs, "attn_mask": made}
 
 
-def _refuse(node: fx.Node) -> None:
+def _refuse(node: fx.Node, args: Sequence[Any], inputs: Sequence[Any]) -> None:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name == "requires_grad_" and not any(args[0] is value for value in inputs):
+        return  # a leaf of the graph's own: gradients end there
     if node.op != "call_module" and name in ("requires_grad_", "retain_grad", "register_hook", "set_"):
         raise GraphBreak(METADATA_MUTATION, name)
 

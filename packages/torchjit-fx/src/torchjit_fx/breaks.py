@@ -52,7 +52,8 @@ NOT_CAPTURABLE = reason(
 METADATA_MUTATION = reason(
     "TJ-FX-008",
     "an input's shape, strides or storage is changed in place",
-    "The caller would have to see the change of its tensor's metadata. " + _EAGER,
+    "The caller would have to see the change of its tensor's metadata, or that a tensor of the region is a leaf of autograd. "
+    + _EAGER,
     "Use the out-of-place form of the operation (reshape, transpose, detach ...).",
 )
 SHARED_STORAGE_WRITTEN = reason(
@@ -81,7 +82,8 @@ TENSOR_ATTRIBUTE_SET = reason(
 AUTOGRAD_CALL = reason(
     "TJ-FX-013",
     "the backward pass is started or hooked here",
-    "Gradients of the graph so far exist only after it has run. " + _EAGER,
+    "A backward pass writes gradients of tensors that the graph only borrows; torch.autograd.grad may be part of a graph where its outputs depend on its "
+    "inputs through nothing but the graph. " + _EAGER,
     "Compile the forward pass and the loss, and call backward() outside.",
 )
 MODE_OBJECT = reason(

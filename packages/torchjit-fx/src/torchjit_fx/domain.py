@@ -18,6 +18,7 @@ from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
+from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.functions import FunctionCapture
@@ -97,6 +98,7 @@ class TensorDomain:
         self.bodies: list[BodyCapture] = []
         self.hooks: list[HookCapture] = []
         self.hook_steps: dict[int, Step] = {}
+        self.made_leaves: dict[int, tuple[TensorLeaf, int]] = {}
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
 
@@ -335,6 +337,9 @@ class TensorDomain:
             if leaf.record.requires_grad:
                 capture.guard(leaf.leafness(capture.location()))
             return True
+        if name == "requires_grad" and value is True and type(leaf) is TensorLeaf and not leaf.record.requires_grad:
+            make_leaf(self, leaf, capture)
+            return False
         raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
@@ -379,6 +384,7 @@ class TensorDomain:
                 places[id(leaf)] = len(asked)
                 asked.append(leaf)  # type: ignore[arg-type]
             outputs.append(places[id(leaf)])
+        refuse_escaping_leaves(self, asked, capture)
         steps = live_steps(self.recorder.steps, asked, self.modes.initial)
         epilogue = self.modes.epilogue()
         if not steps:

@@ -22,7 +22,7 @@ from torchjit_fx.records import TensorRecord, is_structseq
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.versions import Watch
 
-__all__ = ["Constant", "Made", "MetaCache", "MetaService", "Nested", "Outcome", "Same", "Sym", "SymOther"]
+__all__ = ["Constant", "Made", "MetaCache", "MetaService", "Nested", "Outcome", "Same", "Sym", "SymOther", "follow"]
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 Way: TypeAlias = "tuple[Any, ...]"
@@ -194,12 +194,15 @@ class MetaService:
         step = leaf.step
         args, kwargs = map_raw(step.args, self.fake), map_raw(step.kwargs, self.fake)  # type: ignore[union-attr]
         with self.modes.made_real(step.token):  # type: ignore[union-attr]
-            result = self._evaluate(step.op, step.target, args, kwargs, leaf.record.symbolic)  # type: ignore[union-attr]
+            result = self.evaluate(step.op, step.target, args, kwargs, leaf.record.symbolic)  # type: ignore[union-attr]
         for sibling in step.results:  # type: ignore[union-attr]
             if sibling.fake is None:
-                sibling.fake = _follow(result, sibling.way)
+                sibling.fake = follow(result, sibling.way)
+                if sibling.record.requires_grad and not sibling.fake.requires_grad:
+                    sibling.fake.requires_grad_()  # the region made it a leaf since
 
-    def _evaluate(self, op: str, target: Any, args: Any, kwargs: Any, symbolic: bool) -> Any:
+    def evaluate(self, op: str, target: Any, args: Any, kwargs: Any, symbolic: bool) -> Any:
+        """Make a call on fakes, under the modes that the process has."""
         if symbolic:
             with self.fakes.mode, enable_python_dispatcher():
                 return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
@@ -240,7 +243,7 @@ class MetaService:
             fake_args, fake_kwargs = map_raw(args, get), map_raw(kwargs, get)
             self.fakes.mode.watch = watch
             with self.modes.made_real():
-                result = self._evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
+                result = self.evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
         except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see
             raise
         except Exception as error:  # whatever an operation raises on fakes, eager PyTorch has the last word
@@ -373,7 +376,8 @@ def _note_write(watch: Watch, fake: Any) -> None:
         watch.written.add(fake.untyped_storage()._cdata)
 
 
-def _follow(result: Any, way: Way) -> Any:
+def follow(result: Any, way: Way) -> Any:
+    """The item of a result at the end of these indices."""
     for key in way:
         result = result[key]
     return result

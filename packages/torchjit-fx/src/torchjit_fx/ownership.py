@@ -154,7 +154,7 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
     ),
     breaks.PARAMETER: (torch.nn.Parameter,),
     breaks.AUTOGRAD_CALL: (
-        torch.autograd.grad, torch.autograd.backward, torch.autograd.functional.jacobian, torch.autograd.functional.hessian,
+        torch.autograd.backward, torch.autograd.functional.jacobian, torch.autograd.functional.hessian,
     ),
     breaks.DATA_DEPENDENT: (torch.is_nonzero, torch.equal, torch.allclose),
     breaks.UNSUPPORTED_TENSOR: (
@@ -176,7 +176,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(INTRINSICS)
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
-    found.add(torch._check_is_size)
+    found.update((torch._check_is_size, torch.autograd.grad))
     found.add(set_breaks_are_errors)
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
     for namespace, python_too in _NAMESPACES:

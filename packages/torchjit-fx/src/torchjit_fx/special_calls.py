@@ -13,6 +13,7 @@ from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import ARITHMETIC
+from torchjit_fx.differentiation import DIFFERENTIATION_CALLS, make_leaf
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.function_modes import asks_for_modes
 from torchjit_fx.functions import INTRINSIC_CALLS
@@ -226,10 +227,12 @@ def _arithmetic(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: 
 
 
 def _requires_grad(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    """`requires_grad_()` that changes nothing; models call it on what a frozen layer gave."""
+    """`requires_grad_()`: on a tensor that the region made, or where it changes nothing, as on what a frozen layer gave."""
     wanted = kwargs.get("requires_grad", args[1] if len(args) > 1 else True)
     if isinstance(args[0], TensorLeaf) and args[0].record.requires_grad is wanted:
         return args[0]
+    if isinstance(args[0], TensorLeaf) and wanted is True:
+        return make_leaf(domain, args[0], capture)
     return _refuse(domain, fn, args, kwargs, capture)
 
 
@@ -259,6 +262,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.requires_grad_] = _requires_grad
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
+    table.update(DIFFERENTIATION_CALLS)
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache
     table[torch.Tensor.type] = _type

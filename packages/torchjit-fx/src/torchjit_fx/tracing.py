@@ -134,6 +134,12 @@ class Recorder:
             step.checkpoint = self._checkpoints[0]
         return step
 
+    def add_leaf(self, leaf: TensorLeaf, capture: CaptureContext) -> None:
+        """Record that a tensor becomes a leaf of autograd."""
+        step = self._new_step("call_method", "requires_grad_", (leaf,), {}, capture)
+        step.effect = True
+        self.steps.append(step)
+
     def enter_checkpoint(self, policy: Callable[..., Any] | None = None) -> None:
         """A checkpointed region begins; of nested ones the outermost counts. `policy`: what a selective one keeps."""
         self._checkpoint_count += 1

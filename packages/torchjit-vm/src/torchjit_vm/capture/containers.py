@@ -91,19 +91,31 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
 
 
 def _object_key(domain: CaptureDomain, value: Obj) -> Any:
-    for name in ("__hash__", "__eq__"):
+    own = False
+    for name, default in _IDENTITY:
         member = members.find_member(domain, value.cls, name)
         if member.raw is None:
             raise domain.error(TypeError, f"unhashable type: '{value.cls.__name__}'")
         if type(member.raw) is types.FunctionType:
             return _hashed_key(domain, value)
-    return Ref(value)
+        own = own or member.raw is not default
+    return _immutable_key(domain, value) if own else Ref(value)
+
+
+_IDENTITY = (("__hash__", object.__hash__), ("__eq__", object.__eq__))
+
+
+def _immutable_key(domain: CaptureDomain, value: Obj) -> Any:
+    """The key of an object that C code hashes and compares (a date, an instance of a subclass of str): it does so itself."""
+    if value.real is NEW or value.path is None:
+        raise domain.graph_break(UNHASHABLE, value.cls.__name__)
+    if type(value.path) is not Pinned:
+        domain.guard_id(value.path, value.real)
+    return value.real
 
 
 def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
     """The key of an object with its own `__hash__` and `__eq__`, which are interpreted."""
-    from torchjit_vm.capture import comparisons  # noqa: PLC0415  the modules know one another
-
     member = members.find_member(domain, value.cls, "__hash__")
     if type(member.raw) is types.FunctionType:
         found = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), [])
@@ -112,7 +124,18 @@ def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
         number = hash(domain.use(found))
     else:
         number = id(value)
-    return HashKey(value, number, lambda a, b: comparisons.same_or_equal(domain, a, b))
+    return HashKey(value, number, lambda key, mine: _equal_keys(domain, key, mine))
+
+
+def _equal_keys(domain: CaptureDomain, key: Any, mine: Value) -> bool:
+    """Does a key of the same hash belong to an object that is equal to this one?"""
+    from torchjit_vm.capture import comparisons  # noqa: PLC0415  the modules know one another
+
+    if type(key) in (HashKey, Ref):
+        return comparisons.same_or_equal(domain, key.value, mine)
+    if not _is_atom(key) or type(key) is tuple:
+        raise domain.graph_break(UNHASHABLE, type(key).__name__)
+    return comparisons.same_or_equal(domain, Const(key), mine)
 
 
 def _real_key(key: Any) -> Any:
@@ -123,7 +146,7 @@ def _real_key(key: Any) -> Any:
     if type(key) is IdKey:
         return DELETED
     if type(key) is HashKey:
-        raise GraphBreak(UNHASHABLE, type(key.value).__name__, None)
+        raise GraphBreak(UNHASHABLE, getattr(key.value, "cls", type(key.value)).__name__, None)
     if type(key) is tuple:
         parts = tuple(_real_key(k) for k in key)
         return DELETED if DELETED in parts else parts

@@ -313,15 +313,18 @@ class IdKey:
 
 @final
 class HashKey:
-    """The key of an object whose class hashes and compares in Python: `equal` interprets its `__eq__`."""
+    """The key of an object whose class hashes and compares in Python.
+
+    `equal` takes another key of the same hash and this object, and interprets `__eq__`.
+    """
 
     __slots__ = ("equal", "number", "value")
 
-    def __init__(self, value: Value, number: int, equal: Callable[[Value, Value], bool]) -> None:
+    def __init__(self, value: Value, number: int, equal: Callable[[Any, Value], bool]) -> None:
         self.value, self.number, self.equal = value, number, equal
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is HashKey and (other.value is self.value or self.equal(other.value, self.value))
+        return (type(other) is HashKey and other.value is self.value) or self.equal(other, self.value)
 
     def __hash__(self) -> int:
         return self.number

@@ -1,0 +1,181 @@
+"""`torch.autograd.grad` and leaves made inside a compiled function: results, gradients of gradients, errors, and breaks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import torchjit
+
+
+def penalty(model, x):
+    x = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return ((gradient.norm(2, dim=1) - 1) ** 2).mean()
+
+
+def forces(model, x):
+    energy = model(x).sum()
+    force = -torch.autograd.grad(energy, x)[0]
+    return energy.detach(), force
+
+
+def laplacian(model, x):
+    y = model(x)
+    first = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)[0]
+    columns = [torch.autograd.grad(first[:, i].sum(), x, create_graph=True)[0][:, i] for i in range(2)]
+    return y.squeeze(-1) - sum(columns)
+
+
+def hooked(model, x):
+    h = x.sin()
+    h.register_hook(lambda g: g * 3)
+    return torch.autograd.grad(model(h).sum(), [x, h], create_graph=True)
+
+
+def unused(model, x):
+    other = torch.ones(2, requires_grad=True) * 2
+    return torch.autograd.grad(model(x).sum(), [x, other], allow_unused=True)
+
+
+def zeros_for_unused(model, x):
+    other = x.new_ones(2)
+    other.requires_grad = True
+    return torch.autograd.grad(model(x).sum(), [x, other], materialize_grads=True)
+
+
+def under_no_grad(model, x):
+    with torch.no_grad():
+        scaled = x * 2
+        with torch.enable_grad():
+            y = scaled.clone().requires_grad_()
+            found = torch.autograd.grad((model(y) ** 2).sum(), y)[0]
+        return scaled + found
+
+
+def of_an_intermediate(model, x):
+    h = model[0](x)
+    loss = model[2](model[1](h)).pow(2).sum()
+    return loss, torch.autograd.grad(loss, h, retain_graph=True)[0].detach() + h
+
+
+def after_a_write(model, x):
+    h = x * 1
+    h.mul_(2)
+    return torch.autograd.grad(model(h).sum(), x)[0]
+
+
+def shared_gradient(model, x):
+    a, b = x.sin(), x.cos()
+    first, second = torch.autograd.grad((model(a + b) ** 2).sum(), [a, b])
+    first.add_(1)
+    return first, second
+
+
+PROGRAMS = (
+    penalty, forces, laplacian, hooked, unused, zeros_for_unused, under_no_grad, of_an_intermediate, after_a_write,
+    shared_gradient,
+)  # fmt: skip
+
+
+def _breaks(compiled):
+    return sum(len(s.breaks) for s in compiled.compiled.specializations)
+
+
+def _did(f):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    found = []
+    for rows in (3, 5):
+        x = torch.randn(rows, 2, requires_grad=True)
+        out = f(model, x)
+        out = out if isinstance(out, tuple | list) else [out]
+        found.append([(t is None, t is not None and t.requires_grad) for t in out])
+        found.append([t.detach().clone() for t in out if t is not None])
+        loss = [t.pow(2).sum() for t in out if t is not None and t.requires_grad]
+        if loss:
+            sum(loss).backward()
+        found.append([x.grad, *[p.grad for p in model.parameters()]])
+    return found
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_is_part_of_the_graph(program, backend):
+    compiled = torchjit.compile(program, backend=backend)
+    torch.testing.assert_close(_did(compiled), _did(program))
+    assert _breaks(compiled) == 0
+
+
+def test_with_the_default_backend():
+    compiled = torchjit.compile(penalty)
+    torch.testing.assert_close(_did(compiled), _did(penalty), rtol=1e-4, atol=1e-5)
+    assert _breaks(compiled) == 0
+
+
+def test_a_way_that_leaves_the_region_breaks():
+    x = torch.randn(3, requires_grad=True)
+    h = x.exp()
+
+    def f(x, h):
+        return torch.autograd.grad((h * h).sum() + x.sum(), x, retain_graph=True)[0]
+
+    for backend in ("eager", "aot_eager"):
+        compiled = torchjit.compile(f, backend=backend)
+        torch.testing.assert_close(compiled(x, h), f(x, h))
+        assert _breaks(compiled) == 1
+
+
+def test_a_hook_on_the_input_that_comes_later_is_seen():
+    def f(x):
+        return torch.autograd.grad(x.sin().sum(), x)[0]
+
+    compiled = torchjit.compile(f, backend="aot_eager")
+    x = torch.randn(3, requires_grad=True)
+    torch.testing.assert_close(compiled(x), x.detach().cos())
+    x.register_hook(lambda g: g * 5)
+    torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_what_raises_raises_as_in_eager():
+    def f(x):
+        return torch.autograd.grad(x.detach().sum(), x)
+
+    x = torch.randn(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torchjit.compile(f, backend="eager")(x)
+
+    def twice(x):
+        y = x.exp().sum()
+        torch.autograd.grad(y, x)
+        return torch.autograd.grad(y, x)
+
+    with pytest.raises(RuntimeError, match="second time"):
+        torchjit.compile(twice, backend="eager")(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_made_leaf_that_leaves_the_region_is_one(backend):
+    def f(x):
+        y = x.detach().requires_grad_()
+        return (y * y).sum(), y, y.view(-1)
+
+    compiled = torchjit.compile(f, backend=backend)
+    x = torch.randn(3, requires_grad=True)
+    loss, y, flat = compiled(x)
+    (loss + flat.sum()).backward()
+    assert y.is_leaf and x.grad is None
+    torch.testing.assert_close(y.grad, 2 * y.detach() + 1)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_only_a_made_leaf_requires_grad(backend):
+    def f(x):
+        y = x.clone().requires_grad_()
+        return (y * y).sum()
+
+    compiled = torchjit.compile(f, backend=backend)
+    out = compiled(torch.ones(3))
+    assert out.requires_grad and not out.is_leaf
+    out.backward()
