@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+import functools
+import sys
+import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -176,3 +180,33 @@ def test_stores_to_globals_and_cells(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", [43, 57, 101, *range(12)])  # the first ones were wrong once
 def test_random_programs_leave_the_state_that_eager_leaves(seed: int) -> None:
     assert difference(seed) is None
+
+
+def test_attributes_that_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no such attribute at the first call may be given one."""
+    module = types.ModuleType("given_later")
+    monkeypatch.setitem(sys.modules, "given_later", module)
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        counted.calls = getattr(counted, "calls", 0) + 1  # type: ignore[attr-defined]
+        return x * counted.calls  # type: ignore[attr-defined]
+
+    @functools.lru_cache
+    def cached() -> int:
+        return 1
+
+    class Kind(enum.Enum):
+        A = 1
+
+    owners: tuple[Any, ...] = (module, cached, Kind.A, counted)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
+        return counted(counted(x)), [getattr(owner, "tag", None) for owner in (module, cached, Kind.A, counted)]
+
+    compiled = torchjit.compile(f, backend="eager")
+    x = torch.ones(2)
+    for number in range(2):
+        torch.testing.assert_close(compiled(x)[0], x * (2 * number + 1) * (2 * number + 2))
+    for number, owner in enumerate(owners):
+        owner.tag = number
+        assert compiled(x)[1] == [getattr(other, "tag", None) for other in owners]

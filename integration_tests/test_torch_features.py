@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -294,3 +295,14 @@ def test_part_of_a_parameter_is_written_under_no_grad():
         warnings.simplefilter("error")  # an internal error would be one
         torch.testing.assert_close(torchjit.compile(fn)(torch.ones(4), real), fn(torch.ones(4), expected))
     torch.testing.assert_close(real, expected)
+
+
+def test_sizes_keep_their_class() -> None:
+    def f(x: torch.Tensor) -> Any:
+        s = x.shape
+        return x + 1, [s + (2,), (2,) + s, s * 2, 2 * s, s + s, s[1:] + (1,), (*s, 1), tuple(s)]
+
+    for dynamic in (False, True):
+        compiled = torchjit.compile(f, backend="eager", dynamic=dynamic)
+        got, want = compiled(torch.ones(3, 4))[1], f(torch.ones(3, 4))[1]
+        assert got == want and [type(s) for s in got] == [type(s) for s in want]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import traceback
 
@@ -533,3 +534,28 @@ def exit_stack_errors(x, log):
             stack.push(lambda *exc: log.append(exc[0].__name__))
             1 / 0
     return log
+
+
+def _untagged():
+    pass
+
+
+@program(N(1))
+def errors_tell_the_missing_name(x):
+    class Empty:
+        __slots__ = ()
+
+    found = []
+    for act in (
+        lambda: x.shape.no,
+        lambda: Empty().gone,
+        lambda: _untagged.tag,
+        lambda: collections.nothing,
+        lambda: not_there,
+        lambda: Empty.gone,
+    ):
+        try:
+            act()
+        except (AttributeError, NameError) as error:
+            found.append((error.name, str(error)))
+    return x, found

@@ -100,7 +100,7 @@ def lookup(domain: CaptureDomain, value: Value, name: str) -> Value | None:
 
 
 def missing(domain: CaptureDomain, cls: type, name: str) -> Exception:
-    return domain.error(AttributeError, f"'{type_label(cls)}' object has no attribute '{name}'")
+    return domain.error(AttributeError, f"'{type_label(cls)}' object has no attribute '{name}'", name)
 
 
 _GENERIC = object.__dict__["__getattribute__"]
@@ -372,7 +372,7 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
     try:
         result = domain.leaves.getattr(value.payload, name, domain)
     except AttributeError as error:
-        raise domain.error(AttributeError, str(error)) from None
+        raise domain.error(AttributeError, str(error), name) from None
     return from_raw(domain, result)
 
 
@@ -407,7 +407,7 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
             return bind(domain, member, value.self_)
         if not owner.__flags__ & IMMUTABLE_TYPE:
             domain.guard_class(owner, name, walk(owner.__mro__, name))
-    raise domain.error(AttributeError, f"'super' object has no attribute '{name}'")
+    raise domain.error(AttributeError, f"'super' object has no attribute '{name}'", name)
 
 
 def load_super_attr(

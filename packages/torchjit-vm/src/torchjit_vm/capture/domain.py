@@ -191,8 +191,12 @@ class CaptureDomain:
         if not (type(result) is Const and result.value is None):
             raise self.error(TypeError, "__init__() should return None")
 
-    def error(self, type: type[BaseException], message: str) -> Raised:
-        return self.raised(exceptions.new_exception(self, type, [Const(message)]))
+    def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
+        """An exception that CPython raises here; `name`: the attribute or variable that is missing."""
+        made = exceptions.new_exception(self, type, [Const(message)])
+        if name is not None:
+            made.attrs["name"] = Const(name)
+        return self.raised(made)
 
     def raised(self, exception: Value) -> Raised:
         """A new exception that is raised here."""

@@ -54,15 +54,22 @@ def known_attr(domain: CaptureDomain, value: Known, name: str) -> Value | Frame[
         return domain.call(pinned(domain, raw.fget, name), [value], {})
     if type(raw) in (types.MethodDescriptorType, types.WrapperDescriptorType):
         return BoundMethod(pinned(domain, raw, name), value)
-    if not hasattr(obj, name):
-        raise domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
-    real = getattr(obj, name)
     label = getattr(obj, "__name__", cls.__name__)
+    if not hasattr(obj, name):
+        _rely_on_absence(domain, obj, label, name)
+        raise domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'", name)
+    real = getattr(obj, name)
     if id(obj) in domain.class_parts:  # another object in the next call, that holds the same
         return pinned(domain, real, label)
     result = wrap(domain, real, Pinned.of(obj, label).attr(name))
     value.attrs[name] = result
     return result
+
+
+def _rely_on_absence(domain: CaptureDomain, obj: Any, label: str, name: str) -> None:
+    """The object has no such attribute, and could be given one."""
+    if type(obj).__dictoffset__ != 0 and id(obj) not in domain.class_parts:
+        domain.guard_lacks(Pinned.of(obj, label), name)
 
 
 def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, name: str) -> Value:
@@ -73,7 +80,8 @@ def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, 
         try:
             real = getattr(module, name)
         except AttributeError as error:
-            raise domain.error(AttributeError, str(error)) from None
+            _rely_on_absence(domain, module, module.__name__, name)
+            raise domain.error(AttributeError, str(error), name) from None
         result = wrap(domain, real, path.attr(name))
     value.attrs[name] = result
     return result
@@ -83,7 +91,8 @@ def _real_function_attr(domain: CaptureDomain, value: Known, function: types.Fun
     if name in ("__get__", "__call__", "__init__", "__repr__", "__eq__", "__hash__"):
         return BoundMethod(Known(walk(types.FunctionType.__mro__, name)), value)
     if not hasattr(function, name):
-        raise domain.error(AttributeError, f"'function' object has no attribute '{name}'")
+        _rely_on_absence(domain, function, function.__qualname__, name)
+        raise domain.error(AttributeError, f"'function' object has no attribute '{name}'", name)
     real = getattr(function, name)
     path = Pinned.of(function, function.__qualname__).attr(name)
     if id(function) in domain.class_parts and type(real) in IMMUTABLE_ATOMS:
@@ -180,7 +189,7 @@ def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str, m
         hook = find_member(domain, type(cls), "__getattr__")
         if hook.kind == FUNCTION:
             return domain.call(member_value(domain, hook), [value, Const(name)], {})
-        raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'")
+        raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'", name)
     if member.kind in (FUNCTION, CMETHOD):
         return BoundMethod(member_value(domain, member), value)
     if member.kind == PROPERTY and type(raw.fget) is types.FunctionType:

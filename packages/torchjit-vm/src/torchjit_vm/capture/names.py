@@ -68,7 +68,7 @@ def _builtin_name(domain: CaptureDomain, globals: dict[str, Any], name: str) -> 
         value = wrap(domain, scope[name], space.path.item(name))
         space.entries[name] = (Const(name), value)
         return value
-    raise domain.error(NameError, f"name '{name}' is not defined")
+    raise domain.error(NameError, f"name '{name}' is not defined", name)
 
 
 def store_global(domain: CaptureDomain, frame: Frame[Value], name: str, value: Value) -> None:
@@ -78,7 +78,7 @@ def store_global(domain: CaptureDomain, frame: Frame[Value], name: str, value: V
 def delete_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> None:
     space = namespace(domain, frame.globals)
     if containers.dict_lookup(domain, space, name) is None:
-        raise domain.error(NameError, f"name '{name}' is not defined")
+        raise domain.error(NameError, f"name '{name}' is not defined", name)
     containers.dict_remove(domain, space, name)
 
 
@@ -94,7 +94,7 @@ def store_name(domain: CaptureDomain, frame: Frame[Value], name: str, value: Val
 def delete_name(domain: CaptureDomain, frame: Frame[Value], name: str) -> None:
     space = _class_namespace(domain, frame, name)
     if classes.load_name(domain, space, name) is None:
-        raise domain.error(NameError, f"name '{name}' is not defined")
+        raise domain.error(NameError, f"name '{name}' is not defined", name)
     domain.delitem(space, Const(name))
 
 

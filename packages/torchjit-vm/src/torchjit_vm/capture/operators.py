@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -244,7 +245,8 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
         if isinstance(left, ListValue) and isinstance(right, ListValue) and not _user_add(domain, left, right):
             return _concatenated(domain, left, right)
         if isinstance(left, TupleValue) and isinstance(right, TupleValue) and not _user_add(domain, left, right):
-            return TupleValue(containers.items(domain, left) + containers.items(domain, right))
+            both = containers.items(domain, left) + containers.items(domain, right)
+            return TupleValue(both, _tuple_class(function, left.cls, right.cls))
     if function is operator.mul:
         sequence, count = (left, right) if isinstance(left, (ListValue, TupleValue)) else (right, left)
         if isinstance(sequence, (ListValue, TupleValue)) and type(count) is Const and isinstance(count.value, int):
@@ -253,7 +255,9 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
             if isinstance(sequence, ListValue) and plain_base(sequence.cls) is deque:
                 raise domain.graph_break(UNKNOWN_OPERATION, "deque * int")
             many = containers.items(domain, sequence) * domain.use(count)
-            return ListValue(many) if isinstance(sequence, ListValue) else TupleValue(many)
+            if isinstance(sequence, ListValue):
+                return ListValue(many)
+            return TupleValue(many, _tuple_class(function, sequence.cls, int))
     if function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
         if defines(domain, left, "__or__") or defines(domain, right, "__ror__"):
             return None
@@ -266,6 +270,18 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
     if views and any(isinstance(v, Obj) and _user_operator(domain, v, function) for v in (left, right)):
         return None
     return set_binary(domain, function, left, right)
+
+
+def _tuple_class(function: Any, left: type, right: type) -> type:
+    """The class of `left + right` or `left * right`; a tuple class of C may give its own, which is asked with empty ones."""
+    if any(c is not tuple and issubclass(c, tuple) and _is_c(c, "__add__", "__mul__") for c in (left, right)):
+        return type(function(left(), right()))
+    return tuple
+
+
+def _is_c(cls: type, *names: str) -> bool:
+    """Has a class operators of its own, written in C?"""
+    return any(type(cls.__dict__.get(name)) is types.WrapperDescriptorType for name in names)
 
 
 def is_c_dict(cls: type) -> bool:
