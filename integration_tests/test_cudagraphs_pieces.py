@@ -88,6 +88,51 @@ def test_a_random_number_of_the_host_is_not_recorded() -> None:
         torch.testing.assert_close(compiled(x), want)
 
 
+def test_the_backend_cudagraphs_records_eager_operators() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin().cos().exp() @ x).tanh().sum(0)
+
+    compiled = torchjit.compile(f, backend="cudagraphs")
+
+    def run() -> None:
+        for _ in range(6):
+            x = torch.randn(64, 64, device="cuda", requires_grad=True)
+            y = x.detach().clone().requires_grad_()
+            got, want = compiled(x), f(y)
+            torch.testing.assert_close(got, want)
+            got.sum().backward()
+            want.sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
+
+    assert len(heard(run, "cudagraph_captured")) >= 2
+
+
+def test_batches_share_the_recordings_of_a_few_sizes() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128), torch.nn.Linear(128, 8)
+    ).cuda()
+    options = {"triton.cudagraphs": True, "triton.cudagraph_capture_sizes": (8, 32, 16)}
+    compiled = torchjit.compile(model, options=options, dynamic=True)
+    mixing = torchjit.compile(lambda x: (x - x.mean(0)).sin().cos() * x, options=options, dynamic=True)
+
+    def run() -> None:
+        with torch.no_grad():
+            for step in range(40):
+                x = torch.randn(2 + step * 7 % 31, 64, device="cuda")
+                torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+
+    events = heard(run, "cudagraph_captured", "fallback")
+    assert sum(e["kind"] == "cudagraph_captured" for e in events) == 3
+    assert not [e for e in events if e["kind"] == "fallback" and e["reason"] not in ("TJ-CG-010",)]
+
+    def mix() -> None:
+        for step in range(12):
+            x = torch.randn(2 + step, 64, device="cuda")
+            torch.testing.assert_close(mixing(x), (x - x.mean(0)).sin().cos() * x, rtol=1e-4, atol=1e-5)
+
+    assert "TJ-CG-013" in {e["reason"] for e in heard(mix, "fallback")}
+
+
 AFTER_RESET = """
 import copy, gc, torch, torchjit
 from torch import nn

@@ -7,11 +7,12 @@ from typing import Any, final
 
 import attrs
 import torch
+import torch.fx
 
 from torchjit_core.events import emit
-from torchjit_cudagraphs.recordable import LARGER_THAN_ALL, Recordable, run_compiled
+from torchjit_cudagraphs.recordable import LARGER_THAN_ALL, ROWS_MIX, Recordable, run_compiled
 
-__all__ = ["Batch", "Padded"]
+__all__ = ["Batch", "Padded", "find_batch"]
 
 
 def _has_inputs(_: object, attribute: attrs.Attribute[Any], value: Mapping[int, int]) -> None:
@@ -27,15 +28,77 @@ class Batch:
     Attributes:
         inputs: by position, the dimension of each input that runs along the batch.
         outputs: likewise for results.
+        counts: positions of inputs that are the number of rows.
     """
 
     inputs: Mapping[int, int] = attrs.field(validator=_has_inputs)
     outputs: Mapping[int, int]
+    counts: tuple[int, ...] = ()
+
+
+def find_batch(gm: torch.fx.GraphModule) -> Batch | str:
+    """Where the batch of a functional inference graph is: the one symbol that is the first size of inputs.
+
+    Returns:
+        The batch; or why there is none that rows could be added to.
+    """
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    calls = [n for n in gm.graph.nodes if n.op == "call_function"]
+    vals = [n.meta.get("val") for n in placeholders]
+    firsts = {_symbol(v.shape[0]) for v in vals if isinstance(v, torch.Tensor) and v.dim() > 0} - {None}
+    if len(firsts) != 1:
+        return f"{len(firsts)} dynamic first dimensions of inputs"
+    (batch,) = firsts
+    if any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in calls):
+        return "random numbers, which would be drawn for added rows too"
+    result: Any = gm.graph.output_node().args[0]
+    written = [n.args[0] for n in calls if n.target is torch.ops.aten.copy_.default]
+    inputs: dict[int, int] = {}
+    outputs: dict[int, int] = {}
+    counts = []
+    for position, node in enumerate(placeholders):
+        dims = _dims(node, batch)
+        if dims is None:
+            return f"the size of {node.name} is computed from the batch"
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            if dims:
+                inputs[position] = dims[0]
+            elif node in written:
+                return f"{node.name} is written and has no batch"
+        elif dims:
+            counts.append(position)
+    for position, node in enumerate(result if isinstance(result, (tuple, list)) else (result,)):
+        if not isinstance(node, torch.fx.Node):
+            continue
+        dims = _dims(node, batch)
+        if not dims or not isinstance(node.meta.get("val"), torch.Tensor):
+            return f"result {position} ({node.name}) has no dimension that is the batch"
+        outputs[position] = dims[0]
+    return Batch(inputs, outputs, tuple(counts))
+
+
+def _symbol(size: Any) -> Any:
+    """The symbol that a size is, or None."""
+    expression = size.node.expr if isinstance(size, torch.SymInt) else None
+    return expression if getattr(expression, "is_Symbol", False) else None
+
+
+def _dims(node: torch.fx.Node, batch: Any) -> list[int] | None:
+    """The one dimension (0 for a number) of a node's value that is the batch, if any; None where it is more than that."""
+    val = node.meta.get("val")
+    sizes = val.shape if isinstance(val, torch.Tensor) else (val,)
+    dims = [k for k, n in enumerate(sizes) if isinstance(n, torch.SymInt) and batch in n.node.expr.free_symbols]
+    if len(dims) > 1 or any(_symbol(sizes[k]) != batch for k in dims):
+        return None
+    return dims
 
 
 @final
 class Padded:
     """A recorded callable that is called with batches of the given sizes only.
+
+    The first filled batch is computed a second time as it is: where the results differ, rows depend on one another, and
+    batches of other sizes run without a recording from then on. That is not done for callables that write to inputs.
 
     Args:
         recorded: the callable with its recordings.
@@ -51,6 +114,8 @@ class Padded:
         self.recorded, self.compiled, self.sizes, self.batch = recorded, compiled, tuple(sizes), batch
         self._written = tuple(sorted(set(batch.inputs) & compiled.mutated_inputs))
         self._told = False
+        self._checked = bool(compiled.mutated_inputs)
+        self._mixes = False
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         return self.boxed(list(inputs))
@@ -71,8 +136,13 @@ class Padded:
         call: Callable[[list[Any]], Sequence[Any]] = self.recorded.boxed
         if size == count:
             return call(inputs)
+        if self._mixes:
+            return run_compiled(self.compiled, inputs)
+        given_all = None if self._checked else list(inputs)
         with torch.no_grad():
             written = []
+            for position in self.batch.counts:
+                inputs[position] = size
             for position, dim in self.batch.inputs.items():
                 given = inputs[position]
                 inputs[position] = _filled(given, dim, size)
@@ -83,7 +153,29 @@ class Padded:
                 given.copy_(changed)
             for position, dim in self.batch.outputs.items():
                 results[position] = results[position].narrow(dim, 0, count)
-        return results
+        return results if given_all is None else self._check(results, given_all, count, size)
+
+    def _check(self, results: list[Any], inputs: list[Any], count: int, size: int) -> Sequence[Any]:
+        """The results, or those of the callable where filling the batch changed them."""
+        self._checked = True
+        want = run_compiled(self.compiled, inputs)
+        if all(map(_alike, results, want)):
+            return results
+        self._mixes = True
+        detail = f"{count} rows filled up to {size} gave other results than {count} rows"
+        emit("fallback", reason=ROWS_MIX.id, headline=ROWS_MIX.headline, detail=detail)
+        return want
+
+
+def _alike(got: Any, want: Any) -> bool:
+    """Equal but for the rounding of sums in another order."""
+    if not isinstance(got, torch.Tensor) or not isinstance(want, torch.Tensor):
+        return bool(got == want)
+    if not want.is_floating_point():
+        return torch.equal(got, want)
+    tolerance = torch.finfo(want.dtype).eps ** 0.5
+    scale = float(want.detach().abs().nan_to_num(0, 0, 0).max()) if want.numel() else 0.0
+    return torch.allclose(got, want, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
 def _filled(value: torch.Tensor, dim: int, size: int) -> torch.Tensor:

@@ -20,6 +20,7 @@ from torchjit_cudagraphs.recordable import (
     TOO_MANY_SIZES,
     TOO_MANY_VERSIONS,
     Recordable,
+    name_of,
     overlaps,
     refusal,
     run_compiled,
@@ -45,6 +46,7 @@ def record(
     fixed_layouts: bool = False,
     pool: GraphPool | None = None,
     batch: Batch | None = None,
+    names: Sequence[str] = (),
 ) -> Callable[..., Sequence[Any]]:
     """Make `compiled` replay a CUDA graph after its first calls.
 
@@ -64,6 +66,7 @@ def record(
             call, so that they need not be compared.
         pool: the memory; the pool of the callable's device if None.
         batch: where the batch is, for `settings.capture_sizes`.
+        names: what messages call the inputs.
 
     Returns:
         A `Recorded`, with capture sizes a `Padded` around one; or `compiled` itself when it cannot be recorded, after a `fallback` event that says why.
@@ -71,13 +74,14 @@ def record(
     chosen = settings or CudaGraphSettings()
     if bool(chosen.capture_sizes) is not (batch is not None):
         raise ValueError("capture_sizes and batch go together")
-    why = refusal(compiled, example_inputs, "cuda" if pool is None else pool.driver.device_type)
+    why = refusal(compiled, example_inputs, "cuda" if pool is None else pool.driver.device_type, names)
     if why is not None:
         _emit_fallback(*why)
         return compiled
     if batch is not None:
-        return Padded(Recorded(compiled, chosen, internal, pool=pool), compiled, chosen.capture_sizes, batch)
-    return Recorded(compiled, chosen, internal, fixed_layouts, pool)
+        recorded = Recorded(compiled, chosen, internal, pool=pool, names=names)
+        return Padded(recorded, compiled, chosen.capture_sizes, batch)
+    return Recorded(compiled, chosen, internal, fixed_layouts, pool, names)
 
 
 @final
@@ -90,6 +94,7 @@ class Recorded:
         internal: positions of results that only other recordings take.
         fixed_layouts: need sizes and strides of inputs not be compared?
         pool: the memory; that of the callable's device if None.
+        names: what messages call the inputs.
     """
 
     def __init__(
@@ -99,7 +104,9 @@ class Recorded:
         internal: frozenset[int] = frozenset(),
         fixed_layouts: bool = False,
         pool: GraphPool | None = None,
+        names: Sequence[str] = (),
     ) -> None:
+        self._names = tuple(names)
         self.compiled = compiled
         self.settings = settings
         self.internal = internal
@@ -227,7 +234,7 @@ class Recorded:
         overlapping = next((p for p, v in enumerate(inputs) if self._is_copied(p, v) and overlaps(v)), None)
         if overlapping is not None:  # known before where sizes are fixed
             self._useless.add(key)
-            self._tell(OVERLAPPING_INPUT, f"input {overlapping}")
+            self._tell(OVERLAPPING_INPUT, name_of(overlapping, self._names))
             return None
         used = pool.blocks_in_use()
         held = sum(not used.isdisjoint(r.results) for r in versions)

@@ -9,7 +9,7 @@ import torch
 
 from torchjit_core.reasons import Reason, reason
 
-__all__ = ["Recordable", "Refusal", "overlaps", "refusal", "run_compiled"]
+__all__ = ["Recordable", "Refusal", "name_of", "overlaps", "refusal", "run_compiled"]
 
 
 class Recordable(Protocol):
@@ -104,16 +104,33 @@ LARGER_THAN_ALL = reason(
     "Add a larger size to `capture_sizes`, or call with smaller batches.",
 )
 
+ROWS_MIX = reason(
+    "TJ-CG-013",
+    "no CUDA graph: rows of a batch depend on one another",
+    "With `capture_sizes`, batches are filled with rows of zeros up to the next size. Here that changed the other rows' results (batch "
+    "norm in training mode, a sum over the batch), so only batches of exactly these sizes are recorded.",
+    "Leave `capture_sizes` out, or compute what spans the batch outside.",
+)
+NO_BATCH = reason(
+    "TJ-CG-014",
+    "no capture sizes: the graph has no dimension that could be filled up",
+    "Capture sizes need one dynamic first dimension that inputs share, and that every result has; training graphs are not filled up.",
+    "Mark the dimension (`torchjit.mark_dynamic(x, 0)`) and return results row by row. Every size is recorded on its own otherwise.",
+)
+
 Refusal = tuple[Reason, str]
 
 
-def refusal(compiled: Recordable, example_inputs: Sequence[Any], device_type: str) -> Refusal | None:
+def refusal(
+    compiled: Recordable, example_inputs: Sequence[Any], device_type: str, names: Sequence[str] = ()
+) -> Refusal | None:
     """Why `compiled` cannot be recorded for inputs such as these, with a detail; None if it can.
 
     Args:
         compiled: the callable.
         example_inputs: tensors (real or fake) and numbers, in the callable's order.
         device_type: the device type that can be captured: `cuda`.
+        names: of the inputs, for the detail.
     """
     if compiled.reason_not_recordable is not None:
         return NOT_CAPTURABLE, compiled.reason_not_recordable
@@ -122,22 +139,27 @@ def refusal(compiled: Recordable, example_inputs: Sequence[Any], device_type: st
         return NOT_ONE_DEVICE, f"device is {device}"
     for position, value in enumerate(example_inputs):
         if isinstance(value, torch.Tensor):
-            found = _tensor_refusal(position, value, device, position in compiled.static_inputs)
+            found = _tensor_refusal(value, device, position in compiled.static_inputs)
             if found is not None:
-                return found
+                return found[0], f"{name_of(position, names)} {found[1]}"
     return None
 
 
-def _tensor_refusal(position: int, value: torch.Tensor, device: torch.device, static: bool) -> Refusal | None:
+def name_of(position: int, names: Sequence[str]) -> str:
+    """An input as messages call it."""
+    return names[position] if position < len(names) else f"input {position}"
+
+
+def _tensor_refusal(value: torch.Tensor, device: torch.device, static: bool) -> Refusal | None:
     if value.device.type != device.type or (device.index is not None and value.device.index != device.index):
-        return CPU_INPUT, f"input {position} is on {value.device}, the work on {device}"
+        return CPU_INPUT, f"is on {value.device}, the work on {device}"
     if value.layout is not torch.strided:
-        return NOT_CAPTURABLE, f"input {position} has layout {value.layout}"
+        return NOT_CAPTURABLE, f"has layout {value.layout}"
     if torch.is_grad_enabled() and value.requires_grad:
-        return NEEDS_GRAD, f"input {position} requires grad"
+        return NEEDS_GRAD, "requires grad"
     known = all(type(n) is int for n in (*value.shape, *value.stride()))  # symbolic sizes: asked at each recording
     if not static and known and overlaps(value):
-        return OVERLAPPING_INPUT, f"input {position} has sizes {list(value.shape)} and strides {list(value.stride())}"
+        return OVERLAPPING_INPUT, f"has sizes {list(value.shape)} and strides {list(value.stride())}"
     return None
 
 

@@ -22,6 +22,7 @@ from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
+from torchjit_inductor.lowering.run_numbers import reads_data
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
@@ -44,6 +45,11 @@ NO_BACKEND = reason(
     "Kernels are generated for CPUs and for NVIDIA GPUs. Graphs on other devices run op by op.",
 )
 
+BY_REQUEST = reason(
+    "TJ-IND-007",
+    "operators run one by one by request",
+    "`InductorSettings(fallback_only=True)`, or the backend `cudagraphs`, was chosen: no kernels are generated.",
+)
 KERNEL_REFUSED = reason(
     "TJ-IND-005",
     "a kernel that the code generator cannot write",
@@ -134,7 +140,9 @@ class Inductor:
         mutated = _mutated_inputs(gm)
         try:
             if self.settings.fallback_only:
-                raise GraphNotSupported("fallback_only is set")
+                return self._interpreted(
+                    gm, BY_REQUEST, "fallback_only is set", static_inputs, mutated, device, _waits(gm, device)
+                )
             with events.phase("inductor lowering"):
                 race = self.settings.race_layouts and kind == "inference"
                 layouts = preferred_layouts(gm, self._races) if race else frozenset()
@@ -142,10 +150,10 @@ class Inductor:
             boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
             compiled, source = self._compiled(gm, program, name, boxed=boxed)
         except GraphNotSupported as refusal:
-            return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device)
+            return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device, str(refusal))
         except CompilerMissing as missing:
             _warn(str(missing))
-            return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device)
+            return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device, _waits(gm, device))
         events.emit("host_program", name=name, source=source.source)
         return CompiledGraph(
             None if boxed else source.call, boxed=source.call if boxed else None, source=source.source, kernels=compiled,
@@ -233,6 +241,7 @@ class Inductor:
         static_inputs: frozenset[int],
         mutated: frozenset[int],
         device: torch.device | None,
+        not_recordable: str | None,
     ) -> CompiledGraph:
         """Run the graph op by op, as fx generated it."""
         events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
@@ -243,7 +252,11 @@ class Inductor:
             return made if isinstance(made, (tuple, list)) else (made,)
 
         return CompiledGraph(
-            call, static_inputs=static_inputs, mutated_inputs=mutated, device=device, reason_not_recordable=detail
+            call,
+            static_inputs=static_inputs,
+            mutated_inputs=mutated,
+            device=device,
+            reason_not_recordable=not_recordable,
         )
 
 
@@ -306,6 +319,18 @@ def _not_recordable(program: Program, device: torch.device | None) -> str | None
     for step in program.steps:
         if isinstance(step, ExternStep) and torch.Tag.cudagraph_unsafe in getattr(step.op, "tags", ()):
             return f"{step.op} says that no CUDA graph may hold it"
+    return None
+
+
+def _waits(gm: torch.fx.GraphModule, device: torch.device | None) -> str | None:
+    """Why a CUDA graph cannot record the graph's operators called one by one; None when it can."""
+    if device is None or device.type != "cuda":
+        return "not on one CUDA device"
+    for node in gm.graph.nodes:
+        if reads_data(node.target):
+            return f"{node.target} reads from the device"
+        if torch.Tag.cudagraph_unsafe in getattr(node.target, "tags", ()):
+            return f"{node.target} says that no CUDA graph may hold it"
     return None
 
 

@@ -44,6 +44,9 @@ class Options:
         fallback_random: random numbers exactly as eager draws them, bit for bit. False: computed inside the kernels from
             seeds that each call draws, and again in the backward, which then keeps no masks.
         cudagraphs: `triton.cudagraphs`: record and replay CUDA graphs.
+        capture_sizes: `triton.cudagraph_capture_sizes`: for inference graphs whose batch (the first dimension) is dynamic: batches are
+            filled up with zeros to the next of these sizes, each of which is recorded once. For models whose rows do not depend on one another;
+            the first filled batch is compared with the plain result. Upstream's option of this name records these sizes only, without filling.
         activation_memory_budget: from 1 to 0: the share of the activations, between what is saved by default and the
             least that can be, that training may save; the backward computes the rest again.
         pre_grad_custom_pass, joint_custom_post_pass, post_grad_custom_post_pass: a change (or a tuple of changes) of the
@@ -54,6 +57,7 @@ class Options:
     max_autotune: bool = False
     fallback_random: bool = True
     cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})
+    capture_sizes: tuple[int, ...] = attrs.field(default=(), metadata={"name": "triton.cudagraph_capture_sizes"})
     activation_memory_budget: float = 1.0
     pre_grad_custom_pass: tuple[torchjit_aot.GraphPass, ...] = ()
     joint_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
@@ -115,8 +119,20 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
         field = _FIELDS.get(name)
         if field is None:
             raise unknown_name("option", name, [*_FIELDS, *_LATER])
-        fields[field.name] = _checked(name, value, field.default)
-    return Options(**fields)
+        fields[field.name] = (
+            _sizes(name, value) if field.name == "capture_sizes" else _checked(name, value, field.default)
+        )
+    made = Options(**fields)
+    if made.capture_sizes and not made.cudagraphs:
+        raise UserError(BAD_VALUE, "triton.cudagraph_capture_sizes needs triton.cudagraphs=True")
+    return made
+
+
+def _sizes(name: str, value: Any) -> tuple[int, ...]:
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if any(type(n) is not int or n < 1 for n in given):
+        raise UserError(BAD_VALUE, f"{name}={value!r}, want positive integers")
+    return tuple(sorted(set(given)))
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:

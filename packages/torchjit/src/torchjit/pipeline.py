@@ -18,6 +18,7 @@ from torchjit.backends import Backend, register_backend
 from torchjit.config import Settings, config
 from torchjit.environment import read_environment
 from torchjit.options import Options
+from torchjit_core.events import emit
 from torchjit_frame import eager
 from torchjit_inductor.codegen_protocol import KernelBackend
 from torchjit_inductor.lowering.registry import LOWERINGS
@@ -42,13 +43,15 @@ def _is_symbolic(inputs: Sequence[Any]) -> bool:
 @final
 @attrs.frozen
 class _Compiler:
-    """A `GraphCompiler`: the inductor, with recording as CUDA graphs when `record` is set.
+    """A `GraphCompiler`: the inductor, with recording as CUDA graphs when `record` is set; batches of inference graphs are then
+    filled up to `capture_sizes`.
 
     A graph that no CUDA graph can hold as a whole is compiled and recorded in pieces.
     """
 
     inductor: torchjit_inductor.Inductor
     record: bool
+    capture_sizes: tuple[int, ...] = ()
 
     def __call__(
         self,
@@ -63,7 +66,10 @@ class _Compiler:
             parts = torchjit_cudagraphs.split(gm) if self.record else None
             if parts is None:
                 compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
-                return self._recorded(compiled, example_inputs, _internal(gm, kind)) if self.record else compiled
+                if not self.record:
+                    return compiled
+                batch = self._batch(gm, kind, name)
+                return self._recorded(compiled, gm, example_inputs, _internal(gm, kind), batch)
             torchjit_cudagraphs.tell_split(parts, name)
             static = {node for position, node in enumerate(parts.inputs) if position in static_inputs}
             internal = _internal(gm, kind)
@@ -76,13 +82,40 @@ class _Compiler:
                     piece.gm, inputs, kind=kind, static_inputs=fixed, name=f"{name}_piece{position}"
                 )
                 inside = frozenset(k for k, node in enumerate(piece.outputs) if node not in seen)
-                made.append(self._recorded(compiled, inputs, inside) if piece.captured else compiled)
+                made.append(self._recorded(compiled, piece.gm, inputs, inside) if piece.captured else compiled)
             return torchjit_cudagraphs.Chain(parts, made)
 
     def _recorded(
-        self, compiled: torchjit_inductor.CompiledGraph, inputs: Sequence[Any], internal: frozenset[int]
+        self,
+        compiled: torchjit_inductor.CompiledGraph,
+        gm: torch.fx.GraphModule,
+        inputs: Sequence[Any],
+        internal: frozenset[int],
+        batch: torchjit_cudagraphs.Batch | None = None,
     ) -> Callable[..., Sequence[Any]]:
-        return torchjit_cudagraphs.record(compiled, inputs, internal=internal, fixed_layouts=not _is_symbolic(inputs))
+        return torchjit_cudagraphs.record(
+            compiled, inputs, torchjit_cudagraphs.CudaGraphSettings(capture_sizes=self.capture_sizes if batch else ()),
+            internal=internal, fixed_layouts=not _is_symbolic(inputs), batch=batch, names=_names(gm),
+        )  # fmt: skip
+
+    def _batch(self, gm: torch.fx.GraphModule, kind: str, name: str) -> torchjit_cudagraphs.Batch | None:
+        """Where the batch is, if there are capture sizes and the graph's batches can be filled up to them."""
+        if not self.capture_sizes:
+            return None
+        found = torchjit_cudagraphs.find_batch(gm) if kind == "inference" else f"a {kind} graph"
+        if isinstance(found, str):
+            why = torchjit_cudagraphs.NO_BATCH
+            emit("fallback", reason=why.id, headline=why.headline, detail=f"{name}: {found}")
+            return None
+        return found
+
+
+def _names(gm: torch.fx.GraphModule) -> list[str]:
+    """What messages call the graph's inputs: their names, and where they are first used."""
+    lines = [
+        (n.name, next(map(torchjit_cudagraphs.line_of, n.users), "")) for n in gm.graph.nodes if n.op == "placeholder"
+    ]
+    return [f"input {name} (used at {line})" if line else f"input {name}" for name, line in lines]
 
 
 def inductor_backend(options: Options, settings: Settings) -> Backend:
@@ -92,7 +125,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         A function of a captured graph and its example inputs.
     """
     inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings), cuda_backend=_cuda_backend())
-    compiler = _Compiler(inductor, record=options.cudagraphs)
+    compiler = _Compiler(inductor, record=options.cudagraphs, capture_sizes=options.capture_sizes)
     aot = torchjit_aot.AotSettings(
         decompositions=torchjit_aot.default_decompositions(),
         keep_ops=frozenset(LOWERINGS),

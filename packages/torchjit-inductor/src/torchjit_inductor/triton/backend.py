@@ -60,7 +60,7 @@ class TritonBackend:
     def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
         self._settings = settings or TritonSettings()
         self._driver: KernelDriver = driver or CudaDriver()
-        self._cache: dict[tuple[object, ...], MachineCode] = {}
+        self._cache: dict[tuple[object, ...], Future[MachineCode]] = {}
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why the kernel cannot be compiled, or None."""

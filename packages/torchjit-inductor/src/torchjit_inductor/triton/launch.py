@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, final
 
 import attrs
@@ -48,7 +49,7 @@ class KernelVariants:
         buffers: of the graph.
         plan: of the kernel.
         arch: compute capability, 90 for sm_90.
-        cache: machine code by text and options, shared by kernels with one text.
+        cache: machine code, or who is at it, by text and options: shared by kernels with one text.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class KernelVariants:
         buffers: Mapping[str, Buffer],
         plan: TilePlan,
         arch: int,
-        cache: dict[tuple[object, ...], MachineCode],
+        cache: dict[tuple[object, ...], Future[MachineCode]],
     ) -> None:
         self.kernel, self.buffers, self.plan, self.arch = kernel, buffers, plan, arch
         self._cache = cache
@@ -77,8 +78,11 @@ class KernelVariants:
                 aligned.add(symbol.name)
         source, plan = self.source(variant), self.plan
         key = (source, tuple(arguments.items()), frozenset(aligned), plan.num_warps, plan.num_stages, self.arch)
-        code = self._cache.get(key)
-        if code is None:
+        mine: Future[MachineCode] = Future()
+        known = self._cache.setdefault(key, mine)
+        if known is not mine:  # perhaps not yet made: another thread is at it
+            return known.result()
+        try:
             code = compile_text(
                 source,
                 function_name(self.kernel),
@@ -88,7 +92,11 @@ class KernelVariants:
                 num_warps=plan.num_warps,
                 num_stages=plan.num_stages,
             )
-            self._cache[key] = code
+        except BaseException as error:
+            del self._cache[key]
+            mine.set_exception(error)
+            raise
+        mine.set_result(code)
         return code
 
     def wide(self) -> bool | None:
