@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import torchjit
+from torchjit.options import make_options
 
 
 def test_disable_runs_plainly_inside_compiled_code() -> None:
@@ -89,6 +90,16 @@ def test_lists_of_backends_and_options() -> None:
     assert torchjit.list_mode_options("reduce-overhead") == {"triton.cudagraphs": True}
     assert "max_autotune" in torchjit.list_options()
     assert torchjit.lookup_backend(len) is len
+
+
+def test_capture_sizes_are_positive_and_need_cuda_graphs() -> None:
+    name, graphs = "triton.cudagraph_capture_sizes", {"triton.cudagraphs": True}
+    assert make_options(None, {**graphs, name: [16, 8, 16]}).capture_sizes == (8, 16)
+    for bad in ({name: [8]}, {**graphs, name: [0]}, {**graphs, name: True}, {**graphs, name: ["8"]}):
+        with pytest.raises(torchjit.exc.UserError, match=name):
+            make_options(None, bad)
+    compiled = torchjit.compile(torch.sin, options={**graphs, name: (4,)}, dynamic=True)
+    assert compiled(torch.ones(3)).shape == (3,)  # on the CPU nothing is recorded
 
 
 def test_disable_argument_and_decorator_forms() -> None:

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from torchjit_core.events import listen
-from torchjit_cudagraphs import Batch, CudaGraphSettings, GraphPool, Padded, Recorded, inputs, record
+from torchjit_cudagraphs import Batch, CudaGraphSettings, GraphPool, Padded, Recorded, find_batch, inputs, record
 from torchjit_cudagraphs.simulated import SimulatedDriver
 
 
@@ -286,6 +287,67 @@ def test_what_is_written_to_a_filled_batch_reaches_the_caller() -> None:
         (got,) = f(x, torch.ones(2))
         torch.testing.assert_close(x, want)
         torch.testing.assert_close(got, want.sum(1) + 2)
+
+
+def test_rows_that_depend_on_one_another_are_found_out() -> None:
+    f, driver = batched(lambda x, w: (x - x.mean(0) + w,), Batch({0: 0}, {0: 0}))
+    w = torch.ones(2)
+
+    def run() -> None:
+        for count in (3, 3, 3, 3, 4, 4, 4):
+            x = torch.randn(count, 2)
+            torch.testing.assert_close(f(x, w)[0], x - x.mean(0) + w)
+
+    assert fallbacks(run) == ["TJ-CG-013"]
+    assert driver.captures == 1  # of batches that are as large as a capture size
+
+
+def test_the_number_of_rows_is_that_of_the_recording() -> None:
+    f, _ = batched(lambda n, x: (x.new_ones(n, 2) + x,), Batch({1: 0}, {0: 0}, counts=(0,)))
+    for count in (3, 3, 3, 1, 2, 4):
+        x = torch.randn(count, 2)
+        torch.testing.assert_close(f(count, x)[0], x + 1)
+
+
+def test_refusals_name_the_input() -> None:
+    details: list[str] = []
+    given = (torch.ones(2), torch.ones(4).as_strided((3, 2), (1, 1)))
+    with listen(lambda kind, fields: details.append(fields["detail"]) if kind == "fallback" else None):
+        record(
+            Compiled(lambda x, y: (x,)),
+            given,
+            pool=GraphPool(SimulatedDriver()),
+            names=["input x", "input y (used at a.py:3)"],
+        )
+    assert details == ["input y (used at a.py:3) has sizes [3, 2] and strides [1, 1]"]
+
+
+def graph_of(function: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphModule:
+    """The function's graph with a symbolic first dimension of every input that has three rows or more."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    fakes = []
+    for x in inputs:
+        dims = [DimDynamic.DYNAMIC if len(x) > 2 and k == 0 else DimDynamic.STATIC for k in range(x.dim())]
+        context: Any = StatelessSymbolicContext(dims)
+        fakes.append(mode.from_tensor(x, symbolic_context=context))
+    with mode:
+        return make_fx(function)(*fakes)
+
+
+def test_where_the_batch_of_a_graph_is() -> None:
+    x, w = torch.ones(5, 3), torch.ones(2, 3)
+    assert find_batch(graph_of(lambda x, w: ((x @ w.t()).relu(), x.t().sin()), x, w)) == Batch({0: 0}, {0: 0, 1: 1})
+    for function, why in (
+        (lambda x, w: (x.sum(0), x), "result 0"),
+        (lambda x, w: (torch.cat([x, x]),), "result 0"),
+        (lambda x, w: (x @ x.t(),), "result 0"),
+        (lambda x, w: (torch.rand_like(x),), "random"),
+        (lambda x, w: (w + 1,), "result 0"),
+        (lambda x, w: (w.copy_(w + x.sum()), x)[1:], "written"),
+    ):
+        found = find_batch(graph_of(function, x, w))
+        assert isinstance(found, str) and why in found, found
+    assert "0 dynamic" in str(find_batch(graph_of(lambda x: (x,), w)))
 
 
 def test_batches_that_cannot_be_filled_are_refused() -> None:

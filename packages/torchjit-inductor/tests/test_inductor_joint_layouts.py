@@ -89,7 +89,9 @@ SCORED = (small(1024, 64), small(301, 64), small(301))
 def test_a_padded_result_that_is_promised_is_computed_in_blocks() -> None:
     after = check(_scored, *SCORED)
     products = [n for n in after.graph.nodes if n.target is aten.addmm.default]
-    assert [n.meta["val"].shape for n in products] == [(128, 304)] * 8
+    assert [n.meta["val"].shape for n in products] == [
+        (128, 304)
+    ] * 8  # of 1024 rows, 16 blocks would be less than a tile
     # A result that stays inside is padded as a whole, and so are few rows.
     inside = check(lambda *inputs: _scored(*inputs)[1], *SCORED)
     assert sum(n.target is aten.addmm.default for n in inside.graph.nodes) == 1
