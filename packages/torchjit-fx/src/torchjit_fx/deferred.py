@@ -2,6 +2,7 @@
 
 torch imports `torch._dynamo` at the first use of its fake tensors (1 to 7 s on a cold process), for one flag and for a
 decorator that matters only while that compiler runs. Here both are answered until somebody really imports it.
+Its symbolic shapes, which it imports too, wait for the first symbol (`deferred_shapes.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch._compile import _disable_dynamo as disabling_wrapper
 from torch._decomp import decomposition_table, meta_table
+
+from torchjit_fx.deferred_shapes import defer_symbolic_shapes, defer_sympy, load_symbolic_shapes
 
 __all__ = ["defer_dynamo", "preload"]
 
@@ -48,12 +51,13 @@ def _real(name: str) -> Any:
 
 
 def preload() -> None:
-    """Import now what the first capture would import: torch's symbolic shapes with sympy, and its metadata functions.
+    """Import now what the first captures would import: torch's symbolic shapes with sympy, and its metadata functions.
 
     They take 1 to 3 s on a cold process. A caller with time to spare (a thread, a server that starts) can pay early.
     """
+    load_symbolic_shapes()
     defer_dynamo()
-    for name in ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_impls", "torch._refs"):
+    for name in ("torch._subclasses.fake_impls", "torch._refs"):
         _real(name)
 
 
@@ -62,6 +66,8 @@ def defer_dynamo() -> None:
     if "torch._dynamo" in sys.modules or isinstance(vars(torch).get("_dynamo"), _DeferredDynamo):
         return
     torch._dynamo = _DeferredDynamo("torch._dynamo")
+    defer_symbolic_shapes()
+    defer_sympy()
     seen: set[int] = set()
     importing_wrapper = disabling_wrapper(lambda: None).__code__
     for name in ("torch._refs", "torch._refs.nn.functional", "torch._refs.special", "torch._refs.linalg"):

@@ -1,7 +1,11 @@
 """The trace format and the self-contained HTML report."""
 
-from torchjit_report.render import render, render_html, write_report
+from typing import TYPE_CHECKING, Any
+
 from torchjit_report.trace import Event, Recorder, Trace, read_trace, recording
+
+if TYPE_CHECKING:
+    from torchjit_report.html import render, render_html, write_report
 
 __all__ = [
     "Event",
@@ -13,3 +17,13 @@ __all__ = [
     "render_html",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What writes a report, when it is first asked for: its imports (jinja2, pygments) take longer than recording does."""
+    if name in ("render", "render_html", "write_report"):
+        # Imported here for that reason.
+        from torchjit_report import html  # noqa: PLC0415
+
+        return getattr(html, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchjit_report.render import write_report
+from torchjit_report.html import write_report
 from torchjit_report.trace import read_trace
 
 

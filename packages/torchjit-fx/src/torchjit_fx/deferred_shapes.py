@@ -1,0 +1,279 @@
+"""`torch.fx.experimental.symbolic_shapes` and sympy without their import, as long as sizes are plain numbers.
+
+torch's fake tensors import names from that module at most operations, and the module imports sympy: 470 modules, more than
+half of a cold first call of a small function. With plain numbers the answers are one line each. So the module is put in its
+place with these answers only and is executed, in the same object, as soon as anybody wants more of it or asks about a symbol
+(like `importlib.util.LazyLoader`, but with names that can be had before).
+
+`torch._prims_common.elementwise_dtypes` imports sympy itself, to ask whether a number is one of sympy's, and fake tensors do
+after each operation, for real tensors that they do not propagate.
+
+Source: torch/fx/experimental/symbolic_shapes.py and torch/_prims_common/__init__.py, torch/_subclasses/fake_tensor.py, versions 2.11 and 2.15.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib.util
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch._prims_common
+import torch._subclasses.fake_tensor
+
+__all__ = ["defer_symbolic_shapes", "defer_sympy", "load_symbolic_shapes"]
+
+NAME = "torch.fx.experimental.symbolic_shapes"
+_PACKAGE, _, _OWN_NAME = NAME.rpartition(".")
+_loading = threading.RLock()
+
+
+class _Deferred(types.ModuleType):
+    """The class of the module until it is executed. Names that it does not have yet are a reason to do that."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)  # `inspect` asks every module for some of these
+        _execute(self)
+        return types.ModuleType.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__"):
+            _execute(self)  # or its own definition would replace the value later
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        _execute(self)
+        return list(vars(self))
+
+
+def defer_symbolic_shapes() -> None:
+    """Put the deferred module in its place. Does nothing where the real one is imported already."""
+    with _loading:
+        spec = None if NAME in sys.modules else importlib.util.find_spec(NAME)
+        if spec is None:
+            return
+        module = importlib.util.module_from_spec(spec)
+        source = spec.loader.get_source(NAME)  # type: ignore[union-attr]  # found by the path finder
+        for answer in _ANSWERS:
+            answer.__module__ = NAME
+            if f"\ndef {answer.__name__}(" in source or f"\nclass {answer.__name__}(" in source:
+                vars(module)[answer.__name__] = answer  # a name that this version of torch has
+        module.__class__ = _Deferred
+        sys.modules[NAME] = module
+        setattr(sys.modules[_PACKAGE], _OWN_NAME, module)
+
+
+def load_symbolic_shapes() -> Any:
+    """The real module, executed if need be."""
+    module = importlib.import_module(NAME)
+    if isinstance(module, _Deferred):
+        _execute(module)
+    return module
+
+
+def _execute(module: types.ModuleType) -> None:
+    """Run the module's code in it. Another thread that wants a missing name waits; this one finds what there is so far."""
+    with _loading:
+        if type(module) is not _Deferred or vars(module).get("__executing__"):
+            return
+        vars(module)["__executing__"] = True
+        taken = vars(module)["GuardOnDataDependentSymNode"]
+        try:
+            module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]  # found by the path finder
+        finally:
+            del vars(module)["__executing__"]
+        plain: type = types.ModuleType
+        module.__class__ = plain
+        _replace(taken, vars(module)["GuardOnDataDependentSymNode"])
+
+
+def _replace(old: Any, new: Any) -> None:
+    """Give all modules that took `old` in their `import` lines `new`: `except` goes by identity, calls by the name taken."""
+    for other in list(sys.modules.values()):
+        held = getattr(other, "__dict__", None)
+        if type(held) is dict and held.get(new.__name__) is old:
+            held[new.__name__] = new
+
+
+class _DeferredSympy:
+    """What `import sympy` gives inside those functions of torch, until somebody else imports it or they use more of it."""
+
+    class Basic:
+        """Of sympy's numbers there are none yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("sympy"), name)
+
+
+_deferred_sympy = _DeferredSympy()
+
+
+def _import(name: str, *args: Any, **kwargs: Any) -> Any:
+    return _deferred_sympy if name == "sympy" and "sympy" not in sys.modules else __import__(name, *args, **kwargs)
+
+
+def defer_sympy() -> None:
+    """Two functions of torch that run at every operation no longer import sympy."""
+    old: Any = torch._prims_common.elementwise_dtypes
+    if "sympy" in sys.modules or "sympy" not in old.__code__.co_names:
+        return
+    own_import = {**vars(builtins), "__import__": _import}
+    new = types.FunctionType(
+        old.__code__, {**old.__globals__, "__builtins__": own_import}, old.__name__, old.__defaults__, old.__closure__
+    )
+    functools.update_wrapper(new, old)
+    new.__kwdefaults__ = old.__kwdefaults__
+    del new.__wrapped__  # type: ignore[attr-defined]  # it does not call the old one
+    _replace(old, new)
+    # The other one is defined inside of a method, anew at each call, and then takes the built-in functions of its module.
+    vars(torch._subclasses.fake_tensor)["__builtins__"] = own_import
+
+
+# ------------------------------------------------------------------ the answers
+
+
+class GuardOnDataDependentSymNode(RuntimeError):
+    """For `except` only: nothing raises it before there are symbols, and then the real one is in place."""
+
+
+def _for_plain(name: str, answer: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A function of one value, and perhaps of options that matter for symbols only."""
+
+    def ask(value: Any, *args: Any, **kwargs: Any) -> Any:
+        return answer(value) if _plain(value) else getattr(load_symbolic_shapes(), name)(value, *args, **kwargs)
+
+    ask.__name__ = ask.__qualname__ = name
+    return ask
+
+
+def _nothing(value: Any) -> Iterator[Any]:
+    return iter(())
+
+
+def _no(value: Any) -> bool:
+    return False
+
+
+def _yes(value: Any) -> bool:
+    return True
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    """A function that is imported at many operations and called for symbols only."""
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return getattr(load_symbolic_shapes(), name)(*args, **kwargs)
+
+    forward.__name__ = forward.__qualname__ = name
+    return forward
+
+
+def guard_or_false(a: Any) -> Any:
+    return a if type(a) is bool else load_symbolic_shapes().guard_or_false(a)
+
+
+def guard_or_true(a: Any) -> Any:
+    return a if type(a) is bool else load_symbolic_shapes().guard_or_true(a)
+
+
+def guard_size_oblivious(expr: Any) -> Any:
+    return expr if type(expr) is bool else load_symbolic_shapes().guard_size_oblivious(expr)
+
+
+def statically_known_true(x: Any) -> Any:
+    return x if type(x) is bool else load_symbolic_shapes().statically_known_true(x)
+
+
+def guard_int(a: Any) -> Any:
+    return a if type(a) is int else load_symbolic_shapes().guard_int(a)
+
+
+def expect_true(a: Any, skip: int = 0) -> Any:
+    return a if type(a) is bool else load_symbolic_shapes().expect_true(a, skip + 1)
+
+
+def _advise_is_size(a: Any) -> None:
+    if type(a) is not int:
+        load_symbolic_shapes()._advise_is_size(a)
+
+
+def sym_eq(x: Any, y: Any) -> Any:
+    if type(x) is int and type(y) is int:
+        return x == y
+    if isinstance(x, tuple | list) and isinstance(y, tuple | list) and all(type(n) is int for n in (*x, *y)):
+        return list(x) == list(y)
+    return load_symbolic_shapes().sym_eq(x, y)
+
+
+def sym_and(x: Any, *others: Any) -> Any:
+    for y in others:
+        x = x & y
+    return x
+
+
+def sym_or(x: Any, *others: Any) -> Any:
+    for y in others:
+        x = x | y
+    return x
+
+
+def is_nested_int(s: Any) -> bool:
+    return isinstance(s, torch.SymInt) and bool(s.node.is_nested_int())
+
+
+def is_symbolic(val: Any) -> Any:
+    return False if isinstance(val, int | float | bool) else val.node.is_symbolic()
+
+
+def compute_unbacked_bindings(shape_env: Any, *args: Any, **kwargs: Any) -> Any:
+    if shape_env is None:
+        return None
+    return load_symbolic_shapes().compute_unbacked_bindings(shape_env, *args, **kwargs)
+
+
+def _plain(value: Any) -> bool:
+    """Are there numbers and strided tensors of plain sizes only?"""
+    if type(value) in (int, float, bool, type(None)):
+        return True
+    if isinstance(value, torch.Tensor):
+        return value.layout is torch.strided and all(
+            type(n) is int for n in (*value.shape, *value.stride(), value.storage_offset())
+        )
+    return isinstance(value, tuple | list) and all(map(_plain, value))
+
+
+_ANSWERS: tuple[Any, ...] = (
+    GuardOnDataDependentSymNode,
+    _advise_is_size,
+    compute_unbacked_bindings,
+    expect_true,
+    guard_int,
+    guard_or_false,
+    guard_or_true,
+    guard_size_oblivious,
+    is_nested_int,
+    is_symbolic,
+    statically_known_true,
+    sym_and,
+    sym_eq,
+    sym_or,
+    _for_plain("has_free_symbols", _no),
+    _for_plain("has_free_unbacked_symbols", _no),
+    _for_plain("has_guarding_hint", _yes),
+    _for_plain("has_hint", _yes),
+    _for_plain("_iterate_exprs", _nothing),
+    _for_plain("_iterate_nodes", _nothing),
+    *map(
+        _forward,
+        (
+            "_advise_is_bounded", "_constrain_range_for_size", "constrain_range", "free_unbacked_symbols",
+            "guarding_hint_or_throw", "optimization_hint", "size_hint",
+        ),
+    ),
+)  # fmt: skip
