@@ -96,6 +96,22 @@ def a_clone_of_an_inference_tensor(x: Tensor) -> Any:
 
 
 @program(lambda: [leaf(3)])
+def write_to_a_view_of_an_inference_tensor(x: Tensor) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+    v = y.view(-1)[1:]
+    v.add_(1)
+    return v
+
+
+@program(lambda: [leaf(3)])
+def a_view_of_an_inference_tensor_in_the_backward(x: Tensor) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+    return x * y.view(-1), y
+
+
+@program(lambda: [leaf(3)])
 def a_view_made_in_inference_mode(x: Tensor) -> Any:
     with torch.inference_mode():
         y = x[1:]

@@ -262,11 +262,13 @@ class MetaService:
     def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
         storages = [fake.untyped_storage()._cdata for fake in fakes]
         written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
+        if any(leaves[i].record.inference for i in written) and not torch.is_inference_mode_enabled():
+            raise GraphBreak(breaks.META_FAILED, "a write to an inference tensor outside of inference mode")
         changed: list[tuple[int, TensorRecord]] = []
         for i, fake in enumerate(fakes):
             if i in written and (record := self.fakes.describe(fake)) is not leaves[i].record:
                 changed.append((i, record))
-        reader = _ResultReader(self.fakes, fakes, storages)
+        reader = _ResultReader(self.fakes, fakes, storages, [leaf.record for leaf in leaves])
         template = reader.read(result, ())
         fresh = self.numbers.context.is_fresh(_symbols(template)) or _holds_read_float(template)
         constant = reader.constant or any(map(_is_constant, fakes))
@@ -277,9 +279,12 @@ class MetaService:
 class _ResultReader:
     """Turns a result over fakes into a template."""
 
-    def __init__(self, fakes: FakeFactory, arguments: list[Any], storages: list[int]) -> None:
+    def __init__(
+        self, fakes: FakeFactory, arguments: list[Any], storages: list[int], records: list[TensorRecord]
+    ) -> None:
         self.fakes = fakes
         self.arguments = arguments
+        self.records = records
         self.places: dict[int, int] = {}
         for i, storage in enumerate(storages):
             self.places.setdefault(storage, i)
@@ -327,6 +332,8 @@ class _ResultReader:
         record = self.fakes.describe(value)
         storage = value.untyped_storage()._cdata
         shares = self.places.get(storage)
+        if shares is not None and shares >= 0 and self.records[shares].inference:
+            record = self.fakes.records.as_inference(record)  # fakes do not say so outside of the mode
         self.makes = True
         self.constant = self.constant or _is_constant(value)
         self.places.setdefault(storage, -1 - self.count)
