@@ -10,6 +10,7 @@ from torch import nn
 
 import torchjit
 from torchjit.options import make_options
+from torchjit_core.events import listen
 
 
 def test_disable_runs_plainly_inside_compiled_code() -> None:
@@ -98,8 +99,12 @@ def test_capture_sizes_are_positive_and_need_cuda_graphs() -> None:
     for bad in ({name: [8]}, {**graphs, name: [0]}, {**graphs, name: True}, {**graphs, name: ["8"]}):
         with pytest.raises(torchjit.exc.UserError, match=name):
             make_options(None, bad)
-    compiled = torchjit.compile(torch.sin, options={**graphs, name: (4,)}, dynamic=True)
-    assert compiled(torch.ones(3)).shape == (3,)  # on the CPU nothing is recorded
+    told: list[str] = []
+    with listen(lambda kind, fields: told.append(fields["detail"]) if fields.get("reason") == "TJ-CG-014" else None):
+        for function, grad in ((torch.sin, False), (torch.sum, False), (torch.sin, True)):
+            compiled = torchjit.compile(function, options={**graphs, name: (4,)}, dynamic=True)
+            assert compiled(torch.ones(3, requires_grad=grad)).shape == function(torch.ones(3)).shape
+    assert len(told) == 2 and "result 0" in told[0] and "forward graph" in told[1]
 
 
 def test_disable_argument_and_decorator_forms() -> None:

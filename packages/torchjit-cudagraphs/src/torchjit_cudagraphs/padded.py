@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from torchjit_core.events import emit
+from torchjit_cudagraphs.partition import lies_in_input
 from torchjit_cudagraphs.recordable import LARGER_THAN_ALL, ROWS_MIX, Recordable, run_compiled
 
 __all__ = ["Batch", "Padded", "find_batch"]
@@ -73,6 +74,8 @@ def find_batch(gm: torch.fx.GraphModule) -> Batch | str:
         dims = _dims(node, batch)
         if not dims or not isinstance(node.meta.get("val"), torch.Tensor):
             return f"result {position} ({node.name}) has no dimension that is the batch"
+        if lies_in_input(node):
+            return f"result {position} ({node.name}) is memory of an input, of which a filled batch is a copy"
         outputs[position] = dims[0]
     return Batch(inputs, outputs, tuple(counts))
 
@@ -136,7 +139,7 @@ class Padded:
         call: Callable[[list[Any]], Sequence[Any]] = self.recorded.boxed
         if size == count:
             return call(inputs)
-        if self._mixes:
+        if self._mixes or self.recorded.inside_capture():
             return run_compiled(self.compiled, inputs)
         given_all = None if self._checked else list(inputs)
         with torch.no_grad():
@@ -174,6 +177,8 @@ def _alike(got: Any, want: Any) -> bool:
     if not want.is_floating_point():
         return torch.equal(got, want)
     tolerance = torch.finfo(want.dtype).eps ** 0.5
+    if want.dtype.itemsize == 1:
+        got, want = got.float(), want.float()
     scale = float(want.detach().abs().nan_to_num(0, 0, 0).max()) if want.numel() else 0.0
     return torch.allclose(got, want, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 

@@ -7,6 +7,7 @@ pieces one after the other. Who compiles and records them is the caller's to cho
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias, final
 
@@ -19,7 +20,7 @@ from torchjit_core.events import emit
 from torchjit_core.reasons import reason
 from torchjit_cudagraphs.recordable import run_compiled
 
-__all__ = ["Chain", "Piece", "Split", "line_of", "split", "why_outside"]
+__all__ = ["Chain", "Piece", "Split", "lies_in_input", "line_of", "split", "why_outside"]
 
 IN_PIECES = reason(
     "TJ-CG-012",
@@ -157,7 +158,8 @@ def _tensors(node: torch.fx.Node) -> list[torch.Tensor]:
 def _is_neutral(node: torch.fx.Node) -> bool:
     """Arithmetic on sizes, which may go anywhere, and parts of a result, which go where that goes."""
     if not isinstance(node.target, torch._ops.OpOverload):
-        return not isinstance(node.target, torch._ops.HigherOrderOperator)
+        numbers = not _tensors(node) and not isinstance(node.target, torch._ops.HigherOrderOperator)
+        return numbers or node.target is operator.getitem
     return (
         not _tensors(node)
         and node.target not in _NUMBERS_READ
@@ -182,6 +184,13 @@ def _aliases(node: torch.fx.Node) -> bool:
     """May a result share memory with an operand?"""
     schema = getattr(node.target, "_schema", None)
     return schema is None or any(r.alias_info is not None for r in schema.returns)
+
+
+def lies_in_input(node: torch.fx.Node) -> bool:
+    """Is the node's value an input of the graph, or a view of one?"""
+    while node.op == "call_function" and node.all_input_nodes and (_is_part(node) or _aliases(node)):
+        node = node.all_input_nodes[0]
+    return node.op == "placeholder"
 
 
 def _kernels(nodes: Sequence[torch.fx.Node]) -> int:

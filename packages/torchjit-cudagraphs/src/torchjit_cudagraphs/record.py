@@ -142,6 +142,11 @@ class Recorded:
             self._broken = False
             self._pool = self._given
 
+    def inside_capture(self) -> bool:
+        """Is somebody capturing the current stream, so that nothing may wait for the device?"""
+        pool = self._pool or _pool_for(self.compiled)
+        return pool.driver.capturing()
+
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         return self.boxed(list(inputs))
 

@@ -68,9 +68,11 @@ class _Compiler:
                 compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
                 if not self.record:
                     return compiled
-                batch = self._batch(gm, kind, name)
+                batch = self._batch(gm, kind, name, static_inputs)
                 return self._recorded(compiled, gm, example_inputs, _internal(gm, kind), batch)
             torchjit_cudagraphs.tell_split(parts, name)
+            if self.capture_sizes:
+                self._tell_no_batch(name, "it is captured in pieces")
             static = {node for position, node in enumerate(parts.inputs) if position in static_inputs}
             internal = _internal(gm, kind)
             seen = {n for position, n in enumerate(parts.outputs) if position not in internal}
@@ -98,16 +100,23 @@ class _Compiler:
             internal=internal, fixed_layouts=not _is_symbolic(inputs), batch=batch, names=_names(gm),
         )  # fmt: skip
 
-    def _batch(self, gm: torch.fx.GraphModule, kind: str, name: str) -> torchjit_cudagraphs.Batch | None:
+    def _batch(
+        self, gm: torch.fx.GraphModule, kind: str, name: str, static_inputs: frozenset[int]
+    ) -> torchjit_cudagraphs.Batch | None:
         """Where the batch is, if there are capture sizes and the graph's batches can be filled up to them."""
         if not self.capture_sizes:
             return None
-        found = torchjit_cudagraphs.find_batch(gm) if kind == "inference" else f"a {kind} graph"
+        found = torchjit_cudagraphs.find_batch(gm) if kind == "inference" else f"it is a {kind} graph"
+        if not isinstance(found, str) and static_inputs & set(found.inputs):
+            found = "a parameter or buffer runs along the batch"
         if isinstance(found, str):
-            why = torchjit_cudagraphs.NO_BATCH
-            emit("fallback", reason=why.id, headline=why.headline, detail=f"{name}: {found}")
+            self._tell_no_batch(name, found)
             return None
         return found
+
+    def _tell_no_batch(self, name: str, detail: str) -> None:
+        why = torchjit_cudagraphs.NO_BATCH
+        emit("fallback", reason=why.id, headline=why.headline, detail=f"{name}: {detail}")
 
 
 def _names(gm: torch.fx.GraphModule) -> list[str]:
