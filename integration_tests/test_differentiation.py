@@ -73,9 +73,26 @@ def shared_gradient(model, x):
     return first, second
 
 
+def inner_steps(model, x):
+    weight, bias = model[0].weight, model[0].bias
+    for _ in range(2):
+        loss = ((x @ weight.t() + bias) ** 2).mean()
+        for_weight, for_bias = torch.autograd.grad(loss, (weight, bias), create_graph=True)
+        weight, bias = weight - 0.1 * for_weight, bias - 0.1 * for_bias
+    return ((x @ weight.t() + bias) ** 2).mean()
+
+
+def attack(model, x):
+    z = x.detach().clone().requires_grad_()
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(model(z).sum(), z)
+        z = (z - 0.1 * gradient.sign()).detach().requires_grad_()
+    return model(z.detach()) + x.sum()
+
+
 PROGRAMS = (
     penalty, forces, laplacian, hooked, unused, zeros_for_unused, under_no_grad, of_an_intermediate, after_a_write,
-    shared_gradient,
+    shared_gradient, inner_steps, attack,
 )  # fmt: skip
 
 

@@ -794,3 +794,51 @@ def iteration_order_of_sets(s, t):
     s.add(17)
     s.discard(1)
     return out, sorted(s), [v for v in t] == list(t), sum(s)
+
+
+class Window(deque):
+    def __init__(self, *args, tag="t", **kwargs):
+        super().__init__(*args, **kwargs)
+        self.tag = tag
+
+    def append(self, value):
+        super().append(value)
+        self.last = value
+
+
+class Pair(frozenset):
+    pass
+
+
+@program(N(1))
+def deque_subclasses_made_inside(x):
+    class Plain(deque):
+        pass
+
+    d = Window([1, 2, 3], maxlen=3)
+    d.append(4)
+    d.appendleft(0)
+    d.rotate(1)
+    e = Plain(iterable=[5, 6, x], maxlen=2)
+    e.extendleft([7])
+    found = [d[0], len(d), list(reversed(d)), d.maxlen, d.tag, d.last, 3 in d, sorted(d), d == deque(d), bool(Plain())]
+    for wrong in (lambda: Plain().popleft(), lambda: Plain().pop(), lambda: Plain([], -1)):
+        try:
+            wrong()
+        except (IndexError, ValueError) as error:
+            found.append(str(error))
+    return found, d, list(e), type(e).__name__
+
+
+@program(Window([1, 2], maxlen=3), {"d": Window([1])}, N(1))
+def deque_subclasses_that_were_there(d, owner, x):
+    d.append(len(d))
+    d.append(x)
+    owner["d"].append(5)
+    owner["d"][0] = 6
+    return [v for v in d], d.maxlen, owner["d"].last, d.popleft()
+
+
+@program(Pair([1, 2]))
+def operators_of_a_frozenset_subclass(f):
+    return [type(v).__name__ for v in (f | {3}, f & f, f - {1}, f ^ {1}, {1} & f, f.copy(), f.union([4]))], f & {1}

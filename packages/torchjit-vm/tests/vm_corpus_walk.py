@@ -585,7 +585,7 @@ class SubF(float):
     pass
 
 
-@program(N(2.0), breaks=2)
+@program(N(2.0))
 def subs(x):
     a = Sub()
     a["k"] = 2

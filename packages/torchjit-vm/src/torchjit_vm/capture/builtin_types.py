@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import containers, formatting, iteration, members, operators
 from torchjit_vm.capture.builtin_table import builtin
-from torchjit_vm.capture.construct import fill_dict
+from torchjit_vm.capture.construct import fill_deque, fill_dict
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.values import (
     BoundMethod,
@@ -71,15 +71,8 @@ def _frozenset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 
 @builtin(deque)
 def _deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    bound = args[1] if len(args) > 1 else kwargs.get("maxlen", Const(None))
-    iterable = args[0] if args else kwargs.get("iterable")
-    made = ListValue([] if iterable is None else iteration.items_of(domain, iterable), deque)
-    if not (type(bound) is Const and bound.value is None):
-        made.limit = domain.index(bound)
-        if made.limit < 0:
-            raise domain.error(ValueError, "maxlen must be non-negative")
-        containers.trim(domain, made, left=True)
-    return made
+    made = ListValue([], deque)
+    return made if fill_deque(domain, made, args, kwargs) else None
 
 
 @builtin(bool)

@@ -120,7 +120,7 @@ def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -
         return None if issubclass(cls, OSError) else new_exception(domain, cls, args)  # OSError picks a subclass
     if new is dict.__new__ or new is OrderedDict.__new__ or new is defaultdict.__new__:
         return DictValue(cls)
-    if new is list.__new__ or (new is deque.__new__ and cls is deque):
+    if new is list.__new__ or new is deque.__new__:
         return ListValue([], cls)
     if new is set.__new__:
         return SetValue({}, cls)
@@ -141,6 +141,8 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value]
     """The `__init__` of a built-in class; False if the VM does not know it."""
     if isinstance(made, DictValue):
         return fill_dict(domain, made, args, kwargs)
+    if isinstance(made, ListValue) and issubclass(made.cls, deque):
+        return len(args) < 3 and fill_deque(domain, made, args, kwargs)
     if init is object.__init__ and members.find_member(domain, made.cls, "__new__").kind == members.STATIC:
         return True  # its own __new__ has dealt with the arguments
     if kwargs:
@@ -177,6 +179,22 @@ def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs:
         update_from(domain, made, rest[0])
     for key, value in kwargs.items():
         containers.dict_store(domain, made, key, Const(key), value)
+    return True
+
+
+def fill_deque(domain: CaptureDomain, made: ListValue, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """`deque.__init__`."""
+    given = dict(zip(("iterable", "maxlen"), args, strict=False)) | kwargs
+    bound = given.get("maxlen", Const(None))
+    if not given.keys() <= {"iterable", "maxlen"}:
+        return False
+    items = iteration.items_of(domain, given["iterable"]) if "iterable" in given else []
+    if not (type(bound) is Const and bound.value is None):
+        made.limit = domain.index(bound)
+        if made.limit < 0:
+            raise domain.error(ValueError, "maxlen must be non-negative")
+    containers.change(domain, made)[:] = items
+    containers.trim(domain, made, left=True)
     return True
 
 

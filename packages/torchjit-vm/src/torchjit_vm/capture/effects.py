@@ -111,15 +111,15 @@ def _list(out: Rebuilder, value: ListValue) -> None:
         same += 1
     if same == len(before) == len(items):
         return
-    base = "list" if value.cls is not deque else out.runtime(deque)
+    base = out.runtime(deque) if issubclass(value.cls, deque) else "list"
     if same == len(before):
         if len(items) == same + 1:
             out.write(f"{base}.append({target}, {out.expr(items[-1])})")
         else:
             out.write(f"{base}.extend({target}, [{', '.join(out.expr(v) for v in items[same:])}])")
-    elif value.cls is deque:
-        out.write(f"{target}.clear()")
-        out.write(f"{target}.extend([{', '.join(out.expr(v) for v in items)}])")
+    elif issubclass(value.cls, deque):
+        out.write(f"{base}.clear({target})")
+        out.write(f"{base}.extend({target}, [{', '.join(out.expr(v) for v in items)}])")
     else:
         everything = ", ".join(out.expr(v) for v in items)
         out.write(f"list.__setitem__({target}, slice(None), [{everything}])")

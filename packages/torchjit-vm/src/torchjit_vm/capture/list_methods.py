@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import comparisons, containers, iteration, subscripts
+from torchjit_vm.capture import comparisons, construct, containers, iteration, subscripts
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 _Args = list[Value]
 _Kwargs = dict[str, Value]
+
+
+@method("__init__", deque)
+def _init_deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return Const(None) if construct.fill_deque(domain, cast(ListValue, args[0]), args[1:], kwargs) else None
 
 
 @method("append", list, deque)
@@ -76,7 +81,7 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     index = domain.index(args[1]) if len(args) > 1 else -1
     items = containers.items(domain, target)
     if not items:
-        text = "pop from empty list" if target.cls is not deque else "pop from an empty deque"
+        text = "pop from an empty deque" if issubclass(target.cls, deque) else "pop from empty list"
         raise domain.error(IndexError, text)
     if not -len(items) <= index < len(items):
         raise domain.error(IndexError, "pop index out of range")

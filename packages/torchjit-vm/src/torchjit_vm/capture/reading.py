@@ -251,7 +251,7 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
         return _tuple(domain, obj, path)
     if isinstance(obj, dict):
         return _dict(domain, obj, path)
-    if isinstance(obj, list):
+    if isinstance(obj, (list, deque)):
         return _list(domain, obj, path)
     if isinstance(obj, (set, frozenset)):
         return _set(domain, obj, path)

@@ -237,9 +237,12 @@ class Rebuilder:
             bound = "" if value.limit is None else f", {value.limit}"
             return self.assign(f"{self.runtime(deque)}([{self._join(items)}]{bound})")
         if value.cls is not list:
-            name = self.assign(f"{self.runtime(runtime.new)}(list, {self.expr(Known(value.cls))})")
+            base = self.runtime(deque) if issubclass(value.cls, deque) else "list"
+            name = self.assign(f"{self.runtime(runtime.new)}({base}, {self.expr(Known(value.cls))})")
             self._memo[value] = name
-            self.write(f"list.extend({name}, [{self._join(items)}])")
+            if value.limit is not None:
+                self.write(f"{base}.__init__({name}, maxlen={value.limit})")
+            self.write(f"{base}.extend({name}, [{self._join(items)}])")
             self._attributes(value, name)
             return name
         early = self._early(value, "[]", lambda name: self.write(f"{name}.extend([{self._join(items)}])"))

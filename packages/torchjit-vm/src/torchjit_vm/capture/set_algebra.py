@@ -35,7 +35,7 @@ def set_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) 
         entries = {k: v for k, v in a.items() if k not in b}
     else:
         entries = {k: v for k, v in a.items() if k not in b} | {k: v for k, v in b.items() if k not in a}
-    frozen = type(left) is Const or (isinstance(left, SetValue) and left.cls is frozenset)
+    frozen = type(left) is Const or (isinstance(left, SetValue) and issubclass(left.cls, frozenset))
     return SetValue(entries, frozenset if frozen and not view else set)
 
 

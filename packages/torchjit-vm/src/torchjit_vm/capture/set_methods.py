@@ -60,7 +60,7 @@ def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def copy_set(domain: CaptureDomain, value: Value) -> Value:
     """A shallow copy."""
     value = cast(SetValue, value)
-    return SetValue(dict(containers.set_entries(domain, value)), frozenset if value.cls is frozenset else set)
+    return SetValue(dict(containers.set_entries(domain, value)), frozenset if issubclass(value.cls, frozenset) else set)
 
 
 def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
