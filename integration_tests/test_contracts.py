@@ -44,3 +44,14 @@ def test_the_product_never_imports_what_it_replaces(path: Path) -> None:
 def test_importing_leaves_torch_unloaded(package: str) -> None:
     code = f"import sys, {package}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_first_call_imports_neither_sympy_nor_what_writes_reports() -> None:
+    code = """
+import sys, torch, torchjit
+f = torchjit.compile(lambda x: torch.relu(x).sin() + x, backend="aot_eager")
+f(torch.randn(3, 4))
+sys.exit(str([name for name in ("sympy", "jinja2", "pygments") if name in sys.modules] or ""))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert not done.stderr.strip(), done.stderr

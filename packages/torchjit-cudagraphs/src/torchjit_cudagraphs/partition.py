@@ -14,7 +14,6 @@ from typing import Any, TypeAlias, final
 import attrs
 import torch
 import torch.fx
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torchjit_core.events import emit
 from torchjit_core.reasons import reason
@@ -99,6 +98,9 @@ def why_outside(node: torch.fx.Node, device_type: str = "cuda") -> str | None:
     numbers = [
         v for n in node.all_input_nodes for v in (n.meta.get("val"),) if isinstance(v, (torch.SymInt, torch.SymFloat))
     ]
+    # Imported here: it imports sympy, which a first call without graphs and symbols need not wait for.
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols  # noqa: PLC0415
+
     if any(free_unbacked_symbols(v) for v in (*made, *read, *numbers)):
         return "a number or a size that it takes depends on data"
     return None
