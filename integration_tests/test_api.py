@@ -281,3 +281,13 @@ def test_settings_reach_the_compilation() -> None:
     for size in (3, 4, 5):
         symbolic(torch.ones(size))
     assert len(symbolic.compiled.specializations) == 1
+
+
+def test_a_chain_of_bfloat16_is_rounded_as_in_eager_where_that_is_asked_for() -> None:
+    def chain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return ((x / y).floor() + (x * y).round()).sin()
+
+    x, y = (torch.randn(200, generator=torch.Generator().manual_seed(s)).bfloat16() for s in (1, 2))
+    exact = torchjit.compile(chain, options={"emulate_precision_casts": True})
+    assert torch.equal(exact(x, y), chain(x, y))
+    assert not torch.equal(torchjit.compile(chain)(x, y), chain(x, y))

@@ -146,7 +146,8 @@ class Inductor:
             with events.phase("inductor lowering"):
                 race = self.settings.race_layouts and kind == "inference"
                 layouts = preferred_layouts(gm, self._races) if race else frozenset()
-                program = lower_graph(gm, name, layouts, self._features)
+                rounds = self.settings.emulate_precision_casts
+                program = lower_graph(gm, name, layouts, self._features, rounds_each=rounds)
             boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
             compiled, source = self._compiled(gm, program, name, boxed=boxed)
         except GraphNotSupported as refusal:

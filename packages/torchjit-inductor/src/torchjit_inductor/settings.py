@@ -24,6 +24,8 @@ class InductorSettings:
         vector_bytes: width of vectors in C kernels; None asks torch which instructions this machine has.
         race_layouts: time convolutions of inference graphs on the CPU in both layouts and take the faster.
         race_matmuls: time aten's and oneDNN's matrix product for each new shape on the CPU and take the faster.
+        emulate_precision_casts: round each result of a 16-bit type to it, as eager does in memory, also between the
+            operations of one kernel, which otherwise keeps float32.
         check_strides: test that aten ops return the strides that the graph promises, and copy if they do not.
     """
 
@@ -34,6 +36,7 @@ class InductorSettings:
     fusion: bool = True
     compile_jobs: int | None = None
     vector_bytes: int | None = None
+    emulate_precision_casts: bool = False
     check_strides: bool = True
     race_matmuls: bool = True
     race_layouts: bool = True

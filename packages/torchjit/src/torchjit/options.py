@@ -43,6 +43,8 @@ class Options:
             products and convolutions, and the GPU backend takes its configurations from a table.
         fallback_random: random numbers exactly as eager draws them, bit for bit. False: computed inside the kernels from
             seeds that each call draws, and again in the backward, which then keeps no masks.
+        emulate_precision_casts: round each result of a 16-bit type to it between the operations of one kernel too, as
+            eager does by going through memory. False keeps float32 there, which is faster and more exact.
         cudagraphs: `triton.cudagraphs`: record and replay CUDA graphs.
         capture_sizes: `triton.cudagraph_capture_sizes`: for inference graphs whose batch (the first dimension) is dynamic: batches are
             filled up with zeros to the next of these sizes, each of which is recorded once. For models whose rows do not depend on one another;
@@ -56,6 +58,7 @@ class Options:
 
     max_autotune: bool = False
     fallback_random: bool = True
+    emulate_precision_casts: bool = False
     cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})
     capture_sizes: tuple[int, ...] = attrs.field(default=(), metadata={"name": "triton.cudagraph_capture_sizes"})
     activation_memory_budget: float = 1.0
@@ -68,7 +71,6 @@ _FIELDS = {f.metadata.get("name", f.name): f for f in attrs.fields(Options)}
 _LATER = {
     "epilogue_fusion": True,
     "trace.enabled": False,
-    "emulate_precision_casts": False,
     "shape_padding": False,
     "trace.graph_diagram": False,
     "coordinate_descent_tuning": False,

@@ -174,7 +174,7 @@ def _inductor_settings(options: Options, settings: Settings) -> torchjit_inducto
     cache = str(environment.cache_dir) if environment.cache_dir else None
     if environment.caches_off or not settings.caches:
         cache = _folder_of_this_process()
-    return torchjit_inductor.InductorSettings(cache_dir=cache)
+    return torchjit_inductor.InductorSettings(cache_dir=cache, emulate_precision_casts=options.emulate_precision_casts)
 
 
 def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -48,6 +48,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     written_in_place,
 )
 from torchjit_inductor.lowering.products import row_product
+from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
@@ -89,18 +90,21 @@ def lower_graph(
     name: str,
     channels_last: Set[torch.fx.Node] = frozenset(),
     features: Callable[[torch.device], frozenset[str]] | None = None,
+    *,
+    rounds_each: bool = False,
 ) -> Program:
     """Lower a functional ATen graph.
 
     Args:
         features: which of `codegen_protocol.FEATURES` the backend of a device has; none by default.
         channels_last: nodes whose result, if it is stored, is stored with the channels innermost.
+        rounds_each: each result of a 16-bit type is rounded to it, as in memory, also inside a kernel.
 
     Raises:
         GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
     """
     try:
-        return _GraphLowering(gm, name, channels_last, features).run()
+        return _GraphLowering(gm, name, channels_last, features, rounds_each).run()
     except NotLowered as refusal:
         # A formula that was only evaluated later.
         raise GraphNotSupported(str(refusal)) from None
@@ -114,8 +118,9 @@ class _GraphLowering:
         name: str,
         channels_last: Set[torch.fx.Node],
         features: Callable[[torch.device], frozenset[str]] | None,
+        rounds_each: bool,
     ) -> None:
-        self.gm, self.name, self.channels_last = gm, name, channels_last
+        self.gm, self.name, self.channels_last, self.rounds_each = gm, name, channels_last, rounds_each
         self.builder = Builder(features)
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | Expr | HostNumber | None] = []
@@ -337,6 +342,8 @@ class _GraphLowering:
                     t.stored = None
             self.builder.operand_origins = ()
             return None
+        if self.rounds_each:
+            made = tuple(map(rounded, made)) if isinstance(made, tuple) else rounded(made)
         for result in made if isinstance(made, tuple) else (made,):
             if isinstance(result, Lazy) and not result.origins:
                 result.origins = self.builder.all_origins()

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from torchjit_inductor.ir.dtypes import compute_dtype, is_float, is_int
-from torchjit_inductor.ir.values import Value, apply, cast, constant, where
+from torchjit_inductor.ir.values import Value, apply, cast, constant, round_to, where
 from torchjit_inductor.lowering.builder import Builder
-from torchjit_inductor.lowering.promotion import pointwise, promoted
+from torchjit_inductor.lowering.promotion import pointwise, promoted, rounded_number
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, TensorMeta
@@ -70,6 +70,8 @@ def _define_binary(name: str, op: str) -> None:
             raise NotLowered(f"integer {operation}")
         if operation == "nextafter" and compute_dtype(meta.dtype) != meta.dtype:
             raise NotLowered("nextafter of a 16-bit type")
+        if operation in ("remainder", "fmod"):  # a slightly other divisor gives quite another rest
+            x, y = rounded_number(x, meta.dtype), rounded_number(y, meta.dtype)
         return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
 
 
@@ -97,6 +99,8 @@ def _define_comparison(name: str) -> None:
         dtype = promoted((x, y))
         if isinstance(y, int) and not isinstance(y, bool) and is_int(dtype) and not _fits(y, dtype):
             raise NotLowered("comparison with a number out of range")
+        if meta.device.type == "cpu":  # CUDA's kernels compare in float32
+            x, y = rounded_number(x, dtype), rounded_number(y, dtype)
         return pointwise(meta, lambda v, w: apply(name, v, w), x, y, dtype=dtype)
 
 
@@ -163,8 +167,33 @@ def _div_mode(b: Builder, meta: TensorMeta, x: Any, y: Any, rounding_mode: str |
         return _div(b, meta, x, y)
     if not is_float(meta.dtype) and not _safe_divisor(meta, y):
         raise NotLowered("integer division raises on zero")
+    if compute_dtype(meta.dtype) != meta.dtype and isinstance(y, Lowered):
+        return _div_in_steps(meta, x, y, rounding_mode)
     op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
     return pointwise(meta, lambda v, w: apply(op, v, w), x, y)
+
+
+def _div_in_steps(meta: TensorMeta, x: Any, y: Lowered, rounding_mode: str) -> Lowered:
+    """Of a 16-bit type, where eager's kernels round each step: the quotient 26.97 may become 27 before it is truncated."""
+
+    def near(value: Value) -> Value:
+        return round_to(value, meta.dtype)
+
+    zero = constant(0.0, torch.float32)
+
+    def floor(v: Value, w: Value) -> Value:  # c10's div_floor_floating
+        rest = apply("fmod", v, w)
+        quotient = near(near(v - rest) / w)
+        other_sign = apply("and", apply("ne", rest, zero), apply("xor", rest < 0, w < 0))
+        quotient = where(other_sign, near(quotient - 1), quotient)
+        whole = apply("floor", quotient)
+        whole = where(quotient - whole > 0.5, near(whole + 1), whole)
+        made = where(apply("eq", quotient, zero), apply("copysign", zero, v / w), whole)
+        return where(apply("eq", w, zero), v / w, made)
+
+    if rounding_mode == "floor":
+        return pointwise(meta, floor, x, y)
+    return pointwise(meta, lambda v, w: apply("trunc", near(v / w)), x, y)
 
 
 @lowering("floor_divide")

@@ -8,12 +8,12 @@ import torch
 
 from torchjit_core.expr import Expr
 from torchjit_inductor.ir.dtypes import compute_dtype
-from torchjit_inductor.ir.values import RunNumber, Value, cast, number_value
+from torchjit_inductor.ir.values import RunNumber, Value, cast, number_value, round_to
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
 from torchjit_inductor.lowering.views import broadcast_index
 
-__all__ = ["pointwise", "promoted"]
+__all__ = ["pointwise", "promoted", "rounded", "rounded_number"]
 
 
 def promoted(operands: tuple[Any, ...]) -> torch.dtype:
@@ -78,3 +78,19 @@ def pointwise(
         return cast(made, compute_dtype(meta.dtype))
 
     return Lazy(meta.sizes, meta.dtype, meta.device, value)
+
+
+def rounded(tensor: Any) -> Any:
+    """The same formula, rounded to its 16-bit type; anything else as it is."""
+    if not isinstance(tensor, Lazy) or compute_dtype(tensor.dtype) == tensor.dtype:
+        return tensor
+    made = Lazy(tensor.sizes, tensor.dtype, tensor.device, lambda p: round_to(tensor.value(p), tensor.dtype))
+    made.layout, made.origins = tensor.layout, tensor.origins
+    return made
+
+
+def rounded_number(operand: Any, dtype: torch.dtype) -> Any:
+    """A Python number as eager passes it to a kernel of a 16-bit type: in that type. Anything else as it is."""
+    if isinstance(operand, float) and dtype in (torch.float16, torch.bfloat16):
+        return float(torch.tensor(operand).to(dtype))
+    return operand

@@ -1,0 +1,58 @@
+"""16-bit types: which roundings of eager PyTorch a kernel keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from inductor_testing import compiled, flat
+from test_inductor_triton_machine import code_of
+
+SMALL = [torch.bfloat16, torch.float16]
+
+
+def _operands(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(60, 50, generator=g) * 5).to(dtype), torch.randn(50, generator=g).to(dtype)
+    b[0], b[1], a[1, 2], a[2], a[3] = 0, float("inf"), float("nan"), float("inf"), 0
+    return a, b
+
+
+def _same_bits(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...], **settings: Any) -> None:
+    graph = compiled(function, inputs, **settings)
+    assert graph.kernels
+    assert "aten." not in graph.source
+    for have, want in zip(graph(*inputs), flat(function(*inputs)), strict=True):
+        torch.testing.assert_close(have, want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_quotients_are_rounded_before_they_become_whole(mode: str, dtype: torch.dtype) -> None:
+    _same_bits(lambda a, b: torch.div(a, b, rounding_mode=mode), _operands(dtype))
+    _same_bits(lambda a, b: torch.div(a, 0.3, rounding_mode=mode), _operands(dtype))
+
+
+def test_the_steps_of_a_rounded_quotient_are_machine_code() -> None:
+    inputs = (((60, 50), torch.bfloat16), ((50,), torch.bfloat16))
+    assert code_of(lambda a, b: torch.div(a, b, rounding_mode="floor"), *inputs)
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_numbers_are_compared_and_divided_by_in_the_type_of_the_tensor(dtype: torch.dtype) -> None:
+    a, b = _operands(dtype)
+    a[5:9] = 0.3
+    _same_bits(lambda a, b: (a == 0.3, a < 0.3, torch.remainder(a, 0.3), torch.fmod(a, 0.7), b >= 0.3), (a, b))
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_each_result_is_rounded_where_that_is_asked_for(dtype: torch.dtype) -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> Any:
+        return ((a / b).floor() + (a * b).round() - a.exp().sigmoid() * b).sin(), (a * a - b).sum(1)
+
+    inputs = _operands(dtype)
+    _same_bits(function, inputs, emulate_precision_casts=True)
+    fast = compiled(function, inputs)(*inputs)[0]
+    assert not torch.equal(fast.nan_to_num(), function(*inputs)[0].nan_to_num())  # float32 between the operations
