@@ -99,8 +99,7 @@ def _define_comparison(name: str) -> None:
         dtype = promoted((x, y))
         if isinstance(y, int) and not isinstance(y, bool) and is_int(dtype) and not _fits(y, dtype):
             raise NotLowered("comparison with a number out of range")
-        if meta.device.type == "cpu":  # CUDA's kernels compare in float32
-            x, y = rounded_number(x, dtype), rounded_number(y, dtype)
+        x, y = rounded_number(x, dtype), rounded_number(y, dtype)
         return pointwise(meta, lambda v, w: apply(name, v, w), x, y, dtype=dtype)
 
 
@@ -167,7 +166,8 @@ def _div_mode(b: Builder, meta: TensorMeta, x: Any, y: Any, rounding_mode: str |
         return _div(b, meta, x, y)
     if not is_float(meta.dtype) and not _safe_divisor(meta, y):
         raise NotLowered("integer division raises on zero")
-    if compute_dtype(meta.dtype) != meta.dtype and isinstance(y, Lowered):
+    in_steps = rounding_mode == "trunc" or meta.device.type == "cpu"  # CUDA's floor goes in float32
+    if in_steps and compute_dtype(meta.dtype) != meta.dtype and isinstance(y, Lowered):
         return _div_in_steps(meta, x, y, rounding_mode)
     op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
     return pointwise(meta, lambda v, w: apply(op, v, w), x, y)
