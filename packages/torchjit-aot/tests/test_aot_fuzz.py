@@ -165,3 +165,24 @@ def test_programs_that_were_wrong_once() -> None:
     # One of two views of a tensor is transposed in place, which moves the version of what the backward of the other reads.
     steps = [("binary", 0, 14, 0), ("reshape", 1, 0, 0), ("unary", 0, 0, 0), ("unary", 13, 0, 0)]
     assert check((steps, [29], 8)) == "fallback"
+    # A detached view of an input changes its sizes, which moves the version of what nobody but the recomputation would read.
+    steps = [("binary", 17, 18, 2), ("view", 12, 2, 19), ("dropout", 30, 18, 19), ("reshape", 22, 17, 21)]
+    assert check((steps, [27], 2)) == "compiled"
+    steps = [
+        ("view", 22, 2, 23),
+        ("view", 1, 5, 30),
+        ("binary", 21, 17, 8),
+        ("unary", 19, 29, 10),
+        ("reshape", 4, 30, 16),
+    ]
+    assert check(([*steps, ("dropout", 12, 27, 13)], [30], 1)) != "eager raises"
+    # The same, read by an operator that comes after the change: what it saves is of the moved version.
+    steps = [
+        ("view", 23, 0, 20),
+        ("binary", 16, 3, 0),
+        ("unary", 4, 19, 0),
+        ("reshape", 3, 10, 7),
+        ("binary", 18, 27, 21),
+    ]
+    steps += [("binary", 7, 7, 11), ("binary", 26, 7, 15), ("binary", 7, 23, 17)]
+    assert check((steps, [28], 6)) == "compiled"

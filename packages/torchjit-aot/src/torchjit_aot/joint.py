@@ -12,6 +12,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from torchjit_aot.aliasing import OutputPlan, plan_outputs
 from torchjit_aot.backward_engine import gradients, needs_python_engine
+from torchjit_aot.costs import is_alias
 from torchjit_aot.flatten import Shape, flatten
 from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, no_autocast, tracing_context
 from torchjit_aot.record import Recorder
@@ -58,6 +59,7 @@ class JointGraph:
         mutated: for each input whose data are written: the node of its final value (filled by functionalization).
         mutated_under_grad: the inputs whose autograd history changed: the value is in `slots`.
         versions_move: the inputs whose version counter eager PyTorch would move.
+        versions_early: those of them whose version moves before anything is saved for the backward, which then does not see it.
         written: does the graph have operators with mutable arguments?
         behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
             dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
@@ -80,6 +82,7 @@ class JointGraph:
     mutated_under_grad: dict[int, int]
     versions_move: set[int]
     written: bool
+    versions_early: set[int] = attrs.field(factory=set)
     behind: tuple[tuple[int, ...], ...] = ()
     reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
     bases: tuple[Base, ...] = ()
@@ -135,6 +138,8 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
             raise GraphBreak(METADATA_MUTATION, "of an input that gets a gradient history by a write")
         plan = plan_outputs(leaves, sources, recorder, under_grad)
         tangents, differentiable, grads = _run_backward(plan.slots, sources, recorder)
+    tensors = _tensor_positions(sources)
+    moving = {tensors[n]: node for n, node in recorder.viewed.items() if version_moved(sources[tensors[n]].value)}
     return JointGraph(
         graph=recorder.graph,
         fake_mode=fake_mode,
@@ -149,7 +154,8 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         sources=sources,
         mutated={},
         mutated_under_grad={i: plan.slot_of(sources[i].value) for i in under_grad},
-        versions_move={i for i in _positions(recorder.viewed, sources) if version_moved(sources[i].value)},
+        versions_move=set(moving),
+        versions_early=_unseen(recorder.graph, {inputs[i]: (i, node) for i, node in moving.items()}),
         written=recorder.written,
         reshaped=_with_positions(recorder, sources),
         bases=bases,
@@ -189,9 +195,28 @@ def _tensor_positions(sources: list[GraphInput]) -> list[int]:
     return [i for i, source in enumerate(sources) if isinstance(source.value, torch.Tensor)]
 
 
-def _positions(numbers: set[int], sources: list[GraphInput]) -> set[int]:
-    tensors = _tensor_positions(sources)
-    return {tensors[number] for number in numbers}
+def _unseen(graph: fx.Graph, moving: dict[fx.Node, tuple[int, fx.Node]]) -> set[int]:
+    """The inputs whose move eager's backward does not see: what it reads of them was saved after it, or nothing was."""
+    if not moving:
+        return set()
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    made: dict[int, int] = {}  # from an operator's number to its first node
+    for node, k in place.items():
+        if not node.meta.get("backward") and "seq_nr" in node.meta:
+            made.setdefault(node.meta["seq_nr"], k)
+    unseen = set()
+    for node, (i, change) in moving.items():
+        views = {node}
+        readers = []
+        for other in graph.nodes:
+            if any(source in views for source in other.all_input_nodes):
+                if other.meta.get("backward"):
+                    readers.append(other)
+                elif is_alias(other):
+                    views.add(other)
+        if all(made.get(reader.meta.get("seq_nr"), -1) > place[change] for reader in readers):
+            unseen.add(i)
+    return unseen
 
 
 def _with_positions(recorder: Recorder, sources: list[GraphInput]) -> list[tuple[int, Any, tuple[Any, ...]]]:

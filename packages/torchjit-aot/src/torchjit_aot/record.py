@@ -87,7 +87,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written: did an operator with a mutable argument run?
         reshaped: what changed sizes or strides of graph inputs in place: (the input's number, operator, other arguments),
             to be done to the real inputs at the end.
-        viewed: numbers of the graph inputs of which a view had its sizes or strides changed in place.
+        viewed: the graph inputs of which a view had its sizes or strides changed in place: from their numbers to the node of
+            the last change.
     """
 
     @classmethod
@@ -107,7 +108,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.snapshots: set[int] = set()
         self.written = False
         self.reshaped: list[tuple[int, OpOverload, tuple[Any, ...]]] = []
-        self.viewed: set[int] = set()
+        self.viewed: dict[int, fx.Node] = {}
         self._number: dict[int, int] = {}
         self._nodes: dict[int, fx.Node] = {}
         self._alive: list[Any] = []
@@ -393,8 +394,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.views[child] = attrs.evolve(made_from, parent=before)
         arguments = self._to_nodes(tuple(args[1:]))
         func(*args, **kwargs)
-        self.viewed |= self._inputs_behind(tensor)
         made = self._call(functional, (node, *arguments), dict(kwargs), tensor)
+        self.viewed.update(dict.fromkeys(self._inputs_behind(tensor), made))
         self._nodes[id(tensor)] = made
         self.views[id(tensor)] = ViewStep(before, functional, tuple(args[1:]), kwargs, None, torch.is_grad_enabled())
         return tensor

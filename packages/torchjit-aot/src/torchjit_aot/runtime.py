@@ -191,11 +191,13 @@ def _in_range(source: Source, call: str, name: str, result: str = "s") -> list[s
     ]
 
 
-def _versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor]) -> None:
+def _versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor], *, early: bool) -> None:
     moving = [
         i
         for i in sorted(joint.versions_move)
-        if i not in joint.mutated_under_grad and not joint.sources[i].real.is_inference()
+        if early == (i in joint.versions_early and i not in joint.mutated)
+        and i not in joint.mutated_under_grad
+        and not joint.sources[i].real.is_inference()
     ]
     if moving:
         names = ", ".join(_input_name(joint, i, source, state) for i in moving)
@@ -251,7 +253,8 @@ def make_inference(
         source.lines += [f"with {', '.join(contexts)}:", *(f"    {line}" for line in call)]
     else:
         source.lines += call
-    _versions(joint, source, state)
+    _versions(joint, source, state, early=False)
+    _versions(joint, source, state, early=True)
     _replays_and_return(joint, source, state, _slot_names("s", joint), grad_mode=grad_mode)
     return source.function("run", _parameters(joint, state), f"<torchjit {name}>")  # type: ignore[no-any-return]
 
@@ -286,13 +289,14 @@ def make_training(
     )
     source = Source()
     _make_bases(joint, source)
+    _versions(joint, source, state, early=True)
     wired = ", ".join(_wire_inputs(joint, passed, source, state))
     call = f"s = {source.bind(function.apply, 'apply')}({wired})"
     if torch.is_grad_enabled():
         source.lines.append(call)
     else:  # the graph begins in a no_grad block and leaves it: what requires grad was made after that
         source.lines += [f"with {source.bind(torch.enable_grad)}():", f"    {call}"]
-    _versions(joint, source, state)
+    _versions(joint, source, state, early=False)
     names = _slot_names("s", joint)
     if len(names) == 1:
         names = ["s"] if isinstance(joint.slots[0], fx.Node) else names
