@@ -186,3 +186,6 @@ def test_programs_that_were_wrong_once() -> None:
     ]
     steps += [("binary", 7, 7, 11), ("binary", 26, 7, 15), ("binary", 7, 23, 17)]
     assert check((steps, [28], 6)) == "compiled"
+    # A copy of an input, seen through the view without a mark that `reshape` makes, is returned; then the input is written.
+    steps = [("view", 16, 12, 14), ("view", 16, 16, 14), ("write", 29, 23, 2), ("write", 22, 2, 24)]
+    assert check((steps, [4], 13)) == "compiled"

@@ -9,9 +9,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from torchjit_aot.costs import is_fusible
+from torchjit_aot.costs import is_alias, is_fusible
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.schemas import is_random, is_view, writes_to
+from torchjit_aot.schemas import is_random, writes_to
 
 __all__ = ["merge_equal", "remove_no_ops", "rename", "returned_storages", "same_kind"]
 
@@ -57,7 +57,7 @@ def returned_storages(joint: JointGraph) -> set[fx.Node]:
         node = end
         while node not in found:
             found.add(node)
-            looks_at = node.args[0] if node.args and (is_view(node.target) or node.target is operator.getitem) else None
+            looks_at = node.args[0] if node.args and (is_alias(node) or node.target is operator.getitem) else None
             if not isinstance(looks_at, fx.Node):
                 break
             node = looks_at
