@@ -83,14 +83,15 @@ def _execute(module: types.ModuleType) -> None:
         if type(module) is not _Deferred or vars(module).get("__executing__"):
             return
         vars(module)["__executing__"] = True
-        taken = vars(module)["GuardOnDataDependentSymNode"]
+        taken = vars(module).get("GuardOnDataDependentSymNode")
         try:
             module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]  # found by the path finder
         finally:
             del vars(module)["__executing__"]
         plain: type = types.ModuleType
         module.__class__ = plain
-        _replace(taken, vars(module)["GuardOnDataDependentSymNode"])
+        if taken is not None:  # a version of torch may not have it
+            _replace(taken, vars(module)[taken.__name__])
 
 
 def _replace(old: Any, new: Any) -> None:
