@@ -213,6 +213,9 @@ def test_a_module_s_arguments_have_the_names_of_forward() -> None:
     x, weight = torch.ones(5, 3), torch.ones(3)
     torchjit.mark_dynamic(x, 0)
     compiled = torchjit.compile(Scaled(), backend="eager")
-    for call in (lambda: compiled(x, weight), lambda: compiled(weight=weight, x=x)):
+    shadowed = torch.nn.Module()
+    shadowed.forward = lambda x: x + 1 if x.shape[0] == 5 else x  # on the instance: takes no self
+    other = torchjit.compile(shadowed, backend="eager")
+    for call in (lambda: compiled(x, weight), lambda: compiled(weight=weight, x=x), lambda: other(x)):
         with pytest.raises(UserError, match=r"x\.size\(0\) is marked dynamic, and the program needs x\.size\(0\) == 5"):
             call()

@@ -62,8 +62,10 @@ def _parameters(module: torch.nn.Module) -> tuple[str, ...] | None:
     """What people call the positional arguments of a call: the parameters of `forward`."""
     if type(module).__call__ is not torch.nn.Module.__call__:
         return None
-    code = getattr(module.forward, "__code__", None)  # a method's is the function's
-    return code.co_varnames[1 : code.co_argcount] if isinstance(code, types.CodeType) else None
+    forward: Any = module.forward
+    code = getattr(forward, "__code__", None)  # a method's is the function's
+    bound = isinstance(forward, types.MethodType)  # not a static method, nor a function put on the instance
+    return code.co_varnames[bound : code.co_argcount] if isinstance(code, types.CodeType) else None
 
 
 def _reduce(self: Any, protocol: int) -> Any:
