@@ -218,7 +218,9 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
     if isinstance(container, InstanceDict) and type(item) is Const:
         return domain.constant(attributes.instance_attr(domain, container.owner, domain.use(item)) is not None)
     if isinstance(container, SetValue):
-        return domain.constant(containers.sought_key(domain, item) in containers.set_entries(domain, container))
+        return domain.constant(
+            containers.sought_key(domain, item, container) in containers.set_entries(domain, container)
+        )
     if type(container) is Const and isinstance(container.value, (str, bytes, frozenset)):
         return _in_constant(domain, container, item)
     if type(container) is Known and isinstance(container.obj, type):
@@ -235,7 +237,7 @@ def _in_constant(domain: CaptureDomain, container: Const, item: Value) -> Value:
     """`item in text`, or in a constant set, of what is no constant."""
     known, cls = domain.use(container), type_of(domain, item)
     if isinstance(known, frozenset):
-        return domain.constant(containers.sought_key(domain, item) in known)
+        return domain.constant(containers.sought_key(domain, item, None) in known)
     if issubclass(cls, (str, bytes, int)) or type(item) is Leaf:
         raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__} in {type(known).__name__}")
     if isinstance(known, str):

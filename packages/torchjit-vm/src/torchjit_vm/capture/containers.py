@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.guards import dict_items
-from torchjit_core.paths import Pinned, own_attr
+from torchjit_core.paths import AccessPath, Pinned, own_attr
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.reading import wrap
@@ -58,7 +58,7 @@ __all__ = [
 
 
 def key_of(domain: CaptureDomain, value: Value) -> Any:
-    """A hashable that compares as the object does.
+    """A hashable that compares as the object does, and equals no key of another object: that is guarded.
 
     Raises:
         Raised: TypeError, unhashable.
@@ -73,10 +73,11 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
     if type(value) is Leaf:
         if domain.leaves.type_of(value.payload) in (int, float, bool, complex):
             return domain.leaf_constant(value)
-        return Ref(value)
+        return _identity(domain, value)
     if isinstance(value, FunctionValue):
-        return Ref(value)
+        return _identity(domain, value)
     if type(value) is IdValue:
+        _identity(domain, value.target)
         return IdKey(value.target)
     if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
         return frozenset(set_entries(domain, value))
@@ -90,6 +91,36 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
     return Ref(value)
 
 
+def _identity(domain: CaptureDomain, value: Value) -> Any:
+    """The key of what compares by identity. Two of the caller's objects that are keys must stay two objects."""
+    path = _outside(value)
+    if path is not None and isinstance(value, FunctionValue):
+        domain.guard_id(path, value.real)
+        return value.real  # as for functions that are known
+    if path is not None:
+        domain.keys_by_identity[value] = None
+    return Ref(value)
+
+
+def _outside(value: Value) -> AccessPath | None:
+    """How an object of the caller is reached; None for what the region made, and for what is the same in every call."""
+    path: AccessPath | None = getattr(value, "path", None)
+    return None if path is None or type(path) is Pinned or getattr(value, "real", NEW) is NEW else path
+
+
+def settle_key(domain: CaptureDomain, key: Any) -> Any:
+    """`key`, which is about to be compared with the keys of a real container: from now on it is this very object."""
+    if type(key) in (tuple, frozenset):
+        return type(key)(settle_key(domain, part) for part in key)
+    if type(key) is Ref and (path := _outside(key.value)) is not None:
+        domain.guard_id(path, getattr(key.value, "real", NEW))
+    if type(key) is IdKey and (path := _outside(key.target)) is not None:
+        real = getattr(key.target, "real", NEW)
+        domain.guard_id(path, real)
+        return id(real)
+    return key
+
+
 def _object_key(domain: CaptureDomain, value: Obj) -> Any:
     own = False
     for name, default in _IDENTITY:
@@ -99,7 +130,7 @@ def _object_key(domain: CaptureDomain, value: Obj) -> Any:
         if type(member.raw) is types.FunctionType:
             return _hashed_key(domain, value)
         own = own or member.raw is not default
-    return _immutable_key(domain, value) if own else Ref(value)
+    return _immutable_key(domain, value) if own else _identity(domain, value)
 
 
 _IDENTITY = (("__hash__", object.__hash__), ("__eq__", object.__eq__))
@@ -209,7 +240,7 @@ def _load(domain: CaptureDomain, value: DictValue) -> None:
         raise AssertionError("a real dict without a path")
     found = dict_items(real)
     domain.guard_keys(path, tuple(key for key, _ in found))
-    partial, value.entries = value.entries, {}
+    partial, value.entries = {settle_key(domain, key): entry for key, entry in value.entries.items()}, {}
     for raw, item in found:
         key = _wrap_key(domain, raw)
         if key in partial:
@@ -253,6 +284,8 @@ def _is_atom(raw: Any) -> bool:
 def dict_lookup(domain: CaptureDomain, value: DictValue, key: Any) -> Value | None:
     """The value under a key (of `key_of`), or None."""
     entries = value.entries
+    if value.real is not NEW and (value.loaded or key not in entries):
+        key = settle_key(domain, key)
     if key in entries:
         entry = entries[key]
         return None if entry is None else entry[1]
@@ -273,6 +306,8 @@ def dict_lookup(domain: CaptureDomain, value: DictValue, key: Any) -> Value | No
 
 def dict_store(domain: CaptureDomain, value: DictValue, key: Any, key_value: Value, item: Value) -> None:
     """`d[key] = item`."""
+    if value.real is not NEW and value.loaded:
+        key = settle_key(domain, key)
     old = value.entries.get(key)
     domain.touch(value)
     if value.real is not NEW:
@@ -379,11 +414,12 @@ def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
     return found
 
 
-def sought_key(domain: CaptureDomain, value: Value) -> object:
-    """The key that a set is searched for; a set is taken for the frozenset of its elements."""
+def sought_key(domain: CaptureDomain, value: Value, container: SetValue | None) -> object:
+    """The key that a set (None: a constant one) is searched for; a set is taken for the frozenset of its elements."""
     if isinstance(value, SetValue) and not issubclass(value.cls, frozenset):
         value = SetValue(dict(set_entries(domain, value)), frozenset)
-    return key_of(domain, value)
+    key = key_of(domain, value)
+    return settle_key(domain, key) if container is None or container.real is not NEW else key
 
 
 def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:

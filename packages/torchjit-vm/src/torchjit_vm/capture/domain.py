@@ -94,6 +94,7 @@ class CaptureDomain:
         self.constants_read: list[Const] = []
         self.interned: dict[int, Value] = {}
         self.payloads: dict[int, Leaf] = {}
+        self.keys_by_identity: dict[Value, None] = {}
         self.members: dict[tuple[type, str], members.Member] = {}
         self.generators: list[GeneratorValue] = []
         self.memos: dict[Value, object] = {}
@@ -299,6 +300,7 @@ class CaptureDomain:
             if not const.used and const.path is not None and type(const.path) is not Pinned:
                 self.guard_type(const.path, type(const.value))
         self.constants_read.clear()
+        self._guard_different_keys()
         made: list[Guard] = []
         for kind, args, code, index in self.pending.values():
             if self.made_classes and self._is_twin(args[0]):
@@ -312,6 +314,13 @@ class CaptureDomain:
                 seen.add(key)
                 made.append(guard)
         return tuple(made)
+
+    def _guard_different_keys(self) -> None:
+        """Objects that are keys by their identity stay as many objects as they were; those that are guarded singly do."""
+        paths = [v.path for v in self.keys_by_identity]  # type: ignore[attr-defined]
+        settled = sum(("id", path) in self.pending for path in paths)
+        if len(paths) > max(1, settled):
+            self.guard_different(*paths)
 
     def _is_twin(self, what: Any) -> bool:
         """Does this path lead into a class that the region made? It will be another one in the next call."""

@@ -24,15 +24,15 @@ def _add(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("discard", set)
 def _discard(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = containers.sought_key(domain, args[1])
+    key = containers.sought_key(domain, args[1], cast(SetValue, args[0]))
     containers.set_change(domain, cast(SetValue, args[0])).pop(key, None)
     return Const(None)
 
 
 @method("remove", set)
 def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = containers.sought_key(domain, args[1])
     target = cast(SetValue, args[0])
+    key = containers.sought_key(domain, args[1], target)
     if key not in containers.set_entries(domain, target):
         raise domain.raised(subscripts.key_error(domain, args[1]))
     del containers.set_change(domain, target)[key]
@@ -140,5 +140,5 @@ def _plain(domain: CaptureDomain, value: SetValue) -> SetValue:
 
 @method("__contains__", set, frozenset)
 def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = containers.sought_key(domain, args[1])
+    key = containers.sought_key(domain, args[1], cast(SetValue, args[0]))
     return domain.constant(key in containers.set_entries(domain, cast(SetValue, args[0])))

@@ -1,0 +1,103 @@
+"""Objects as keys of dicts and elements of sets: what was captured with some of them serves no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchjit
+
+
+class Plain:
+    pass
+
+
+def known_function() -> None:
+    pass
+
+
+KNOWN = Plain()
+FUNCTIONS = {known_function}
+KINDS: dict[str, Callable[[], Any]] = {
+    "object": Plain,
+    "tensor": lambda: torch.ones(1),
+    "function": lambda: lambda: 0,
+}
+
+
+def check(f: Callable[..., Tensor], *calls: tuple[Any, ...]) -> None:
+    """Each call gives what eager Python gives, and leaves its dicts the same."""
+    run = torchjit.compile(f, backend="eager")
+    for args in calls:
+        wanted, found = ([dict(a) if type(a) is dict else a for a in args] for _ in range(2))
+        torch.testing.assert_close(run(*found), f(*wanted))
+        assert found == wanted
+
+
+PROGRAMS_ON_DICTS: dict[str, Callable[..., Tensor]] = {
+    "get": lambda d, p, x: x * d.get(p, 5),
+    "in": lambda d, p, x: x * 2 if p in d else x,
+    "iterate": lambda d, p, x: x * sum(d.values()) if p in d else x,
+    "store": lambda d, p, x: (d.__setitem__(p, 3), x * len(d))[1],
+    "pop": lambda d, p, x: x * d.pop(p, 7),
+    "setdefault": lambda d, p, x: x * d.setdefault(p, 7),
+}
+PROGRAMS_ON_PAIRS: dict[str, Callable[..., Tensor]] = {
+    "in a dict": lambda p, q, x: x * 2 if q in {p: 1} else x,
+    "in a set": lambda p, q, x: x * 2 if q in {p} else x,
+    "size": lambda p, q, x: x * len({p: 1, q: 2}),
+    "ids": lambda p, q, x: x * len({id(p), id(q)}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", PROGRAMS_ON_DICTS)
+def test_keys_of_a_dict_of_the_caller(name: str, kind: str) -> None:
+    a, b, x = KINDS[kind](), KINDS[kind](), torch.ones(1)
+    check(PROGRAMS_ON_DICTS[name], ({a: 4}, a, x), ({a: 4}, b, x), ({b: 3}, b, x), ({b: 3, a: 1}, b, x))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", PROGRAMS_ON_PAIRS)
+def test_keys_of_a_dict_of_the_program(name: str, kind: str) -> None:
+    a, b, x = KINDS[kind](), KINDS[kind](), torch.ones(1)
+    check(PROGRAMS_ON_PAIRS[name], (a, b, x), (a, a, x), (b, a, x))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_in_tuples_and_numbers_of_objects(kind: str) -> None:
+    a, b, x = KINDS[kind](), KINDS[kind](), torch.ones(1)
+    check(lambda d, p, x: x * 2 if (p, 1) in d else x, ({(a, 1): 1}, a, x), ({(a, 1): 1}, b, x), ({(b, 1): 1}, b, x))
+    if kind != "function":  # whose id() breaks the graph
+        check(lambda d, p, x: x * 2 if id(p) in d else x, ({id(a): 4}, b, x), ({id(a): 4}, a, x), ({id(b): 4}, b, x))
+
+
+def test_keys_beside_global_objects() -> None:
+    x = torch.ones(1)
+    check(lambda p, x: x * 2 if p in {KNOWN: 1} else x, (Plain(), x), (KNOWN, x))
+    check(lambda p, x: x * 2 if p in FUNCTIONS else x, (lambda: 0, x), (known_function, x))
+
+
+@pytest.mark.parametrize("make", [torch.optim.RMSprop, torch.optim.Adam])
+def test_one_compiled_step_for_several_optimizers(make: Any) -> None:
+    def train(step: Callable[[Any], Any]) -> list[Any]:
+        torch.manual_seed(0)
+        seen: list[Any] = []
+        for _ in range(2):
+            model = torch.nn.Linear(2, 2)
+            optimizer = make(model.parameters(), lr=0.01)
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(3, 2)).square().sum().backward()
+                step(optimizer)
+            seen.append([p.detach() for p in model.parameters()])
+        return seen
+
+    def step(optimizer: Any) -> None:
+        optimizer.step()
+
+    torch.testing.assert_close(train(torchjit.compile(step, backend="eager")), train(step))
