@@ -5,4 +5,4 @@ def branch(a0, a1):
     t2 = out[1]
     del out
     c1 = not t0
-    return resume_branch_N(t1, t2) if c1 else resume_branch_N(t1, t2)
+    return tail_call(resume_branch_N, t1, t2) if c1 else tail_call(resume_branch_N, t1, t2)

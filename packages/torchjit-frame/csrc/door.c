@@ -1,17 +1,47 @@
 /* The call path of a front door: bind, pick an entry, or compile one. */
 #include "door.h"
 
+#include "decisions.h"
 #include "entry.h"
 #include "hook.h"
+#include "tail_call.h"
 
 /* An entry behind the first one is moved to the front after so many hits in a row: calls that alternate move nothing. */
 #define STREAK_TO_FRONT 4
 
 /* The rest of a function, called by what runs its beginning: one frame more than plain Python has. */
 static inline int
-is_continuation(FrontDoor *door)
+is_further_frame(FrontDoor *door, Invocation *call)
 {
-    return door->code == NULL;
+    return door->code == NULL && !call->tail;
+}
+
+static PyObject *call_door(FrontDoor *door, Invocation *call);
+
+/* The calls that targets have left to us, until one gives a result. Takes over the reference. */
+static PyObject *
+finish_tail_calls(FrameThread *thread, PyObject *result)
+{
+    while (result != NULL && TailCall_Check(result)) {
+        TailCall *tail = (TailCall *)result;
+        PyObject *const *args = ((PyTupleObject *)tail->args)->ob_item;
+        size_t nargs = (size_t)PyTuple_GET_SIZE(tail->args);
+        if (PyExceptionInstance_Check(tail->callable)) {
+            PyErr_SetObject((PyObject *)Py_TYPE(tail->callable), tail->callable);
+            result = NULL;
+        }
+        else if (FrontDoor_Check(tail->callable)) {
+            Invocation call = {FROM_CALL, args, nargs, NULL, NULL, NULL, 1};
+            result = call_door((FrontDoor *)tail->callable, &call);
+        }
+        else {
+            thread->bypass = hook_installed ? tail->callable : NULL;
+            result = call_vector(tail->callable, args, nargs, NULL);
+            thread->bypass = NULL;
+        }
+        Py_DECREF(tail);
+    }
+    return result;
 }
 
 PyObject *
@@ -29,7 +59,7 @@ door_run_original(FrontDoor *door, Invocation *call)
     }
     /* The hook would send the frame straight back to this door. */
     thread->bypass = hook_installed ? door->function : NULL;
-    int lent = is_continuation(door) ? frame_lend_level(thread) : 0;
+    int lent = is_further_frame(door, call) ? frame_lend_level(thread) : 0;
     PyObject *result;
     if (call->origin == FROM_SLOTS && door->code != NULL) {
         result = signature_call(&door->signature, door->function, call->args);
@@ -37,10 +67,13 @@ door_run_original(FrontDoor *door, Invocation *call)
     else {
         result = call_vector(door->function, call->args, call->nargsf, call->kwnames);
     }
+    thread->bypass = NULL;
+    if (door->code == NULL && !call->tail) {
+        result = finish_tail_calls(thread, result);
+    }
     if (lent) {
         frame_take_back(lent);
     }
-    thread->bypass = NULL;
     frame_stack_leave(credit);
     return result;
 }
@@ -220,21 +253,35 @@ find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, PyObj
 }
 
 static PyObject *
-call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered)
+call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
 {
     StackCredit credit;
     if (frame_stack_enter(thread, &credit) < 0) {
         gathered_release(gathered);
         return NULL;
     }
+    if (entry->scope != NULL && hook_open(thread, entry->scope, 0) < 0) {
+        gathered_release(gathered);
+        frame_stack_leave(credit);
+        return NULL;
+    }
     /* What we emitted is not to be captured in turn; what it calls may be. */
     thread->bypass = hook_installed ? entry->target : NULL;
-    int lent = is_continuation(door) ? frame_lend_level(thread) : 0;
+    int lent = is_further_frame(door, call) ? frame_lend_level(thread) : 0;
     PyObject *result = entry_call(entry, gathered);
+    thread->bypass = NULL;
+    if (!call->tail) {
+        result = finish_tail_calls(thread, result);
+    }
     if (lent) {
         frame_take_back(lent);
     }
-    thread->bypass = NULL;
+    if (entry->scope != NULL) {
+        hook_close(thread, entry->scope);
+        if (result != NULL) {
+            decisions_sweep();
+        }
+    }
     frame_stack_leave(credit);
     return result;
 }
@@ -253,7 +300,7 @@ miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *c
     compile_lock_release(&door->lock, thread);
     PyObject *result = NULL;
     if (status > 0) {
-        result = call_entry(door, thread, found, &gathered);
+        result = call_entry(door, thread, found, &gathered, call);
     }
     else if (status == 0) {
         result = door_run_original(door, call);
@@ -271,7 +318,7 @@ dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocatio
     PyObject *result = NULL;
     int status = pick_entry(door, entries, slots, &found, &gathered);
     if (status > 0) {
-        result = call_entry(door, thread, found, &gathered);
+        result = call_entry(door, thread, found, &gathered, call);
     }
     else if (status == 0) {
         result = door->sealed ? door_run_original(door, call) : miss(door, thread, slots, call, entries);
@@ -340,19 +387,24 @@ same_code(FrontDoor *door)
     return door->code == NULL || PyFunction_GET_CODE(door->function) == (PyObject *)door->code;
 }
 
+static PyObject *
+call_door(FrontDoor *door, Invocation *call)
+{
+    FrameThread *thread = frame_thread();
+    if (thread->eager || !same_code(door)) {
+        return door_run_original(door, call);
+    }
+    if (door->positional_only_call && call->kwnames == NULL && PyVectorcall_NARGS(call->nargsf) == door->nslots) {
+        return dispatch(door, thread, call->args, call);
+    }
+    return bind_and_dispatch(door, thread, call);
+}
+
 PyObject *
 door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    FrontDoor *door = (FrontDoor *)self;
-    FrameThread *thread = frame_thread();
-    Invocation call = {FROM_CALL, args, nargsf, kwnames, NULL, NULL};
-    if (thread->eager || !same_code(door)) {
-        return door_run_original(door, &call);
-    }
-    if (door->positional_only_call && kwnames == NULL && PyVectorcall_NARGS(nargsf) == door->nslots) {
-        return dispatch(door, thread, args, &call);
-    }
-    return bind_and_dispatch(door, thread, &call);
+    Invocation call = {FROM_CALL, args, nargsf, kwnames, NULL, NULL, 0};
+    return call_door((FrontDoor *)self, &call);
 }
 
 PyObject *
@@ -363,7 +415,7 @@ door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs)
         return NULL;
     }
     FrameThread *thread = frame_thread();
-    Invocation call = {FROM_SLOTS, slots, (size_t)nargs, NULL, NULL, NULL};
+    Invocation call = {FROM_SLOTS, slots, (size_t)nargs, NULL, NULL, NULL, 0};
     if (thread->eager || !same_code(door)) {
         return door_run_original(door, &call);
     }
@@ -373,7 +425,7 @@ door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs)
 PyObject *
 door_enter_frame(FrontDoor *door, PyThreadState *tstate, InterpreterFrame *frame)
 {
-    Invocation call = {FROM_FRAME, frame_slots(frame), (size_t)door->nslots, NULL, tstate, frame};
+    Invocation call = {FROM_FRAME, frame_slots(frame), (size_t)door->nslots, NULL, tstate, frame, 0};
     PyObject *result = dispatch(door, frame_thread(), call.args, &call);
     return call.frame == NULL ? result : frame_abandon(tstate, frame, result);
 }

@@ -46,6 +46,7 @@ typedef struct {
     PyObject *kwnames;
     PyThreadState *tstate;
     InterpreterFrame *frame; /* NULL as soon as it has been evaluated */
+    int tail;                /* the caller makes the tail call that this one may give */
 } Invocation;
 
 PyObject *door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);

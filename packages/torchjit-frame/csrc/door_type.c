@@ -253,7 +253,7 @@ door_bind_method(FrontDoor *self, PyObject *args)
 static PyObject *
 door_fallback(FrontDoor *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    Invocation call = {FROM_CALL, args, (size_t)nargs, kwnames, NULL, NULL};
+    Invocation call = {FROM_CALL, args, (size_t)nargs, kwnames, NULL, NULL, 0};
     return door_run_original(self, &call);
 }
 

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "hook.h"
 #include "thread.h"
 
 static int
@@ -41,10 +42,10 @@ find_program(Entry *self)
 static PyObject *
 entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"guard", "target", "unwrap", "data", NULL};
-    PyObject *guard, *target, *data = Py_None;
+    static char *keywords[] = {"guard", "target", "unwrap", "data", "hook", NULL};
+    PyObject *guard, *target, *data = Py_None, *hook = Py_None;
     Py_ssize_t unwrap = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|nO:Entry", keywords, &guard, &target, &unwrap, &data)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|nOO:Entry", keywords, &guard, &target, &unwrap, &data, &hook)) {
         return NULL;
     }
     if (!PyCallable_Check(target)) {
@@ -53,6 +54,10 @@ entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     if (unwrap < -1) {
         PyErr_Format(PyExc_ValueError, "unwrap is an item's index, or -1 for the whole result, not %zd", unwrap);
+        return NULL;
+    }
+    if (hook != Py_None && !PyCallable_Check(hook)) {
+        PyErr_Format(PyExc_TypeError, "the hook of an Entry must be callable or None, not '%.200s'", Py_TYPE(hook)->tp_name);
         return NULL;
     }
     Entry *self = (Entry *)type->tp_alloc(type, 0);
@@ -64,7 +69,8 @@ entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->data = Py_NewRef(data);
     self->unwrap = unwrap;
     self->enabled = 1;
-    if (find_program(self) < 0) {
+    self->scope = hook == Py_None ? NULL : hook_scope_of(hook);
+    if ((hook != Py_None && self->scope == NULL) || find_program(self) < 0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -78,6 +84,7 @@ entry_traverse(Entry *self, visitproc visit, void *arg)
     Py_VISIT(self->target);
     Py_VISIT(self->data);
     Py_VISIT(self->capsule);
+    Py_VISIT(self->scope);
     return 0;
 }
 
@@ -89,6 +96,7 @@ entry_clear(Entry *self)
     Py_CLEAR(self->guard);
     Py_CLEAR(self->target);
     Py_CLEAR(self->data);
+    Py_CLEAR(self->scope);
     return 0;
 }
 
@@ -236,15 +244,27 @@ static PyMemberDef entry_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyObject *
+entry_hook(Entry *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->scope == NULL ? Py_None : hook_scope_callback(self->scope));
+}
+
+static PyGetSetDef entry_getset[] = {
+    {"hook", (getter)entry_hook, NULL, "what is asked about functions that the target calls, or None", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "torchjit_frame.Entry",
-    .tp_doc = "Entry(guard, target, unwrap=-1, data=None)\n--\n\n"
+    .tp_doc = "Entry(guard, target, unwrap=-1, data=None, hook=None)\n--\n\n"
               "One specialisation of a front door.\n\n"
               "`guard` is called with the slots and returns the gathered objects (a tuple), or None for a miss; a guard with a\n"
               "'torchjit.guard.v1' capsule as `__torchjit_guard__` is checked in C instead. `target(*gathered)` gives the result,\n"
-              "or the sequence whose item `unwrap` is the result.\n\n"
-              "Raises:\n    TypeError: the guard or the target cannot be called.\n    ValueError: unwrap < -1.",
+              "or the sequence whose item `unwrap` is the result. With `hook` the target, and the tail calls that it leads to, run in a\n"
+              "hook_scope of that callback.\n\n"
+              "Raises:\n    TypeError: the guard, the target or the hook cannot be called.\n    ValueError: unwrap < -1.",
     .tp_basicsize = sizeof(Entry),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = entry_new,
@@ -253,5 +273,6 @@ PyTypeObject Entry_Type = {
     .tp_clear = (inquiry)entry_clear,
     .tp_repr = (reprfunc)entry_repr,
     .tp_members = entry_members,
+    .tp_getset = entry_getset,
     .tp_weaklistoffset = offsetof(Entry, weakrefs),
 };

@@ -13,6 +13,7 @@ typedef struct {
     PyObject *data;                   /* the wiring's own, Py_None if it gave none */
     PyObject *capsule;                /* keeps `program` alive; NULL: the guard is called as an ordinary callable */
     const torchjit_guard_v1 *program; /* NULL as capsule */
+    PyObject *scope;                  /* the HookScope that calls run in, or NULL */
     Py_ssize_t unwrap;
     unsigned long long hits;
     char enabled;

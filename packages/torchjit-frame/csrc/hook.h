@@ -22,6 +22,14 @@ typedef struct OpenScope {
 void hook_install(void);
 void hook_uninstall(void);
 
+/* Make the hook active in this thread; `scope` is the HookScope. Returns 0, or -1 with MemoryError set. */
+int hook_open(FrameThread *thread, PyObject *scope, int lent);
+/* End what hook_open began for this scope. Returns 0, or -1 if it is not open in this thread. */
+int hook_close(FrameThread *thread, PyObject *scope);
+
+/* A HookScope around a callback. */
+PyObject *hook_scope_of(PyObject *callback);
+
 /* The evaluation function of PEP 523. */
 PyObject *hook_evaluate(PyThreadState *tstate, InterpreterFrame *frame, int throwflag);
 

@@ -14,11 +14,22 @@ hook_scope_callback(PyObject *scope)
     return ((HookScope *)scope)->callback;
 }
 
+PyObject *
+hook_scope_of(PyObject *callback)
+{
+    HookScope *self = (HookScope *)HookScope_Type.tp_alloc(&HookScope_Type, 0);
+    if (self != NULL) {
+        self->callback = Py_NewRef(callback);
+    }
+    return (PyObject *)self;
+}
+
 static PyObject *
 scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"callback", NULL};
     PyObject *callback;
+    (void)type;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:hook_scope", keywords, &callback)) {
         return NULL;
     }
@@ -27,11 +38,7 @@ scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                      Py_TYPE(callback)->tp_name);
         return NULL;
     }
-    HookScope *self = (HookScope *)type->tp_alloc(type, 0);
-    if (self != NULL) {
-        self->callback = Py_NewRef(callback);
-    }
-    return (PyObject *)self;
+    return hook_scope_of(callback);
 }
 
 static int
@@ -56,40 +63,61 @@ scope_dealloc(HookScope *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static PyObject *
-scope_enter(PyObject *self, PyObject *Py_UNUSED(unused))
+int
+hook_open(FrameThread *thread, PyObject *scope, int lent)
 {
     OpenScope *open = PyMem_Malloc(sizeof(OpenScope));
     if (open == NULL) {
-        return PyErr_NoMemory();
+        PyErr_NoMemory();
+        return -1;
     }
-    FrameThread *thread = frame_thread();
-    open->scope = Py_NewRef(self);
+    open->scope = Py_NewRef(scope);
     open->outer = thread->scope;
     thread->scope = open;
-    open->lent = frame_lend_level(thread); /* the frame that opens the scope */
+    open->lent = lent;
     hook_install();
+    return 0;
+}
+
+int
+hook_close(FrameThread *thread, PyObject *scope)
+{
+    /* Usually the innermost one; not if generators that hold scopes are interleaved. */
+    for (OpenScope **link = &thread->scope; *link != NULL; link = &(*link)->outer) {
+        if ((*link)->scope == scope) {
+            OpenScope *open = *link;
+            *link = open->outer;
+            hook_uninstall();
+            frame_take_back(open->lent);
+            PyMem_Free(open);
+            Py_DECREF(scope); /* the caller still holds it */
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static PyObject *
+scope_enter(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    FrameThread *thread = frame_thread();
+    int lent = frame_lend_level(thread); /* the frame that opens the scope */
+    if (hook_open(thread, self, lent) < 0) {
+        frame_take_back(lent);
+        return NULL;
+    }
     return Py_NewRef(self);
 }
 
 static PyObject *
 scope_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
-    /* Usually the innermost one; not if generators that hold scopes are interleaved. */
-    for (OpenScope **link = &frame_thread()->scope; *link != NULL; link = &(*link)->outer) {
-        if ((*link)->scope == self) {
-            OpenScope *open = *link;
-            *link = open->outer;
-            hook_uninstall();
-            frame_take_back(open->lent);
-            PyMem_Free(open);
-            Py_DECREF(self); /* the caller still holds it */
-            decisions_sweep();
-            Py_RETURN_NONE;
-        }
+    if (hook_close(frame_thread(), self) < 0) {
+        PyErr_SetString(PyExc_RuntimeError, "this hook_scope is not open in this thread");
+        return NULL;
     }
-    PyErr_SetString(PyExc_RuntimeError, "this hook_scope is not open in this thread");
-    return NULL;
+    decisions_sweep();
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef scope_methods[] = {

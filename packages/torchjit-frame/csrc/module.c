@@ -6,6 +6,7 @@
 #include "entry.h"
 #include "hook.h"
 #include "lock.h"
+#include "tail_call.h"
 #include "thread.h"
 
 static PyMethodDef module_methods[] = {
@@ -46,7 +47,7 @@ PyInit__c(void)
         return NULL;
     }
     if (PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &FrontDoor_Type) < 0 ||
-        PyModule_AddType(module, &HookScope_Type) < 0) {
+        PyModule_AddType(module, &HookScope_Type) < 0 || PyModule_AddType(module, &TailCall_Type) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -5,6 +5,7 @@ import atexit
 from torchjit_frame._c import (
     Entry,
     FrontDoor,
+    TailCall,
     _shutdown,
     forget,
     forget_all,
@@ -19,6 +20,7 @@ from torchjit_frame.trampolines import trampoline
 __all__ = [
     "Entry",
     "FrontDoor",
+    "TailCall",
     "eager",
     "forget",
     "forget_all",

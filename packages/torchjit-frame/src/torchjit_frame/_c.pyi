@@ -6,7 +6,14 @@ from typing import Any, Self, final
 
 @final
 class Entry:
-    def __init__(self, guard: object, target: Callable[..., Any], unwrap: int = -1, data: object = None) -> None: ...
+    def __init__(
+        self,
+        guard: object,
+        target: Callable[..., Any],
+        unwrap: int = -1,
+        data: object = None,
+        hook: Callable[[FunctionType], CodeType | FrontDoor | None] | None = None,
+    ) -> None: ...
     @property
     def guard(self) -> Any: ...
     @property
@@ -17,7 +24,17 @@ class Entry:
     def data(self) -> Any: ...
     @property
     def hits(self) -> int: ...
+    @property
+    def hook(self) -> Callable[[FunctionType], CodeType | FrontDoor | None] | None: ...
     enabled: bool
+
+@final
+class TailCall:
+    def __init__(self, callable: Callable[..., Any] | BaseException, /, *args: Any) -> None: ...
+    @property
+    def callable(self) -> Callable[..., Any] | BaseException: ...
+    @property
+    def args(self) -> tuple[Any, ...]: ...
 
 @final
 class FrontDoor:

@@ -35,11 +35,12 @@ class Completion(enum.IntEnum):
 
 @final
 class Raised(Exception):
-    """The interpreted program raised `value`."""
+    """The interpreted program raised `value`; `again`: it went through this frame before, whose entry its traceback has."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, again: bool = False) -> None:
         super().__init__(value)
         self.value = value
+        self.again = again
 
 
 @final

@@ -104,12 +104,13 @@ class Interpreter(Generic[V]):
         self.tracebacks = None
         self.left = self.handled = self.inherited = None
 
-    def run(self, frame: Frame[V], thrown: V | None = None) -> V:
+    def run(self, frame: Frame[V], thrown: V | None = None, *, again: bool = False) -> V:
         """Run a frame, and those that it calls, until it returns or yields.
 
         Args:
             frame: the frame.
             thrown: an exception to raise at the instruction at `frame.pc` instead of running it.
+            again: its traceback has an entry for the frame.
 
         Raises:
             Raised: an exception of the program leaves the frame.
@@ -120,12 +121,12 @@ class Interpreter(Generic[V]):
         try:
             if thrown is not None:
                 frame.pc += 1
-                self._unwind(thrown, base)
+                self._unwind(thrown, base, again)
             while True:
                 try:
                     return self._loop(base)
                 except Raised as raised:
-                    self._unwind(raised.value, base)
+                    self._unwind(raised.value, base, raised.again)
         except Exception as error:
             if self.nesting > 1:
                 self.domain.nested_error(error, self)
@@ -185,8 +186,10 @@ class Interpreter(Generic[V]):
                 self.domain.check_init(result)
                 frame.stack.append(returned.instead)
 
-    def _unwind(self, exception: V, base: int) -> None:
+    def _unwind(self, exception: V, base: int, again: bool) -> None:
         """Find the handler of an exception, dropping frames on the way.
+
+        With `again` the first frame gets no further entry in the traceback.
 
         Raises:
             Raised: no handler within this run.
@@ -195,10 +198,9 @@ class Interpreter(Generic[V]):
         places = self._places(exception)
         while len(frames) > base:
             frame = frames[-1]
-            if places is not None and (
-                not places or places[-1][0] is not frame
-            ):  # raised again there, it keeps its line
+            if places is not None and not again:
                 places.append((frame, frame.pc - 1))
+            again = False
             row = frame.code.handler_of(frame.pc - 1)
             if row is not None:
                 del frame.stack[row.depth :]

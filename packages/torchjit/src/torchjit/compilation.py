@@ -18,7 +18,7 @@ from torchjit.config import config
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.site import Site, Specialization
 from torchjit.stance import on_change
-from torchjit_frame import FrontDoor, eager, forget, forget_all
+from torchjit_frame import FrontDoor, TailCall, eager, forget, forget_all
 
 if TYPE_CHECKING:
     from torchjit.inspection import Explanation
@@ -137,6 +137,7 @@ class Compilation:
             interception=_FUNCTION_MODES,
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,
+            tail_call=TailCall,
         )
 
     def fx_settings(self) -> torchjit_fx.FxSettings:
@@ -247,6 +248,6 @@ def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:
         if not made:
             with eager():  # the assembler is not the user's code: the hook must not capture it
                 made.append(torchjit_vm.resume_function(region))
-        return made[0](*slots)
+        return TailCall(made[0], *slots)
 
     return resume

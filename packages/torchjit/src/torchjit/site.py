@@ -9,7 +9,6 @@ import linecache
 import threading
 import time
 import traceback
-import types
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak, NotYet, TorchjitError, UserError, reason
-from torchjit_frame import Entry, FrontDoor, hook_scope, set_eager
+from torchjit_frame import Entry, FrontDoor, set_eager
 from torchjit_guards import torch_support
 
 if TYPE_CHECKING:
@@ -307,10 +306,13 @@ class Site:
         sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
         self._report(made)
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
-        target = captured.target
-        if captured.continuations and owner.captures_calls_at_breaks:
-            target = _with_hook(target, owner.ask_for_call)
-        return Entry(program, target, captured.unwrap, made)
+        # What the breaking operation calls is captured in its turn.
+        hook = (
+            owner.ask_for_call
+            if (captured.breaks or captured.continuations) and owner.captures_calls_at_breaks
+            else None
+        )
+        return Entry(program, captured.target, captured.unwrap, made, hook)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
@@ -448,16 +450,6 @@ def _holds_tensors(value: Any, depth: int = 2) -> bool:
     if depth and type(value) in (tuple, list):
         return any(_holds_tensors(v, depth - 1) for v in value)
     return bool(depth) and type(value) is dict and any(_holds_tensors(v, depth - 1) for v in value.values())
-
-
-def _with_hook(target: Callable[..., Any], callback: Callable[[types.FunctionType], Any]) -> Callable[..., Any]:
-    """The target with the frame hook on: what the breaking operation calls is captured in its turn."""
-
-    def run(*gathered: Any) -> Any:
-        with hook_scope(callback):
-            return target(*gathered)
-
-    return run
 
 
 def accumulated_limit() -> int:

@@ -161,7 +161,7 @@ class _Capture:
             raise GraphBreak(UNKNOWN_OPERATION, "a generator or coroutine function", domain.root_location)
         frame, thrown = self._frame()
         try:
-            result = vm.run(frame, thrown)
+            result = vm.run(frame, thrown, again=True)
         except Raised as raised:
             leave_no_interceptor(domain)
             exception = raised.value

@@ -10,7 +10,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import resume_function
-from torchjit_vm.capture import library
+from torchjit_vm.capture import runtime
 from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.draws import write_draws
 from torchjit_vm.capture.effects import write_back
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["Emitted", "emit", "write_break", "write_raise", "write_return"]
-
-_MOST_FRAMES = 100
-"""Of those that an exception left, that a traceback shows."""
 
 Body = "Callable[[Rebuilder], list[Region]]"
 
@@ -136,15 +133,19 @@ def write_return(domain: CaptureDomain, out: Rebuilder, value: Value) -> list[Re
 
 def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list[Region]:
     """Effects, then `raise exception`, below stand-ins of the frames that it left."""
+    out.raising = exception
     text = out.expr(exception)
     out.flush()
     write_deferred(domain, out)
     write_back(domain, out)
     statement = f"raise {text}"
-    places = (domain.vm.tracebacks or {}).get(exception, [])[::-1]
+    places = Standin.places(domain, exception)
+    tail_call = domain.policy.tail_call
+    if not places and tail_call is not None:  # its traceback has this frame
+        statement = f"return {out.constant(tail_call, 'tail_call')}({text})"
     if places:
-        out.location = Standin.of(*places[0]).location
-    inner = [Standin.of(f, i) for f, i in places[1:_MOST_FRAMES] if f.code.code.co_filename != library.__file__]
+        out.location = places[0].location
+    inner = places[1:]
     for line in in_frames(out, inner, [statement]) if inner else (statement,):
         out.write(line)
     return []
@@ -244,16 +245,17 @@ class _BreakWriter:
         out.indent -= 1
         error, result = out.fresh("x"), out.fresh("r")
         out.write("except BaseException as error:")
-        out.lines.append((out.indent + 1, f"{error} = error", out.location))
+        caught = f"{out.runtime(runtime.drop_entries)}(error, {i})" if i else "error"
+        out.lines.append((out.indent + 1, f"{error} = {caught}", out.location))
         out.write("else:")
         out.lines.append((out.indent + 1, f"{error} = None", out.location))
         out.write(f"if {error} is None:")
         out.indent += 1
-        out.write(f"{result} = {self._go_on(state, outcomes)}")
+        self._write_in_frames(i, f"{result} = {self._go_on(state, outcomes)}")
         out.indent -= 1
         out.write("else:")
         out.indent += 1
-        out.write(f"{result} = {self._throw(state, error)}")
+        self._write_in_frames(i, f"{result} = {self._throw(state, error)}")
         out.indent -= 1
         return result
 
@@ -267,7 +269,7 @@ class _BreakWriter:
         state, out = self.states[i], self.out
         if form is None:
             result = out.fresh("r")
-            out.write(f"{result} = {self._level(i + 1)}")
+            self._write_in_frames(i + 1, f"{result} = {self._level(i + 1)}")
             callee = self.states[i + 1]
             pushes: dict[Completion, tuple[str | None, ...]] = {
                 Completion.PUSH: (result,),
@@ -277,10 +279,12 @@ class _BreakWriter:
             }
             return (Outcome(None, 0, pushes[callee.frame.completion]),)
         if state.handled is not None:
+            entries = out.assign(f"{state.handled}.__traceback__", "e")
             out.write("try:")
             out.lines.append((out.indent + 1, f"raise {state.handled}", out.location))
             out.write("except BaseException:")
             out.indent += 1
+            out.write(f"{state.handled}.__traceback__ = {entries}")
         for line in self._lines(form) if i else form.lines:
             out.write(line)
         if state.handled is not None:
@@ -351,7 +355,20 @@ class _BreakWriter:
         self.regions.append(region)
         kind = "throw" if error is not None else "resume"
         name = self.out.constant(self.doors(region), f"{kind}_{state.frame.code.code.co_name}_{offset}")
+        return self._call(state, name, arguments)
+
+    def _call(self, state: _State, name: str, arguments: list[str]) -> str:
+        """A call that goes on with a frame; the outermost one's is left to the front door."""
+        tail_call = self.domain.policy.tail_call
+        if tail_call is not None and state is self.states[0]:
+            return f"{self.out.constant(tail_call, 'tail_call')}({', '.join([name, *arguments])})"
         return f"{name}({', '.join(arguments)})"
+
+    def _write_in_frames(self, i: int, statement: str) -> None:
+        """A statement that goes on with frame `i`, below stand-ins of the inlined frames that it was called from."""
+        frames = [Standin.of(state.frame) for state in self.states[1:i]]
+        for line in in_frames(self.out, frames, [statement]) if frames else (statement,):
+            self.out.write(line)
 
     def _eager(self, state: _State) -> str:
         """The rest of the frame in CPython, from the breaking instruction on."""
@@ -360,6 +377,4 @@ class _BreakWriter:
         region, arguments = self._layout(state, code.offsets[index], state.stack, live, None)
         function = resume_function(region)
         name = self.out.constant(function, f"eager_{code.code.co_name}_{region.offset}")
-        result = self.out.fresh("r")
-        self.out.write(f"{result} = {name}({', '.join(arguments)})")
-        return result
+        return self._call(state, name, arguments)

@@ -207,6 +207,9 @@ class CapturePolicy:
             `CaptureContext.state("intercepted")` says how many there are.
         is_user_code: does this code belong to the user (for source locations)?
         step_limit: instructions per region.
+        tail_call: makes, of a callable and its arguments, what the emitted code returns for the front door to call once the
+            emitted frame has ended; so the rest of a function runs at the depth of the stack that it has in plain Python. Of an
+            exception alone: raises it, and adds nothing to its traceback. None: the emitted code does both itself.
     """
 
     fullgraph: bool = False
@@ -224,3 +227,4 @@ class CapturePolicy:
     interception: Interception | None = None
     is_user_code: Callable[[CodeType], bool] = _any_code
     step_limit: int = 2_000_000
+    tail_call: Callable[..., Any] | None = None

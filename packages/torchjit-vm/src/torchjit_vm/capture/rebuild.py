@@ -21,6 +21,7 @@ from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import iteration, runtime
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
+from torchjit_vm.capture.source import Standin, raised_in
 from torchjit_vm.capture.twins import WRAPPED
 from torchjit_vm.capture.values import (
     DELETED,
@@ -86,6 +87,7 @@ class Rebuilder:
         constants: name to object, the function's globals.
         leaves: the leaves that the lines mention, with the name of each.
         classes: the names of classes that the region made; "" while one is being made.
+        raising: the exception that the emitted code ends with: that gives it its traceback.
     """
 
     def __init__(self, domain: CaptureDomain, early: set[Value]) -> None:
@@ -103,6 +105,7 @@ class Rebuilder:
         self.classes: dict[type, str] = {}
         self._later: list[Callable[[], None]] = []
         self._count = 0
+        self.raising: Value | None = None
 
     def write(self, text: str) -> None:
         """Add a line at the current indentation."""
@@ -331,7 +334,16 @@ class Rebuilder:
             name = self.assign(f"{self.runtime(runtime.new)}(object, {self.expr(Known(cls))})")
         self._memo[value] = name
         self._attributes(value, name)
+        if issubclass(cls, BaseException) and value in self.domain.thrown and value is not self.raising:
+            self._trace(value, name)
         return name
+
+    def _trace(self, value: Obj, name: str) -> None:
+        """Write what gives an exception that was raised in the region its traceback."""
+        frames = tuple(Standin.places(self.domain, value))
+        if frames and "__traceback__" not in value.attrs:
+            raiser = raised_in(frames)
+            self.write(f"{self.runtime(runtime.trace)}({name}, {self.constant(raiser, 'raise_')})")
 
     def _attributes(self, value: Obj, name: str) -> None:
         """Write the attributes of a new object."""
@@ -392,7 +404,7 @@ class Rebuilder:
         return self.assign(f"{self.runtime(id)}({self.expr(value.target)})")
 
     def _traceback(self, value: TracebackValue) -> str:
-        return self.assign(f"{self.runtime(runtime.traceback)}({self.expr(value.exception)})")
+        return f"{self.expr(value.exception)}.__traceback__"
 
     def _view(self, value: DictView) -> str:
         return self.assign(f"{self.expr(value.target)}.{value.kind}()")

@@ -20,7 +20,7 @@ __all__ = [
     "restore",
     "resume_enter",
     "suspended",
-    "traceback",
+    "trace",
     "warn",
 ]
 
@@ -93,15 +93,22 @@ def list_iterator(sequence: Any, index: int) -> Any:
     return iterator
 
 
-def traceback(error: BaseException) -> Any:
-    """The traceback of an exception that was raised; this line's, if nobody has raised it for real yet."""
-    if error.__traceback__ is None:
-        context = error.__context__
-        try:
-            raise error
-        except BaseException:
-            error.__context__ = context
-    return error.__traceback__
+def trace(error: BaseException, raiser: Callable[[BaseException], Any]) -> None:
+    """Give a new exception the traceback that `raiser(error)` leaves, which raises it below the frames that it came through."""
+    context = error.__context__
+    try:
+        raiser(error)
+    except BaseException:
+        error.__context__ = context
+    drop_entries(error, 1)  # this function's
+
+
+def drop_entries(error: BaseException, count: int) -> BaseException:
+    """Take the outermost entries of a traceback away: frames that emitted code catches for are the first ones there."""
+    entry = error.__traceback__
+    for _ in range(count):
+        entry = None if entry is None else entry.tb_next
+    return error.with_traceback(entry)
 
 
 def suspended(function: Callable[..., Any], *slots: Any) -> Any:

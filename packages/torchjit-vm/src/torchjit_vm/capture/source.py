@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from torchjit_core.location import CodeLocation
+from torchjit_vm.capture import library
 
 if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
+    from torchjit_vm.capture.values import Value
     from torchjit_vm.frame import Frame
 
-__all__ = ["Standin", "compile_lines", "in_frames"]
+__all__ = ["Standin", "compile_lines", "in_frames", "raised_in"]
+
+_MOST_FRAMES = 100
+"""Of those that an exception left, that a traceback shows."""
 
 
 @final
@@ -39,6 +45,12 @@ class Standin:
         """At an instruction, by default the current one."""
         index = frame.pc - 1 if index is None else index
         return cls(frame.code.code, frame.code.location(index), frame.globals)
+
+    @classmethod
+    def places(cls, domain: CaptureDomain, exception: Value) -> list[Standin]:
+        """Of the frames that an exception came through, outermost first; not of those that stand in for C functions."""
+        places = (domain.vm.tracebacks or {}).get(exception, [])[::-1]
+        return [cls.of(f, i) for f, i in places[:_MOST_FRAMES] if f.code.code.co_filename != library.__file__]
 
 
 def compile_lines(
@@ -73,6 +85,11 @@ def _locate(node: Any, location: CodeLocation | None) -> None:
         node.col_offset, node.end_col_offset = location.col, location.end_col
 
 
+def raised_in(frames: Sequence[Standin]) -> Callable[[BaseException], Any]:
+    """A function that raises what it is given, below a stand-in for each of `frames` (outermost first)."""
+    return _nested(frames, ["raise error"], ["error"], {})
+
+
 def in_frames(out: Rebuilder, frames: Sequence[Standin], statements: Sequence[str]) -> tuple[str, ...]:
     """Statements that are executed below a stand-in for each of `frames` (outermost first).
 
@@ -85,19 +102,30 @@ def in_frames(out: Rebuilder, frames: Sequence[Standin], statements: Sequence[st
     parameters = [n for n in loads if n not in constants and not hasattr(builtins, n)]
     signature = ", ".join(parameters)
     lines = [*statements, f"return [{', '.join(results)}]"] if results else list(statements)
+    function = _nested(frames, lines, parameters, constants)
+    name = frames[0].code.co_name if frames[0].code.co_name.isidentifier() else "region"
+    call = f"{out.constant(function, f'in_{name}')}({signature})"
+    shown = tuple(f"# {line}" for line in statements)
+    return (*shown, f"[{', '.join(results)}] = {call}" if results else call)
+
+
+def _nested(
+    frames: Sequence[Standin], lines: list[str], parameters: list[str], constants: dict[str, Any]
+) -> Callable[..., Any]:
+    """The stand-in of the first frame, which calls the next ones; the last one runs the lines."""
+    signature = ", ".join(parameters)
     function: Callable[..., Any] | None = None
-    name = "region"
     for frame in reversed(frames):
         code = frame.code
         name = code.co_name if code.co_name.isidentifier() else "region"
         if function is not None:
             lines, constants = [f"return inner_({signature})"], {"inner_": function}
         text = [
-            (0, f"def {name}({signature}):", frame.location),
+            (0, f"def {name}({signature}):", attrs.evolve(frame.location, lineno=code.co_firstlineno)),
             *((1, line, frame.location) for line in lines),
         ]
         module = str(frame.globals.get("__name__", "builtins"))
         function, _ = compile_lines(list(text), code, name, constants, module)
-    call = f"{out.constant(function, f'in_{name}')}({signature})"
-    shown = tuple(f"# {line}" for line in statements)
-    return (*shown, f"[{', '.join(results)}] = {call}" if results else call)
+    if function is None:
+        raise ValueError("no frames")
+    return function

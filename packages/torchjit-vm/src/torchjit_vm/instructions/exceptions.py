@@ -16,7 +16,7 @@ def raise_varargs(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
     if arg == 0:
         if vm.current is None:
             raise vm.domain.error(RuntimeError, "No active exception to reraise")
-        raise Raised(vm.current)
+        raise Raised(vm.current, again=True)
     exception = frame.stack[-arg]
     cause = frame.stack[-1] if arg == 2 else None
     value = vm.domain.make_raise(exception, cause)
@@ -26,7 +26,7 @@ def raise_varargs(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 @opcode("RERAISE", "exception --")
 def reraise(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
-    raise Raised(frame.stack[-1])
+    raise Raised(frame.stack[-1], again=True)
 
 
 @opcode("PUSH_EXC_INFO", "exception -- handled, exception")
