@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -92,3 +94,34 @@ def test_what_a_cached_function_does_happens_once() -> None:
     for n in range(4):
         assert jit(N(n), state).value == n + 1
     assert said == ["slow"] and state["calls"] == 4
+
+
+_DIED: list[str] = []
+
+
+class Finalized:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __del__(self) -> None:
+        _DIED.append(self.name)
+
+
+def test_finalizers_run() -> None:
+    """An object with `__del__` is made for real: what the region makes and drops would never die."""
+
+    def program(x: Any) -> Any:
+        thing = Finalized("first")
+        print("a break")
+        alive = list(_DIED)
+        thing = Finalized("second")
+        return x + 1, alive, thing.name
+
+    _DIED.clear()
+    jit = Jit(program)
+    for _ in range(2):
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert jit(N(1))[1:] == ([], "second")
+        assert sorted(_DIED) == ["first", "second"]
+        _DIED.clear()
+    assert "TJ-VM-018" in jit.breaks

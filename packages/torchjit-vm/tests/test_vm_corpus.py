@@ -16,6 +16,7 @@ import vm_corpus_exceptions
 import vm_corpus_groups
 import vm_corpus_iteration
 import vm_corpus_made_classes
+import vm_corpus_observed
 import vm_corpus_stdlib
 import vm_corpus_walk
 from vm_compare import check, outcome
@@ -31,6 +32,7 @@ _MODULES = (
     vm_corpus_groups,
     vm_corpus_iteration,
     vm_corpus_made_classes,
+    vm_corpus_observed,
     vm_corpus_stdlib,
     vm_corpus_walk,
 )

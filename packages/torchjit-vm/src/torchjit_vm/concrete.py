@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
-from torchjit_vm.binding import bind
+from torchjit_vm.binding import bind, import_from_real
 from torchjit_vm.concrete_callers import CALLER_FUNCTIONS
 from torchjit_vm.concrete_generator import Box, InterpretedGenerator
 from torchjit_vm.concrete_groups import extend_traceback, match_group, prepare_reraise
@@ -82,8 +82,11 @@ class ConcreteDomain:
         if result.value is not None:
             raise self.error(TypeError, f"__init__() should return None, not '{type(result.value).__name__}'")
 
-    def error(self, type: type[BaseException], message: str) -> Raised:
-        made = Box(type(message))
+    def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
+        error: Any = type(message)
+        if name is not None:
+            error.name = name
+        made = Box(error)
         self.chain(made, self.vm.current)
         return Raised(made)
 
@@ -426,10 +429,7 @@ class ConcreteDomain:
 
     @_real
     def import_from(self, module: Box, name: str) -> Box:
-        try:
-            return Box(getattr(module.value, name))
-        except AttributeError:
-            raise ImportError(f"cannot import name '{name}' from '{module.value.__name__}'") from None
+        return Box(import_from_real(module.value, name))
 
     # Exceptions.
 

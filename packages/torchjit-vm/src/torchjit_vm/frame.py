@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 if TYPE_CHECKING:
@@ -62,11 +63,12 @@ class Frame(Generic[V]):
         generator: the generator whose body this is.
         born: the step in which the frame was made.
         handled: the exception that was being handled when the frame was entered.
+        on_raise: told of an exception that leaves the frame, if set.
     """
 
     __slots__ = (
         "born", "code", "completion", "consts", "fast", "function", "generator", "globals",
-        "handled", "instead", "namespace", "pc", "result", "stack", "suspended",
+        "handled", "instead", "namespace", "on_raise", "pc", "result", "stack", "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +94,7 @@ class Frame(Generic[V]):
         self.suspended = False
         self.born = 0
         self.handled: V | None = None
+        self.on_raise: Callable[[V], object] | None = None
 
 
 def delegate_of(frame: Frame[V]) -> V | None:

@@ -210,6 +210,8 @@ class Interpreter(Generic[V]):
                 frame.pc = row.target
                 return
             self.left = frames.pop()
+            if frame.on_raise is not None:
+                frame.on_raise(exception)
             if self.on_leave is not None:
                 self.on_leave(exception, None)
         raise Raised(exception)

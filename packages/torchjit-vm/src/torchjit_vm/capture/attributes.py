@@ -66,6 +66,7 @@ __all__ = [
     "load_super_attr",
     "lookup",
     "make_super",
+    "tell_sought",
 ]
 
 
@@ -76,17 +77,36 @@ def load_attr(domain: CaptureDomain, value: Value, name: str) -> Value | Frame[V
         Raised: AttributeError, or what a descriptor raises.
         GraphBreak: the attribute is computed by unknown C code.
     """
-    if isinstance(value, Obj):
-        return _obj_attr(domain, value, name)
-    if type(value) is Leaf:
-        return _leaf_attr(domain, value, name)
-    if type(value) is Known:
-        return known_attr(domain, value, name)
-    if type(value) is SuperValue:
-        return _super_attr(domain, value, name)
-    if type(value) is Const:
-        return _const_attr(domain, value, name)
-    return _internal_attr(domain, value, name)
+    try:
+        if isinstance(value, Obj):
+            found = _obj_attr(domain, value, name)
+        elif type(value) is Leaf:
+            found = _leaf_attr(domain, value, name)
+        elif type(value) is Known:
+            found = known_attr(domain, value, name)
+        elif type(value) is SuperValue:
+            found = _super_attr(domain, value, name)
+        elif type(value) is Const:
+            found = _const_attr(domain, value, name)
+        else:
+            found = _internal_attr(domain, value, name)
+    except Raised as raised:
+        tell_sought(raised.value, value, name)
+        raise
+    if type(found) is Frame and found.on_raise is None:
+        found.on_raise = lambda exception: tell_sought(exception, value, name)
+    return found
+
+
+def tell_sought(exception: Value, value: Value, name: str) -> None:
+    """Set `name` and `obj` of an AttributeError that a lookup raises, unless it has one of them.
+
+    Source: set_attribute_error_context in CPython's Objects/object.c.
+    """
+    if isinstance(exception, Obj) and exception.real is NEW and issubclass(exception.cls, AttributeError):
+        attrs = exception.attrs
+        if "name" not in attrs and "obj" not in attrs:
+            attrs["name"], attrs["obj"] = Const(name), value
 
 
 def lookup(domain: CaptureDomain, value: Value, name: str) -> Value | None:
@@ -100,7 +120,7 @@ def lookup(domain: CaptureDomain, value: Value, name: str) -> Value | None:
 
 
 def missing(domain: CaptureDomain, cls: type, name: str) -> Exception:
-    return domain.error(AttributeError, f"'{type_label(cls)}' object has no attribute '{name}'", name)
+    return domain.error(AttributeError, f"'{type_label(cls)}' object has no attribute '{name}'")
 
 
 _GENERIC = object.__dict__["__getattribute__"]
@@ -200,7 +220,7 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
     if member.kind == PROPERTY:
         getter = member.raw.fget
         if getter is None:
-            raise domain.error(AttributeError, f"property '{name}' of '{value.cls.__name__}' object has no getter")
+            raise domain.error(AttributeError, f"property '{name}' of '{value.cls.__qualname__}' object has no getter")
         return domain.call(pinned(domain, getter, f"{member.cls.__qualname__}.{name}.fget"), [value], {})
     if name == "__class__":
         return Known(value.cls)
@@ -372,7 +392,7 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
     try:
         result = domain.leaves.getattr(value.payload, name, domain)
     except AttributeError as error:
-        raise domain.error(AttributeError, str(error), name) from None
+        raise domain.error(AttributeError, str(error)) from None
     return from_raw(domain, result)
 
 
@@ -407,7 +427,7 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
             return bind(domain, member, value.self_)
         if not owner.__flags__ & IMMUTABLE_TYPE:
             domain.guard_class(owner, name, walk(owner.__mro__, name))
-    raise domain.error(AttributeError, f"'super' object has no attribute '{name}'", name)
+    raise domain.error(AttributeError, f"'super' object has no attribute '{name}'")
 
 
 def load_super_attr(

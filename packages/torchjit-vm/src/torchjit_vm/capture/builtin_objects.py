@@ -73,7 +73,9 @@ def _object_getattribute(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) ->
     name = domain.use(cast(Const, args[1]))
     found = attributes.generic_attr(domain, args[0], name)
     if found is None:
-        raise domain.error(AttributeError, f"'{args[0].cls.__name__}' object has no attribute '{name}'")
+        error = domain.error(AttributeError, f"'{args[0].cls.__name__}' object has no attribute '{name}'")
+        attributes.tell_sought(error.value, args[0], name)
+        raise error
     return found
 
 
@@ -115,7 +117,10 @@ def _fields_init(*fields: str) -> Any:
         domain.touch(args[0])
         args[0].attrs["args"] = TupleValue(args[1:])
         for name in fields:
-            args[0].attrs[name] = kwargs.get(name, Const(None))
+            if name in kwargs or args[0].real is not NEW:
+                args[0].attrs[name] = kwargs.get(name, Const(None))
+            else:
+                args[0].attrs.pop(name, None)
         return Const(None)
 
     return init
@@ -126,6 +131,7 @@ for _cls in (Exception, KeyError, ValueError, TypeError, RuntimeError):
         method("__init__", _cls)(_exception_init)
 method("__init__", AttributeError)(_fields_init("name", "obj"))
 method("__init__", NameError)(_fields_init("name"))
+method("__init__", ImportError)(_fields_init("name", "path"))
 
 
 @method("add_note", BaseException)

@@ -9,11 +9,12 @@ from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import classes, containers, groups, iteration, members, packing
+from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import pinned
-from torchjit_vm.capture.reasons import UNKNOWN_CALL
+from torchjit_vm.capture.reasons import FINALIZER, UNKNOWN_CALL
 from torchjit_vm.capture.values import (
     Const,
     DictValue,
@@ -58,6 +59,8 @@ def default_call(
     cls: type = function.obj
     if issubclass(cls, type):
         return classes.call_metaclass(domain, function, args, kwargs)
+    if members.find_member(domain, cls, "__del__").kind == members.FUNCTION:
+        raise domain.graph_break(FINALIZER, cls.__name__)
     new = members.find_member(domain, cls, "__new__")
     if new.kind in (members.STATIC, members.FUNCTION):
         target = members.member_value(domain, new)
@@ -148,7 +151,8 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value]
     if kwargs:
         if init is object.__init__ and _raw_new(made.cls) is object.__new__:
             raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")
-        return False
+        known = METHODS.get(id(init)) if issubclass(made.cls, BaseException) else None
+        return known is not None and known(domain, [made, *args], kwargs) is not None
     if isinstance(made, ListValue):
         if len(args) > 1:
             return False

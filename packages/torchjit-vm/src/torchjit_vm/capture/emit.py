@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, final
+from weakref import getweakrefcount
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
@@ -17,7 +18,7 @@ from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.forms import FORMS, Form, Outcome
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
 from torchjit_vm.capture.source import Standin, compile_lines, in_frames
-from torchjit_vm.capture.values import CellValue, Leaf, Value
+from torchjit_vm.capture.values import NEW, CellValue, Leaf, Obj, Value
 from torchjit_vm.frame import Completion, Frame
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
@@ -171,7 +172,7 @@ def write_break(
 class _State:
     """A frame at the break, its live values as expressions."""
 
-    __slots__ = ("cells", "frame", "handled", "instead", "locals", "pc", "row", "stack")
+    __slots__ = ("cells", "frame", "handled", "held", "instead", "locals", "pc", "row", "stack")
 
     def __init__(
         self, out: Rebuilder, frame: Frame[Value], handled: Value | None, innermost: bool, own_frame: bool
@@ -189,6 +190,7 @@ class _State:
         self.stack = [None if v is None else out.expr(v) for v in frame.stack]
         self.cells: dict[int, str] = {}
         self.locals: dict[int, str] = {}
+        self.held: set[int] = set()
         for i, value in enumerate(frame.fast):
             if value is None:
                 continue
@@ -196,8 +198,23 @@ class _State:
                 self.cells[i] = out.expr(value)
             elif own_frame or i in live or (innermost and i in _live_after(frame)):
                 self.locals[i] = out.expr(value)
+            elif _would_be_missed(value):
+                self.locals[i] = out.expr(value)
+                self.held.add(i)
         self.handled = None if handled is None else out.expr(handled)
         self.instead = None if frame.instead is None else out.expr(frame.instead)
+
+
+def _would_be_missed(value: Value) -> bool:
+    """Could the program tell that an object which only a variable holds, and nothing reads any more, is gone?
+
+    One that the region made may have weak references by the time that the break is over; of others it is known.
+    """
+    if type(value) is not Obj:
+        return False
+    if value.real is NEW:
+        return hasattr(value.cls, "__del__") or hasattr(value.cls, "__weakref__")
+    return hasattr(value.cls, "__del__") or (hasattr(value.cls, "__weakref__") and getweakrefcount(value.real) > 0)
 
 
 def _live_after(frame: Frame[Value]) -> frozenset[int]:
@@ -330,7 +347,7 @@ class _BreakWriter:
     def _layout(
         self, state: _State, offset: int, stack: list[str | None], live: frozenset[int], error: str | None
     ) -> tuple[Region, list[str]]:
-        chosen = [i for i in sorted(state.locals) if i in live]
+        chosen = [i for i in sorted(state.locals) if i in live or i in state.held]
         cells = sorted(state.cells)
         region = Region(
             code=state.frame.code.code,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.reading import wrap
@@ -28,6 +29,10 @@ def new_exception(domain: CaptureDomain, cls: type[BaseException], args: list[Va
     made.attrs["args"] = TupleValue(list(args))
     if issubclass(cls, StopIteration):
         made.attrs["value"] = args[0] if args else Const(None)
+    elif issubclass(cls, ImportError):
+        made.attrs["msg"] = args[0] if len(args) == 1 else Const(None)
+    elif issubclass(cls, SystemExit) and args:
+        made.attrs["code"] = args[0] if len(args) == 1 else TupleValue(list(args))
     return made
 
 
@@ -36,6 +41,12 @@ def from_real(domain: CaptureDomain, error: BaseException) -> Obj:
     made = Obj(type(error))
     made.attrs["args"] = TupleValue([Const(a) for a in error.args])
     # KeyError, IndexError ... hold atoms; anything else would not have come from a pure operation on constants.
+    for cls in type(error).__mro__:
+        if cls is BaseException:
+            break
+        for name, raw in vars(cls).items():
+            if type(raw) is MemberDescriptorType:  # name, msg, reason, start ...
+                made.attrs[name] = Const(getattr(error, name))
     return made
 
 

@@ -6,6 +6,7 @@ import builtins
 import enum
 import itertools
 import types
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -68,17 +69,25 @@ class IteratorValue(Value):
 
 @final
 class SequenceIterator(IteratorValue):
-    """Over a list, tuple or user-defined sequence, which may change meanwhile."""
+    """Over a list, tuple or user-defined sequence, which may change meanwhile; a deque may not change its length."""
 
-    __slots__ = ("index", "sequence")
+    __slots__ = ("index", "sequence", "size")
     python_type: ClassVar[type] = type(iter([]))
 
     def __init__(self, sequence: ListValue | TupleValue, index: int = 0) -> None:
         self.sequence = sequence
         self.index = index
+        self.size = -1
+
+    def stale(self, domain: CaptureDomain) -> bool:
+        """Has a deque changed its length since the iterator was made?"""
+        return self.size >= 0 and len(containers.items(domain, self.sequence)) != self.size
 
     def advance(self, domain: CaptureDomain) -> Value | None:
         items = containers.items(domain, self.sequence)
+        if self.stale(domain):
+            self.size, self.index = -1, 1 << 62
+            raise domain.error(RuntimeError, "deque mutated during iteration")
         if 0 <= self.index < len(items):
             domain.mutated_at = domain.vm.step
             item = items[self.index]
@@ -90,22 +99,40 @@ class SequenceIterator(IteratorValue):
 
 @final
 class ListIterator(IteratorValue):
-    """Over a list of values that nobody else sees: dict keys, set elements, characters."""
+    """Over a list of values that nobody else sees: dict keys, set elements, characters.
 
-    __slots__ = ("index", "items", "owner", "size")
+    `owner` is the dict or set that they come from, `kind` how they do; its size may not change meanwhile.
+    """
+
+    __slots__ = ("done", "index", "items", "kind", "owner", "size")
     python_type: ClassVar[type] = type(iter({}))
 
-    def __init__(self, items: list[Value], owner: DictValue | None = None) -> None:
+    def __init__(self, items: list[Value], owner: DictValue | SetValue | None = None, kind: str = "keys") -> None:
         self.items = items
         self.index = 0
         self.owner = owner
+        self.kind = kind
         self.size = len(items)
+        self.done = False
+
+    def stale(self, domain: CaptureDomain) -> bool:
+        """Has the owner changed its size since the iterator was made?"""
+        if self.owner is None or self.done:
+            return False
+        if isinstance(self.owner, SetValue):
+            return len(containers.set_entries(domain, self.owner)) != self.size
+        return containers.dict_length(domain, self.owner) != self.size
 
     def advance(self, domain: CaptureDomain) -> Value | None:
+        if self.stale(domain):
+            self.size = -1  # for good
+            if isinstance(self.owner, DictValue) and issubclass(self.owner.cls, OrderedDict):
+                raise domain.error(RuntimeError, "OrderedDict mutated during iteration")
+            what = "Set" if isinstance(self.owner, SetValue) else "dictionary"
+            raise domain.error(RuntimeError, f"{what} changed size during iteration")
         if self.index >= len(self.items):
+            self.done = True
             return None
-        if self.owner is not None and containers.dict_length(domain, self.owner) != self.size:
-            raise domain.error(RuntimeError, "dictionary changed size during iteration")
         domain.mutated_at = domain.vm.step
         self.index += 1
         return self.items[self.index - 1]
@@ -262,7 +289,10 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
     if isinstance(value, (ListValue, TupleValue)):
         member = find_member(domain, value.cls, "__iter__")
         if type(member.raw) is not types.FunctionType:
-            return SequenceIterator(value)
+            made = SequenceIterator(value)
+            if issubclass(value.cls, deque):
+                made.size = len(containers.items(domain, value))
+            return made
     if type(value) is Const:
         return _const_iter(domain, value)
     if type(value) is Leaf:
@@ -276,9 +306,9 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
         if type(member.raw) is not types.FunctionType:
             return ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
     if isinstance(value, SetValue):
-        return ListIterator(containers.set_items(domain, value))
+        return ListIterator(containers.set_items(domain, value), value)
     if isinstance(value, DictView):
-        return ListIterator(containers.view_items(domain, value), value.target)
+        return ListIterator(containers.view_items(domain, value), value.target, value.kind)
     if isinstance(value, InstanceDict):
         return ListIterator([k for k, _ in containers.instance_pairs(domain, value)])
     if isinstance(value, Known) and isinstance(value.obj, enum.EnumType):

@@ -57,7 +57,7 @@ def known_attr(domain: CaptureDomain, value: Known, name: str) -> Value | Frame[
     label = getattr(obj, "__name__", cls.__name__)
     if not hasattr(obj, name):
         _rely_on_absence(domain, obj, label, name)
-        raise domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'", name)
+        raise domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
     real = getattr(obj, name)
     if id(obj) in domain.class_parts:  # another object in the next call, that holds the same
         return pinned(domain, real, label)
@@ -81,7 +81,7 @@ def _module_attr(domain: CaptureDomain, value: Known, module: types.ModuleType, 
             real = getattr(module, name)
         except AttributeError as error:
             _rely_on_absence(domain, module, module.__name__, name)
-            raise domain.error(AttributeError, str(error), name) from None
+            raise domain.error(AttributeError, str(error)) from None
         result = wrap(domain, real, path.attr(name))
     value.attrs[name] = result
     return result
@@ -92,7 +92,7 @@ def _real_function_attr(domain: CaptureDomain, value: Known, function: types.Fun
         return BoundMethod(Known(walk(types.FunctionType.__mro__, name)), value)
     if not hasattr(function, name):
         _rely_on_absence(domain, function, function.__qualname__, name)
-        raise domain.error(AttributeError, f"'function' object has no attribute '{name}'", name)
+        raise domain.error(AttributeError, f"'function' object has no attribute '{name}'")
     real = getattr(function, name)
     path = Pinned.of(function, function.__qualname__).attr(name)
     if id(function) in domain.class_parts and type(real) in IMMUTABLE_ATOMS:
@@ -189,7 +189,7 @@ def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str, m
         hook = find_member(domain, type(cls), "__getattr__")
         if hook.kind == FUNCTION:
             return domain.call(member_value(domain, hook), [value, Const(name)], {})
-        raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'", name)
+        raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'")
     if member.kind in (FUNCTION, CMETHOD):
         return BoundMethod(member_value(domain, member), value)
     if member.kind == PROPERTY and type(raw.fget) is types.FunctionType:

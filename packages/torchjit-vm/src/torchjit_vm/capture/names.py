@@ -7,10 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture import classes, containers
+from torchjit_vm.binding import import_from_real
+from torchjit_vm.capture import classes, containers, exceptions
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
+from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import DELETED, CellValue, Const, DictValue, Known, Value
+from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -166,4 +169,18 @@ def import_from(domain: CaptureDomain, module: Value, name: str) -> Value:
         if found is DELETED and module.obj.__name__ + "." + name in sys.modules:
             submodule = module.obj.__name__ + "." + name
             return _module(domain, submodule, sys.modules[submodule])
-    return domain.vm.finish(domain.load_attr(module, name))
+    try:
+        return domain.vm.finish(domain.load_attr(module, name))
+    except Raised as raised:
+        cls = type_of(domain, raised.value)
+        if not (issubclass(cls, AttributeError) and isinstance(module, Known)):
+            raise
+        raise _import_error(domain, module.obj, name) from None
+
+
+def _import_error(domain: CaptureDomain, module: Any, name: str) -> Raised:
+    try:
+        import_from_real(module, name)
+    except ImportError as error:
+        return domain.raised(exceptions.from_real(domain, error))
+    raise AssertionError(f"{module.__name__} has {name}")

@@ -7,6 +7,7 @@ __all__ = [
     "BOUNDARY",
     "CLASS_BODY",
     "DISABLED",
+    "FINALIZER",
     "NOT_INLINED",
     "NO_RESTART",
     "OPAQUE_ITERATOR",
@@ -81,6 +82,13 @@ UNHASHABLE = reason(
     "TJ-VM-013",
     "a dict key or set element with its own hash or equality",
     "Running user-defined __hash__ and __eq__ for lookups is not captured.",
+)
+FINALIZER = reason(
+    "TJ-VM-018",
+    "an object with a finalizer is made",
+    "Its __del__ runs when the last reference to it goes. Objects that a region makes and drops are never there, so this one is made for real, "
+    "between two graphs.",
+    "Make the object outside of the compiled function, or release what it holds in a with block.",
 )
 REBUILD = reason(
     "TJ-VM-014",

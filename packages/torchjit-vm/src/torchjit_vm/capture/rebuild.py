@@ -18,7 +18,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Drawn, Pinned, own_attr
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.assembly import suspended_function
-from torchjit_vm.capture import iteration, runtime
+from torchjit_vm.capture import containers, iteration, runtime
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
 from torchjit_vm.capture.source import Standin, raised_in
@@ -484,11 +484,39 @@ class Rebuilder:
             return self._object(value)
         raise GraphBreak(REBUILD, type(value).__name__, self.domain.location())
 
+    def _deque_iterator(self, value: iteration.SequenceIterator, sequence: str) -> str:
+        if value.stale(self.domain):
+            return f"{self.runtime(runtime.stale_iterator)}({sequence}, {len(value.sequence.items or ())})"
+        if value.sequence in self.domain.touched:  # which is written to later than here
+            return f"iter([{self._join((value.sequence.items or [])[value.index :])}])"
+        return f"{self.runtime(runtime.advanced)}(iter({sequence}), {value.index})"
+
+    def _owned_iterator(self, value: iteration.ListIterator) -> str:
+        """Over what is left of a dict or set; the real iterator notices when its size changes."""
+        owner, rest = value.owner, value.items[value.index :]
+        if isinstance(owner, Obj) and value.stale(self.domain):
+            entries = owner.entries or {}
+            size = sum(e is not None for e in entries.values())
+            if isinstance(owner, DictValue):
+                size = containers.dict_length(self.domain, owner)
+            return f"{self.runtime(runtime.stale_iterator)}({self.expr(owner)}, {size})"
+        if isinstance(owner, DictValue) and not value.done and owner not in self.domain.touched:
+            keys = [entry[0] for entry in owner.entries.values() if entry is not None]
+            if owner.loaded and (value.kind != "keys" or keys == value.items):
+                view = f"{self.runtime(_base(owner.cls))}.{value.kind}({self.expr(owner)})"
+                return f"{self.runtime(runtime.advanced)}(iter({view}), {value.index})"
+        constant = all(type(item) is Const for item in value.items)  # else a set's order may be another one
+        if isinstance(owner, SetValue) and constant and not value.done and owner not in self.domain.touched:
+            return f"{self.runtime(runtime.advanced)}(iter({self.expr(owner)}), {value.index})"
+        return f"iter([{self._join(rest)}])"
+
     def _iterator(self, value: iteration.IteratorValue) -> str:
         if isinstance(value, iteration.SequenceIterator):
             sequence = self.expr(value.sequence)
             if value.index >= 1 << 62:
                 return "iter(())"
+            if value.size >= 0:
+                return self._deque_iterator(value, sequence)
             return (
                 f"{self.runtime(runtime.list_iterator)}({sequence}, {value.index})"
                 if value.index
@@ -497,7 +525,7 @@ class Rebuilder:
         if isinstance(value, iteration.RangeIterator):
             return f"iter({value.range[value.index :]!r})"
         if isinstance(value, iteration.ListIterator):
-            return f"iter([{self._join(value.items[value.index :])}])"
+            return self._owned_iterator(value)
         if isinstance(value, iteration.EnumerateIterator):
             return f"enumerate({self.expr(value.inner)}, {value.count})"
         if isinstance(value, iteration.ZipIterator):

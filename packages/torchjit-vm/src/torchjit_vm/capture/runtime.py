@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
 __all__ = [
     "END",
+    "advanced",
     "discard",
+    "drop_entries",
     "fill_dict",
     "function",
     "list_iterator",
@@ -19,6 +22,7 @@ __all__ = [
     "new",
     "restore",
     "resume_enter",
+    "stale_iterator",
     "suspended",
     "trace",
     "warn",
@@ -90,6 +94,37 @@ def list_iterator(sequence: Any, index: int) -> Any:
     """A real iterator over a list, tuple or range, at an index."""
     iterator = iter(sequence)
     iterator.__setstate__(index)
+    return iterator
+
+
+def advanced(iterator: Any, count: int) -> Any:
+    """An iterator that has given `count` items."""
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
+def stale_iterator(owner: Any, size: int) -> Any:
+    """An iterator over a dict, set or deque that will have `size` items, and had others when the iterator was made: it raises."""
+    if isinstance(owner, deque):
+        iterator = deque.__iter__(owner)
+        items = list(iterator)
+        iterator = deque.__iter__(owner)
+        deque.clear(owner)
+        deque.extend(owner, items)
+        return iterator
+    base: Any = OrderedDict if isinstance(owner, OrderedDict) else dict if isinstance(owner, dict) else set
+    if base.__len__(owner) != size:
+        return base.__iter__(owner)
+    marker = object()
+    if base is set:
+        set.add(owner, marker)
+        iterator = set.__iter__(owner)
+        set.discard(owner, marker)
+    else:
+        base.__setitem__(owner, marker, None)
+        iterator = base.__iter__(owner)
+        base.__delitem__(owner, marker)
     return iterator
 
 

@@ -7,7 +7,7 @@ import types
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot
+from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
 from torchjit_vm.capture.members import (
     ABSENT,
@@ -71,7 +71,7 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
         domain.cell_set(value, content)
         return None
     if type(value) is Const:
-        raise _no_place(domain, type(value.value), name)
+        raise _no_place(domain, value, type(value.value), name)
     raise domain.graph_break(UNKNOWN_OPERATION, f"store to attribute {name} of {type_of(domain, value).__name__}")
 
 
@@ -89,12 +89,22 @@ def _leaf_store(domain: CaptureDomain, value: Leaf, name: str, content: Value) -
         domain.mutated_at = domain.vm.step
 
 
-def _no_place(domain: CaptureDomain, cls: type, name: str) -> Exception:
+def _no_place(domain: CaptureDomain, value: Value, cls: type, name: str) -> Raised:
     """The error for a store to an attribute that the object has no place for."""
     text = f"'{cls.__name__}' object has no attribute '{name}'"
     if VERSION >= (3, 13):
         text += " and no __dict__ for setting new attributes"
-    return domain.error(AttributeError, text)
+    return _told(domain, value, name, text)
+
+
+def _told(domain: CaptureDomain, value: Value, name: str, text: str) -> Raised:
+    error = domain.error(AttributeError, text)
+    if _STORES_TELL:
+        tell_sought(error.value, value, name)
+    return error
+
+
+_STORES_TELL = VERSION >= (3, 12)  # errors of stores, too, name what was sought
 
 
 def _class_store(domain: CaptureDomain, value: Known, name: str, content: Value) -> Frame[Value] | None:
@@ -158,7 +168,7 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
     member = find_member(domain, value.cls, name)
     if member.kind == PROPERTY:
         if member.raw.fset is None:
-            kind = value.cls.__name__
+            kind = value.cls.__qualname__
             raise domain.error(AttributeError, f"property '{name}' of '{kind}' object has no setter")
         label = f"{value.cls.__qualname__}.{name}.fset"
         result = domain.call(pinned(domain, member.raw.fset, label), [value, content], {})
@@ -175,9 +185,8 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
         return _descriptor_store(domain, value, member, content)
     if not _has_dict(value):
         if member.kind == ABSENT:
-            raise _no_place(domain, value.cls, name)
-        kind = value.cls.__name__
-        raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
+            raise _no_place(domain, value, value.cls, name)
+        raise _told(domain, value, name, f"'{value.cls.__name__}' object attribute '{name}' is read-only")
     write(domain, value, name, content)
     return None
 
@@ -250,7 +259,7 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
     member = find_member(domain, value.cls, name)
     if member.kind == PROPERTY:
         if member.raw.fdel is None:
-            kind = value.cls.__name__
+            kind = value.cls.__qualname__
             raise domain.error(AttributeError, f"property '{name}' of '{kind}' object has no deleter")
         label = f"{value.cls.__qualname__}.{name}.fdel"
         result = domain.call(pinned(domain, member.raw.fdel, label), [value], {})
@@ -269,6 +278,6 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
         except Raised:
             raise domain.error(AttributeError, _empty_slot(value.cls, name)) from None
     elif instance_attr(domain, value, name) is None:
-        raise domain.error(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
+        raise _told(domain, value, name, f"'{value.cls.__name__}' object has no attribute '{name}'")
     write(domain, value, name, DELETED)
     return None

@@ -118,6 +118,7 @@ def _contents(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Any:
         raise vm.domain.error(
             NameError,
             f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
+            name,
         )
     return value
 
