@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from inductor_fuzz import check as fuzzed
 from inductor_random import difference
 from inductor_testing import cache_dir, flat, trace
 
@@ -142,7 +143,7 @@ def _differences(first: int, count: int) -> list[str]:
     return [text for text in found if text]
 
 
-@pytest.mark.parametrize("first", range(0, 80, 20))
+@pytest.mark.parametrize("first", range(0, 60, 20))
 def test_random_programs_over_several_dtypes(first: int) -> None:
     """Indexing, scatters, scans, integers and bools; `inductor_random.py` runs many more."""
     assert not _differences(first, 20)
@@ -151,3 +152,28 @@ def test_random_programs_over_several_dtypes(first: int) -> None:
 @pytest.mark.slow
 def test_many_random_programs_over_several_dtypes() -> None:
     assert not _differences(100, 2000)
+
+
+@pytest.mark.parametrize("first", range(0, 16, 8))
+def test_generated_programs(first: int) -> None:
+    """All dtypes, gradients, symbolic sizes and strides; `benchmarks/fuzz.py` runs many more."""
+    found = {number: fuzzed(number, cache_dir()) for number in range(first, first + 8)}
+    assert not {number: text for number, text in found.items() if text.startswith("wrong")}
+
+
+@pytest.mark.slow
+def test_many_generated_programs() -> None:
+    found = {number: fuzzed(number, cache_dir()) for number in range(1000, 1500)}
+    assert not {number: text for number, text in found.items() if text.startswith("wrong")}
+
+
+def test_strides_that_are_no_products_of_sizes() -> None:
+    """`make_fx` gives such a stride a symbol of its own, which the host program must read."""
+    inputs = [torch.randn(9, 32)[:, ::2], torch.randn(10, 7, 3).permute(2, 0, 1)[:, ::2]]
+    graph = Inductor(InductorSettings(cache_dir=cache_dir()))(
+        trace(lambda x, y: [x.t().sin(), y + 1], inputs, "symbolic"), inputs
+    )
+    assert graph.source
+    for other in (inputs, [torch.randn(4, 50)[:, ::5], torch.randn(12, 8, 6).permute(2, 0, 1)[:, ::3]]):
+        for got, want in zip(graph(*other), [other[0].t().sin(), other[1] + 1]):
+            torch.testing.assert_close(got, want)

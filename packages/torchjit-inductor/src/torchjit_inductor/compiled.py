@@ -300,9 +300,9 @@ def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
     """A typical value for each size symbol: what its placeholder was traced with."""
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     hints: dict[Symbol, int] = {}
-    for symbol, (position, dim) in program.symbol_sources.items():
+    for symbol, (position, kind, dim) in program.symbol_sources.items():
         val = placeholders[position].meta["val"]
-        size = val if dim is None else val.shape[dim]
+        size = getattr(val, kind)(dim) if kind else val
         node = getattr(size, "node", None)
         hint = getattr(node, "hint", None)
         hints[symbol] = int(hint) if isinstance(hint, int) else _TYPICAL

@@ -228,9 +228,9 @@ class _Writer:
         self.numbers = {n.name for n in program.inputs if isinstance(n, HostNumber)}
         for k, held in program.constants.items():
             self.names[k] = held
-        for symbol, (position, dim) in program.symbol_sources.items():
+        for symbol, (position, kind, dim) in program.symbol_sources.items():
             source = parameters[position]
-            self.put(f"{symbol.name} = {source}" if dim is None else f"{symbol.name} = {source}.size({dim})")
+            self.put(f"{symbol.name} = {source}.{kind}({dim})" if kind else f"{symbol.name} = {source}")
         for position, step in enumerate(program.steps):
             self.position = position
             if isinstance(step, KernelStep):

@@ -116,7 +116,8 @@ class Program:
         steps: in order.
         outputs: per graph output a view of a buffer, an integer expression, or a constant (None, a number).
         mutated: indices of the inputs that are written.
-        symbol_sources: how to read each size symbol: (input index, dimension), dimension None for an int input.
+        symbol_sources: how to read each symbol: (input index, "size" or "stride", dimension), or (input index, "", 0) for an
+            int input.
         run_symbols: symbols that steps define: sizes and numbers that only the run knows.
         constants: tensors that the graph holds, by buffer name.
     """
@@ -127,6 +128,6 @@ class Program:
     steps: tuple[Step, ...]
     outputs: tuple[Any, ...]
     mutated: frozenset[int]
-    symbol_sources: dict[Symbol, tuple[int, int | None]]
+    symbol_sources: dict[Symbol, tuple[int, str, int]]
     constants: dict[str, torch.Tensor]
     run_symbols: tuple[Symbol, ...] = ()

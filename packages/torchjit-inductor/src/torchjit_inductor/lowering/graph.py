@@ -126,7 +126,7 @@ class _GraphLowering:
         self.inputs: list[str | Expr | HostNumber | None] = []
         self.mutations: list[tuple[torch.fx.Node, Any]] = []
         self.placeholders: list[torch.fx.Node] = []
-        self.sources: dict[Symbol, tuple[int, int | None]] = {}
+        self.sources: dict[Symbol, tuple[int, str, int]] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self.numbers: dict[tuple[HostNumber, torch.device], RunNumber] = {}
         self.run_symbols: dict[Symbol, None] = {}
@@ -181,12 +181,15 @@ class _GraphLowering:
             self.env[node] = held
             self.inputs.append(held.buffer)
             for dim, size in enumerate(meta.sizes):
-                self._source(size, position, dim)
+                self._source(size, position, "size", dim)
+            # A stride that no product of sizes is has a symbol of its own.
+            for dim, stride in enumerate(meta.strides):
+                self._source(stride, position, "stride", dim)
         elif isinstance(val, (int, torch.SymInt)) and not isinstance(val, bool):
             value = self._expression(val)
             self.env[node] = value
             self.inputs.append(value)
-            self._source(value, position, None)
+            self._source(value, position)
         elif isinstance(val, torch.SymFloat):
             self.builder.reserve(node.name)
             number = self.env[node] = HostNumber(node.name)
@@ -196,10 +199,10 @@ class _GraphLowering:
         else:
             raise GraphNotSupported(f"input {node.name} is a {type(val).__name__}")
 
-    def _source(self, size: Expr, position: int, dim: int | None) -> None:
+    def _source(self, size: Expr, position: int, kind: str = "", dim: int = 0) -> None:
         symbol = size.as_symbol
         if symbol is not None:
-            self.sources.setdefault(symbol, (position, dim))
+            self.sources.setdefault(symbol, (position, kind, dim))
 
     def _constant(self, node: torch.fx.Node) -> None:
         held: Any = self.gm
