@@ -9,6 +9,7 @@ conditions, since elsewhere a rounding may turn the other way without anything b
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,12 @@ class Made:
     precision: float
 
 
+def _aten(op: Callable[..., Any], *args: Any) -> Tensor:
+    made = op(*args)
+    assert isinstance(made, Tensor)
+    return made
+
+
 # ---------------------------------------------------------------------- steps that move values
 def _dim(x: Tensor, r: random.Random) -> int:
     return r.randrange(x.dim())
@@ -66,7 +73,7 @@ def _view(x: Tensor, r: random.Random) -> Tensor:
         length = r.randrange(max(n - 3, 0), n + 1)
         return x.narrow(d, r.randrange(n - length + 1), length)
     if kind == 3:
-        return torch.ops.aten.slice.Tensor(x, d, r.randrange(-n - 1, n + 1), 1 << 40, r.choice((1, 2, 3)))
+        return _aten(torch.ops.aten.slice.Tensor, x, d, r.randrange(-n - 1, n + 1), 1 << 40, r.choice((1, 2, 3)))
     if kind == 4 and n:
         return x.select(d, r.randrange(-n, n))
     if kind == 5 and x.dim() < 4:
@@ -141,18 +148,20 @@ def _index(x: Tensor, r: random.Random) -> Tensor:
     if kind == 0:
         return x.index_select(d, _positions(n, r, [r.choice((0, 1, 3, 17))]))
     if kind == 1:
-        return torch.ops.aten.index.Tensor(x, [None] * d + [_positions(n, r, [r.choice((1, 3, 17))], True)])
+        return _aten(torch.ops.aten.index.Tensor, x, [None] * d + [_positions(n, r, [r.choice((1, 3, 17))], True)])
     if kind == 2:
         return x.gather(d, _positions(n, r, x.shape))
     if kind == 3 and x.dim() > 1:
-        return torch.ops.aten.index.Tensor(
-            x, [_positions(x.shape[0], r, [5], True), *[None] * (x.dim() - 2), _positions(x.shape[-1], r, [3, 1], True)]
+        return _aten(
+            torch.ops.aten.index.Tensor,
+            x,
+            [_positions(x.shape[0], r, [5], True), *[None] * (x.dim() - 2), _positions(x.shape[-1], r, [3, 1], True)],
         )
     if kind == 4 and x.dim() == 2:
         return F.embedding(_positions(x.shape[0], r, [4, 3]), x)
     if kind == 5:
         return torch.take_along_dim(x, _positions(n, r, [*x.shape[:d], 2, *x.shape[d + 1 :]]), d)
-    return torch.ops.aten.index.Tensor(x, [None] * len(every) + [_positions(n, r, [2, 3], True)])
+    return _aten(torch.ops.aten.index.Tensor, x, [None] * len(every) + [_positions(n, r, [2, 3], True)])
 
 
 def _scatter(x: Tensor, r: random.Random) -> Tensor:
@@ -168,7 +177,7 @@ def _scatter(x: Tensor, r: random.Random) -> Tensor:
         return x.scatter(d, _positions(n, r, x.shape), 2)
     if kind == 2:
         values = x.narrow(d, 0, 1).narrow(d, 0, 1).squeeze(d)
-        return torch.ops.aten.index_put(x, [None] * d + [_positions(n, r, [1], True)], values.unsqueeze(d))
+        return _aten(torch.ops.aten.index_put, x, [None] * d + [_positions(n, r, [1], True)], values.unsqueeze(d))
     if kind == 3:
         at = _positions(n, r, [n], once=True)
         return x.index_copy(d, at, x.flip(d))
@@ -179,7 +188,7 @@ def _scatter(x: Tensor, r: random.Random) -> Tensor:
     if kind == 5:
         at = _positions(n, r, [r.choice((2, 9))], True)
         values = torch.ones(at.shape + (1,) * (x.dim() - d - 1), dtype=x.dtype)
-        return torch.ops.aten.index_put(x, [None] * d + [at], values, True)
+        return _aten(torch.ops.aten.index_put, x, [None] * d + [at], values, True)
     at = _positions(n, r, [r.choice((2, 9))])
     return x.index_add(d, at, x.index_select(d, at))
 
@@ -318,8 +327,9 @@ def _convert(x: Made, r: random.Random, floats: Callable[[torch.dtype], torch.dt
 
 
 def _broadcast(a: Tensor, b: Tensor) -> bool:
-    fits = all(m == n or 1 in (m, n) for m, n in zip(reversed(a.shape), reversed(b.shape)))
-    return fits and math.prod(torch.broadcast_shapes(a.shape, b.shape)) < 3 * SMALL
+    shapes = list(itertools.zip_longest(reversed(a.shape), reversed(b.shape), fillvalue=1))
+    fits = all(m == n or 1 in (m, n) for m, n in shapes)
+    return fits and math.prod(max(pair) for pair in shapes) < 3 * SMALL
 
 
 def program(number: int) -> tuple[Callable[..., list[Made]], list[Made]]:

@@ -126,3 +126,29 @@ def test_integers_wrap_around(dtype: torch.dtype, shape: tuple[int, ...]) -> Non
         aten=None,
         tol=EXACT,
     )
+
+
+@pytest.mark.parametrize("vector_bytes", [None, 16])
+def test_positions_by_vectors(vector_bytes: int | None) -> None:
+    """The first of equals, the first NaN before all numbers; rows in full and partial vectors, in parts, along and across."""
+    generator = torch.Generator().manual_seed(3)
+
+    def numbers(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        return torch.randint(0, 5, shape, generator=generator).to(dtype)
+
+    def nan(*shape: int) -> torch.Tensor:
+        made = numbers(torch.float32, *shape)
+        made.view(-1)[torch.randint(0, made.numel(), (shape[0],), generator=generator)] = float("nan")
+        return made
+
+    lowest = [torch.full((2, 200), -float("inf")), torch.full((2, 90), -128, dtype=torch.int8)]
+    inputs = [numbers(d, 3, 77) for d in DTYPES if d != torch.bool]
+    inputs += [*lowest, nan(7, 131), nan(2, 9000), nan(5, 65, 40), nan(5, 40, 65).mT]
+
+    def fn(*xs: torch.Tensor) -> list[torch.Tensor]:
+        return [made for x in xs for made in (x.argmax(1), x.argmin(1), x.max(0)[1], x.argmax(0), x.argmin())]
+
+    graph = compiled(fn, inputs, vector_bytes=vector_bytes)
+    for got, want in zip(graph(*inputs), fn(*inputs), strict=True):
+        assert torch.equal(got, want)
+    assert "keep_better<true>(full" in c_text(graph)

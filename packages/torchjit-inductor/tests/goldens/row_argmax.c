@@ -12,7 +12,7 @@ static void range(i64 lo, i64 hi, void* data) {
      {
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
         const vf32 t2 = ld<vf32>(full, p0 + r0 + 40*x0, n);
-        if (t1at < 0 || (t2[0] != t2[0] ? t1s == t1s : t2[0] > t1s) || ((t2[0] == t1s || (t2[0] != t2[0] && t1s != t1s)) && r0 < t1at)) { t1s = t2[0]; t1at = r0; }
+        keep_better<true, f32>(t2[0], r0, t1s, t1at);
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);

@@ -292,7 +292,7 @@ class _Generator:
                 self.e.open(f"for (i64 from = 0; from < {end}; from += {CHUNK})")
                 begin, end = "from", f"imin(from + {CHUNK}, {end})"
             for r in now:
-                self.acc.declare_vector(r, ways)
+                self.acc.declare_vector(r, ways, begin)
             computed: set[Value] = set()
             self._vector_loop(begin, end, partial(self._inner_body, now, stores, kept, computed, ways), ways)
             self.filled |= {kept[v] for v in computed}

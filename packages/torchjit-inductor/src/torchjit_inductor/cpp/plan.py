@@ -42,6 +42,8 @@ BLOCK = 32
 MAX_SEGMENTS = 8
 WAYS = 4
 """Vectors that the sum of a short formula goes into, in turns."""
+SHORT_POSITIONAL = 64
+"""In shorter rows argmax goes element by element."""
 
 DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
 
@@ -190,6 +192,7 @@ class Plan:
         width: lanes.
         tile: vectors per tile of the outer shape.
         position: of an inner point in row-major order, for argmax and argmin.
+        positions: the type of vectors of positions.
         places: for each value `row`, `mid` or `body`.
     """
 
@@ -205,7 +208,8 @@ class Plan:
         self.segments = self._segments()
         self.values = tuple(walk(*(v for part in self.segments for v in roots(part.stores))))
         self.block = self._blocked()
-        self.width = 1 if self.positional else self._width(vector_bytes)
+        self.width = self._width(vector_bytes)
+        self.positions = self._positions()
         self.tile = self._tile(threads)
         self.places: dict[Value, str] = {}
         self._place_all()
@@ -235,8 +239,6 @@ class Plan:
         loops = [*kernel.outer, *kernel.inner]
         if not loops:
             return "pointwise", None
-        if self.positional:
-            return "inner", kernel.inner[-1]
         weighted = self._weighted_accesses(loops)
 
         def score(position: int) -> tuple[int, int]:
@@ -257,8 +259,8 @@ class Plan:
             return "pointwise", best
         if best.symbol not in self.inner_set:
             return "outer", best
-        # A scan goes through its inner points in order.
-        return "inner", kernel.inner[-1] if self.scans else best
+        # A scan goes through its inner points in order, and so do positions.
+        return "inner", kernel.inner[-1] if self.scans or self.positional else best
 
     def _weighted_accesses(self, loops: list[LoopVar]) -> list[tuple[Expr, int]]:
         """Index expressions with their say: what moves little memory has little."""
@@ -343,10 +345,21 @@ class Plan:
     def _width(self, vector_bytes: int) -> int:
         """Lanes: as many as fit for the widest type computed with."""
         widest = 4
+        if self.positional and self.shape == "inner" and self.vector is not None:
+            size = self.vector.size.value
+            if size is not None and size < SHORT_POSITIONAL:
+                return 1  # the lanes are compared one by one in the end
         for value in self.values:
+            if self.shape == "inner" and value.op == "reduce" and value.data in ("argmax", "argmin"):
+                continue  # its lanes have the type `positions`
             if value.dtype.itemsize == 8 and value.op != "constant" and self._varies(value):
                 widest = 8
         return vector_bytes // widest
+
+    def _positions(self) -> str:
+        """The vector type of positions: 64 bits wide only where sums of them must be, or where there may be so many."""
+        count = math.prod(v.size.value or 1 << 31 for v in self.kernel.inner)
+        return "vi32" if self.shape == "inner" and count < 1 << 31 else "vi64"
 
     def _tile(self, threads: int) -> int:
         """Vectors per tile of an outer reduction."""
@@ -392,7 +405,7 @@ class Plan:
         keep the processor busy by themselves.
         """
         size = None if self.vector is None else self.vector.size.value
-        if self.positional or self.scans or self.width == 1 or (size is not None and size < 2 * WAYS * self.width):
+        if self.scans or self.width == 1 or (size is not None and size < 2 * WAYS * self.width):
             return 1
         body = [v for v in walk(*operands, *others) if self.places.get(v) == "body"]
         return WAYS if len(body) <= 12 and not any(v.op in DEAR for v in body) else 1

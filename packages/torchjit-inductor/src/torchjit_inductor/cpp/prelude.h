@@ -181,6 +181,18 @@ template <class V, class F> INLINE auto fold_lanes(V v, F combine) {
     } else {  // small integers, which C widens
       auto x = v[0]; for (unsigned k = 1; k < N; k++) x = combine(x, v[k]);
       return x; } } }
+// Where the largest (or smallest) element is: the first of equals, and the first NaN before all numbers. Lane by lane,
+// for positions that grow from call to call; then the lanes as one.
+template <bool Most, class S, class V, class P> INLINE void keep_better(S, int n, V x, P at, V& best, P& where) {
+  typedef decltype(x < x) I; I better = Most ? x > best : x < best;
+  if constexpr (decltype(x[0] + 0)(0.5) != 0) better |= (x != x) & (best == best);
+  if constexpr (__is_same(S, Part)) { decltype(better[0] + 0) count = n; better &= iota<I>() < (__typeof__(better[0]))count; }
+  best = better ? x : best; where = convert<decltype(at < at)>(better) ? at : where; }
+template <bool Most, class T> INLINE void keep_better(T x, i64 at, T& best, i64& where) {
+  bool better = x != x ? best == best : (Most ? x > best : x < best), same = x == best || (x != x && best != best);
+  if (where < 0 || better || (same && at < where)) { best = x; where = at; } }
+template <bool Most, class V, class P, class T> INLINE void fold_better(V best, P where, T& s, i64& at) {
+  for (unsigned k = 0; k < sizeof(best) / sizeof(best[0]); k++) keep_better<Most, T>(best[k], where[k], s, at); }
 template <class V> INLINE V half_load(const _Float16* p, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = (f32)p[k]; return v; }
 template <class M, class V> INLINE void half_store(M, _Float16* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = (_Float16)v[k]; }
 template <class V> INLINE V half_round(V v) { for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = (f32)(_Float16)v[k]; return v; }

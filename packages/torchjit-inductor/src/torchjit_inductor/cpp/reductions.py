@@ -24,6 +24,7 @@ class Accumulators:
     def __init__(self, emitter: Emitter) -> None:
         self.e = emitter
         self.width, self.tile, self.position = emitter.plan.width, emitter.plan.tile, emitter.plan.position
+        self.positions = emitter.plan.positions
 
     # ------------------------------------------------------------------ declarations
     def _identity(self, value: Value) -> str:
@@ -35,6 +36,9 @@ class Accumulators:
         """An array of the outer shape."""
         array, kind, tile = self.e.fresh(), self.e.vector_type(value.dtype), self.tile
         self.e.accumulators[value] = array
+        if _is_position(value):
+            self.e.put(f"{kind} {array}[{tile}] = {{}};  // {value.data}")
+            kind, array = self.e.vector_type(value.args[0].dtype), f"{array}best"
         self.e.put(f"{kind} {array}[{tile}]; for (int k = 0; k < {tile}; k++) {array}[k] = {self._identity(value)};")
 
     def declare_scan(self, value: Value) -> None:
@@ -53,16 +57,32 @@ class Accumulators:
         name = self.e.fresh()
         self.e.accumulators[r] = name
         self.e.put(f"{C_TYPES[r.args[0].dtype]} {name}s = {identity_text(r.data, r.args[0].dtype)};  // {r.data}")
-        if r.data.startswith("arg"):
+        if _is_position(r):
             self.e.put(f"i64 {name}at = -1;")
 
-    def declare_vector(self, r: Value, ways: int) -> None:
-        """The vectors of a reduction of the inner shape: with several, one addition need not wait for the one before."""
-        if r.data.startswith("arg"):
+    def declare_vector(self, r: Value, ways: int, begin: str) -> None:
+        """The vectors of a reduction of the inner shape: with several, one addition need not wait for the one before.
+
+        Args:
+            begin: of the vector loop.
+        """
+        if _is_position(r) and self.width == 1:
             return
-        first = self._identity(r)
-        array, first = ("", first) if ways == 1 else (f"[{ways}]", "{" + ", ".join([first] * ways) + "}")
-        self.e.put(f"{self.e.vector_type(r.args[0].dtype)} {self.e.accumulators[r]}v{array} = {first};")
+        name = self.e.accumulators[r]
+        vectors = [(self.e.vector_type(r.args[0].dtype), f"{name}v", self._identity(r))]
+        if _is_position(r):
+            # A lane that no element beats has the first position: if it wins in the end, all elements are alike.
+            vectors.append((self.positions, f"{name}w", self._place(begin)))
+        for kind, vector, first in vectors:
+            array, values = ("", first) if ways == 1 else (f"[{ways}]", "{" + ", ".join([first] * ways) + "}")
+            self.e.put(f"{kind} {vector}{array} = {values};")
+
+    def _place(self, vector_variable: str = "") -> str:
+        """The position of an inner point, in all lanes; of another one along the vector loop if that is given."""
+        if self.position is None:
+            raise ValueError("no position")
+        renamed = {self.e.vector: vector_variable} if vector_variable else {}
+        return f"splat<{self.positions}>(({self.positions[1:]})({c_index(self.position, renamed)}))"
 
     def vector(self, r: Value, ways: int) -> str:
         """The vector of a reduction of the inner shape that this iteration adds to."""
@@ -72,8 +92,8 @@ class Accumulators:
     def accumulate(self, r: Value, target: str) -> None:
         """Add the operand's lanes."""
         operand = self.e.vector_name(r.args[0])
-        if r.data.startswith("arg"):
-            self._accumulate_position(r, operand)
+        if _is_position(r):
+            self._accumulate_position(r, target, operand)
             return
         combined = combine_text(r.data, target, operand)
         if self.width == 1:
@@ -84,28 +104,31 @@ class Accumulators:
         self.e.put(f"auto {lanes} = {combined};")
         self.e.put(f"{target} = select_lanes<vi32>(full, n, {lanes}, {target});")
 
-    def _accumulate_position(self, r: Value, operand: str) -> None:
+    def _accumulate_position(self, r: Value, target: str, operand: str) -> None:
+        if self.e.plan.shape == "outer":
+            best = target.replace(self.e.accumulators[r], f"{self.e.accumulators[r]}best", 1)
+            self.e.put(f"keep_better<{_most(r)}>(full, n, {operand}, {self._place()}, {best}, {target});")
+            return
+        name = self.e.accumulators[r]
+        if self.width > 1:
+            at = target.removeprefix(f"{name}v")
+            lanes = f"{self._place()} + iota<{self.positions}>()"
+            self.e.put(f"keep_better<{_most(r)}>(full, n, {operand}, {lanes}, {target}, {name}w{at});")
+            return
         if self.position is None:
             raise ValueError("no position")
-        name = self.e.accumulators[r]
-        sign = ">" if r.data == "argmax" else "<"
-        position = c_index(self.position)
-        x = f"{operand}[0]"
-        better = f"{x} {sign} {name}s"
-        if r.args[0].dtype.is_floating_point:
-            better = f"({x} != {x} ? {name}s == {name}s : {better})"
-            same = f"({x} == {name}s || ({x} != {x} && {name}s != {name}s))"
-        else:
-            same = f"{x} == {name}s"
-        test = f"{name}at < 0 || {better} || ({same} && {position} < {name}at)"
-        self.e.put(f"if ({test}) {{ {name}s = {x}; {name}at = {position}; }}")
+        scalar = C_TYPES[r.args[0].dtype]
+        self.e.put(f"keep_better<{_most(r)}, {scalar}>({operand}[0], {c_index(self.position)}, {name}s, {name}at);")
 
     # ------------------------------------------------------------------ results
     def fold(self, r: Value, ways: int) -> None:
         """Put the vectors' lanes into the scalar."""
-        if r.data.startswith("arg"):
-            return
         name = self.e.accumulators[r]
+        if _is_position(r):
+            for k in range(ways if self.width > 1 else 0):
+                at = "" if ways == 1 else f"[{k}]"
+                self.e.put(f"fold_better<{_most(r)}>({name}v{at}, {name}w{at}, {name}s, {name}at);")
+            return
         vector = f"{name}v"
         if ways > 1:
             vector = f"{name}v[0]"
@@ -121,4 +144,12 @@ class Accumulators:
     def finish(self, r: Value) -> None:
         """From now on the reduction has a name."""
         name = self.e.accumulators[r]
-        self.e.names[r] = f"{name}at" if r.data.startswith("arg") else f"{name}s"
+        self.e.names[r] = f"{name}at" if _is_position(r) else f"{name}s"
+
+
+def _is_position(r: Value) -> bool:
+    return r.op == "reduce" and r.data in ("argmax", "argmin")
+
+
+def _most(r: Value) -> str:
+    return "true" if r.data == "argmax" else "false"

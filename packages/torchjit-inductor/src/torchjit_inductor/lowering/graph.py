@@ -15,6 +15,7 @@ from torchjit_core.events import emit
 from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_core.reasons import reason
 from torchjit_inductor.codegen_protocol import CompilerMissing
+from torchjit_inductor.folding import fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Origin
 from torchjit_inductor.ir.values import RunNumber
@@ -131,13 +132,21 @@ class _GraphLowering:
         self.numbers: dict[tuple[HostNumber, torch.device], RunNumber] = {}
         self.run_symbols: dict[Symbol, None] = {}
         self.in_place = written_in_place(gm.graph)
+        # Constants that stand for what each call computes anew: no call may return one.
+        self.folded: set[str] = set()
 
     def run(self) -> Program:
         outputs: tuple[Any, ...] = ()
         self._reserve_symbols()
+        folded = fold_constants(self.gm)
         for node in self.gm.graph.nodes:
             self.builder.origin = origin_of(node)
-            if node.op == "placeholder":
+            if node in folded.values:
+                self._hold(node, folded.values[node])
+                self.folded.add(self.env[node].buffer)
+            elif node in folded.unused:
+                continue
+            elif node.op == "placeholder":
                 self._placeholder(node)
             elif node.op == "get_attr":
                 self._constant(node)
@@ -210,6 +219,9 @@ class _GraphLowering:
             held = getattr(held, part)
         if not isinstance(held, torch.Tensor):
             raise GraphNotSupported(f"attribute {node.target} is a {type(held).__name__}")
+        self._hold(node, held)
+
+    def _hold(self, node: torch.fx.Node, held: torch.Tensor) -> None:
         place = self.builder.buffer(node.name, self._meta(held))
         self.constants[place.buffer] = held
         self.env[node] = place
@@ -503,8 +515,9 @@ class _GraphLowering:
         return tuple(found)
 
     def _spread_overwritten(self) -> None:
-        """What lies over inputs that were written in place is no result of its own."""
+        """What lies over inputs that were written in place, or over folded constants, is no result of its own."""
         overwritten = self.builder.overwritten
+        overwritten |= self.folded
         for step in self.builder.steps if overwritten else ():
             if isinstance(step, ExternStep) and not overwritten.isdisjoint(step.aliases):
                 overwritten.update(o for o in step.outputs if o is not None)

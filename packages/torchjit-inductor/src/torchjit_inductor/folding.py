@@ -1,0 +1,173 @@
+"""Parts of a graph that depend on no input: computed once, when the graph is compiled.
+
+Position encodings, relative positions, masks: models compute them from sizes in every call, and once sizes are numbers every call
+gives the same. What a kernel computes on its way for nearly nothing (a fill, a count) stays a formula: as a tensor
+it would have to be read.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, final
+
+import attrs
+import torch
+import torch.fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torchjit_inductor.lowering.registry import find_lowering
+
+__all__ = ["Folded", "fold_constants"]
+
+_aten = torch.ops.aten
+MOST_BYTES = 4 << 20
+"""Of one constant. They are kept as long as the compiled graph."""
+MOST_BYTES_TOGETHER = 32 << 20
+_FORMULAS = frozenset({
+    "arange", "full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "new_full", "new_zeros", "new_ones", "scalar_tensor", "iota", "eye",
+    "add", "sub", "rsub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge", "where", "logical_and", "logical_or", "logical_not", "bitwise_and",
+    "bitwise_or", "bitwise_not", "_to_copy", "convert_element_type", "clone", "alias", "lift_fresh_copy", "lift_fresh", "detach", "view", "_unsafe_view", "reshape",
+    "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "slice", "select", "tril", "triu", "masked_fill", "fill", "minimum", "maximum", "clamp", "abs",
+    "copy",
+})  # fmt: skip
+"""Operations that cost a kernel next to nothing where their result is used."""
+
+
+@final
+@attrs.frozen
+class Folded:
+    """What became of a graph's parts that depend on no input.
+
+    Attributes:
+        values: the nodes that are constants of the program.
+        unused: the nodes that only these are computed from.
+    """
+
+    values: dict[torch.fx.Node, torch.Tensor]
+    unused: frozenset[torch.fx.Node]
+
+
+def fold_constants(gm: torch.fx.GraphModule) -> Folded:
+    """Compute what depends on no input and is worth keeping.
+
+    Args:
+        gm: functional ATen graph with `meta["val"]`. It is left as it is.
+    """
+    known = _independent(gm)
+    wanted, formulas = _split(known)
+    if not wanted:
+        return Folded({}, frozenset())
+    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+        values = _evaluate(gm, wanted)
+    return Folded({n: values[n] for n in wanted}, frozenset(known) - formulas - {*wanted})
+
+
+def _independent(gm: torch.fx.GraphModule) -> dict[torch.fx.Node, None]:
+    """Tensors (and tuples of them) on the CPU that follow from no input, in the graph's order."""
+    found: dict[torch.fx.Node, None] = {}
+    for node in gm.graph.nodes:
+        follows = node.op == "call_function" and all(n in found or _is_held(gm, n, node) for n in node.all_input_nodes)
+        if follows and (node.target is operator.getitem or _is_function(node)):
+            found[node] = None
+    return found
+
+
+def _is_held(gm: torch.fx.GraphModule, node: torch.fx.Node, user: torch.fx.Node) -> bool:
+    """A tensor that the program's text holds: `torch.tensor([...])`, which is copied before it is used.
+
+    Without that copy it is the user's tensor, which may change.
+    """
+    if node.op != "get_attr" or user.target is not _aten.lift_fresh_copy.default:
+        return False
+    held = _attribute(gm, node)
+    return type(held) is torch.Tensor and held.device.type == "cpu"
+
+
+def _attribute(gm: torch.fx.GraphModule, node: torch.fx.Node) -> Any:
+    held: Any = gm
+    for part in str(node.target).split("."):
+        held = getattr(held, part, None)
+    return held
+
+
+def _is_function(node: torch.fx.Node) -> bool:
+    """Does the node give the same tensors in every call, without any other effect?"""
+    op, val = node.target, node.meta.get("val")
+    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable or op.namespace not in ("aten", "prims"):
+        return False
+    if {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & {
+        *op.tags
+    }:
+        return False
+    if "empty" in op._opname:  # nothing is known about their contents
+        return False
+    results = val if isinstance(val, (tuple, list)) else (val,)
+    if not all(isinstance(v, torch.Tensor) and v.device.type == "cpu" and v.layout is torch.strided for v in results):
+        return False
+    if any(not isinstance(n, int) for v in results for n in (*v.shape, *v.stride())):
+        return False
+    return all(v.numel() * v.dtype.itemsize <= MOST_BYTES for v in results)
+
+
+def _dear(known: dict[torch.fx.Node, None]) -> dict[torch.fx.Node, int]:
+    """How many elements a kernel that computes the node must find in memory, since it cannot compute them on its way."""
+    dear: dict[torch.fx.Node, int] = {}
+    for node in known:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._opname not in _FORMULAS:
+            dear[node] = _size(node.meta.get("val")) or 1
+        else:
+            dear[node] = sum(dear.get(n, 0) for n in node.all_input_nodes)
+    return dear
+
+
+def _split(known: dict[torch.fx.Node, None]) -> tuple[list[torch.fx.Node], set[torch.fx.Node]]:
+    """The nodes to become constants, and those that stay formulas and are read by the rest of the graph or by one another."""
+    dear = _dear(known)
+    wanted: list[torch.fx.Node] = []
+    formulas: set[torch.fx.Node] = set()
+    together = 0
+    for node in reversed(known):
+        users = [u for u in node.users if u not in known or u in formulas]
+        if not users:
+            continue  # unused, or only constants are computed from it
+        copied = any(_reads_memory(u) for u in users)  # an operator's operand is in memory in any case
+        size = node.meta["val"].nbytes if isinstance(node.meta["val"], torch.Tensor) else 0
+        # A sum over two axes of one encoding: the encoding is kept, not the sum.
+        pays = copied or (dear[node] and _size(node.meta["val"]) <= 2 * dear[node])
+        if not pays or not size or together + size > MOST_BYTES_TOGETHER or all(u.op == "output" for u in users):
+            formulas.add(node)
+            continue
+        together += size
+        wanted.append(node)
+    return wanted[::-1], formulas
+
+
+def _reads_memory(user: torch.fx.Node) -> bool:
+    op = user.target
+    return isinstance(op, torch._ops.OpOverload) and op is not _aten.copy_.default and find_lowering(op) is None
+
+
+def _size(val: Any) -> int:
+    return math.prod(val.shape) if isinstance(val, torch.Tensor) else 0
+
+
+def _evaluate(gm: torch.fx.GraphModule, wanted: list[torch.fx.Node]) -> dict[torch.fx.Node, Any]:
+    """The values of these nodes, and of what they are computed from."""
+    needed: set[torch.fx.Node] = set()
+    pending = list(wanted)
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending += node.all_input_nodes
+    values: dict[torch.fx.Node, Any] = {}
+    for node in gm.graph.nodes:
+        if node not in needed:
+            continue
+        if node.op == "get_attr":
+            values[node] = _attribute(gm, node)
+            continue
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        values[node] = node.target(*args, **kwargs)
+    return values
