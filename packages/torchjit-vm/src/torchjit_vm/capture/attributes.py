@@ -51,6 +51,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame, Raised
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
         except AttributeError:
             _guard_empty(domain, value, name)
             value.attrs[name] = DELETED
-            raise missing(domain, value.cls, name) from None
+            raise _empty(domain, value.cls, name) from None
         result = wrap(domain, real, value.path.attr(name))
         value.attrs[name] = result
         return result
@@ -315,7 +316,17 @@ def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
         return TracebackValue(value)
     if issubclass(value.cls, BaseException) and name != "args":
         return Const(False if name == "__suppress_context__" else None)
-    raise missing(domain, value.cls, name)
+    raise _empty(domain, value.cls, name)
+
+
+def _empty(domain: CaptureDomain, cls: type, name: str) -> Exception:
+    """The error for a slot that holds nothing; since 3.13 it gives the class with its module."""
+    label = cls.__name__
+    if VERSION >= (3, 13):
+        label = (
+            cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
+        )
+    return domain.error(AttributeError, f"'{label}' object has no attribute '{name}'")
 
 
 def _guard_empty(domain: CaptureDomain, value: Obj, name: str) -> None:
@@ -436,7 +447,7 @@ def load_super_attr(
     if not (isinstance(super_type, Known) and super_type.obj is super and isinstance(cls, Known)):
         made = domain.vm.call(super_type, [cls, self_])
         return load_attr(domain, made, name)
-    return _super_attr(domain, make_super(domain, cls.obj, self_), name)
+    return load_attr(domain, make_super(domain, cls.obj, self_), name)
 
 
 def make_super(domain: CaptureDomain, cls: type, self_: Value) -> SuperValue:

@@ -94,17 +94,10 @@ def _no_place(domain: CaptureDomain, value: Value, cls: type, name: str) -> Rais
     text = f"'{cls.__name__}' object has no attribute '{name}'"
     if VERSION >= (3, 13):
         text += " and no __dict__ for setting new attributes"
-    return _told(domain, value, name, text)
-
-
-def _told(domain: CaptureDomain, value: Value, name: str, text: str) -> Raised:
     error = domain.error(AttributeError, text)
-    if _STORES_TELL:
+    if VERSION >= (3, 13):
         tell_sought(error.value, value, name)
     return error
-
-
-_STORES_TELL = VERSION >= (3, 12)  # errors of stores, too, name what was sought
 
 
 def _class_store(domain: CaptureDomain, value: Known, name: str, content: Value) -> Frame[Value] | None:
@@ -186,7 +179,8 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
     if not _has_dict(value):
         if member.kind == ABSENT:
             raise _no_place(domain, value, value.cls, name)
-        raise _told(domain, value, name, f"'{value.cls.__name__}' object attribute '{name}' is read-only")
+        kind = value.cls.__name__
+        raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
     write(domain, value, name, content)
     return None
 
@@ -278,6 +272,6 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
         except Raised:
             raise domain.error(AttributeError, _empty_slot(value.cls, name)) from None
     elif instance_attr(domain, value, name) is None:
-        raise _told(domain, value, name, f"'{value.cls.__name__}' object has no attribute '{name}'")
+        raise domain.error(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
     write(domain, value, name, DELETED)
     return None
