@@ -30,7 +30,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     FRAMES: (
         "test_contextmanager_traceback", "test_exit_exception_traceback", "test_send_with_yield_from",
         "test_throw_with_yield_from", "testSettingException", "test_unhandled", "test_name_error_suggestions",
-        "PEP626Tests", "test_exception_locations", "TestMakeDataclass.test_module_attr",
+        "PEP626Tests", "test_exception_locations", "test_partial_as_method", "TestMakeDataclass.test_module_attr",
     ),
     LIFETIMES: (
         "test_nokeepref", "testExceptionCleanupState", "test_memory_error_cleanup", "test_cycle_through_dict", "test_free_after_iterating",
