@@ -54,6 +54,13 @@ EVENTS = (
         "saved_tensors",
         tensors=[{"name": "x", "shape": [2, 3], "dtype": "float32", "bytes": 3072, "why": "cheap to keep"}],
     ),
+    event(
+        "autotune",
+        what="1 x [64, 32] @ [32, 48]",
+        choices=[{"choice": "aten", "seconds": 14e-6}, {"choice": "64 x 64 tiles", "seconds": 12e-6}],
+        rejected={"256 x 256 tiles": "too much shared memory"},
+    ),
+    event("product_settled", products=["mm"], kernel_seconds=12e-6, library_seconds=None, kept=True),
     event("kernel", name="k_mul", language="c", source="int x = 1;", origins=["aten.mul"], graph="graph_0"),
     event("kernel", name="k_add", language="triton", source="@triton.jit\ndef k_add(): pass", origins=[], graph="?"),
     event("host_program", name="call_0", source="def call(args): ..."),
@@ -125,6 +132,15 @@ def _check(text: str) -> Page:
     assert "@import" not in text
     assert "url(" not in text
     return page
+
+
+def test_measured_choices_are_listed_the_fastest_first() -> None:
+    first, second = collect(EVENTS).functions[0].compilations[0].choices
+    assert [way for way, _ in first.measured] == ["64 x 64 tiles", "aten"]
+    assert first.rejected == ("256 x 256 tiles: too much shared memory",)
+    assert second.what == "mm" and second.decision == "generated kernel" and len(second.measured) == 1
+    shown = _check(render_html(EVENTS)).shown
+    assert "64 x 64 tiles 12 µs" in shown and "rejected: 256 x 256 tiles" in shown
 
 
 def test_the_page_shows_every_event() -> None:

@@ -41,6 +41,7 @@ from typing import Any, Protocol, final
 import attrs
 
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.steps import Program
 
 __all__ = ["FEATURES", "CompiledKernel", "CompilerMissing", "KernelBackend"]
@@ -95,6 +96,19 @@ class KernelBackend(Protocol):
 
     def by_lanes(self, kernel: LoopKernel) -> bool:
         """Would the kernel's vectors be filled lane by lane, because of pieces that are read from different places?"""
+        ...
+
+    def takes_product(self, product: MatrixProduct) -> bool:
+        """May a product of matrices be better computed by a kernel (a `dot`) than by aten? May measure it."""
+        ...
+
+    def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
+        """Decide which of `Program.products` stay kernels, when it can be seen what becomes part of them.
+
+        Args:
+            program: lowered, not fused.
+            fused: what fusion makes of a program.
+        """
         ...
 
     def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:

@@ -21,6 +21,7 @@ from torchjit_inductor.evaluated import evaluated
 from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
+from torchjit_inductor.lowering.contractions import ProductChoice
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
 from torchjit_inductor.lowering.run_numbers import reads_data
 from torchjit_inductor.matmul import choose_matmuls
@@ -147,7 +148,7 @@ class Inductor:
                 race = self.settings.race_layouts and kind == "inference"
                 layouts = preferred_layouts(gm, self._races) if race else frozenset()
                 rounds = self.settings.emulate_precision_casts
-                program = lower_graph(gm, name, layouts, self._features, rounds_each=rounds)
+                program = lower_graph(gm, name, layouts, self._features, rounds_each=rounds, products=self._products())
             boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
             compiled, source = self._compiled(gm, program, name, boxed=boxed)
         except GraphNotSupported as refusal:
@@ -165,16 +166,11 @@ class Inductor:
         self, gm: torch.fx.GraphModule, program: Program, name: str, *, boxed: bool = False
     ) -> tuple[list[CompiledKernel], Any]:
         hints = _hints(gm, program)
+        if program.products:
+            quietly = functools.partial(self._fused, hints=hints, explain=None)
+            program = self._backend("cuda").settle_products(program, quietly)
         with events.phase("inductor scheduling"):
-            if self.settings.fusion:
-                program = fuse(
-                    program,
-                    hints,
-                    accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
-                    by_lanes=lambda kernel: self._backend(kernel.device.type).by_lanes(kernel),
-                    explain=_tell if events.listening() else None,
-                )
-            program = rename_kernels(drop_roundings(remove_dead_stores(program)))
+            program = self._fused(program, hints, _tell if events.listening() else None)
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
                 program = choose_matmuls(program, hints, self._races)
@@ -209,6 +205,25 @@ class Inductor:
         )  # fmt: skip
         return [compiled[k.name] for k in kernels], host
 
+    def _fused(
+        self, program: Program, hints: Mapping[Symbol, int], explain: Callable[[Refusal], None] | None
+    ) -> Program:
+        if self.settings.fusion:
+            program = fuse(
+                program,
+                hints,
+                accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
+                by_lanes=lambda kernel: self._backend(kernel.device.type).by_lanes(kernel),
+                explain=explain,
+            )
+        return rename_kernels(drop_roundings(remove_dead_stores(program)))
+
+    def _products(self) -> ProductChoice | None:
+        """Whether a matrix product becomes a kernel, for the lowering; None: it never does."""
+        if not self.settings.max_autotune:
+            return None
+        return lambda product: self._backend(product.device.type).takes_product(product)
+
     def _features(self, device: torch.device) -> frozenset[str]:
         return self._backend(device.type).features
 
@@ -226,10 +241,15 @@ class Inductor:
         if kind == "cuda" and kind not in self._backends:
             try:
                 # Importing Triton takes a second and is only needed for CUDA graphs.
-                from torchjit_inductor.triton import TritonBackend  # noqa: PLC0415
+                from torchjit_inductor.triton import TritonBackend, TritonSettings  # noqa: PLC0415
             except ImportError as error:
                 raise CompilerMissing(f"Triton cannot be imported: {error}") from None
-            self._backends[kind] = TritonBackend()
+            settings = TritonSettings(
+                max_autotune=self.settings.max_autotune,
+                autotune_seconds=self.settings.autotune_seconds,
+                cache_dir=self.settings.cache_dir,
+            )
+            self._backends[kind] = TritonBackend(settings)
         if kind not in self._backends:
             raise GraphNotSupported(f"no code generator for {kind}")
         return self._backends[kind]

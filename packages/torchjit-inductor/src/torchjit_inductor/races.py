@@ -6,28 +6,23 @@ compiled kernels, so that every process decides alike and only the first one pay
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
-from filelock import FileLock, Timeout
 
-from torchjit_inductor.cpp.build import cache_folder, machine
+from torchjit_inductor.cpp.build import machine
+from torchjit_inductor.measurements import Measurements
 
 __all__ = ["Races", "best_times"]
 
 ROUNDS = 5
 SECONDS = 0.1
 """A race that has taken this long ends with the round that it is in: long runs vary little."""
-MAX_KEPT = 4000
-"""Results on disk; the oldest go."""
 
 
+@final
 class Races:
     """Results of races, by a key that says what ran.
 
@@ -36,8 +31,12 @@ class Races:
     """
 
     def __init__(self, cache_dir: str | None) -> None:
-        self._cache_dir = cache_dir
-        self._known: dict[str, tuple[float, float]] | None = None
+        self._known = Measurements(
+            cache_dir,
+            "races",
+            lambda: f"{machine()} torch {torch.__version__}",
+            lambda pair: (float(pair[0]), float(pair[1])),
+        )
 
     def times(
         self, key: tuple[Any, ...], contest: Callable[[], tuple[Callable[[], Any], Callable[[], Any]]]
@@ -48,44 +47,12 @@ class Races:
             key: what runs: shapes, strides, arguments.
             contest: gives the two; only called when the result is not known.
         """
-        if self._known is None:
-            self._known = self._read()
         text = repr((*key, torch.get_num_threads()))
-        if text not in self._known:
-            self._known[text] = best_times(*contest())
-            self._write(text)
-        return self._known[text]
-
-    def _path(self) -> Path:
-        return cache_folder(self._cache_dir) / "races.json"
-
-    def _read(self) -> dict[str, tuple[float, float]]:
-        try:
-            held = json.loads(self._path().read_text())
-            if held.get("machine") == _machine():
-                return {k: (float(a), float(b)) for k, (a, b) in held["races"].items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            pass  # no results, or no use in them: races are run again
-        return {}
-
-    def _write(self, text: str) -> None:
-        """Add one result to what other processes have written meanwhile."""
-        if self._known is None:
-            return
-        try:
-            path = self._path()
-            with FileLock(path.with_suffix(".lock"), timeout=2):
-                merged = {**self._read(), text: self._known[text]}
-                kept = dict(list(merged.items())[-MAX_KEPT:])
-                with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as out:
-                    json.dump({"machine": _machine(), "races": kept}, out)
-                os.replace(out.name, path)
-        except (OSError, Timeout):
-            return  # a folder that cannot be written, or a busy one: the result holds for this process
-
-
-def _machine() -> str:
-    return f"{machine()} torch {torch.__version__}"
+        found: tuple[float, float] | None = self._known.get(text)
+        if found is None:
+            found = best_times(*contest())
+            self._known.put(text, found)
+        return found
 
 
 def best_times(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:

@@ -26,6 +26,8 @@ class InductorSettings:
         race_matmuls: time aten's and oneDNN's matrix product for each new shape on the CPU and take the faster.
         emulate_precision_casts: round each result of a 16-bit type to it, as eager does in memory, also between the
             operations of one kernel, which otherwise keeps float32.
+        max_autotune: measure products of 16-bit matrices on GPUs as generated kernels against the library, and take the faster.
+        autotune_seconds: that this may take, over the life of the compiler.
         check_strides: test that aten ops return the strides that the graph promises, and copy if they do not.
     """
 
@@ -37,6 +39,8 @@ class InductorSettings:
     compile_jobs: int | None = None
     vector_bytes: int | None = None
     emulate_precision_casts: bool = False
+    max_autotune: bool = False
+    autotune_seconds: float = 120.0
     check_strides: bool = True
     race_matmuls: bool = True
     race_layouts: bool = True

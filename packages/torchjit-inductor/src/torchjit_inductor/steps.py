@@ -120,6 +120,7 @@ class Program:
             int input.
         run_symbols: symbols that steps define: sizes and numbers that only the run knows.
         constants: tensors that the graph holds, by buffer name.
+        products: for each buffer that a kernel with a `dot` computes the call of aten that would, too.
     """
 
     name: str
@@ -131,3 +132,4 @@ class Program:
     symbol_sources: dict[Symbol, tuple[int, str, int]]
     constants: dict[str, torch.Tensor]
     run_symbols: tuple[Symbol, ...] = ()
+    products: dict[str, ExternStep] = attrs.field(factory=dict)

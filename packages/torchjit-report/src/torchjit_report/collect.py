@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from torchjit_report.model import (
     Break,
+    Choice,
     Compilation,
     Fallback,
     Function,
@@ -109,6 +110,22 @@ def _add_graph(into: Compilation, fields: Fields) -> None:
     )
 
 
+def _add_choice(into: Compilation, fields: Fields) -> None:
+    measured = [(_text(row, "choice"), _number(row, "seconds")) for row in _rows(fields, "choices")]
+    rejected = fields.get("rejected")
+    reasons = tuple(f"{way}: {why}" for way, why in rejected.items()) if isinstance(rejected, dict) else ()
+    ordered = tuple(sorted(measured, key=lambda way: way[1]))
+    into.choices.append(Choice(_text(fields, "what"), ordered, reasons))
+
+
+def _add_settled(into: Compilation, fields: Fields) -> None:
+    ways = [("as a kernel, with what joins it", "kernel_seconds"), ("as calls and kernels", "library_seconds")]
+    measured = [(text, _number(fields, name)) for text, name in ways if fields.get(name) is not None]
+    decision = "generated kernel" if fields.get("kept") else "left to the library"
+    ordered = tuple(sorted(measured, key=lambda way: way[1]))
+    into.choices.append(Choice(", ".join(_texts(fields, "products")), ordered, (), decision))
+
+
 def _add_kernel(into: Compilation, fields: Fields) -> None:
     into.kernels.append(
         Kernel(
@@ -142,6 +159,7 @@ def _end(into: Compilation, fields: Fields) -> None:
 
 
 _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
+    "autotune": _add_choice,
     "compile_end": _end,
     "emitted": _add_emitted,
     "fallback": _add_fallback,
@@ -151,6 +169,7 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "host_program": lambda c, f: c.programs.append(Program(_text(f, "name"), _text(f, "source"))),
     "kernel": _add_kernel,
     "phase": _add_phase,
+    "product_settled": _add_settled,
     "saved_tensors": _add_saved,
 }
 

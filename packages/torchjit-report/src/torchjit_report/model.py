@@ -13,6 +13,7 @@ import attrs
 
 __all__ = [
     "Break",
+    "Choice",
     "Compilation",
     "Fallback",
     "Function",
@@ -112,6 +113,24 @@ class SavedTensor:
 
 @final
 @attrs.frozen
+class Choice:
+    """Ways to compute one thing that were measured.
+
+    Attributes:
+        what: was to be computed.
+        measured: each way and its seconds, the fastest first.
+        rejected: ways that did not work, each with its reason.
+        decision: what was made of it in the end; empty where that is not said.
+    """
+
+    what: str
+    measured: tuple[tuple[str, float], ...]
+    rejected: tuple[str, ...] = ()
+    decision: str = ""
+
+
+@final
+@attrs.frozen
 class Kernel:
     """A generated kernel."""
 
@@ -159,6 +178,7 @@ class Compilation:
     guards: list[GuardLine] = attrs.field(factory=list)
     graphs: list[Graph] = attrs.field(factory=list)
     saved: list[SavedTensor] = attrs.field(factory=list)
+    choices: list[Choice] = attrs.field(factory=list)
     kernels: list[Kernel] = attrs.field(factory=list)
     programs: list[Program] = attrs.field(factory=list)
     emitted: list[Program] = attrs.field(factory=list)

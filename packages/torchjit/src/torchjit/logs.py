@@ -38,6 +38,19 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
             f"CUDA graph {'kept' if f['kept'] else 'dropped'}: {f['replay'] * 1e3:.3f} ms a call, {f['plain'] * 1e3:.3f} ms without; "
             f"it copies {f['bytes_copied']} bytes of inputs"
         ),
+        "autotune": lambda: (
+            f"{f['what']}: "
+            + ", ".join(f"{c['choice']} {c['seconds'] * 1e6:.1f} us" for c in f["choices"])
+            + "".join(f"\n    rejected: {choice}: {why}" for choice, why in f["rejected"].items())
+        ),
+        "product_settled": lambda: (
+            f"{', '.join(f['products'])}: {'a kernel' if f['kept'] else 'left to the library'}"
+            + (
+                ""
+                if f["kernel_seconds"] is None or f["library_seconds"] is None
+                else f" ({f['kernel_seconds'] * 1e6:.1f} us with what joins it, {f['library_seconds'] * 1e6:.1f} us as calls and kernels)"
+            )
+        ),
         "phase": lambda: f"{f['name']}: {f['seconds']:.3f} s",
         "compile_start": lambda: f"compiling {f['function']} ({where}): {f['cause']}",
         "compile_end": lambda: f"compiled in {f['seconds']:.3f} s" + ("" if f["ok"] else " (failed)"),
@@ -55,6 +68,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "output_code": ("host_program", "kernel"),
     "kernel_code": ("kernel",),
     "fusion": ("not_fused",),
+    "autotuning": ("autotune", "product_settled"),
     "perf_hints": ("fallback", "cudagraph_timed"),
     "cudagraphs": ("fallback", "cudagraph_captured", "cudagraph_timed"),
     "dynamic": ("recompile",),

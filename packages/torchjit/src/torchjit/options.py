@@ -39,8 +39,10 @@ class Options:
     """The options of one `compile` call.
 
     Attributes:
-        max_autotune: measure several kernel configurations. At present the CPU backend always measures its matrix
-            products and convolutions, and the GPU backend takes its configurations from a table.
+        max_autotune: on GPUs measure products of 16-bit matrices as generated kernels, into which what follows them is fused, against
+            cuBLAS, and take the faster; results are kept on disk per device. Other kernels take their configurations from a table.
+            The CPU backend always measures its matrix products and convolutions.
+        autotune_seconds: the time that this may take, for each compiled function; products beyond it stay with cuBLAS.
         fallback_random: random numbers exactly as eager draws them, bit for bit. False: computed inside the kernels from
             seeds that each call draws, and again in the backward, which then keeps no masks.
         emulate_precision_casts: round each result of a 16-bit type to it between the operations of one kernel too, as
@@ -57,6 +59,7 @@ class Options:
     """
 
     max_autotune: bool = False
+    autotune_seconds: float = 120.0
     fallback_random: bool = True
     emulate_precision_casts: bool = False
     cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})

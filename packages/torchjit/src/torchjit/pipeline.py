@@ -20,7 +20,6 @@ from torchjit.environment import read_environment
 from torchjit.options import Options
 from torchjit_core.events import emit
 from torchjit_frame import eager
-from torchjit_inductor.codegen_protocol import KernelBackend
 from torchjit_inductor.lowering.registry import LOWERINGS
 
 __all__ = ["inductor_backend"]
@@ -133,7 +132,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     Returns:
         A function of a captured graph and its example inputs.
     """
-    inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings), cuda_backend=_cuda_backend())
+    inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings))
     compiler = _Compiler(inductor, record=options.cudagraphs, capture_sizes=options.capture_sizes)
     aot = torchjit_aot.AotSettings(
         decompositions=torchjit_aot.default_decompositions(),
@@ -160,21 +159,17 @@ def _folder_of_this_process() -> str:
     return folder.name
 
 
-def _cuda_backend() -> KernelBackend | None:
-    if not torch.cuda.is_available():
-        return None
-    # Imported here: it loads Triton, which a machine without a GPU does not need.
-    from torchjit_inductor.triton import TritonBackend  # noqa: PLC0415
-
-    return TritonBackend()
-
-
 def _inductor_settings(options: Options, settings: Settings) -> torchjit_inductor.InductorSettings:
     environment = read_environment()
     cache = str(environment.cache_dir) if environment.cache_dir else None
     if environment.caches_off or not settings.caches:
         cache = _folder_of_this_process()
-    return torchjit_inductor.InductorSettings(cache_dir=cache, emulate_precision_casts=options.emulate_precision_casts)
+    return torchjit_inductor.InductorSettings(
+        cache_dir=cache,
+        emulate_precision_casts=options.emulate_precision_casts,
+        max_autotune=options.max_autotune,
+        autotune_seconds=options.autotune_seconds,
+    )
 
 
 def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

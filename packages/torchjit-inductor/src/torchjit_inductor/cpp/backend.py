@@ -19,6 +19,7 @@ from torchjit_inductor.cpp.plan import Plan, chooses_piece
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
 
@@ -55,6 +56,14 @@ class CBackend:
         return plan.vector is not None and any(
             chooses_piece(v) and plan.vector.symbol in v.args[0].data.index.symbols for v in plan.kernel.values
         )
+
+    def takes_product(self, product: MatrixProduct) -> bool:
+        """Never: oneDNN's and MKL's products are raced against one another instead, see `matmul`."""
+        return False
+
+    def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
+        """There are none."""
+        return program
 
     def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
         """Nothing: loops over threads and vectors are made from the kernels as they are."""

@@ -99,7 +99,8 @@ def _evaluate(
     if value.op == "scan":
         return _scan(value.data, args[0].expand(args[0].shape[0], shape[1]))
     if value.op == "reduce":
-        return _reduce(value.data, args[0].expand(args[0].shape[0], shape[1]))
+        operand = args[0] * args[1] if value.data == "dot" else args[0]
+        return _reduce(value.data, operand.expand(operand.shape[0], shape[1]))
     if value.op == "cast":
         return args[0].to(value.dtype)
     if value.op == "round_to":
@@ -159,6 +160,7 @@ def _reduce(kind: str, x: torch.Tensor) -> torch.Tensor:
         return (x - x.mean(1, keepdim=True)).square().sum(1, keepdim=True)
     functions: dict[str, Callable[..., torch.Tensor]] = {
         "sum": lambda x: x.sum(1, keepdim=True, dtype=x.dtype),
+        "dot": lambda x: x.sum(1, keepdim=True, dtype=x.dtype),
         "prod": lambda x: x.prod(1, keepdim=True, dtype=x.dtype),
         "max": lambda x: x.amax(1, keepdim=True),
         "min": lambda x: x.amin(1, keepdim=True),

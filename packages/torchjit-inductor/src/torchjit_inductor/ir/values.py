@@ -35,6 +35,7 @@ __all__ = [
     "bounded",
     "cast",
     "constant",
+    "dot",
     "index_value",
     "load",
     "number_value",
@@ -49,7 +50,7 @@ __all__ = [
 Number: TypeAlias = "int | float | bool"
 
 REDUCTIONS: tuple[str, ...] = (
-    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2",
+    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2", "dot",
 )  # fmt: skip
 """Kinds of `reduce`, each over all inner loop variables of the kernel.
 
@@ -57,6 +58,7 @@ sum, prod: in the operand's dtype (lowerings cast to `accumulate_dtype` first); 
 max, min: a NaN wins. any, all: over bool. argmax, argmin: the int64 position, in the row-major order of the inner
 variables, of the first largest (smallest) element; a NaN is larger (smaller) than any number, the first NaN wins.
 welford_mean: the mean. welford_m2: the sum of squared distances from the mean. Both of floats, without cancellation.
+dot: of two float32 operands, the sum of their products, for the matrix units: see `dot`.
 """
 
 SCANS: tuple[str, ...] = ("sum", "prod", "max", "min")
@@ -287,10 +289,19 @@ def _bind(index: Expr, binders: Mapping[Symbol, Value] | None) -> tuple[Expr, tu
 
 def reduce(kind: str, value: Value) -> Value:
     """Reduce over all inner loop variables of the kernel; see `REDUCTIONS`."""
-    if kind not in REDUCTIONS:
+    if kind not in REDUCTIONS or kind == "dot":
         raise ValueError(f"unknown reduction {kind!r}; known: {', '.join(REDUCTIONS)}")
     dtype = torch.int64 if kind in ("argmax", "argmin") else value.dtype
     return Value("reduce", (value,), dtype, kind)
+
+
+def dot(left: Value, right: Value) -> Value:
+    """The sum of `left * right` over all inner loop variables, as a product of matrices: what a kernel computes in tiles.
+
+    Each operand is a float16 or bfloat16 element (a load of one, or `round_to`), and the outer loops of the kernel divide into
+    those of the left operand, those of the right one and those of both. Products are exact, sums are float32.
+    """
+    return Value("reduce", (left, right), torch.float32, "dot")
 
 
 def scan(kind: str, value: Value) -> Value:

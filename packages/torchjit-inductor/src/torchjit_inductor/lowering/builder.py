@@ -118,6 +118,7 @@ class Builder:
         # May the current node write to its first operand, and the inputs where that was done; memory made to be written.
         self.in_place = False
         self.overwritten: set[str] = set()
+        self.products: dict[str, ExternStep] = {}
         self.own: set[str] = set()
         self._taken: set[str] = set(RESERVED)
         self._costs: dict[Lowered, Cost] = {}
@@ -282,6 +283,7 @@ class Builder:
         *,
         outer_strides: Index | None = None,
         inner_strides: Index | None = None,
+        targets: Sequence[Strided] = (),
     ) -> tuple[Strided, ...]:
         """One kernel with reductions over `inner`, and one result per output.
 
@@ -290,6 +292,7 @@ class Builder:
             outputs: what is stored.
             body: the formulas; it applies `values.reduce` to values at (outer index, inner index).
             outer_strides, inner_strides: memory order of the main operand, to order the loops.
+            targets: where the results go; new buffers by default.
         """
         outer_loops, outer_index = self._loops("x", outer, outer_strides)
         inner_loops, inner_index = self._loops("r", inner, inner_strides)
@@ -298,12 +301,13 @@ class Builder:
             inner_loops = (LoopVar(Symbol("r0", 0, 0), constant(1)),)
         loops = {v.symbol: v.size for v in (*outer_loops, *inner_loops)}
         values = body(lambda t, index: t.value(Point((), loops).at(index)), outer_index, inner_index)
-        targets, stores = [], []
-        for k, (output, value) in enumerate(zip(outputs, values, strict=True)):
-            target = self.buffer(self.origin.node if len(outputs) == 1 else f"{self.origin.node}_{k}", output.meta)
+        stem = self.origin.node
+        names = [stem if len(outputs) == 1 else f"{stem}_{k}" for k in range(len(outputs))]
+        targets = targets or [self.buffer(name, output.meta) for name, output in zip(names, outputs, strict=True)]
+        stores = []
+        for target, output, value in zip(targets, outputs, values, strict=True):
             place = tuple(simplify(i, loops) for i in output.place(outer_index, inner_index))
             stores.append(Store(target.buffer, target.address(place), value, outer=output.outer))
-            targets.append(target)
         self._kernel(outputs[0].meta.device, outer_loops, inner_loops, stores, self.all_origins())
         return tuple(targets)
 

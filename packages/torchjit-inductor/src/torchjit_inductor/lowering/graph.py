@@ -34,6 +34,7 @@ from torchjit_inductor.lowering import (  # noqa: F401
     views,
 )
 from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.contractions import ProductChoice, tile_product
 from torchjit_inductor.lowering.graph_nodes import (
     all_channels_last,
     as_positional,
@@ -93,6 +94,7 @@ def lower_graph(
     features: Callable[[torch.device], frozenset[str]] | None = None,
     *,
     rounds_each: bool = False,
+    products: ProductChoice | None = None,
 ) -> Program:
     """Lower a functional ATen graph.
 
@@ -100,12 +102,13 @@ def lower_graph(
         features: which of `codegen_protocol.FEATURES` the backend of a device has; none by default.
         channels_last: nodes whose result, if it is stored, is stored with the channels innermost.
         rounds_each: each result of a 16-bit type is rounded to it, as in memory, also inside a kernel.
+        products: whether a product of matrices becomes a kernel; None: it is left to aten.
 
     Raises:
         GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
     """
     try:
-        return _GraphLowering(gm, name, channels_last, features, rounds_each).run()
+        return _GraphLowering(gm, name, channels_last, features, rounds_each, products).run()
     except NotLowered as refusal:
         # A formula that was only evaluated later.
         raise GraphNotSupported(str(refusal)) from None
@@ -120,8 +123,10 @@ class _GraphLowering:
         channels_last: Set[torch.fx.Node],
         features: Callable[[torch.device], frozenset[str]] | None,
         rounds_each: bool,
+        products: ProductChoice | None,
     ) -> None:
         self.gm, self.name, self.channels_last, self.rounds_each = gm, name, channels_last, rounds_each
+        self.products = products
         self.builder = Builder(features)
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | Expr | HostNumber | None] = []
@@ -160,7 +165,7 @@ class _GraphLowering:
         mutated = frozenset(self.placeholders.index(p) for p, _ in self.mutations)
         return Program(
             self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sources, self.constants,
-            tuple(self.run_symbols),
+            tuple(self.run_symbols), b.products,
         )  # fmt: skip
 
     def _reserve_symbols(self) -> None:
@@ -265,6 +270,8 @@ class _GraphLowering:
         made = self._lowered(node, operands, kwargs, metas)
         if made is None and not kwargs:
             made = row_product(self.builder, node.target, args, metas)
+            if made is None and self.products is not None:
+                made = tile_product(self.builder, node.target, args, metas, self.products)
         if made is None:
             made = self._extern(node, args, kwargs, metas)
         if isinstance(made, tuple):

@@ -14,14 +14,18 @@ from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import Program
+from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.operations import can_express
-from torchjit_inductor.triton.plan import make_plan
+from torchjit_inductor.triton.plan import TilePlan, make_plan
+from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.source import kernel_comments
 from torchjit_inductor.triton.split import split_program
 
@@ -38,10 +42,16 @@ class TritonSettings:
     Attributes:
         arch: compute capability to compile for, 90 for sm_90; None asks the device.
         compile_threads: how many kernels are compiled at once.
+        max_autotune: measure products of matrices as kernels against the library.
+        autotune_seconds: that may be spent on it.
+        cache_dir: where measurements are kept; see `InductorSettings`.
     """
 
     arch: int | None = None
     compile_threads: int = attrs.field(factory=lambda: min(8, os.cpu_count() or 1))
+    max_autotune: bool = False
+    autotune_seconds: float = 120.0
+    cache_dir: str | None = None
 
 
 @final
@@ -61,6 +71,10 @@ class TritonBackend:
         self._settings = settings or TritonSettings()
         self._driver: KernelDriver = driver or CudaDriver()
         self._cache: dict[tuple[object, ...], Future[MachineCode]] = {}
+        chosen = self._settings
+        self._tuner = ProductTuner(
+            chosen.cache_dir, chosen.autotune_seconds, chosen.compile_threads, self._driver, self._arch, self._cache
+        )
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why the kernel cannot be compiled, or None."""
@@ -70,7 +84,17 @@ class TritonBackend:
         for store in kernel.stores:
             if store.mode == "add" and buffers[store.buffer].dtype not in _ATOMIC:
                 return f"atomic addition of {buffers[store.buffer].dtype}"
+        if has_dot(kernel) and contraction(kernel, buffers) is None:
+            return "beside a product of matrices only what follows it point by point"
         return None
+
+    def takes_product(self, product: MatrixProduct) -> bool:
+        """Do measurements say that a kernel comes close to the library's? Only asked for under `max_autotune`."""
+        return self._settings.max_autotune and self._tuner.promising(product)
+
+    def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
+        """The program before fusion with those products as kernels that make it faster, the others as calls of aten."""
+        return settle_products(program, fused, self._tuner)
 
     def compile(
         self,
@@ -108,7 +132,7 @@ class TritonBackend:
     def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
     ) -> tuple[Callable[[], Callable[..., None]], Future[MachineCode]]:
-        plan = make_plan(kernel, buffers, hints)
+        plan = self._plan(kernel, buffers, hints)
         variants = KernelVariants(kernel, buffers, plan, self._arch(kernel.device), self._cache)
         sizes = [hints.get(s, 16) for s in kernel.symbols]
         likely = Variant(True, bool(variants.wide()), tuple(n % 16 == 0 for n in sizes))
@@ -117,9 +141,17 @@ class TritonBackend:
         return (lambda: make_launcher(variants, index, self._driver, (likely, future.result))), future
 
     def _text(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> str:
-        plan = make_plan(kernel, buffers, hints)
+        plan = self._plan(kernel, buffers, hints)
         variants = KernelVariants(kernel, buffers, plan, 0, self._cache)
         return kernel_comments(kernel, buffers, plan) + variants.source(Variant(True, bool(variants.wide())))
+
+    def _plan(
+        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]
+    ) -> TilePlan | DotPlan:
+        found = contraction(kernel, buffers) if has_dot(kernel) else None
+        if found is None:
+            return make_plan(kernel, buffers, hints)
+        return plan_of(kernel, found, self._tuner.choice(kernel, found, buffers))
 
     def _arch(self, device: torch.device) -> int:
         if self._settings.arch is not None:

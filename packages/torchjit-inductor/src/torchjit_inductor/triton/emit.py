@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import final
 
 import torch
@@ -82,10 +83,17 @@ class Emitter:
         plan: its plan.
         wide: 64-bit positions.
         dialect: of the operations.
+        numbers: for new names; emitters that write one function share them.
     """
 
     def __init__(
-        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan, wide: bool, dialect: Dialect
+        self,
+        kernel: LoopKernel,
+        buffers: Mapping[str, Buffer],
+        plan: TilePlan,
+        wide: bool,
+        dialect: Dialect,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self.kernel = kernel
         self.buffers = buffers
@@ -101,7 +109,7 @@ class Emitter:
         self._names: dict[object, str] = {}
         self._body_names: dict[object, str] = {}
         self._axes: dict[Value, Axes] = {}
-        self._count = 0
+        self._numbers = numbers or itertools.count()
 
     # ------------------------------------------------------------------------------------------------------ names
 
@@ -123,7 +131,7 @@ class Emitter:
     def in_body(self, axes: Axes) -> bool:
         """Does such a value live inside the loop?"""
         reduced = self.plan.reduced
-        return reduced is not None and reduced.looped and "r" in axes
+        return reduced is not None and reduced.looped and reduced.name in axes
 
     def start_pass(self, last: bool) -> None:
         """Begin another run over the looped axis: nothing of the body is known."""
@@ -133,8 +141,7 @@ class Emitter:
 
     def fresh(self, prefix: str = "v") -> str:
         """A new name."""
-        self._count += 1
-        return f"{prefix}{self._count - 1}"
+        return f"{prefix}{next(self._numbers)}"
 
     def bind(self, key: object, text: str, axes: Axes) -> str:
         """Write `name = text` in the scope of `axes`, once for a key, and give the name."""
@@ -272,7 +279,21 @@ class Emitter:
     def _index(self, index: Expr, bound: Mapping[Symbol, str]) -> str:
         return triton_text(index, lambda s: bound.get(s, s.name))
 
-    def _load(self, value: Value) -> str:
+    def as_stored(self, value: Value, want: Axes) -> str:
+        """A 16-bit operand of a product, as a tile of the type that it has in memory.
+
+        Args:
+            value: a load from a 16-bit buffer, or `round_to`.
+            want: the axes of the tile.
+        """
+        if value.op == "round_to":
+            text, have = f"{self.value(value.args[0])}.to({type_name(value.data)})", self.axes(value)
+        else:
+            have = self.axes(value)
+            text = self.bind(("stored", value), self._load(value, stored=True), have)
+        return self.tile.spread(text, have, want)
+
+    def _load(self, value: Value, *, stored: bool = False) -> str:
         data, want = value.data, self.axes(value)
         positions = value.args[: len(data.binders)]
         have = self.tile.symbol_axes(data.index.symbols.difference(data.binders)).union(
@@ -288,10 +309,10 @@ class Emitter:
         if masks:
             arguments.append(" & ".join(masks))
             arguments.append(f"other={other}")
-        policy = self._policy(value, want)
+        policy = "" if stored else self._policy(value, want)
         if policy:
             arguments.append(f'eviction_policy="{policy}"')
-        widen = ".to(tl.float32)" if self.buffers[data.buffer].dtype in HALF else ""
+        widen = ".to(tl.float32)" if self.buffers[data.buffer].dtype in HALF and not stored else ""
         return f"tl.load({', '.join(arguments)}){widen}"
 
     def _policy(self, value: Value, want: Axes) -> str:

@@ -12,6 +12,7 @@ import attrs
 from torchjit_core.expr import Expr
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
+from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
 from torchjit_inductor.triton.emit import pointer_names
 from torchjit_inductor.triton.expressions import host_text, largest
@@ -56,7 +57,7 @@ class KernelVariants:
         self,
         kernel: LoopKernel,
         buffers: Mapping[str, Buffer],
-        plan: TilePlan,
+        plan: TilePlan | DotPlan,
         arch: int,
         cache: dict[tuple[object, ...], Future[MachineCode]],
     ) -> None:

@@ -22,6 +22,8 @@ MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
+REDUCED = ("r", "s")
+
 
 @final
 @attrs.frozen
@@ -29,7 +31,7 @@ class Axis:
     """One dimension of a tile: loops walked as one, outermost first, in steps of `block` elements.
 
     Attributes:
-        name: `x`, `y` (parallel) or `r` (reduced).
+        name: `x`, `y` (parallel), `r` (reduced), or `s` (reduced, and the first axis: of a product's right operand).
         loops: what it runs over.
         block: elements of it in a tile, a power of two.
         looped: a program walks it in a loop; otherwise a program sees one block.
@@ -62,7 +64,7 @@ class TilePlan:
 
     Attributes:
         program_loops: one iteration of each per program, outermost first.
-        axes: dimensions of the tile, at most two; `r` is the last one.
+        axes: dimensions of the tile, at most two; `r` is the last one, `s` the first.
         num_warps: warps per program.
         num_stages: depth of software pipelining of loops.
     """
@@ -74,13 +76,13 @@ class TilePlan:
 
     @property
     def reduced(self) -> Axis | None:
-        """The `r` axis."""
-        return self.axes[-1] if self.axes and self.axes[-1].name == "r" else None
+        """The reduced axis."""
+        return next((a for a in self.axes if a.name in REDUCED), None)
 
     @property
     def parallel(self) -> tuple[Axis, ...]:
         """The axes that are spread over programs."""
-        return tuple(a for a in self.axes if a.name != "r")
+        return tuple(a for a in self.axes if a.name not in REDUCED)
 
     @property
     def programs(self) -> Expr:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import Value
+from torchjit_inductor.triton.contraction import DotPlan
+from torchjit_inductor.triton.dot import dot_lines
 from torchjit_inductor.triton.emit import HALF, Emitter, pointer_names
 from torchjit_inductor.triton.operations import Dialect
 from torchjit_inductor.triton.plan import TilePlan
@@ -26,7 +28,7 @@ _INDENT = "    "
 def kernel_source(
     kernel: LoopKernel,
     buffers: Mapping[str, Buffer],
-    plan: TilePlan,
+    plan: TilePlan | DotPlan,
     *,
     wide: bool = False,
     portable: bool = False,
@@ -43,15 +45,15 @@ def kernel_source(
         streaming: tell the cache to drop what the kernel reads once.
     """
     dialect = Dialect(any(buffers[s.buffer].dtype not in HALF for s in kernel.stores), portable)
-    emitter = Emitter(kernel, buffers, plan, wide, dialect)
-    emitter.streaming = streaming
-    emitter.head += emitter.tile.program()
-    reduced = plan.reduced
-    if reduced is not None and reduced.looped:
-        lines = _looped(emitter)
+    if isinstance(plan, DotPlan):
+        lines = dot_lines(kernel, buffers, plan, wide=wide, dialect=dialect)
     else:
-        lines = _straight(emitter)
-    parameters = [*(emitter.pointers[name] for name in kernel.buffers), *(s.name for s in kernel.symbols)]
+        emitter = Emitter(kernel, buffers, plan, wide, dialect)
+        emitter.streaming = streaming
+        emitter.head += emitter.tile.program()
+        reduced = plan.reduced
+        lines = _looped(emitter) if reduced is not None and reduced.looped else _straight(emitter)
+    parameters = [*pointer_names(kernel).values(), *(s.name for s in kernel.symbols)]
     text = ["@triton.jit", f"def {function_name(kernel)}({', '.join(parameters)}):"]
     return "\n".join(text + [_INDENT + line for line in lines]) + "\n"
 
@@ -61,7 +63,7 @@ def function_name(kernel: LoopKernel) -> str:
     return re.sub(r"_\d+$", "", kernel.name) or "kernel"
 
 
-def kernel_comments(kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan) -> str:
+def kernel_comments(kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan | DotPlan) -> str:
     """What a reader wants to know before the text: where the kernel came from, its arguments and its tile."""
     lines = [f"# {o.node}: {o.op}" + (f"  ({o.source})" if o.source else "") for o in kernel.origins]
     for name, pointer in pointer_names(kernel).items():

@@ -72,7 +72,7 @@ class Tile:
             if part is not parts[0][0]:
                 text += f" % {self.factor(count)}"
             if isinstance(part, Axis):
-                lines += self._block(part, f"{text} * {part.block}")
+                lines += self.block(part, f"{text} * {part.block}")
             else:
                 lines.append(f"{part.symbol.name} = {text}")
         return lines
@@ -82,9 +82,10 @@ class Tile:
         axis = self.plan.reduced
         if axis is None:
             raise ValueError("the plan has no reduced axis")
-        return self._block(axis, start)
+        return self.block(axis, start)
 
-    def _block(self, axis: Axis, start: str) -> list[str]:
+    def block(self, axis: Axis, start: str) -> list[str]:
+        """Statements for the block of an axis that begins at `start`."""
         arange = f"tl.arange(0, {axis.block})"
         if self.wide:
             arange += ".to(tl.int64)"

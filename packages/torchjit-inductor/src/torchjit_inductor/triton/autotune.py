@@ -1,0 +1,392 @@
+"""Which tiles a product of matrices gets, and whether a kernel beats the library at all: measured on the device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, final
+
+import attrs
+import torch
+import triton
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torchjit_core.events import emit, phase
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
+from torchjit_inductor.ir.values import dot, load
+from torchjit_inductor.lowering.contractions import MatrixProduct
+from torchjit_inductor.measurements import Measurements
+from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
+from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.contraction import (
+    Contraction,
+    DotPlan,
+    ProductKey,
+    TileChoice,
+    candidates,
+    contraction,
+    fallback_choice,
+    has_dot,
+    key_of,
+    plan_of,
+)  # fmt: skip
+from torchjit_inductor.triton.cuda import KernelDriver
+from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
+from torchjit_inductor.triton.normalize import merged
+from torchjit_inductor.triton.plan import TilePlan, make_plan
+from torchjit_inductor.triton.source import kernel_source
+from torchjit_inductor.triton.split import split
+from torchjit_inductor.triton.timing import device_seconds, random_like, runner_of
+
+__all__ = ["Measured", "ProductTuner", "product_kernel"]
+
+CANDIDATES = 6
+RANKED = 3
+"""So many of a product's choices are tried again with what became part of the kernel."""
+GAIN = 0.95
+"""A kernel that only multiplies must take at most this part of the library's time."""
+PROMISING = 1.35
+"""A kernel that takes more than so many times the library's time does not win by what it saves besides."""
+TOLERANCE = 2e-2
+"""Largest distance from the float32 product, relative to its norm: 16-bit results are at 2e-3 to 4e-3."""
+
+
+@final
+@attrs.frozen
+class Measured:
+    """What was found out about a product.
+
+    Attributes:
+        library: seconds of aten's kernel.
+        ranked: seconds and tiles of the best generated ones, the fastest first.
+    """
+
+    library: float
+    ranked: tuple[tuple[float, TileChoice], ...]
+
+    @property
+    def promising(self) -> bool:
+        """May a kernel be better where others become part of it?"""
+        return bool(self.ranked) and self.ranked[0][0] < PROMISING * self.library
+
+
+@final
+class ProductTuner:
+    """Measures products and the kernels that they are part of, and remembers: in memory, and on disk per device.
+
+    Args:
+        cache_dir: see `InductorSettings.cache_dir`.
+        seconds: for compiling and measuring, over the life of the tuner; products beyond are left to aten.
+        threads: candidates that are compiled at once.
+        driver: of the machine.
+        arch: compute capability of a device.
+        cache: of machine code, see `KernelVariants`.
+    """
+
+    def __init__(
+        self,
+        cache_dir: str | None,
+        seconds: float,
+        threads: int,
+        driver: KernelDriver,
+        arch: Callable[[torch.device], int],
+        cache: dict[tuple[object, ...], Future[MachineCode]],
+    ) -> None:
+        self._left, self._threads, self._driver, self._arch = seconds, threads, driver, arch
+        self._cache_dir, self._cache = cache_dir, cache
+        self._stores: dict[torch.device, Measurements] = {}
+        self._steps: dict[torch.device, Measurements] = {}
+        self._ranked: dict[ProductKey, tuple[TileChoice, ...]] = {}
+        self._settled: dict[str, TileChoice] = {}
+
+    # ------------------------------------------------------------------------------------------------- products alone
+    def promising(self, product: MatrixProduct) -> bool:
+        """May the product be better computed by a kernel? Measures it unless that is known."""
+        kernel, buffers = product_kernel(product)
+        multiplied = contraction(kernel, buffers)
+        key = None if multiplied is None else key_of(kernel, multiplied, buffers)
+        if key is None:
+            return False
+        store = self._store(product.device)
+        found: Measured | None = store.get(repr(key))
+        if found is None:
+            if self._left <= 0:
+                return False
+            with self._measuring(product.device):
+                found = self._measure(product, kernel, buffers, key)
+            store.put(repr(key), attrs.asdict(found))
+        self._ranked[key] = tuple(choice for _, choice in found.ranked)
+        return found.promising
+
+    @contextlib.contextmanager
+    def _measuring(self, device: torch.device) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            with phase("inductor autotuning"), _disable_current_modes(), torch.no_grad(), torch.cuda.device(device):
+                yield
+        finally:
+            self._left -= time.perf_counter() - start
+
+    def _store(self, device: torch.device) -> Measurements:
+        return self._opened(self._stores, device, "products", _from_disk)
+
+    def _opened(
+        self, stores: dict[torch.device, Measurements], device: torch.device, name: str, valid: Callable[[Any], Any]
+    ) -> Measurements:
+        if device not in stores:
+            machine = f"{torch.cuda.get_device_name(device)} torch {torch.__version__} triton {triton.__version__}"
+            stores[device] = Measurements(self._cache_dir, name, lambda: machine, valid)
+        return stores[device]
+
+    def _measure(
+        self, product: MatrixProduct, kernel: LoopKernel, buffers: dict[str, Buffer], key: ProductKey
+    ) -> Measured:
+        left, right, out = _operands(product)
+        exact = left.float() @ right.float()
+        rejected: dict[str, str] = {}
+        choices: list[TileChoice] = []
+        runs: list[Callable[[], Any]] = [lambda: torch.matmul(left, right, out=out)]
+        addresses = (left.data_ptr(), right.data_ptr(), out.data_ptr())
+        for choice, launch in self._launchers(kernel, buffers, candidates(key, CANDIDATES), rejected):
+            try:
+                out.fill_(float("nan"))
+                launch(*addresses)
+                wrong = float((out.float() - exact).norm() / exact.norm().clamp(min=1e-30))
+            except RuntimeError as error:  # more registers or shared memory than there are
+                rejected[_words(choice)] = str(error)
+                continue
+            if not wrong <= TOLERANCE:
+                rejected[_words(choice)] = f"wrong result: relative distance {wrong:.3g}"
+                continue
+            choices.append(choice)
+            runs.append(functools.partial(launch, *addresses))
+        library, *times = device_seconds(runs, cold=True, device=product.device)
+        measured = sorted(zip(times, choices, strict=True), key=lambda pair: pair[0])
+        emit(
+            "autotune",
+            what=f"{key.batch} x [{key.rows}, {key.depth}] @ [{key.depth}, {key.columns}] {key.dtype}",
+            choices=[{"choice": "aten", "seconds": library}]
+            + [{"choice": _words(choice), "seconds": took} for took, choice in measured],
+            rejected=rejected,
+        )
+        return Measured(library, tuple(measured[:RANKED]))
+
+    def _launchers(
+        self,
+        kernel: LoopKernel,
+        buffers: Mapping[str, Buffer],
+        choices: Sequence[TileChoice],
+        rejected: dict[str, str],
+    ) -> Iterator[tuple[TileChoice, Callable[..., None]]]:
+        """Compiled candidates; those that do not compile are in `rejected`."""
+        found = contraction(kernel, buffers)
+        if found is None:
+            return
+        plans = [plan_of(kernel, found, choice) for choice in choices]
+        for choice, made in zip(choices, self._compiled(kernel, buffers, plans), strict=True):
+            if isinstance(made, str):
+                rejected[_words(choice)] = made
+            else:
+                yield choice, made
+
+    def _compiled(
+        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plans: Sequence[TilePlan | DotPlan]
+    ) -> list[Callable[..., None] | str]:
+        """A launcher of the kernel for each plan, or why there is none."""
+        pending = []
+        with ThreadPoolExecutor(self._threads) as pool:
+            for plan in plans:
+                variants = KernelVariants(kernel, buffers, plan, self._arch(kernel.device), self._cache)
+                likely = Variant(True, bool(variants.wide()))
+                pending.append((variants, likely, pool.submit(variants.compile, likely)))
+        made: list[Callable[..., None] | str] = []
+        for variants, likely, future in pending:
+            error = future.exception()
+            index = kernel.device.index or 0
+            made.append(
+                make_launcher(variants, index, self._driver, (likely, future.result))
+                if error is None
+                else f"{type(error).__name__}: {error}"
+            )
+        return made
+
+    # ------------------------------------------------------------------------------------------- steps of a program
+    def choice(self, kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> TileChoice:
+        """The tiles that were found best for a kernel, or that are likely the best."""
+        likely = self._likely(kernel, found, buffers)
+        return self._settled.get(self._text(kernel, buffers, plan_of(kernel, found, likely)), likely)
+
+    def _likely(self, kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> TileChoice:
+        key = key_of(kernel, found, buffers)
+        ranked = () if key is None else self._ranked.get(key, ())
+        return ranked[0] if ranked else fallback_choice(key)
+
+    def wins_alone(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> bool:
+        """Is a kernel that only multiplies faster than the library?"""
+        found = contraction(kernel, buffers)
+        key = None if found is None else key_of(kernel, found, buffers)
+        measured: Measured | None = None if key is None else self._store(kernel.device).get(repr(key))
+        return measured is not None and bool(measured.ranked) and measured.ranked[0][0] < GAIN * measured.library
+
+    def look(self, step: Step, buffers: Mapping[str, Buffer]) -> str:
+        """Equal for steps that take equally long: a kernel's text and what it is for, an operator and its operands."""
+        if isinstance(step, KernelStep):
+            kernel = merged(step.kernel)
+            found = contraction(kernel, buffers) if has_dot(kernel) else None
+            if found is None:
+                return self._text(kernel, buffers, make_plan(kernel, buffers, {}))
+            return self._text(kernel, buffers, plan_of(kernel, found, self._likely(kernel, found, buffers)))
+        shapes = [(a.sizes, a.strides, a.offset) if isinstance(a, TensorRef) else a for a in step.args]
+        return f"{step.op} {shapes} {step.kwargs} {[str(buffers[n].dtype) for n in step.reads]}"
+
+    def _text(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan | DotPlan) -> str:
+        types = " ".join(str(buffers[name].dtype) for name in kernel.buffers)
+        return f"{kernel_source(kernel, buffers, plan)}{types} {plan.programs}"
+
+    def seconds(self, step: Step, buffers: Mapping[str, Buffer]) -> float | None:
+        """Device time of a step on random operands; None where it depends on their values or is not known yet."""
+        device = buffers[step.writes[0]].device if step.writes else None
+        if device is None or device.type != "cuda":
+            return None
+        look = self.look(step, buffers)
+        store = self._opened(self._steps, device, "steps", _step_from_disk)
+        name = hashlib.sha256(look.encode()).hexdigest()
+        known: tuple[float, TileChoice | None] | None = store.get(name)
+        if known is None:
+            if self._left <= 0:
+                return None
+            with self._measuring(device):
+                known = self._timed(step, buffers)
+            if known is None:
+                return None
+            store.put(name, [known[0], None if known[1] is None else attrs.asdict(known[1])])
+        if known[1] is not None:
+            self._settled[look] = known[1]
+        return known[0]
+
+    def _timed(self, step: Step, buffers: Mapping[str, Buffer]) -> tuple[float, TileChoice | None] | None:
+        """Seconds, and for a product the tiles that take them."""
+        device = buffers[step.writes[0]].device
+        if isinstance(step, ExternStep):
+            run = runner_of(step, buffers)
+            return None if run is None else (device_seconds([run], cold=True, device=device)[0], None)
+        kernel = merged(step.kernel)
+        computed = any(v.op in ("load", "bounded") and v.data.binders for v in kernel.values)
+        if kernel.symbols or computed or any(s.scatters for s in kernel.stores):
+            return None
+        found = contraction(kernel, buffers) if has_dot(kernel) else None
+        if found is None:
+            return self._timed_stages(kernel, buffers, device), None
+        memory = random_like(kernel.buffers, buffers)
+        addresses = [memory[n].data_ptr() for n in kernel.buffers]
+        key = key_of(kernel, found, buffers)
+        choices = (() if key is None else self._ranked.get(key, ())) or (fallback_choice(key),)
+        runs = [
+            (choice, functools.partial(launch, *addresses))
+            for choice, launch in self._launchers(kernel, buffers, choices, {})
+            if _runs(functools.partial(launch, *addresses))
+        ]
+        times = device_seconds([run for _, run in runs], cold=True, device=device)
+        best = min(zip(times, runs, strict=True), key=lambda pair: pair[0], default=None)
+        return None if best is None else (best[0], best[1][0])
+
+    def _timed_stages(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], device: torch.device) -> float:
+        stages, scratch = split(kernel, buffers, {})
+        every = {**buffers, **{b.name: b for b in scratch}}
+        memory = random_like({n for s in stages for n in s.buffers}, every)
+        runs = []
+        for stage in stages:
+            (made,) = self._compiled(stage, every, [make_plan(stage, every, {})])
+            if isinstance(made, str):
+                raise RuntimeError(made)  # the program has this kernel anyway
+            runs.append(functools.partial(made, *(memory[n].data_ptr() for n in stage.buffers)))
+        return device_seconds([lambda: [run() for run in runs]], cold=False, device=device)[0]
+
+
+def _runs(launch: Callable[[], None]) -> bool:
+    """Has the device the registers and the shared memory?"""
+    try:
+        launch()
+    except RuntimeError:
+        return False
+    return True
+
+
+def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer]]:
+    """The product alone as a kernel, and its buffers `left`, `right` and `out`."""
+    p = product
+    outer = [_loop("x0", p.batch), _loop("x1", p.rows), _loop("x2", p.columns)]
+    batch, row, column, depth = (*(as_expr(v.symbol) for v in outer), as_expr(Symbol("r0", 0, p.depth - 1)))
+    if p.batch == 1:
+        outer, batch = outer[1:], constant(0)
+    layouts = {
+        "left": ((p.batch, p.rows, p.depth), p.left_strides),
+        "right": ((p.batch, p.depth, p.columns), p.right_strides),
+        "out": ((p.batch, p.rows, p.columns), (p.rows * p.columns, p.columns, 1)),
+    }
+    buffers = {
+        name: Buffer(name, p.dtype, p.device, tuple(map(constant, sizes)), tuple(map(constant, strides)))
+        for name, (sizes, strides) in layouts.items()
+    }
+
+    def at(name: str, *index: Expr) -> Expr:
+        total = constant(0)
+        for i, step in zip(index, buffers[name].strides, strict=True):
+            total = total + i * step
+        return total
+
+    value = dot(
+        load("left", at("left", batch, row, depth), p.dtype), load("right", at("right", batch, depth, column), p.dtype)
+    )
+    store = Store("out", at("out", batch, row, column), value, outer=True)
+    inner = (_loop("r0", p.depth),)
+    kernel = LoopKernel("product", p.device, tuple(outer), inner, (store,), (Origin("product", "matmul"),))
+    return kernel, buffers
+
+
+def _loop(name: str, size: int) -> LoopVar:
+    return LoopVar(Symbol(name, 0, size - 1), constant(size))
+
+
+def _from_disk(held: Any) -> Measured:
+    """A result as `Measurements` gives it.
+
+    Raises:
+        TypeError, ValueError, KeyError: it is none.
+    """
+    return Measured(float(held["library"]), tuple((float(took), _choice(choice)) for took, choice in held["ranked"]))
+
+
+def _step_from_disk(held: Any) -> tuple[float, TileChoice | None]:
+    took, choice = held
+    return float(took), None if choice is None else _choice(choice)
+
+
+def _choice(held: dict[str, Any]) -> TileChoice:
+    return TileChoice(**{name: int(value) for name, value in held.items()})
+
+
+# ------------------------------------------------------------------------------------------------------- on the device
+def _operands(p: MatrixProduct) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random operands that lie in memory as the product's do, and room for the result."""
+
+    def random(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+        made = torch.empty_strided(sizes, strides, dtype=p.dtype, device=p.device)
+        # A generator of its own: the user's random numbers do not depend on what is measured.
+        return made.copy_(torch.randn(sizes, generator=generator, device=p.device, dtype=torch.float32))
+
+    generator = torch.Generator(p.device).manual_seed(0)
+    first = 1 if p.batch == 1 else 0
+    left = random((p.batch, p.rows, p.depth)[first:], p.left_strides[first:])
+    right = random((p.batch, p.depth, p.columns)[first:], p.right_strides[first:])
+    out = torch.empty((p.batch, p.rows, p.columns)[first:], dtype=p.dtype, device=p.device)
+    return left, right, out
+
+
+def _words(choice: TileChoice) -> str:
+    return f"{choice.rows} x {choice.columns} x {choice.depth}, {choice.num_warps} warps, {choice.num_stages} stages"

@@ -1,0 +1,93 @@
+"""The text of a kernel that multiplies matrices: a loop over the summed dimension, then what follows point by point."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
+from torchjit_inductor.ir.values import substitute
+from torchjit_inductor.triton.contraction import DotPlan
+from torchjit_inductor.triton.emit import Emitter
+from torchjit_inductor.triton.operations import Dialect
+from torchjit_inductor.triton.plan import Axis, TilePlan
+
+__all__ = ["dot_lines"]
+
+_INDENT = "    "
+
+
+def dot_lines(
+    kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: DotPlan, *, wide: bool, dialect: Dialect
+) -> list[str]:
+    """The statements of the kernel's function.
+
+    Three emitters write them: one for each operand, whose tiles are (rows, depth) and (depth, columns), and one for what
+    follows, on tiles (rows, columns). They share the names of positions along rows and columns; along the depth the right
+    operand has its own, since there it runs the other way.
+    """
+    found, numbers = plan.found, itertools.count()
+    renamed: dict[Symbol, Expr | int] = {}
+    loops = []
+    for var in kernel.inner:
+        symbol = Symbol(f"{var.symbol.name}s", var.symbol.bounds.lower, var.symbol.bounds.upper)
+        renamed[var.symbol] = as_expr(symbol)
+        loops.append(LoopVar(symbol, var.size))
+    right = substitute(found.right, renamed)
+    turned = Axis("s", tuple(loops), plan.depth.block, looped=True)
+
+    def emitter(*axes: Axis) -> Emitter:
+        tile = TilePlan(found.batch, axes, plan.num_warps, plan.num_stages)
+        return Emitter(kernel, buffers, tile, wide, dialect, numbers)
+
+    first, second, after = (
+        emitter(plan.rows, plan.depth),
+        emitter(turned, plan.columns),
+        emitter(plan.rows, plan.columns),
+    )
+    head = _program(after, plan)
+    body = [*first.tile.reduced("r_start"), *second.tile.reduced("r_start")]
+    operands = [e.as_stored(v, e.tile.all_axes) for e, v in ((first, found.left), (second, right))]
+    if dialect.portable:  # Triton's interpreter multiplies the bits of bfloat16 as if they were integers
+        operands = [f"{text}.to(tl.float32)" for text in operands]
+    head += [*first.head, *second.head]
+    body += [*first.body, *second.body, f"acc = tl.dot({operands[0]}, {operands[1]}, acc)"]
+    head.append(f"acc = tl.zeros([{plan.rows.block}, {plan.columns.block}], tl.float32)")
+    head.append(f"for r_start in range(0, {after.tile.size(plan.depth.size)}, {plan.depth.block}):")
+    head += [_INDENT + line for line in body]
+    after.define(found.dot, "acc")
+    stores = [after.store(s) for s in kernel.stores]
+    return [*head, *after.head, *stores]
+
+
+def _program(after: Emitter, plan: DotPlan) -> list[str]:
+    """Which tile a program computes.
+
+    Programs that run at the same time share operands in the cache: they go down `group` row blocks before the next column.
+    """
+    tile = after.tile
+    cast = ".to(tl.int64)" if tile.wide else ""
+    rows, columns = tile.factor(plan.rows.blocks), tile.factor(plan.columns.blocks)
+    lines = [f"pid = tl.program_id(0){cast}"]
+    if plan.found.batch:
+        lines += [f"batch = pid // ({rows} * {columns})", f"pid = pid % ({rows} * {columns})"]
+        lines += _digits("batch", plan.found.batch, tile.factor)
+    lines += [
+        f"first_row = pid // ({plan.group} * {columns}) * {plan.group}",
+        f"group = tl.minimum({rows} - first_row, {plan.group})",
+        f"within = pid % ({plan.group} * {columns})",
+    ]
+    lines += tile.block(plan.rows, f"(first_row + within % group) * {plan.rows.block}")
+    lines += tile.block(plan.columns, f"(within // group) * {plan.columns.block}")
+    return lines
+
+
+def _digits(name: str, loops: tuple[LoopVar, ...], factor: object) -> list[str]:
+    lines, left = [], name
+    for position, var in enumerate(reversed(loops)):
+        last = position == len(loops) - 1
+        size = factor(var.size)  # type: ignore[operator]
+        lines.append(f"{var.symbol.name} = {left}" + ("" if last else f" % {size}"))
+        left = f"({left} // {size})"
+    return lines
