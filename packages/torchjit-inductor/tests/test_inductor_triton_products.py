@@ -118,12 +118,14 @@ def test_a_softmax_of_a_product_stays_a_kernel_of_its_own() -> None:
 
 # In an ordinary run there is nothing to collect: the process that the last test starts does.
 SMALL = TileChoice(32, 32, 32, 4, 2, group=2)
+TURNS = TileChoice(16, 16, 32, 4, 2, group=2, persistent=True)
 TALL = TileChoice(32, 16, 64, 4, 2, group=3)
 
 
 NUMERIC = [
     *((n, SMALL, False) for n in CASES if n not in ("linear", "left_turned", "scores")),
     *((n, TALL, True) for n in ("both_turned", "bmm", "heads")),
+    *((n, TURNS, wide) for n, wide in (("linear_gelu", False), ("bmm", True))),
 ]
 
 
@@ -171,7 +173,7 @@ def test_a_product_compiles_to_code_for_the_matrix_units(name: str, arch: int) -
     (kernel,) = kernels_of(program)
     found = contraction(kernel, program.buffers)
     assert found is not None
-    plan = plan_of(kernel, found, TileChoice(64, 64, 32, 4, 3))
+    plan = plan_of(kernel, found, TileChoice(64, 64, 32, 4, 3, persistent=name == "heads"))
     arguments = {p: argument_type(program.buffers[n].dtype) for n, p in pointer_names(kernel).items()}
     code = compile_text(
         kernel_source(kernel, program.buffers, plan), function_name(kernel), arguments, frozenset(arguments),
@@ -229,6 +231,12 @@ def test_small_products_are_tried_with_small_tiles_and_large_ones_with_large() -
     assert all(c.rows == 16 for c in small[:2])
     large = candidates(ProductKey("bfloat16", 1, 8192, 8192, 8192, True, True), 3)
     assert all(c.rows * c.columns >= 16384 for c in large)
+    assert any(c.persistent for c in large)
+    for key in (  # too few tiles for turns; memory that runs across the depth
+        ProductKey("bfloat16", 1, 512, 512, 512, True, True),
+        ProductKey("bfloat16", 1, 8192, 8192, 8192, True, False),
+    ):
+        assert not any(c.persistent for c in candidates(key, 30))
 
 
 @compiled
@@ -356,7 +364,7 @@ class TestOnDevice:
         finally:
             stop_listening(hear)
         assert [fields["rejected"] for fields in heard] == [{}, {}]
-        assert all(len(fields["choices"]) == 7 for fields in heard)
+        assert all(len(fields["choices"]) == 9 for fields in heard)
 
     def test_measurements_are_kept(self, tmp_path: Path) -> None:
         function, specs = (lambda x, w: F.relu(x @ w)), _bf((512, 256), (256, 512))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -22,7 +22,6 @@ SECONDS = 0.1
 """A race that has taken this long ends with the round that it is in: long runs vary little."""
 
 
-@final
 class Races:
     """Results of races, by a key that says what ran.
 

@@ -45,7 +45,7 @@ from torchjit_inductor.triton.timing import device_seconds, random_like, runner_
 
 __all__ = ["Measured", "ProductTuner", "product_kernel"]
 
-CANDIDATES = 6
+CANDIDATES = 8
 RANKED = 3
 """So many of a product's choices are tried again with what became part of the kernel."""
 GAIN = 0.95
@@ -368,7 +368,8 @@ def _step_from_disk(held: Any) -> tuple[float, TileChoice | None]:
 
 
 def _choice(held: dict[str, Any]) -> TileChoice:
-    return TileChoice(**{name: int(value) for name, value in held.items()})
+    sizes = {name: int(value) for name, value in held.items() if name != "persistent"}
+    return TileChoice(**sizes, persistent=bool(held["persistent"]))
 
 
 # ------------------------------------------------------------------------------------------------------- on the device
@@ -389,4 +390,7 @@ def _operands(p: MatrixProduct) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
 
 
 def _words(choice: TileChoice) -> str:
-    return f"{choice.rows} x {choice.columns} x {choice.depth}, {choice.num_warps} warps, {choice.num_stages} stages"
+    many = ", persistent" if choice.persistent else ""
+    return (
+        f"{choice.rows} x {choice.columns} x {choice.depth}, {choice.num_warps} warps, {choice.num_stages} stages{many}"
+    )

@@ -8,7 +8,7 @@ from typing import final
 import attrs
 import torch
 
-from torchjit_core.expr import Expr
+from torchjit_core.expr import Expr, constant, minimum
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
 from torchjit_inductor.ir.values import Value, walk
@@ -98,6 +98,8 @@ class TileChoice:
         rows, columns, depth: of a tile of the result, and how much of the sum is taken at once.
         group: row blocks that neighbouring programs share a column block over, so that the cache holds both.
         num_warps, num_stages: see `TilePlan`.
+        persistent: as many programs as multiprocessors, each of which computes several tiles: the loads of the next one run while
+            what follows the product of this one is computed and stored.
     """
 
     rows: int
@@ -106,6 +108,7 @@ class TileChoice:
     num_warps: int
     num_stages: int
     group: int = 8
+    persistent: bool = False
 
 
 @final
@@ -159,7 +162,7 @@ class DotPlan:
     Attributes:
         found: the product.
         rows, columns, depth: axes `y`, `x` and `r`.
-        group: see `TileChoice`.
+        group, persistent: see `TileChoice`.
         num_warps, num_stages: see `TilePlan`.
     """
 
@@ -170,6 +173,7 @@ class DotPlan:
     group: int
     num_warps: int
     num_stages: int
+    persistent: bool = False
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -178,6 +182,11 @@ class DotPlan:
     @property
     def programs(self) -> Expr:
         """How many programs run."""
+        return minimum(self.tiles, constant(MULTIPROCESSORS)) if self.persistent else self.tiles
+
+    @property
+    def tiles(self) -> Expr:
+        """How many tiles there are."""
         return element_count(tuple(v.size for v in self.found.batch)) * self.rows.blocks * self.columns.blocks
 
 
@@ -191,6 +200,7 @@ def plan_of(kernel: LoopKernel, found: Contraction, choice: TileChoice) -> DotPl
         choice.group,
         choice.num_warps,
         choice.num_stages,
+        choice.persistent,
     )
 
 
@@ -211,6 +221,11 @@ _CHOICES = (
     TileChoice(128, 256, 64, 8, 3),
     TileChoice(256, 64, 64, 8, 3),
     TileChoice(256, 128, 64, 8, 3),
+    TileChoice(64, 128, 64, 4, 4, persistent=True),
+    TileChoice(128, 128, 64, 4, 4, persistent=True),
+    TileChoice(128, 128, 64, 8, 3, persistent=True),
+    TileChoice(128, 256, 64, 8, 3, persistent=True),
+    TileChoice(256, 128, 64, 8, 3, persistent=True),
 )
 """What is tried. For an H100 or H200: tiles of 128 by 256 fill its matrix units, small products want more programs."""
 
@@ -225,6 +240,9 @@ def candidates(key: ProductKey, most: int) -> list[TileChoice]:
     whichever is longer, and what of a tile lies outside of the matrices is lost.
     """
     fitting = [c for c in _CHOICES if 2 * c.depth * (c.rows + c.columns) * c.num_stages <= _SHARED]
+    # Persistent kernels take twice the time where memory runs across the depth: measured, the cause was not looked for.
+    turns = key.left_walks_depth and key.right_walks_depth
+    fitting = [c for c in fitting if not c.persistent or (turns and _tiles(key, c) > MULTIPROCESSORS)]
     return sorted(fitting, key=lambda c: _modelled(key, c))[:most]
 
 
@@ -235,8 +253,12 @@ def fallback_choice(key: ProductKey | None) -> TileChoice:
 
 def _modelled(key: ProductKey, choice: TileChoice) -> float:
     """Relative time of a choice."""
-    tiles = key.batch * -(-key.rows // choice.rows) * -(-key.columns // choice.columns)
-    resident = max(1, min(4, _SHARED // (2 * choice.depth * (choice.rows + choice.columns) * choice.num_stages)))
+    tiles = _tiles(key, choice)
+    resident = (
+        1
+        if choice.persistent
+        else max(1, min(4, _SHARED // (2 * choice.depth * (choice.rows + choice.columns) * choice.num_stages)))
+    )
     waves = -(-tiles // (MULTIPROCESSORS * resident)) * resident
     steps = -(-key.depth // choice.depth)
     # Cycles of a step: 4096 multiply-adds each at full tiles, less in small ones; 32 bytes each from the cache.
@@ -244,4 +266,9 @@ def _modelled(key: ProductKey, choice: TileChoice) -> float:
     products = choice.rows * choice.columns * choice.depth / (4096 * filled)
     reads = 2 * choice.depth * (choice.rows + choice.columns) / 64
     few = min(tiles, MULTIPROCESSORS)
-    return waves * (steps * max(products, reads) + 600) * (1 + 0.1 * (MULTIPROCESSORS - few) / MULTIPROCESSORS)
+    edges = 300 if choice.persistent else 600
+    return waves * (steps * max(products, reads) + edges) * (1 + 0.1 * (MULTIPROCESSORS - few) / MULTIPROCESSORS)
+
+
+def _tiles(key: ProductKey, choice: TileChoice) -> int:
+    return key.batch * -(-key.rows // choice.rows) * -(-key.columns // choice.columns)

@@ -11,7 +11,7 @@ from torchjit_inductor.ir.values import substitute
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.emit import Emitter
 from torchjit_inductor.triton.operations import Dialect
-from torchjit_inductor.triton.plan import Axis, TilePlan
+from torchjit_inductor.triton.plan import MULTIPROCESSORS, Axis, TilePlan
 
 __all__ = ["dot_lines"]
 
@@ -46,7 +46,7 @@ def dot_lines(
         emitter(turned, plan.columns),
         emitter(plan.rows, plan.columns),
     )
-    head = _program(after, plan)
+    head = _tile(after, plan)
     body = [*first.tile.reduced("r_start"), *second.tile.reduced("r_start")]
     operands = [e.as_stored(v, e.tile.all_axes) for e, v in ((first, found.left), (second, right))]
     if dialect.portable:  # Triton's interpreter multiplies the bits of bfloat16 as if they were integers
@@ -58,25 +58,31 @@ def dot_lines(
     head += [_INDENT + line for line in body]
     after.define(found.dot, "acc")
     stores = [after.store(s) for s in kernel.stores]
-    return [*head, *after.head, *stores]
+    lines = [*head, *after.head, *stores]
+    cast = ".to(tl.int64)" if wide else ""
+    if not plan.persistent:
+        return [f"tile = tl.program_id(0){cast}", *lines]
+    every = f"tl.range(tl.program_id(0){cast}, {after.tile.size(plan.tiles)}, {MULTIPROCESSORS}, flatten=True)"
+    return [f"for tile in {every}:", *(_INDENT + line for line in lines)]
 
 
-def _program(after: Emitter, plan: DotPlan) -> list[str]:
-    """Which tile a program computes.
+def _tile(after: Emitter, plan: DotPlan) -> list[str]:
+    """Where the tile number `tile` lies.
 
-    Programs that run at the same time share operands in the cache: they go down `group` row blocks before the next column.
+    Tiles that are computed at the same time share operands in the cache: their numbers go down `group` row blocks before the next column.
     """
     tile = after.tile
-    cast = ".to(tl.int64)" if tile.wide else ""
     rows, columns = tile.factor(plan.rows.blocks), tile.factor(plan.columns.blocks)
-    lines = [f"pid = tl.program_id(0){cast}"]
+    lines: list[str] = []
+    number = "tile"
     if plan.found.batch:
-        lines += [f"batch = pid // ({rows} * {columns})", f"pid = pid % ({rows} * {columns})"]
+        lines += [f"batch = tile // ({rows} * {columns})", f"rest = tile % ({rows} * {columns})"]
+        number = "rest"
         lines += _digits("batch", plan.found.batch, tile.factor)
     lines += [
-        f"first_row = pid // ({plan.group} * {columns}) * {plan.group}",
+        f"first_row = {number} // ({plan.group} * {columns}) * {plan.group}",
         f"group = tl.minimum({rows} - first_row, {plan.group})",
-        f"within = pid % ({plan.group} * {columns})",
+        f"within = {number} % ({plan.group} * {columns})",
     ]
     lines += tile.block(plan.rows, f"(first_row + within % group) * {plan.rows.block}")
     lines += tile.block(plan.columns, f"(within // group) * {plan.columns.block}")
