@@ -1,7 +1,8 @@
-"""Every operator of torch's OpInfo database through AOT autograd and the inductor on the CPU, against eager.
+"""Every operator of torch's OpInfo database through AOT autograd and the inductor, on the CPU or a GPU, against eager.
 
     python benchmarks/opinfo_sweep.py --out sweep.jsonl               # all operators, at most 8 samples each
     python benchmarks/opinfo_sweep.py --filter '^nn\\.functional' --samples 0 --jobs 4
+    python benchmarks/opinfo_sweep.py --device cuda --dtypes float32,bfloat16,float16,int64 --jobs 15 --seconds 300
     python benchmarks/opinfo_sweep.py --report sweep.jsonl            # a summary of what was recorded
 
 For each operator and dtype: every sample's outputs (values, dtypes, shapes, strides) and gradients are compared with
@@ -13,11 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
@@ -194,8 +197,8 @@ def _plain(t: Any) -> bool:
 
 
 # ---------------------------------------------------------------------- one operator
-def samples_of(op: Any, dtype: torch.dtype, grad: bool, limit: int) -> Iterator[tuple[str, Any]]:
-    made = list(op.sample_inputs("cpu", dtype, requires_grad=grad))
+def samples_of(op: Any, dtype: torch.dtype, grad: bool, limit: int, device: str) -> Iterator[tuple[str, Any]]:
+    made = list(op.sample_inputs(device, dtype, requires_grad=grad))
     if limit and len(made) > limit:
         made = [made[k * len(made) // limit] for k in range(limit)]
     for k, sample in enumerate(made):
@@ -208,14 +211,14 @@ def samples_of(op: Any, dtype: torch.dtype, grad: bool, limit: int) -> Iterator[
 
 
 def check_op(
-    op: Any, dtype: torch.dtype, limit: int, compile_fn: Callable[..., Any], reasons: list[str]
+    op: Any, dtype: torch.dtype, limit: int, compile_fn: Callable[..., Any], reasons: list[str], device: str
 ) -> dict[str, Any]:
     """The record of an operator."""
     torch.manual_seed(0)
     grad = (
         dtype in (torch.float32, torch.float64)
         and op.supports_autograd
-        and dtype in op.supported_backward_dtypes("cpu")
+        and dtype in op.supported_backward_dtypes(device)
     )
     record: dict[str, Any] = {
         "op": name_of(op),
@@ -227,7 +230,7 @@ def check_op(
     }
     reasons.clear()
     try:
-        for label, sample in samples_of(op, dtype, grad, limit):
+        for label, sample in samples_of(op, dtype, grad, limit, device):
             record["samples"] += 1
             wrong = check_sample(op, sample, grad, compile_fn)
             if wrong is None:
@@ -251,7 +254,7 @@ def _describe(sample: Any) -> str:
     return str((short(sample.input), short(sample.args), short(sample.kwargs)))[:300]
 
 
-def work(names: list[str], dtypes: list[torch.dtype], limit: int, compare: bool) -> None:
+def work(names: list[str], dtypes: list[torch.dtype], limit: int, compare: bool, device: str) -> None:
     """A worker: prints `>op dtype` before and a JSON line after each."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -264,11 +267,11 @@ def work(names: list[str], dtypes: list[torch.dtype], limit: int, compare: bool)
 
     for name in names:
         op = ops[name]
-        for dtype in [d for d in dtypes if d in op.supported_dtypes("cpu")]:
+        for dtype in [d for d in dtypes if d in op.supported_dtypes(device)]:
             print(f">{name} {dtype}", flush=True)
-            record = check_op(op, dtype, limit, compile_fn, reasons)
+            record = check_op(op, dtype, limit, compile_fn, reasons, device)
             if compare and record["failures"]:
-                record["torch_compile"] = check_op(op, dtype, limit, theirs, [])["failures"]
+                record["torch_compile"] = check_op(op, dtype, limit, theirs, [], device)["failures"]
             print(json.dumps(record), flush=True)
 
 
@@ -277,7 +280,7 @@ def run_slice(names: list[str], options: argparse.Namespace) -> list[dict[str, A
     """Operators in a worker process; one that dies is recorded and the rest goes on in a new one."""
     records: list[dict[str, Any]] = []
     skip: set[str] = set()
-    while names:
+    while names and time.perf_counter() < options.deadline:
         command = [
             sys.executable,
             __file__,
@@ -287,6 +290,8 @@ def run_slice(names: list[str], options: argparse.Namespace) -> list[dict[str, A
             str(options.samples),
             "--dtypes",
             options.dtypes,
+            "--device",
+            options.device,
         ]
         command += ["--compare"] if options.compare else []
         process = subprocess.Popen(
@@ -296,6 +301,9 @@ def run_slice(names: list[str], options: argparse.Namespace) -> list[dict[str, A
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        rest = options.deadline - time.perf_counter()
+        stop = threading.Timer(min(rest, threading.TIMEOUT_MAX), process.kill)
+        stop.start()
         current, assert_stdout = "", process.stdout
         if assert_stdout is None:
             raise RuntimeError("no output of the worker")
@@ -310,7 +318,8 @@ def run_slice(names: list[str], options: argparse.Namespace) -> list[dict[str, A
                     save(options.out, record)
                 current = ""
         code = process.wait()
-        if code == 0 or not current:
+        stop.cancel()
+        if code == 0 or not current or time.perf_counter() >= options.deadline:
             break
         name, dtype = current.rsplit(" ", 1)
         records.append(
@@ -367,6 +376,8 @@ def main() -> None:
     parser.add_argument("--filter", default="", help="regular expression on the operator's name")
     parser.add_argument("--samples", type=int, default=8, help="samples of each operator and dtype; 0 is all")
     parser.add_argument("--dtypes", default="float32,int64,bool")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--seconds", type=float, default=math.inf, help="workers that still run then are stopped")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--compare", action="store_true", help="for what fails: does torch.compile pass?")
     parser.add_argument("--out", default=None, help="append a JSON line for each operator and dtype")
@@ -383,12 +394,14 @@ def main() -> None:
             [getattr(torch, d) for d in options.dtypes.split(",")],
             options.samples,
             options.compare,
+            options.device,
         )
         return
     names = [
         name_of(op) for op in database() if re.search(options.filter, name_of(op)) and not NOT_COMPARED.search(op.name)
     ]
     start = time.perf_counter()
+    options.deadline = start + options.seconds
     slices = [names[k :: options.jobs] for k in range(options.jobs)]
     with ThreadPoolExecutor(options.jobs) as pool:
         records = [r for part in pool.map(lambda part: run_slice(part, options), slices) for r in part]

@@ -3,6 +3,7 @@
     python packages/torchjit-inductor/tests/inductor_random.py --count 20000 --first 0
 
 compares that many with eager: floats with eager in float64, everything else exactly. It prints each seed that differs.
+`--device cuda` does so on a GPU.
 """
 
 from __future__ import annotations
@@ -229,9 +230,17 @@ def random_program(seed: int) -> tuple[Callable[..., list[Tensor]], list[Tensor]
     return fn, inputs
 
 
-def difference(seed: int, inductor: Inductor, mode: str = "fake") -> str | None:
+def difference(seed: int, inductor: Inductor, mode: str = "fake", device: str = "cpu") -> str | None:
     """How the compiled program's results differ from eager's, or None."""
     fn, inputs = random_program(seed)
+    inputs = tuple(t.to(device) for t in inputs)
+    with torch.device(device):  # for the tensors that the program makes
+        return _difference(seed, fn, inputs, inductor, mode)
+
+
+def _difference(
+    seed: int, fn: Callable[..., list[Tensor]], inputs: tuple[Tensor, ...], inductor: Inductor, mode: str
+) -> str | None:
     exact = fn(*(t.double() if t.is_floating_point() else t for t in inputs))
     if any(t.is_floating_point() and t.numel() and not t.abs().max().item() < 1e6 for t in exact):
         return None  # float32 itself is far from float64
@@ -260,13 +269,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     start, failed = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as folder:
         inductor = Inductor(InductorSettings(cache_dir=folder, race_matmuls=False))
         for seed in range(options.first, options.first + options.count):
             try:
-                found: Any = difference(seed, inductor)
+                found: Any = difference(seed, inductor, device=options.device)
             except Exception as error:  # noqa: BLE001  # the sweep goes on
                 found = f"seed {seed}: {type(error).__name__}: {str(error)[:300]}"
             if found:
