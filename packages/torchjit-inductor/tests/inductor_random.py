@@ -13,6 +13,7 @@ import math
 import random
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -278,7 +279,9 @@ def main() -> None:
             try:
                 found: Any = difference(seed, inductor, device=options.device)
             except Exception as error:  # noqa: BLE001  # the sweep goes on
-                found = f"seed {seed}: {type(error).__name__}: {str(error)[:300]}"
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                place = f"{last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
+                found = f"seed {seed}: {type(error).__name__}: {str(error)[:300]} ({place})"
             if found:
                 failed.append(found)
                 print(found, flush=True)

@@ -113,6 +113,19 @@ def test_the_product_of_one_row_is_a_reduction_that_takes_in_what_follows(bias: 
     torch.testing.assert_close(results(program, inputs)[0], function(*inputs), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_product_with_one_column_is_a_reduction(bias: bool) -> None:
+    x, w, b = torch.randn(37, 160), torch.randn(3, 160), torch.randn(3)
+
+    def function(x: Any, w: Any, b: Any) -> Any:
+        left = torch.addmm(b[:1], x, w.t()[:, 1:2]) if bias else x @ w.t()[:, 1:2]
+        return left.sigmoid() * x
+
+    program = lowered(traced(function, [x, w, b]))
+    assert not aten_calls(program)
+    torch.testing.assert_close(results(program, [x, w, b])[0], function(x, w, b), rtol=1e-4, atol=1e-4)
+
+
 def test_other_products_are_calls() -> None:
     x = torch.randn(2, 160)
     for left, right in (
@@ -140,6 +153,21 @@ def test_a_loss_that_picks_from_rows_stores_no_rows() -> None:
     assert all(program.buffers[n].sizes[1].value == 1 for n in rows)
     want = F.cross_entropy(logits, labels, reduction="sum")
     torch.testing.assert_close(results(program, [logits, labels])[0], want)
+
+
+def test_rows_that_are_returned_are_what_a_loss_picks_from() -> None:
+    """In training a 16-bit loss saves its log-probabilities: their float32 operands need not be stored beside them."""
+    logits, labels = torch.randn(6, 500).bfloat16(), torch.randint(0, 500, (6,))
+
+    def function(logits: torch.Tensor, labels: torch.Tensor) -> Any:
+        scores = F.log_softmax(logits.float(), 1).bfloat16()
+        return -scores.gather(1, labels[:, None]).float().sum(), scores
+
+    program = lowered(traced(function, [logits, labels]))
+    rows = [b for n, b in program.buffers.items() if n not in program.inputs and b.span.evaluate({}) == logits.numel()]
+    assert [b.dtype for b in rows] == [torch.bfloat16]
+    for got, want in zip(results(program, [logits, labels]), function(logits, labels), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
 
 
 def test_chains_of_thousands_of_formulas_are_not_followed_to_their_end() -> None:

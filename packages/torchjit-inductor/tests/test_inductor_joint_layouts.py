@@ -88,10 +88,13 @@ SCORED = (small(1024, 64), small(301, 64), small(301))
 @pytest.mark.usefixtures("_blocks_of_few")
 def test_a_padded_result_that_is_promised_is_computed_in_blocks() -> None:
     after = check(_scored, *SCORED)
-    products = [n for n in after.graph.nodes if n.target is aten.addmm.default]
-    assert [n.meta["val"].shape for n in products] == [
-        (128, 304)
-    ] * 8  # of 1024 rows, 16 blocks would be less than a tile
+    products = [n.meta["val"].shape for n in after.graph.nodes if n.target is aten.addmm.default]
+    # 296 columns are whole rows of 16 bytes; the other five are products of their own, and no weight is copied.
+    assert products == [(1024, 1)] * 5 + [(128, 296)] * 8
+    assert aten.constant_pad_nd.default not in targets(after)
+    # A matrix whose columns are not contiguous is padded.
+    other = check(lambda x, w, b: _scored(x, w.t(), b), SCORED[0], small(64, 301), SCORED[2])
+    assert [n.meta["val"].shape for n in other.graph.nodes if n.target is aten.addmm.default] == [(128, 304)] * 8
     # A result that stays inside is padded as a whole, and so are few rows.
     inside = check(lambda *inputs: _scored(*inputs)[1], *SCORED)
     assert sum(n.target is aten.addmm.default for n in inside.graph.nodes) == 1
@@ -114,10 +117,10 @@ def test_no_more_than_one_block_lives_beside_the_promised_result() -> None:
     torch.testing.assert_close(score, want[1], rtol=2e-2, atol=2e-2)
     assert logits.is_contiguous()
     lines = [line.strip() for line in graph.source.splitlines()]
-    assert sum(line.startswith("aten_addmm") for line in lines) == 8, graph.source
-    # The padded blocks are one another's memory: one allocation of 128 rows, and none of all rows.
-    assert sum("((128, 304)" in line and "empty_strided" in line for line in lines) == 1, graph.source
-    assert not any("(1024, 304)" in line for line in lines)
+    assert sum(line.startswith("aten_addmm") for line in lines) == 13, graph.source
+    # The blocks are one another's memory: one allocation of 128 rows, and none of all rows.
+    assert sum("((128, 296)" in line and "empty_strided" in line for line in lines) == 1, graph.source
+    assert not any("(1024, 29" in line or "(1024, 304)" in line for line in lines)
 
 
 def test_products_of_a_backward_share_the_padded_matrix() -> None:

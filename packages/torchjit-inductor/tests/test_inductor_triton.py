@@ -7,6 +7,7 @@ their own, which `test_numerics_in_the_interpreter` starts with this same file.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,13 @@ CASES: dict[str, Case] = {
     "sum_outer": _case(lambda x: x.sum(0), (100, 40)),
     "sum_middle": _case(lambda x: x.sum(1), (3, 30, 20)),
     "sum_all": _case(lambda x: x.sum(), (50, 50)),
+    "sum_of_nothing": _case(lambda x: (x.sum(1), x.prod(1) + 1, x.sum()), (3, 0)),
+    "sums_of_one_element": _case(lambda x: (x.sum(), x.cumsum(0) + x.amax(0), F.layer_norm(x, (1,))), (1,)),
+    "one_place_for_all": _case(lambda x, y: torch.cat([x[2:3] - x[1:2], y]), (5,), (4,)),
+    "unsigned_numbers": _case(lambda x: ((x * -6).sum(), ~x - 3), ((40,), torch.uint8)),
+    "picked_by_formula": _case(
+        lambda x: x[torch.arange(5, device=x.device) * 6] + 1, (25,),
+    ),
     "sum_all_large": _case(lambda x: x.sum(), (300, 101)),
     "mean_columns_large": _case(lambda x: x.mean(0), (4000, 20)),
     "bias_grad": _case(lambda g, x: (g * (x > 0), (g * (x > 0)).sum(0)), (4000, 20), (4000, 20)),
@@ -220,6 +228,14 @@ def test_every_case_becomes_kernels(name: str) -> None:
     assert kernels
     for kernel in kernels:
         kernel.verify(program.buffers)
+        source = kernel_source(
+            merged(kernel), program.buffers, make_plan(merged(kernel), program.buffers, {}), wide=False
+        )
+        # Triton 3.6 fails to compile these.
+        assert not re.search(r"broadcast_to\(-?\d", source)
+        assert "arange(0, 1)" not in source
+        # Lanes beyond the end compute positions, too, and may stop no program.
+        assert all("mask=" in line for line in source.splitlines() if "device_assert" in line and "_mask" in source)
 
 
 WIDE = ("broadcast", "permute", "softmax", "layer_norm_long", "sum_outer", "argmin_long", "embedding", "rope")

@@ -19,7 +19,7 @@ inference graphs compute it in blocks of rows, each of which is cut before the n
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import torch
@@ -56,8 +56,8 @@ _ROW_BYTES = 16  # where rows must start for cuBLAS's fast kernels
 _WORTH = 2**31  # multiplications of a product, below which padding is not worth a thought
 _LARGE_RESULT = 2**25
 """Bytes of a padded result from which it is worth computing it in blocks."""
-_BLOCKS = (16, 8, 4, 2)
-"""GPT-2's inference on an H200 takes 3.34 ms whole and 3.54 and 3.64 in 8 and 16 blocks, at 1206, 943 and about 918 MiB."""
+_BLOCKS = (8, 4, 2)
+"""GPT-2's inference on an H200 took 3.34 ms whole and 3.54 and 3.64 in 8 and 16 blocks, at 1206, 943 and 918 MiB, with padded weights."""
 _TILES = 192
 """Tiles of 128 x 256 in a block at least: more than one for each multiprocessor."""
 
@@ -296,7 +296,12 @@ def _pad_product(
     bias_value = _value(bias)
     if bias is not None and (bias_value is None or bias_value.dim() != 1):
         return
+    wide = columns + more_columns
+    blocks = _blocks(rows, wide, out) if in_blocks and more_columns and not more_rows else 1
     with graph.inserting_before(node):
+        if blocks > 1 and not more_inner and right.stride(0) == 1:
+            _product_of_whole_columns(graph, node, columns - columns % (_ROW_BYTES // out.element_size()), blocks)
+            return
         a = _extended(graph, node, node.args[-2], (more_rows, more_inner), padded)
         b = _extended(graph, node, node.args[-1], (more_inner, more_columns), padded)
         operands: tuple[Any, ...] = (a, b)
@@ -305,8 +310,6 @@ def _pad_product(
             bias = _made(graph, node, aten.constant_pad_nd.default, (bias, [0, more_columns]), val)
         if bias is not None:
             operands = (bias, a, b)
-        wide = columns + more_columns
-        blocks = _blocks(rows, wide, out) if in_blocks and more_columns and not more_rows else 1
         if blocks > 1:
             _product_in_blocks(graph, node, operands, wide, blocks)
             return
@@ -329,10 +332,35 @@ def _blocks(rows: int, wide: int, out: torch.Tensor) -> int:
     return next((n for n in _BLOCKS if rows % (128 * n) == 0 and rows // 128 // n * (wide // 256) >= _TILES), 1)
 
 
+def _product_of_whole_columns(graph: torch.fx.Graph, node: torch.fx.Node, whole: int, blocks: int) -> None:
+    """Multiply with the first `whole` columns, in blocks, and with each of the few others by itself: no operand is copied."""
+    bias = node.args[0] if node.target is aten.addmm.default else None
+    left, right = node.args[-2], node.args[-1]
+    rows, columns = node.meta["val"].shape
+
+    def times(first: int, last: int) -> tuple[Any, ...]:
+        val, count = right.meta["val"], last - first
+        made = _like(val, (val.shape[0], count), val.stride())
+        part = _made(graph, node, aten.slice.Tensor, (right, 1, first, last), made)
+        if bias is None:
+            return (left, part)
+        made = _like(bias.meta["val"], (count,), (1,))
+        return (_made(graph, node, aten.slice.Tensor, (bias, 0, first, last), made), left, part)
+
+    val = _like(node.meta["val"], (rows, 1), (1, 1))
+    others = [_made(graph, node, node.target, times(c, c + 1), val) for c in range(whole, columns)]
+    _product_in_blocks(graph, node, times(0, whole), whole, blocks, others)
+
+
 def _product_in_blocks(
-    graph: torch.fx.Graph, node: torch.fx.Node, operands: tuple[Any, ...], wide: int, blocks: int
+    graph: torch.fx.Graph,
+    node: torch.fx.Node,
+    operands: tuple[Any, ...],
+    wide: int,
+    blocks: int,
+    others: Sequence[torch.fx.Node] = (),
 ) -> None:
-    """Make `node` fresh memory that is written block by block, each cut out of a product with `wide` columns."""
+    """Make `node` fresh memory that is written block by block, each cut out of a product with `wide` columns or joined with `others`."""
     out, left = node.meta["val"], operands[-2].meta["val"]
     (rows, columns), count = out.shape, out.shape[0] // blocks
     whole, target = _made(graph, node, aten.new_empty.default, (operands[-1], [rows, columns]), out), node.target
@@ -342,7 +370,14 @@ def _product_in_blocks(
         part = _made(graph, node, aten.slice.Tensor, (operands[-2], 0, *reach), taken)
         val = _like(out, (count, wide), (wide, 1))
         product = _made(graph, node, target, (*operands[:-2], part, operands[-1]), val)
-        cut = _made(graph, node, aten.slice.Tensor, (product, 1, 0, columns), _like(out, (count, columns), (wide, 1)))
+        if others:
+            one = _like(out, (count, 1), (1, 1))
+            beside = [_made(graph, node, aten.slice.Tensor, (other, 0, *reach), one) for other in others]
+            val = _like(out, (count, columns), (columns, 1))
+            cut = _made(graph, node, aten.cat.default, ([product, *beside], 1), val)
+        else:
+            val = _like(out, (count, columns), (wide, 1))
+            cut = _made(graph, node, aten.slice.Tensor, (product, 1, 0, columns), val)
         if reach[1] < rows:
             whole = _made(graph, node, aten.slice_scatter.default, (whole, cut, 0, *reach), out)
         else:  # the node itself stays what others refer to

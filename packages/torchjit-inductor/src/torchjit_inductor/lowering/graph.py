@@ -42,6 +42,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     is_usable,
     origin_of,
     origins_of,
+    picked_result,
     places_behind,
     read_by_operators,
     read_whole,
@@ -49,7 +50,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     updates_input,
     written_in_place,
 )
-from torchjit_inductor.lowering.products import row_product
+from torchjit_inductor.lowering.products import vector_product
 from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
@@ -269,7 +270,7 @@ class _GraphLowering:
         operands = args if places is None else (*args[:7], self._argument(places))
         made = self._lowered(node, operands, kwargs, metas)
         if made is None and not kwargs:
-            made = row_product(self.builder, node.target, args, metas)
+            made = vector_product(self.builder, node.target, args, metas)
             if made is None and self.products is not None:
                 made = tile_product(self.builder, node.target, args, metas, self.products)
         if made is None:
@@ -491,6 +492,9 @@ class _GraphLowering:
                 return self.builder.materialize(made, meta.strides)
             if made.device.type == "cuda" and made.dtype in KERNEL_DTYPES and read_by_operators(node) > 1:
                 # Once, in one layout, rather than as an operand of each of them.
+                return self.builder.materialize(made, meta.strides)
+            if made.dtype in KERNEL_DTYPES and picked_result(node):
+                # It will be stored anyway: who picks elements of it need not have its operands stored for that.
                 return self.builder.materialize(made, meta.strides)
             return self.builder.settled(made, meta, read_whole(node))
         return made

@@ -25,6 +25,7 @@ __all__ = [
     "is_usable",
     "origin_of",
     "origins_of",
+    "picked_result",
     "places_behind",
     "read_by_operators",
     "read_whole",
@@ -117,6 +118,11 @@ def read_whole(node: torch.fx.Node) -> int:
     The loss of a language model picks one log-probability of each row of a large vocabulary.
     """
     return sum(not _reads_few(node, user) for user in node.users)
+
+
+def picked_result(node: torch.fx.Node) -> bool:
+    """Does the graph return the node's result while another user picks a few of its elements?"""
+    return any(u.op == "output" for u in node.users) and any(_reads_few(node, u) for u in node.users)
 
 
 def _reads_few(node: torch.fx.Node, user: torch.fx.Node, steps: int = _STEPS) -> bool:

@@ -25,7 +25,10 @@ _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 def literal(value: float | int | bool, dtype: torch.dtype) -> str:
-    """A number of exactly this dtype."""
+    """A number of exactly this dtype; integers wrap around, as eager's do."""
+    if not dtype.is_floating_point and dtype != torch.bool and not isinstance(value, float):
+        limits = torch.iinfo(dtype)
+        value = (int(value) - limits.min) % (1 << limits.bits) + limits.min
     return f"tl.full([], {_number(value)}, {type_name(dtype)})"
 
 
@@ -213,7 +216,9 @@ class Emitter:
             )
         lines = self.body if self.in_body(axes) else self.head
         test = f"({position} >= 0) & ({position} < {size})"
-        lines.append(f'tl.device_assert({test}, "index out of bounds")')
+        # Beyond the end of the loops there is no position to be wrong.
+        masks = " & ".join(self.tile.masks(axes))
+        lines.append(f'tl.device_assert({test}, "index out of bounds"{f", mask={masks}" if masks else ""})')
         return position
 
     def _scan(self, value: Value) -> str:

@@ -48,8 +48,8 @@ class Axis:
 
     @property
     def masked(self) -> bool:
-        """May a tile reach beyond the end?"""
-        return not self.size.divisible_by(self.block)
+        """May a tile reach beyond the end? A tile that is there whatever the size is does so where there is nothing."""
+        return self.size.value == 0 or not self.size.divisible_by(self.block)
 
     @property
     def blocks(self) -> Expr:
@@ -212,7 +212,8 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
         return _column_plan(facts)
     size = element_count(tuple(v.size for v in kernel.inner)).value
     if size is not None and power_of_two(size) <= _persistent_limit(facts):
-        return _persistent_plan(facts, power_of_two(size))
+        # Triton fails to compile some reductions of tiles of one element.
+        return _persistent_plan(facts, max(2, power_of_two(size)))
     block = 4096 if facts.itemsize <= 2 else 2048
     if size is None:
         block = min(block, power_of_two(facts.count(kernel.inner)))
@@ -275,7 +276,7 @@ def _column_plan(facts: _Facts) -> TilePlan:
     others = facts.count(kernel.outer[:-1])
     while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
         columns //= 2
-    rows = max(1, min(4096 // columns, power_of_two(inner)))
+    rows = max(2, min(4096 // columns, power_of_two(inner)))
     size = element_count(tuple(v.size for v in kernel.inner)).value
     looped = size is None or size > rows
     r = Axis("r", kernel.inner, rows, looped=looped)

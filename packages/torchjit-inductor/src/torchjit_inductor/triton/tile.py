@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import final
 
@@ -11,6 +12,8 @@ from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.plan import Axis, TilePlan
 
 __all__ = ["Axes", "Tile"]
+
+_NUMBER = re.compile(r"-?\d+")
 
 Axes = frozenset[str]
 """Along which axes of the tile a value varies, by name."""
@@ -45,7 +48,11 @@ class Tile:
 
     def spread(self, text: str, have: Axes, want: Axes) -> str:
         """`text`, which varies along `have`, as a tensor of the shape of `want`."""
-        return text if have == want else f"tl.broadcast_to({text}, {self.shape(want)})"
+        if have == want:
+            return text
+        if _NUMBER.fullmatch(text):  # Triton 3.6 broadcasts no bare numbers
+            return f"tl.full({self.shape(want)}, {text}, tl.int{64 if self.wide else 32})"
+        return f"tl.broadcast_to({text}, {self.shape(want)})"
 
     def masks(self, axes: Axes) -> list[str]:
         """The masks that keep a tile inside the loops, for a tensor that varies along `axes`."""
