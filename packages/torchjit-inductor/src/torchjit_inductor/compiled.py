@@ -15,6 +15,7 @@ import torch.fx
 from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.reasons import Reason, reason
+from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.codegen_protocol import CompiledKernel, CompilerMissing, KernelBackend
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.evaluated import evaluated
@@ -139,6 +140,8 @@ class Inductor:
         """
         device = _single_device(gm)
         mutated = _mutated_inputs(gm)
+        if device is not None and device.type == "cuda" and len(gm.graph.nodes) >= _MANY_NODES:
+            shared_workers().start()  # while this process walks the graph and imports Triton
         try:
             if self.settings.fallback_only:
                 return self._interpreted(
@@ -279,6 +282,10 @@ class Inductor:
             device=device,
             reason_not_recordable=not_recordable,
         )
+
+
+_MANY_NODES = 60
+"""A graph of fewer nodes has so few kernels that processes would not be ready before they are compiled."""
 
 
 @functools.cache  # once a process for each cause, however many graphs meet it

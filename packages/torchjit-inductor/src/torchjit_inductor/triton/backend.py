@@ -12,6 +12,7 @@ import torch
 
 from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
+from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
@@ -41,7 +42,7 @@ class TritonSettings:
 
     Attributes:
         arch: compute capability to compile for, 90 for sm_90; None asks the device.
-        compile_threads: how many kernels are compiled at once.
+        compile_threads: how many kernels are compiled at once where no processes do it.
         max_autotune: measure products of matrices as kernels against the library.
         autotune_seconds: that may be spent on it.
         cache_dir: where measurements are kept; see `InductorSettings`.
@@ -105,7 +106,10 @@ class TritonBackend:
         hints: Mapping[Any, int],
     ) -> Sequence[CompiledKernel]:
         """Compile all the kernels of one graph, several at a time."""
-        with phase("triton_compile"), ThreadPoolExecutor(self._settings.compile_threads) as pool:
+        workers = shared_workers()
+        # A thread for each process, and one that compiles here.
+        threads = max(self._settings.compile_threads, workers.count + 1)
+        with phase("triton_compile"), ThreadPoolExecutor(threads) as pool:
             pending = [self._start(k, buffers, hints, pool) for k in kernels]
             return [finish() for finish in pending]
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import linecache
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import attrs
 import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
+from torchjit_inductor.assembly.assemble import Assembled, assemble, function_of
 from torchjit_inductor.triton.source import HEADER
 
 __all__ = ["MachineCode", "argument_type", "compile_text", "jit_function"]
@@ -66,13 +61,7 @@ def jit_function(source: str, name: str) -> Any:
         source: as `kernel_source` gives it.
         name: of the function in it.
     """
-    text = HEADER + "\n\n" + source
-    # Triton reads a function's source back through `inspect`, which asks linecache: no file is needed.
-    filename = f"<torchjit {name} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    namespace: dict[str, Any] = {"__name__": "torchjit_inductor.triton.generated"}
-    exec(compile(text, filename, "exec"), namespace)
-    return namespace[name]
+    return function_of(HEADER + "\n\n" + source, name)
 
 
 def compile_text(
@@ -84,6 +73,7 @@ def compile_text(
     arch: int,
     num_warps: int,
     num_stages: int,
+    by: Callable[..., Assembled] = assemble,
 ) -> MachineCode:
     """Compile a kernel for an NVIDIA GPU. Needs no GPU, and may run in several threads at once.
 
@@ -95,40 +85,16 @@ def compile_text(
         arch: compute capability, 90 for sm_90.
         num_warps: warps per program.
         num_stages: depth of software pipelining.
+        by: what compiles: `assemble`, or `Workers.assemble`.
     """
-    names = list(arguments)
-    attributes = {(names.index(a),): [["tt.divisibility", 16]] for a in aligned}
-    ast = ASTSource(jit_function(source, name), signature=dict(arguments), constexprs={}, attrs=attributes)
-    # Contracting a*b+c is what nvcc does for eager's kernels, too.
-    options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
-    if "tl.device_assert" in source:  # assertions are compiled in this mode only; of its other checks we want none
-        options |= {"debug": True, "sanitize_overflow": False}
-    compiled = _compile(ast, GPUTarget("cuda", arch, 32), options)
-    ptx: str = compiled.asm["ptx"]
+    text = HEADER + "\n\n" + source
+    entry_name, cubin, ptx, shared = by(text, name, dict(arguments), aligned, arch, num_warps, num_stages)
     entry = ptx[ptx.index(".entry") :]
     return MachineCode(
-        name=compiled.metadata.name,
-        cubin=compiled.asm["cubin"],
+        name=entry_name,
+        cubin=cubin,
         ptx=ptx,
         threads=num_warps * 32,
-        shared=compiled.metadata.shared,
+        shared=shared,
         parameters=entry[: entry.index("{")].count(".param"),
     )
-
-
-_alone = threading.Lock()
-
-
-def _compile(source: Any, target: Any, options: dict[str, Any]) -> Any:
-    """`triton.compile`, again when two threads of CPython 3.11 or 3.12 were in `ast.parse` at once.
-
-    They share a depth counter there, and the loser gets a SystemError that says nothing about its program.
-    """
-    for _ in range(3):
-        try:
-            return triton.compile(source, target=target, options=options)
-        except SystemError as error:
-            if "recursion depth" not in str(error):
-                raise
-    with _alone:
-        return triton.compile(source, target=target, options=options)

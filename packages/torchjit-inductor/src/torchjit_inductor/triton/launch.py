@@ -10,6 +10,7 @@ from typing import Any, final
 import attrs
 
 from torchjit_core.expr import Expr
+from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
 from torchjit_inductor.triton.contraction import DotPlan
@@ -92,6 +93,7 @@ class KernelVariants:
                 arch=self.arch,
                 num_warps=plan.num_warps,
                 num_stages=plan.num_stages,
+                by=shared_workers().assemble,
             )
         except BaseException as error:
             del self._cache[key]

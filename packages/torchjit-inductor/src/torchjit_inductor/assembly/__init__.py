@@ -1,0 +1,1 @@
+"""Compiling Triton kernels to machine code, in this process or in others. Imports neither torch nor Triton."""

@@ -1,0 +1,155 @@
+"""From a kernel's text to machine code by Triton: called here, or run as a program that serves another process.
+
+The program imports Triton and the prelude, neither torch nor the rest of this package, so that it starts in a second:
+
+    python assemble.py      # reads pickled requests from its standard input, writes pickled answers to its standard output
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import os
+import pickle
+import select
+import struct
+import sys
+import threading
+import types
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+__all__ = ["Assembled", "assemble", "function_of", "read_message", "write_message"]
+
+Assembled = tuple[str, bytes, str, int]
+"""Name of the entry point, binary, assembly, bytes of shared memory."""
+
+
+def function_of(text: str, name: str) -> Any:
+    """The `triton.JITFunction` (or interpreted function) of a module's text."""
+    # Triton reads a function's source back through `inspect`, which asks linecache: no file is needed.
+    filename = f"<torchjit {name} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {"__name__": "torchjit_inductor.triton.generated"}
+    exec(compile(text, filename, "exec"), namespace)
+    return namespace[name]
+
+
+def assemble(
+    text: str, name: str, arguments: Mapping[str, str], aligned: frozenset[str], arch: int, warps: int, stages: int
+) -> Assembled:
+    """Compile a kernel for an NVIDIA GPU. Needs no GPU, and may run in several threads at once.
+
+    Args:
+        text: a module with the function.
+        name: of the function.
+        arguments: type of each parameter, in order: `*bf16`, `i32` ...
+        aligned: parameters that are multiples of 16.
+        arch: compute capability, 90 for sm_90.
+        warps: per program.
+        stages: depth of software pipelining.
+    """
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415  # the serving process sets its path before
+    from triton.compiler import ASTSource  # noqa: PLC0415
+
+    names = list(arguments)
+    attributes = {(names.index(a),): [["tt.divisibility", 16]] for a in aligned}
+    ast = ASTSource(function_of(text, name), signature=dict(arguments), constexprs={}, attrs=attributes)
+    # Contracting a*b+c is what nvcc does for eager's kernels, too.
+    options: dict[str, Any] = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
+    if "tl.device_assert" in text:  # assertions are compiled in this mode only; of its other checks we want none
+        options |= {"debug": True, "sanitize_overflow": False}
+    compiled = _compile(ast, GPUTarget("cuda", arch, 32), options)
+    return compiled.metadata.name, compiled.asm["cubin"], compiled.asm["ptx"], compiled.metadata.shared
+
+
+_alone = threading.Lock()
+
+
+def _compile(source: Any, target: Any, options: dict[str, Any]) -> Any:
+    """`triton.compile`, again when two threads of CPython 3.11 or 3.12 were in `ast.parse` at once.
+
+    They share a depth counter there, and the loser gets a SystemError that says nothing about its program.
+    """
+    import triton  # noqa: PLC0415
+
+    for _ in range(3):
+        try:
+            return triton.compile(source, target=target, options=options)
+        except SystemError as error:
+            if "recursion depth" not in str(error):
+                raise
+    with _alone:
+        return triton.compile(source, target=target, options=options)
+
+
+# ---------------------------------------------------------------------------------------------- the serving process
+
+
+def write_message(stream: BinaryIO, message: Any) -> None:
+    """One object, with its length before it."""
+    data = pickle.dumps(message)
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def read_message(stream: BinaryIO) -> Any:
+    """One object.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    head = stream.read(8)
+    if len(head) < 8:
+        raise EOFError
+    (length,) = struct.unpack("<Q", head)
+    data = stream.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def _serve() -> None:
+    # What the compiler prints must not come between the answers. Unbuffered, so that `select` tells of every request.
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.path[:], idle_seconds = read_message(_Whole(requests))  # type: ignore[arg-type]
+    # The prelude, without the packages around it.
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for package, place in (("torchjit_inductor", home), ("torchjit_inductor.triton", os.path.join(home, "triton"))):
+        made = types.ModuleType(package)
+        made.__path__ = [place]
+        sys.modules[package] = made
+
+    write_message(answers, os.getpid())
+    while select.select([requests], [], [], idle_seconds)[0]:
+        try:
+            request = read_message(_Whole(requests))  # type: ignore[arg-type]
+        except EOFError:
+            return
+        try:
+            write_message(answers, (True, assemble(*request)))
+        except Exception as error:  # whatever Triton raises: the other side compiles again and sees it
+            write_message(answers, (False, f"{type(error).__name__}: {error}"))
+
+
+class _Whole:
+    """An unbuffered stream whose `read` returns as much as was asked for."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def read(self, count: int) -> bytes:
+        parts = []
+        while count:
+            part = self._stream.read(count)
+            if not part:
+                break
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,112 @@
+"""Processes that compile kernels: the same machine code, errors, crashes, idleness, forks."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("triton")
+
+from torchjit_inductor.assembly import assemble as assemble_module
+from torchjit_inductor.assembly.assemble import assemble, write_message
+from torchjit_inductor.assembly.workers import CompilerDied, Workers, default_processes
+from torchjit_inductor.triton.source import HEADER
+
+KERNEL = """
+
+@triton.jit
+def doubled(in0, out0):
+    x = tl.program_id(0) * 128 + tl.arange(0, 128)
+    tl.store(out0 + x, tj.maximum(tl.load(in0 + x) * NUMBER, 0.0))
+"""
+
+
+def request(number: float = 2.0, broken: str = "") -> tuple[object, ...]:
+    text = HEADER + KERNEL.replace("NUMBER", str(number)) + broken
+    return text, "doubled", {"in0": "*fp32", "out0": "*fp32"}, frozenset({"in0", "out0"}), 90, 4, 2
+
+
+def ready(workers: Workers) -> None:
+    deadline = time.monotonic() + 120
+    while len(workers._idle) < workers.count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert workers._idle
+
+
+def test_a_process_compiles_what_this_one_does_and_its_errors_are_raised_here() -> None:
+    workers = Workers(1)
+    workers.start()
+    ready(workers)
+    (process,) = workers._idle
+    made = workers.assemble(*request(3.25))
+    name, binary, text, shared = assemble(*request(3.25))  # type: ignore[arg-type]
+    assert (made[0], made[1], made[3]) == (name, binary, shared) and "fma" not in made[0] and ".entry" in text
+    with pytest.raises(Exception, match="oops"):
+        workers.assemble(*request(4.5, "    oops(x)\n"))
+    assert workers._idle == [process] and process.poll() is None
+
+    process.send_signal(signal.SIGSTOP)  # busy, as far as this process can tell
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(workers.assemble(*request(5.5)))
+        except CompilerDied as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while workers._idle:
+        time.sleep(0.01)
+    assert workers.assemble(*request(6.5))[0] == "doubled"  # meanwhile here
+    process.kill()
+    thread.join(60)
+    assert isinstance(outcome[0], CompilerDied) and "doubled" in str(outcome[0])
+    assert workers._alive == 0
+    assert workers.assemble(*request(7.5))[0] == "doubled"  # by nobody else
+    workers.close()
+
+
+def test_a_process_that_waited_too_long_ends_and_nobody_notices() -> None:
+    workers = Workers(1, idle_seconds=0.2)
+    workers.start()
+    ready(workers)
+    process = workers._idle[0]
+    assert process.wait(60) == 0
+    assert workers.assemble(*request(8.5))[0] == "doubled"
+    assert workers._alive == 0
+    workers.start()
+    ready(workers)
+    workers.close()
+
+
+def test_where_no_process_can_be_started_threads_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nothing/here")
+    workers = Workers(2)
+    workers.start()
+    deadline = time.monotonic() + 30
+    while workers._alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (workers.count, workers._alive) == (0, 0)
+    assert workers.assemble(*request(9.5))[0] == "doubled"
+    monkeypatch.setattr(sys, "executable", "")
+    assert default_processes() == 0
+
+
+def test_the_program_imports_no_torch() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", assemble_module.__file__],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    message = io.BytesIO()
+    write_message(message, (sys.path, 60.0))
+    _, told = process.communicate(message.getvalue())
+    assert process.returncode == 0
+    names = {line.rsplit(b"|", 1)[-1].strip() for line in told.splitlines()}
+    assert b"torchjit_inductor.triton.prelude" in names and b"torch" not in names
