@@ -234,13 +234,12 @@ def random_program(seed: int) -> tuple[Callable[..., list[Tensor]], list[Tensor]
 def difference(seed: int, inductor: Inductor, mode: str = "fake", device: str = "cpu") -> str | None:
     """How the compiled program's results differ from eager's, or None."""
     fn, inputs = random_program(seed)
-    inputs = tuple(t.to(device) for t in inputs)
     with torch.device(device):  # for the tensors that the program makes
-        return _difference(seed, fn, inputs, inductor, mode)
+        return _difference(seed, fn, [t.to(device) for t in inputs], inductor, mode)
 
 
 def _difference(
-    seed: int, fn: Callable[..., list[Tensor]], inputs: tuple[Tensor, ...], inductor: Inductor, mode: str
+    seed: int, fn: Callable[..., list[Tensor]], inputs: list[Tensor], inductor: Inductor, mode: str
 ) -> str | None:
     exact = fn(*(t.double() if t.is_floating_point() else t for t in inputs))
     if any(t.is_floating_point() and t.numel() and not t.abs().max().item() < 1e6 for t in exact):

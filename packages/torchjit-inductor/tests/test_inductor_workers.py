@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("triton")
 
 from torchjit_inductor.assembly import assemble as assemble_module
-from torchjit_inductor.assembly.assemble import assemble, write_message
+from torchjit_inductor.assembly.assemble import assemble, read_message, write_message
 from torchjit_inductor.assembly.workers import CompilerDied, Workers, default_processes
 from torchjit_inductor.triton.source import HEADER
 
@@ -100,13 +100,10 @@ def test_where_no_process_can_be_started_threads_compile(monkeypatch: pytest.Mon
 
 
 def test_the_program_imports_no_torch() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", assemble_module.__file__],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
     message = io.BytesIO()
     write_message(message, (sys.path, 60.0))
-    _, told = process.communicate(message.getvalue())
-    assert process.returncode == 0
-    names = {line.rsplit(b"|", 1)[-1].strip() for line in told.splitlines()}
-    assert b"torchjit_inductor.triton.prelude" in names and b"torch" not in names
+    done = subprocess.run(
+        [sys.executable, assemble_module.__file__], input=message.getvalue(), stdout=subprocess.PIPE, check=True
+    )
+    names = read_message(io.BytesIO(done.stdout))
+    assert "torchjit_inductor.triton.prelude" in names and "torch" not in names

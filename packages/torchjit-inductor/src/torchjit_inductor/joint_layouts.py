@@ -334,8 +334,9 @@ def _blocks(rows: int, wide: int, out: torch.Tensor) -> int:
 
 def _product_of_whole_columns(graph: torch.fx.Graph, node: torch.fx.Node, whole: int, blocks: int) -> None:
     """Multiply with the first `whole` columns, in blocks, and with each of the few others by itself: no operand is copied."""
-    bias = node.args[0] if node.target is aten.addmm.default else None
-    left, right = node.args[-2], node.args[-1]
+    bias: Any = node.args[0] if node.target is aten.addmm.default else None
+    left: Any = node.args[-2]
+    right: Any = node.args[-1]
     rows, columns = node.meta["val"].shape
 
     def times(first: int, last: int) -> tuple[Any, ...]:
