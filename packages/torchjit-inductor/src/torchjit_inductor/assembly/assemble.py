@@ -8,6 +8,7 @@ The program imports Triton and the prelude, neither torch nor the rest of this p
 from __future__ import annotations
 
 import hashlib
+import importlib
 import linecache
 import os
 import pickle
@@ -121,6 +122,8 @@ def _serve() -> None:
         made = types.ModuleType(package)
         made.__path__ = [place]
         sys.modules[package] = made
+    for name in ("torchjit_inductor.triton.prelude", "triton.compiler"):
+        importlib.import_module(name)
 
     write_message(answers, sorted(sys.modules))  # ready; that torch is not among them is tested
     while select.select([requests], [], [], idle_seconds)[0]:
