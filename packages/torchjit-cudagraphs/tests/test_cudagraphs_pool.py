@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from torchjit_core.events import listen
 from torchjit_cudagraphs import CudaGraphSettings, GraphPool, Recorded, record
+from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.simulated import SimulatedDriver
 
 
@@ -186,6 +187,67 @@ def test_results_outlive_their_callable() -> None:
     assert pool._orphans
     del held
     assert pool.idle() and not pool._orphans
+
+
+class Holder:
+    best: torch.Tensor
+
+
+def test_the_limit_on_recordings_names_who_holds_results() -> None:
+    f = make(GraphPool(SimulatedDriver()), lambda i: [i[0] + 1], 1, max_versions=2, max_held=9)
+    holder = Holder()
+    details: list[str] = []
+
+    def keep() -> None:
+        outs = [f(torch.full((4,), 1.0))[0]]  # a warm-up: not in the pool
+        outs.append(f(torch.full((4,), 2.0))[0])
+        holder.best = f(torch.full((4,), 3.0))[0]
+        f(torch.full((4,), 4.0))
+        assert f(torch.full((4,), 5.0))[0].tolist() == [6.0] * 4
+        assert holder.best.tolist() == [4.0] * 4 and outs[1].tolist() == [3.0] * 4
+
+    with listen(lambda kind, fields: details.append(fields["detail"]) if kind == "fallback" else None):
+        keep()
+    (detail,) = details
+    assert detail.startswith("2 recordings for these sizes exist; ")
+    assert "float32[4] is held by" in detail
+    # Either result would do to explain it: the recording made while only `outs` was held misses `holder.best` alone.
+    assert "Holder.best" in detail and " cell" not in detail
+    del holder.best
+    gc.collect()
+    # Reading the variables of frames keeps nothing alive.
+    assert f._pool is not None and f._pool.idle()
+
+
+def test_holders_are_found_in_attributes_gradients_and_containers() -> None:
+    holder, layer = Holder(), torch.nn.Linear(4, 4)
+    held = {"a": torch.ones(4), "b": torch.zeros(2)}
+    holder.best, layer.weight.grad = torch.ones(3), torch.ones(4, 4)
+    nested = [[torch.ones(5)]]
+
+    def texts(tensor: torch.Tensor) -> str:
+        storage = tensor.untyped_storage()._cdata
+        del tensor
+        return "; ".join(describe_holders({storage}))
+
+    assert "held['a'] of test_holders_are_found" in texts(held["a"])
+    assert "Holder.best" in texts(holder.best)
+    assert "the gradient of Linear.weight" in texts(layer.weight.grad)
+    assert "nested[0][0] of" in texts(nested[0][0])
+    assert describe_holders({0}) == []
+
+
+def test_the_limit_on_recordings_names_parameters_that_moved() -> None:
+    compiled = Boxed(lambda i: [i[0] * i[1]], frozenset({1}))
+    settings = CudaGraphSettings(warmup_calls=1, measure=False, max_versions=2, copy_up_to=0)
+    pool = GraphPool(SimulatedDriver())
+    f = record(compiled, [torch.zeros(4)] * 2, settings, pool=pool, names=["x", "self.weight"])
+    weights = [torch.full((4,), float(n)) for n in range(5)]
+    details: list[str] = []
+    with listen(lambda kind, fields: details.append(fields["detail"]) if kind == "fallback" else None):
+        for w in weights:
+            assert f(torch.ones(4), w)[0].tolist() == w.tolist()
+    assert details == ["2 recordings for these sizes exist; memory of self.weight moved since"]
 
 
 def test_after_a_failed_capture_the_pool_replays_and_records_no_more() -> None:

@@ -106,6 +106,10 @@ class RecordedInputs:
                 return False
         return True
 
+    def moved(self, inputs: Sequence[Any]) -> list[int]:
+        """Positions of static inputs that are not where they were."""
+        return [i for i, v in self._static.items() if inputs[i].data_ptr() != self._addresses[i]]
+
     def fill(self, inputs: Sequence[Any]) -> None:
         """Copy the inputs of this call to the fixed addresses, in one launch where torch has one."""
         sources = [inputs[i] for i in self.copied]

@@ -11,7 +11,7 @@ Blocks are in use while a storage that was handed out for them lives, which refe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar, final
 
 import attrs
@@ -91,6 +91,11 @@ class GraphPool:
             self._live = [entry for entry in self._live if not expired(entry[0])]
         if not self._live and self._orphans:
             self._orphans.clear()
+
+    def storages_in(self, blocks: Set[Block]) -> frozenset[int]:
+        """Ids of the living storages that lie in some of these blocks."""
+        self._forget_dead()
+        return frozenset(cdata for cdata, _, block in self._live if block in blocks)
 
     def block_of(self, tensor: torch.Tensor) -> Block | None:
         """The block in use under a tensor, or None when its memory is not the pool's."""

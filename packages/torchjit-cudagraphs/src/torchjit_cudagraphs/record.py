@@ -10,6 +10,7 @@ import torch
 
 from torchjit_core.events import emit, phase
 from torchjit_core.reasons import Reason
+from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.inputs import signature
 from torchjit_cudagraphs.padded import Batch, Padded
 from torchjit_cudagraphs.pool import GraphPool, pool_of, release_pools
@@ -33,6 +34,8 @@ __all__ = ["Recorded", "record", "reset"]
 _Key = tuple[Any, ...]
 _NO_SLOWER = 1.02
 """A replay may take this much of the time of the call without a CUDA graph."""
+_NAMED = 3
+"""So many inputs are named in a message."""
 _TRIALS = 3
 """So many replays must be slower before a recording is dropped: other programs on the device delay single ones."""
 
@@ -234,7 +237,8 @@ class Recorded:
             self._tell(TOO_MANY_SIZES, f"{len(self._recordings)} combinations of sizes are recorded")
             return None
         if len(versions) >= self.settings.max_versions:
-            self._tell(TOO_MANY_VERSIONS, f"{len(versions)} recordings for these sizes exist")
+            if TOO_MANY_VERSIONS.id not in self._told:  # the search for who holds what takes its time
+                self._tell(TOO_MANY_VERSIONS, self._why_none_fits(pool, versions, inputs))
             return None
         overlapping = next((p for p, v in enumerate(inputs) if self._is_copied(p, v) and overlaps(v)), None)
         if overlapping is not None:  # known before where sizes are fixed
@@ -258,6 +262,20 @@ class Recorded:
         emit("cudagraph_captured", recordings=self.recordings + 1, copies=copy_all, kept=len(recording.kept))
         self._recordings.setdefault(key, []).insert(0, recording)
         return recording
+
+    def _why_none_fits(self, pool: GraphPool, versions: list[Recording], inputs: list[Any]) -> str:
+        """What keeps this call from the recordings that exist: parameters that moved, and who holds earlier results."""
+        moved = {i for r in versions for i in r.inputs.moved(inputs)}
+        unmoved = [r for r in versions if not r.inputs.moved(inputs)]
+        parts = [f"{len(versions)} recordings for these sizes exist"]
+        if moved and not unmoved:
+            names = [name_of(i, self._names) for i in sorted(moved)[:_NAMED]]
+            parts.append(f"memory of {', '.join(names)} moved since")
+        # What the recording that misses least would overwrite.
+        used = pool.blocks_in_use()
+        missing = min((used - r.kept for r in unmoved or versions), key=len, default=set())
+        parts += describe_holders(pool.storages_in(missing), (inputs,))
+        return "; ".join(parts)
 
     def _is_copied(self, position: int, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and position not in self.compiled.static_inputs
