@@ -57,6 +57,17 @@ def made_inside(x: Tensor, w: Tensor) -> Tensor:
     return checkpoint(region, x * 2, w, use_reentrant=False, context_fn=contexts)
 
 
+def made_by_keyword(x: Tensor, w: Tensor) -> Tensor:
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy_fn_or_list=keep_products)
+    return checkpoint(region, x * 2, w, use_reentrant=False, context_fn=contexts)
+
+
+def made_by_lambda(x: Tensor, w: Tensor) -> Tensor:
+    return checkpoint(
+        region, x * 2, w, use_reentrant=False, context_fn=lambda: create_selective_checkpoint_contexts(keep_products)
+    )
+
+
 def some_products(x: Tensor, w: Tensor) -> Tensor:
     return checkpoint(region, x * 2, w, use_reentrant=False, context_fn=every_second_product)
 
@@ -75,8 +86,12 @@ def train(f: Callable[..., Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("f", "kept"), [(plain, 0), (all_products, 2), (made_inside, 2), (some_products, 1), (sines, 1)]
-)
+    ("f", "kept"),
+    [
+        (plain, 0), (all_products, 2), (made_inside, 2), (made_by_keyword, 2), (made_by_lambda, 2), (some_products, 1),
+        (sines, 1),
+    ],
+)  # fmt: skip
 def test_a_selective_checkpoint_keeps_what_its_policy_says(f: Callable[..., Tensor], kept: int) -> None:
     """Besides the region's inputs; the last product is its result."""
     tables: list[Any] = []

@@ -28,11 +28,13 @@ def step(run: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
     return [out.detach(), *(t.grad for t in (x, *weights) if t.grad is not None)], torch.random.get_rng_state()
 
 
-def saved_by(budget: float) -> tuple[int, tuple[list[torch.Tensor], torch.Tensor], list[Any]]:
+def saved_by(
+    budget: float, backend: str = "inductor"
+) -> tuple[int, tuple[list[torch.Tensor], torch.Tensor], list[Any]]:
     tables: list[Any] = []
     with listen(lambda kind, fields: tables.append(fields["tensors"]) if kind == "saved_tensors" else None):
         options = {"activation_memory_budget": budget}
-        seen = step(torchjit.compile(block, options=options, fullgraph=True))
+        seen = step(torchjit.compile(block, options=options, fullgraph=True, backend=backend))
     (table,) = tables
     return sum(entry["bytes"] for entry in table), seen, table
 
@@ -49,6 +51,10 @@ def test_a_budget_saves_less_and_changes_no_number() -> None:
         for a, b in zip(wanted, seen, strict=True):
             torch.testing.assert_close(b, a)
     assert saved[0] > saved[1] > saved[2]
+
+
+def test_a_budget_counts_for_operators_called_one_by_one() -> None:
+    assert saved_by(0.0, "aot_eager")[0] < saved_by(1.0, "aot_eager")[0]
 
 
 @pytest.mark.parametrize("budget", [-0.1, 1.5])

@@ -24,7 +24,7 @@ from torchjit_aot.rewrites import EXACT, FUSED, rewrite_graph, rewrite_joint, te
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
 from torchjit_aot.settings import AotSettings
-from torchjit_aot.shared_inputs import Base, guard_overlap, shared_bases
+from torchjit_aot.shared_inputs import Base, guard_overlap, guard_retained, shared_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
 from torchjit_core.events import emit, phase
@@ -77,7 +77,8 @@ def compile(
         run = _compile_training(joint, compiler, backward_compiler or compiler, partitioner, settings, state)
     else:
         run = _compile_inference(joint, compiler, settings, state)
-    return guard_overlap(joint, run, _eager(gm))
+    eager = _eager(gm)
+    return guard_overlap(joint, guard_retained(joint, run, eager), eager)
 
 
 def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:

@@ -71,10 +71,26 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
             return made
         if node.target is torch.nn.functional.scaled_dot_product_attention:
             args, kwargs = with_usable_mask(args, kwargs)
+        if node.target is torch.lstm:
+            args = _for_training(args)
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
+
+
+def _for_training(args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of an LSTM on the CPU, so that it can be differentiated.
+
+    torch's decomposition takes oneDNN's kernel where the input requires no gradient, although the weights do, and runs it without
+    the workspace that its backward reads. For an input that requires gradient it takes the layer apart.
+    """
+    data = args[0]
+    if not torch.is_grad_enabled() or data.requires_grad or data.device.type != "cpu":
+        return args
+    if not any(isinstance(t, torch.Tensor) and t.requires_grad for part in args[1:3] for t in part):
+        return args
+    return (data.detach().requires_grad_(), *args[1:])
 
 
 def with_usable_mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -290,7 +290,9 @@ def make_training(
     source = Source()
     _make_bases(joint, source)
     _versions(joint, source, state, early=True)
-    wired = ", ".join(_wire_inputs(joint, passed, source, state))
+    names = _wire_inputs(joint, passed, source, state)
+    cut = _without_gradient(joint)
+    wired = ", ".join(f"{name}.detach()" if node in cut else name for node, name in zip(passed, names, strict=True))
     call = f"s = {source.bind(function.apply, 'apply')}({wired})"
     if torch.is_grad_enabled():
         source.lines.append(call)
@@ -302,6 +304,16 @@ def make_training(
         names = ["s"] if isinstance(joint.slots[0], fx.Node) else names
     _replays_and_return(joint, source, state, names, grad_mode=torch.is_grad_enabled())
     return source.function("run", _parameters(joint, state), f"<torchjit {name}>")  # type: ignore[no-any-return]
+
+
+def _without_gradient(joint: JointGraph) -> set[fx.Node]:
+    """The inputs that autograd knows and that get no gradient: it must not walk through this call to where they come from,
+    or a backward of this graph would free what a backward of theirs still needs."""
+    return {
+        node
+        for i, (node, grad, source) in enumerate(zip(joint.inputs, joint.grads, joint.sources, strict=True))
+        if grad is None and source.leaf is not None and not source.static and i not in joint.mutated_under_grad
+    }
 
 
 def _passed(joint: JointGraph, inputs: Sequence[fx.Node], saved: Sequence[fx.Node]) -> list[fx.Node]:

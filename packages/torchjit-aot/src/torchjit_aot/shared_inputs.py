@@ -22,7 +22,7 @@ from torchjit_core.reasons import GraphBreak
 if TYPE_CHECKING:
     from torchjit_aot.joint import JointGraph
 
-__all__ = ["Base", "fake_views", "guard_overlap", "real_base", "shared_bases"]
+__all__ = ["Base", "fake_views", "guard_overlap", "guard_retained", "real_base", "shared_bases"]
 
 aten = torch.ops.aten
 
@@ -136,6 +136,21 @@ def fake_views(
 def real_base(first: torch.Tensor, base: Base) -> torch.Tensor:
     """The base of a call, from the group's first member."""
     return first.as_strided((base.extent,), (1,), 0)
+
+
+def guard_retained(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Look at each call whether an input that gets another gradient history keeps its gradient (`retain_grad()`).
+
+    Eager PyTorch lets it keep that of its new value; an autograd function that marks it as written drops the wish.
+    """
+    changed = [i for i in joint.mutated_under_grad if i < len(joint.sources) - len(joint.bases)]
+    if not changed:
+        return compiled
+
+    def checked(*args: Any) -> Any:
+        return eager(*args) if any(args[i].retains_grad for i in changed) else compiled(*args)
+
+    return checked
 
 
 def guard_overlap(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:

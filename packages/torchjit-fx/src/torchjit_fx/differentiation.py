@@ -75,8 +75,21 @@ def _refused(detail: str, capture: CaptureContext) -> GraphBreak:
 
 
 def differentiate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Any:
-    """`torch.autograd.grad(...)`."""
+    """`torch.autograd.grad(...)`.
+
+    Raises:
+        GraphBreak: it cannot be in the graph. What was recorded so far then runs as torch's own operations, if the call asks for
+            a result that can be differentiated again: no compiled backward can.
+    """
     given = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
+    try:
+        return _differentiate(domain, given, capture)
+    except GraphBreak:
+        domain.differentiated_twice |= given.get("create_graph") is True
+        raise
+
+
+def _differentiate(domain: TensorDomain, given: dict[str, Any], capture: CaptureContext) -> Any:
     outputs, inputs = _tensors(given["outputs"], capture), _tensors(given["inputs"], capture)
     weights = given.get("grad_outputs")
     weights = list(weights) if isinstance(weights, tuple | list) else [weights] * len(outputs)

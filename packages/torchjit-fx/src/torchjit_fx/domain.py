@@ -99,6 +99,7 @@ class TensorDomain:
         self.hooks: list[HookCapture] = []
         self.hook_steps: dict[int, Step] = {}
         self.made_leaves: dict[int, tuple[TensorLeaf, int]] = {}
+        self.differentiated_twice = False  # no compiled graph can be
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
 
@@ -391,7 +392,7 @@ class TensorDomain:
             return RegionCode(None, (), tuple(outputs), epilogue)
         gm, paths, examples = self._graph(steps, asked, capture)
         emit_graph(gm, "captured")
-        target = self.compile_graph(gm, examples)
+        target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
         if any(step.mode is not None for step in steps):
             target = self.modes.restoring(target)
         return RegionCode(target, paths, tuple(outputs), epilogue)

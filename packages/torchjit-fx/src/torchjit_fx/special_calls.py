@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["SPECIAL", "special_call"]
 
 
+def _refuse_backward(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`backward()`; with `create_graph`, what was recorded so far is differentiated twice."""
+    domain.differentiated_twice |= True in (kwargs.get("create_graph"), *args[3:4])
+    return _refuse(domain, fn, args, kwargs, capture)
+
+
 def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     raise GraphBreak(REFUSED[fn], getattr(fn, "__qualname__", repr(fn)), capture.location())
 
@@ -260,6 +266,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys(MODE_SETTERS, _set_mode))
     table.update(dict.fromkeys(CONSTANT_FUNCTIONS, _evaluate))
     table[torch.Tensor.requires_grad_] = _requires_grad
+    table[torch.Tensor.backward] = table[torch.autograd.backward] = _refuse_backward
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
     table.update(DIFFERENTIATION_CALLS)

@@ -11,7 +11,7 @@ import torch
 
 import torchjit_cudagraphs
 from torchjit import control, listeners
-from torchjit.backends import Backend, lookup_backend
+from torchjit.backends import Backend, aot_eager, lookup_backend
 from torchjit.compilation import Compilation, all_compilations
 from torchjit.config import config
 from torchjit.counters import counters
@@ -19,7 +19,7 @@ from torchjit.environment import read_environment
 from torchjit.exc import UserError
 from torchjit.modules import compiled_module
 from torchjit.options import make_options
-from torchjit.pipeline import inductor_backend
+from torchjit.pipeline import aot_eager_backend, inductor_backend
 from torchjit_core.reasons import reason
 from torchjit_frame import FrontDoor
 
@@ -88,6 +88,8 @@ def compile(
         compiler: Backend | None = None
     else:
         compiler = lookup_backend(backend)
+        if compiler is aot_eager:
+            compiler = aot_eager_backend(chosen)
     if model is None:
         return functools.partial(compile, **keywords)
     environment = read_environment()

@@ -22,7 +22,7 @@ from torchjit_core.events import emit
 from torchjit_frame import eager
 from torchjit_inductor.lowering.registry import LOWERINGS
 
-__all__ = ["inductor_backend"]
+__all__ = ["aot_eager_backend", "inductor_backend"]
 
 
 def _internal(gm: torch.fx.GraphModule, kind: str) -> frozenset[int]:
@@ -124,6 +124,21 @@ def _names(gm: torch.fx.GraphModule) -> list[str]:
         (n.name, next(map(torchjit_cudagraphs.line_of, n.users), "")) for n in gm.graph.nodes if n.op == "placeholder"
     ]
     return [f"input {name} (used at {line})" if line else f"input {name}" for name, line in lines]
+
+
+def aot_eager_backend(options: Options) -> Backend:
+    """The backend `aot_eager` under those of the options that concern autograd: the budget, and the passes."""
+    settings = torchjit_aot.AotSettings(
+        memory_budget=options.activation_memory_budget,
+        pre_grad_passes=options.pre_grad_custom_pass,
+        joint_passes=options.joint_custom_post_pass,
+        post_grad_passes=options.post_grad_custom_post_pass,
+    )
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return torchjit_aot.compile(gm, example_inputs, compiler=torchjit_aot.run_eagerly, settings=settings)
+
+    return backend
 
 
 def inductor_backend(options: Options, settings: Settings) -> Backend:

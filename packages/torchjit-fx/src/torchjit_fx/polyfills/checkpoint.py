@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -49,12 +50,12 @@ def _checkpoint(
         refuse("no argument requires grad")
     if context_fn is noop_context_fn:
         enter_checkpoint(None)
-    elif (
-        isinstance(context_fn, functools.partial)
-        and context_fn.func is create_selective_checkpoint_contexts
-        and not context_fn.keywords
-    ):
-        enter_checkpoint(context_fn.func, *context_fn.args)
+    elif isinstance(context_fn, functools.partial) and context_fn.func is create_selective_checkpoint_contexts:
+        given = context_fn.keywords
+        enter_checkpoint(context_fn.func, context_fn.args[0] if context_fn.args else given["policy_fn_or_list"])
+    elif isinstance(context_fn, types.FunctionType) and "<locals>" in context_fn.__qualname__:
+        # It may be made by the region itself: it is interpreted, and only its policy is an object that there is.
+        enter_checkpoint(create_selective_checkpoint_contexts, context_fn()[0].policy_fn)
     else:
         enter_checkpoint(context_fn)
     result = function(*args, **kwargs)
