@@ -337,3 +337,27 @@ def test_a_break_inside_a_checkpoint_is_one_break():
     x = torch.randn(3, requires_grad=True)
     assert len(explain(f)(x).breaks) >= 1
     check(torchjit.compile(f, backend="eager"), f, x, backward=True)
+
+
+class TooLong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.sum().expand(7)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nodes_and_errors_have_the_name_of_the_users_class(backend):
+    def f(x):
+        return TooLong.apply(x)
+
+    results = []
+    for run in (f, torchjit.compile(f, backend=backend)):
+        out = run(torch.randn(4, requires_grad=True))
+        with pytest.raises(RuntimeError, match="returned an invalid gradient") as caught:
+            out.sum().backward()
+        results.append((out.grad_fn.name(), str(caught.value)))
+    assert results[0] == results[1]

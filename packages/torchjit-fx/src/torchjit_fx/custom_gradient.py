@@ -63,10 +63,14 @@ class CapturedFunction:
     backwards: Mapping[tuple[bool, ...], Backward]
 
     def __attrs_post_init__(self) -> None:
-        vars(self).update(__name__=self.name, __qualname__=self.name)  # torch.fx prints a node by these
+        # torch names a node of autograd, in `grad_fn` and in its errors, by the class.
+        function = type(self.name, (_Once if self.once else _Apply,), {})
+        vars(self).update(
+            __name__=self.name, __qualname__=self.name, function=function
+        )  # torch.fx prints a node by these
 
     def __call__(self, others: tuple[Any, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        function: Any = _Once if self.once else _Apply
+        function: Any = vars(self)["function"]
         result: tuple[torch.Tensor, ...] = function.apply(self, others, *tensors)
         return result
 
