@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import functools
 import multiprocessing
 import os
 import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -45,6 +48,18 @@ def _run(number: int) -> tuple[int, str, str]:
     return number, found.split(":")[0], found
 
 
+@contextlib.contextmanager
+def _workers(jobs: int, folder: str) -> Iterator[Callable[[Iterable[int]], Iterable[tuple[int, str, str]]]]:
+    """A function from numbers to results, as they come."""
+    if jobs == 1:
+        _start(folder)
+        yield functools.partial(map, _run)
+        return
+    # Fresh workers now and then: a process keeps the kernels that it has loaded.
+    with multiprocessing.get_context("spawn").Pool(jobs, _start, (folder,), maxtasksperchild=2000) as pool:
+        yield functools.partial(pool.imap_unordered, _run)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=int, default=20_000)
@@ -65,11 +80,8 @@ def main() -> None:
             sys.exit(word in ("wrong", "raised"))
         first = options.seed * 1_000_000
         numbers = range(first, first + options.programs)
-        # Fresh workers now and then: a process keeps the kernels that it has loaded.
-        with multiprocessing.get_context("spawn").Pool(
-            options.jobs, _start, (folder,), maxtasksperchild=2000
-        ) as workers:
-            for done, (number, word, text) in enumerate(workers.imap_unordered(_run, numbers, chunksize=1), 1):
+        with _workers(options.jobs, folder) as results:
+            for done, (number, word, text) in enumerate(results(numbers), 1):
                 found[word] += 1
                 if word in ("wrong", "raised"):
                     print(f"fuzz.py --only {number}\n    {text}", flush=True)

@@ -88,8 +88,8 @@ def _view(x: Tensor, r: random.Random) -> Tensor:
         return x.reshape(*x.shape[:d], *r.choice(((2, n // 2), (n // 2, 2))), *x.shape[d + 1 :])
     if kind == 10 and x.dim() > 1:
         return x.flatten(0, 1)
-    if kind == 11 and x.is_contiguous() and x.numel() > 3:
-        return x.as_strided((x.numel() // 2, 2), (1, 1), 1)
+    if kind == 11 and x.numel() > 3:
+        return x.contiguous().as_strided((x.numel() // 2, 2), (1, 1), 1)
     if kind == 12:
         return torch.chunk(x, 2, d)[-1]
     if kind == 13 and x.numel() < SMALL and x.dim() < 4 and n > 2:

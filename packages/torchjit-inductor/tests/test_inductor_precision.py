@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_testing import compiled, flat
+from inductor_testing import compiled, flat, sample
 from test_inductor_triton_machine import code_of
 
 SMALL = [torch.bfloat16, torch.float16]
@@ -56,3 +56,24 @@ def test_each_result_is_rounded_where_that_is_asked_for(dtype: torch.dtype) -> N
     _same_bits(function, inputs, emulate_precision_casts=True)
     fast = compiled(function, inputs)(*inputs)[0]
     assert not torch.equal(fast.nan_to_num(), function(*inputs)[0].nan_to_num())  # float32 between the operations
+
+
+_PLAIN: dict[str, Any] = {
+    "numbers": lambda x: [x + 0.1, 0.1 - x, x - 1001, x + 1 / 3, torch.add(x, x.flip(0), alpha=0.1), torch.sub(x, x.flip(0), alpha=1.7)],
+    "tensors of one element": lambda x: [x + torch.tensor(0.1), x - torch.tensor(1.7), x * torch.tensor(0.1), x > torch.tensor(0.1)],
+    "integers": lambda x: [x * (torch.arange(128) * 17), x + torch.arange(128) * 17],
+    "powers": lambda x: [x**2, x**3, x**-2, x.abs() ** 1.7, 0.3**x, x.abs() ** 0.5],
+    "products": lambda x: [x * 0.1, x / 1.7, 1.7 / x],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_numbers_are_rounded_where_eager_rounds_them(dtype: torch.dtype) -> None:
+    """Additions and powers take a number in the type of the result, products and quotients take it in float32."""
+    x = sample(16, 128, low=-9, high=9).to(dtype)
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        return [made for make in _PLAIN.values() for made in make(x)]
+
+    # Quotients of numbers are two operations: rounded between them.
+    _same_bits(fn, (x,), emulate_precision_casts=True)

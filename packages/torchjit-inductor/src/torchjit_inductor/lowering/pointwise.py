@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import torch
 
 from torchjit_inductor.ir.dtypes import compute_dtype, is_float, is_int
 from torchjit_inductor.ir.values import Value, apply, cast, constant, round_to, where
 from torchjit_inductor.lowering.builder import Builder
-from torchjit_inductor.lowering.promotion import pointwise, promoted, rounded_number
+from torchjit_inductor.lowering.promotion import pointwise, promoted, rounded_number, rounded_scalar
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, TensorMeta
@@ -99,7 +100,8 @@ def _define_comparison(name: str) -> None:
         dtype = promoted((x, y))
         if isinstance(y, int) and not isinstance(y, bool) and is_int(dtype) and not _fits(y, dtype):
             raise NotLowered("comparison with a number out of range")
-        x, y = rounded_number(x, dtype), rounded_number(y, dtype)
+        compared = attrs.evolve(meta, dtype=dtype)
+        x, y = (rounded_scalar(rounded_number(o, dtype), compared) for o in (x, y))
         return pointwise(meta, lambda v, w: apply(name, v, w), x, y, dtype=dtype)
 
 
@@ -138,12 +140,18 @@ def truth(value: Value) -> Value:
 def _add(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
     if meta.dtype == torch.bool:
         return pointwise(meta, lambda v, w: apply("or", v, w), x, y if alpha else False)
-    return pointwise(meta, lambda v, w: v + (w if _is_one(alpha) else w * alpha), x, y)
+    return _scaled_sum(meta, lambda v, w: v + w, x, y, alpha)
 
 
 @lowering("sub.Tensor", "sub.Scalar")
 def _sub(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
-    return pointwise(meta, lambda v, w: v - (w if _is_one(alpha) else w * alpha), x, y)
+    return _scaled_sum(meta, lambda v, w: v - w, x, y, alpha)
+
+
+def _scaled_sum(meta: TensorMeta, total: Callable[[Value, Value], Value], x: Any, y: Any, alpha: Any) -> Lowered:
+    x, y, alpha = (rounded_scalar(o, meta) for o in (x, y, alpha))
+    # Eager rounds a 16-bit product with alpha where it goes element by element, and not where it goes by vectors.
+    return pointwise(meta, lambda v, w: total(v, w if _is_one(alpha) else w * alpha), x, y)
 
 
 @lowering("rsub.Tensor", "rsub.Scalar")
@@ -228,15 +236,22 @@ def _pow(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
         if isinstance(y, int) and 0 <= y <= 3:
             return pointwise(meta, lambda v: _product(v, y), x)
         raise NotLowered("integer power")
+    x, y = rounded_scalar(x, meta), rounded_scalar(y, meta)
+    # Eager's CPU multiplies bfloat16 numbers one by one.
+    steps = meta.device.type == "cpu" and meta.dtype == torch.bfloat16
+
+    def near(v: Value) -> Value:
+        return round_to(v, meta.dtype) if steps else v
+
     if isinstance(y, (int, float)):
         special: dict[float, Callable[[Value], Value]] = {
             0.5: lambda v: apply("sqrt", v),
             2.0: lambda v: v * v,
-            3.0: lambda v: v * v * v,
+            3.0: lambda v: near(v * v) * v,
             1.0: lambda v: v,
             -0.5: lambda v: apply("rsqrt", v),
             -1.0: lambda v: apply("reciprocal", v),
-            -2.0: lambda v: apply("reciprocal", v * v),
+            -2.0: lambda v: apply("reciprocal", near(v * v)),
         }
         if float(y) in special:
             return pointwise(meta, special[float(y)], x)

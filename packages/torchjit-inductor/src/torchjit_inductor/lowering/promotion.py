@@ -13,7 +13,7 @@ from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
 from torchjit_inductor.lowering.views import broadcast_index
 
-__all__ = ["pointwise", "promoted", "rounded", "rounded_number"]
+__all__ = ["pointwise", "promoted", "rounded", "rounded_number", "rounded_scalar"]
 
 
 def promoted(operands: tuple[Any, ...]) -> torch.dtype:
@@ -67,8 +67,10 @@ def pointwise(
     def read(operand: Any, wanted: torch.dtype | None, point: Point) -> Value:
         if isinstance(operand, Lowered):
             value = operand.value(point.at(broadcast_index(point.index, operand.sizes)))
-            # A conversion to a 16-bit type before arithmetic does not round: eager computes in float32 too.
-            return value if wanted is None else cast(value, compute_dtype(wanted))
+            if wanted is None:
+                return value
+            value = cast(value, compute_dtype(wanted))
+            return round_to(value, wanted) if operand.sizes and _is_rounded(operand, wanted) else value
         if isinstance(operand, Expr):
             return number_value(operand, compute_dtype(wanted or torch.int64))
         return number_value(operand, compute_dtype(wanted or torch.get_default_dtype()))
@@ -89,8 +91,31 @@ def rounded(tensor: Any) -> Any:
     return made
 
 
+_HELD = frozenset((torch.bool, torch.int8, torch.uint8, torch.float16, torch.bfloat16))
+"""What the 16-bit types hold exactly, and they themselves."""
+
+
+def _is_rounded(operand: Lowered, dtype: torch.dtype) -> bool:
+    """Does eager's CPU convert the operand in memory, to a 16-bit type that does not hold its values?"""
+    return dtype in (torch.float16, torch.bfloat16) and operand.device.type == "cpu" and operand.dtype not in _HELD
+
+
 def rounded_number(operand: Any, dtype: torch.dtype) -> Any:
     """A Python number as eager passes it to a kernel of a 16-bit type: in that type. Anything else as it is."""
-    if isinstance(operand, float) and dtype in (torch.float16, torch.bfloat16):
-        return float(torch.tensor(operand).to(dtype))
+    is_number = isinstance(operand, (int, float)) and not isinstance(operand, bool)
+    if is_number and dtype in (torch.float16, torch.bfloat16):
+        made = float(torch.tensor(operand, dtype=torch.float64).to(dtype))
+        return made if isinstance(operand, float) or not made.is_integer() else int(made)
     return operand
+
+
+def rounded_scalar(operand: Any, meta: TensorMeta) -> Any:
+    """A number, or a tensor of one element, as eager's CPU passes it to a kernel of a 16-bit type. Its products and quotients
+    take it in float32, everything else in the type of the result. Anything else as it is, and everything on GPUs.
+    """
+    if meta.device.type != "cpu":
+        return operand
+    if isinstance(operand, Lowered) and not operand.sizes and _is_rounded(operand, meta.dtype):
+        compute = compute_dtype(meta.dtype)
+        return Lazy((), meta.dtype, meta.device, lambda p: round_to(cast(operand.value(p), compute), meta.dtype))
+    return rounded_number(operand, meta.dtype)
