@@ -52,6 +52,30 @@ def test_one_compilation_serves_all_sizes(name: str) -> None:
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
+def test_a_symbolic_size_that_is_one_in_this_call_is_broadcast() -> None:
+    """The second half of three rows is one row; which of the two sizes is 1 only the call tells."""
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        half = torch.split(x, (x.shape[0] + 1) // 2)[1]
+        return [x / (half * half + 1), half.expand(x.shape[0], -1) + 1]
+
+    x = sample(3, 16)
+    graph = compiled(fn, (x,), "symbolic")
+    for got, want in zip(flat(graph(x)), fn(x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (1, 2), (0, 1), (3, 1), (1, 8)])
+def test_a_scatter_into_elements_that_share_memory_is_eagers(strides: tuple[int, int]) -> None:
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        view = x.as_strided((8, 3), strides)
+        return [torch.slice_scatter(view, view[:4] * 2, 0, 2, 6), torch.select_scatter(view, view[:, 0] + 1, 1, 1)]
+
+    x = sample(40)
+    for got, want in zip(flat(compiled(fn, (x,))(x)), fn(x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
 def test_integer_inputs_are_sizes() -> None:
     def fn(x: torch.Tensor, n: int) -> torch.Tensor:
         return x + n

@@ -12,7 +12,7 @@ from torchjit_inductor.ir.values import Value, apply, cast, constant, index_valu
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides, full
 from torchjit_inductor.lowering.views import dim_of
 
 __all__: list[str] = []
@@ -129,8 +129,31 @@ def _eye(b: Builder, meta: TensorMeta, *_: Any, **__: Any) -> Lowered:
     return Lazy(meta.sizes, meta.dtype, meta.device, formula)
 
 
+def _refuse_overlap(x: Lowered) -> None:
+    """Eager writes into a copy with the strides of the original: where elements share memory, more than the slice changes.
+
+    Raises:
+        NotLowered: elements share memory, or may. Dimensions of stride 0 are no such case, eager's copy spells them out.
+    """
+    if not isinstance(x, Strided) or any(
+        s.value == 0 and n.value != 1 for n, s in zip(x.sizes, x.strides, strict=True)
+    ):
+        return
+    pairs = [(n, s) for n, s in zip(x.sizes, x.strides, strict=True) if n.value != 1]
+    if any(n.value is None or s.value is None for n, s in pairs):
+        if x.strides != contiguous_strides(x.sizes):
+            raise NotLowered("a scatter into symbolic strides")
+        return
+    reach = 0
+    for step, size in sorted((s.value or 0, n.value or 0) for n, s in pairs):
+        if step <= reach:
+            raise NotLowered("a scatter into elements that share memory")
+        reach += step * (size - 1)
+
+
 @lowering("select_scatter")
 def _select_scatter(b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim: int, index: int) -> Lowered:
+    _refuse_overlap(x)
     dim = dim_of(dim, len(meta.sizes))
     at = expression(index)
     if at.value is not None and at.value < 0:
@@ -165,6 +188,7 @@ def _slice_scatter(
 ) -> Lowered:
     if step != 1:
         raise NotLowered("slice_scatter with a step")
+    _refuse_overlap(x)
     dim = dim_of(dim, len(meta.sizes))
     begin = expression(0 if start is None else start)
     if (

@@ -213,7 +213,13 @@ def broadcast_rank(x: Lowered, indices: Sequence[Lowered | None]) -> int:
     for size, index in zip(x.sizes, indices, strict=False):
         if index is not None:
             _nonempty(size)
-    return max(len(i.sizes) for i in present)
+    longest = max(present, key=lambda i: len(i.sizes))
+    for index in present:
+        for dim in range(1, len(index.sizes) + 1):
+            size, other = index.sizes[-dim], longest.sizes[-dim]
+            if size.value != 1 and other.value != 1 and size != other:
+                raise NotLowered(f"index tensors of sizes {size} and {other}")
+    return len(longest.sizes)
 
 
 @lowering("index.Tensor", "_unsafe_index.Tensor")

@@ -11,7 +11,7 @@ from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.values import RunNumber, Value, cast, number_value, round_to
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
-from torchjit_inductor.lowering.views import broadcast_index
+from torchjit_inductor.lowering.views import broadcast_index, check_broadcast
 
 __all__ = ["pointwise", "promoted", "rounded", "rounded_number", "rounded_scalar"]
 
@@ -61,7 +61,13 @@ def pointwise(
         operands: `Lowered` tensors or Python numbers.
         dtype: what operands are converted to first; by default the result's dtype.
         dtypes: one per operand instead (None keeps the operand's own).
+
+    Raises:
+        NotLowered: an operand's size may or may not be that of the result.
     """
+    for operand in operands:
+        if isinstance(operand, Lowered):
+            check_broadcast(operand.sizes, meta.sizes)
     each = dtypes or (dtype or meta.dtype,) * len(operands)
 
     def read(operand: Any, wanted: torch.dtype | None, point: Point) -> Value:

@@ -29,7 +29,7 @@ from torchjit_inductor.lowering.reductions import Split, over
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, TensorMeta, full
-from torchjit_inductor.lowering.views import broadcast_index, dim_of
+from torchjit_inductor.lowering.views import broadcast_index, check_broadcast, dim_of
 
 __all__: list[str] = []
 
@@ -167,6 +167,7 @@ def _index_put(
     sizes = _indexed_sizes(x.sizes, indices, rank)
     if len(values.sizes) > len(sizes):
         raise NotLowered("index_put of values with leading dimensions")
+    check_broadcast(values.sizes, sizes)
 
     def what(point: Point) -> Value:
         return values.value(point.at(broadcast_index(point.index, values.sizes)))

@@ -16,7 +16,7 @@ from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, masked
 from torchjit_inductor.lowering.tensors import full as constant_tensor
 
-__all__ = ["broadcast_index", "dim_of", "reshape_index", "view"]
+__all__ = ["broadcast_index", "check_broadcast", "dim_of", "reshape_index", "view"]
 
 
 # ---------------------------------------------------------------------- index arithmetic
@@ -24,6 +24,17 @@ def broadcast_index(index: Index, sizes: Index) -> Index:
     """The index into an operand of `sizes` that is broadcast to the rank of `index`."""
     tail = index[len(index) - len(sizes) :]
     return tuple(constant(0) if n.value == 1 else i for i, n in zip(tail, sizes, strict=True))
+
+
+def check_broadcast(sizes: Index, wanted: Index) -> None:
+    """Make sure that each dimension is known to be the wanted one or of size 1.
+
+    Raises:
+        NotLowered: two symbolic sizes, of which one may be 1 in this very call (`s - (s + 1) // 2` for s = 3).
+    """
+    for size, want in zip(reversed(sizes), reversed(wanted), strict=False):
+        if size.value != 1 and size != want:
+            raise NotLowered(f"a dimension of size {size} broadcast to {want}")
 
 
 def reshape_index(new: Index, new_sizes: Index, old_sizes: Index) -> Index:
@@ -181,6 +192,7 @@ def _t(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
 
 @lowering("expand")
 def _expand(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, **_: Any) -> Lowered:
+    check_broadcast(x.sizes, meta.sizes)
     if isinstance(x, Lazy) and meta.sizes != x.sizes and x.sizes and Cost.of(x).heavy:
         x = b.materialize(x)
     if isinstance(x, Strided):
