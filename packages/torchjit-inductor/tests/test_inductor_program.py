@@ -76,6 +76,25 @@ def test_a_scatter_into_elements_that_share_memory_is_eagers(strides: tuple[int,
         torch.testing.assert_close(got, want)
 
 
+AS_STRIDED: dict[str, Any] = {
+    "select": lambda x: (x * 2)[3].as_strided((3, 2), (1, 1), 1),
+    "slice without an offset": lambda x: (x * 2)[2:].as_strided((3, 2), (8, 1)),
+    "transposed": lambda x: (x.t() * 2).as_strided((3, 2), (8, 1), 5),
+    "chunk": lambda x: torch.chunk(x.exp(), 2)[1].as_strided((4,), (1,), 0),
+    "reshaped": lambda x: x.exp().view(4, 12)[1].as_strided((4,), (2,), 9),
+    "twice": lambda x: (x + 1)[1].as_strided((4, 2), (3, 1), 7)[2].as_strided((5,), (1,), 2),
+    "of a product": lambda x: (x @ x.t())[1].as_strided((4,), (1,), 0),
+    "of an input's view": lambda x: x[2].as_strided((4,), (1,), 3),
+}
+
+
+@pytest.mark.parametrize("name", AS_STRIDED)
+def test_offsets_of_as_strided_count_from_the_storage(name: str) -> None:
+    x = sample(6, 8)
+    (got,) = flat(compiled(AS_STRIDED[name], (x,))(x))
+    torch.testing.assert_close(got, AS_STRIDED[name](x))
+
+
 def test_integer_inputs_are_sizes() -> None:
     def fn(x: torch.Tensor, n: int) -> torch.Tensor:
         return x + n

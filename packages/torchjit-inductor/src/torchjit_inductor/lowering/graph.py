@@ -46,6 +46,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     places_behind,
     read_by_operators,
     read_whole,
+    storage_owner,
     tensors_in,
     updates_input,
     written_in_place,
@@ -259,6 +260,8 @@ class _GraphLowering:
             raise GraphNotSupported(f"{node.name} computes with a truth value of the run")
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
         args, kwargs = as_positional(node.target, args, kwargs)
+        if node.target is torch.ops.aten.as_strided.default:
+            args = self._from_storage(node, args)
         if self.run_symbols or reads_data(node.target):
             found = new_sizes(val, self._symbols_known())
             if found:
@@ -427,6 +430,20 @@ class _GraphLowering:
             view = Strided(place.buffer, shape, meta.strides, offset, meta.dtype, meta.device)
             self.builder.store_into(tensor, view)
         return place
+
+    def _from_storage(self, node: torch.fx.Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands of `as_strided` with the tensor that owns the storage, in memory as in eager mode: offsets count from there."""
+        shown, owner = node.args[0], storage_owner(node.args[0])  # type: ignore[arg-type]
+        val = owner.meta.get("val")
+        if owner.op != "call_function" or not isinstance(val, torch.Tensor) or not isinstance(shown, torch.fx.Node):
+            return args  # the storage of an input is the caller's, and views of it are true views
+        if val.dtype != shown.meta["val"].dtype:
+            return args
+        meta, place = self._meta(val), self.builder.materialize(self.env[owner], self._meta(val).strides)
+        if not place.same_layout(meta) or place.offset.value != 0:
+            place = self.builder.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), meta.strides)
+        given = args[3] if len(args) > 3 and args[3] is not None else expression(shown.meta["val"].storage_offset())
+        return (place, args[1], args[2], given)
 
     def _channels_last(self, arg: Any) -> Any:
         """A 4-d tensor in memory with its channels innermost."""
