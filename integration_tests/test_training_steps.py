@@ -142,3 +142,118 @@ def test_a_contrastive_step_with_a_momentum_encoder(backend: str) -> None:
         return losses, [p.grad for p in query.parameters()], [p.detach() for p in key.parameters()], queue
 
     compare(step, use, backend)
+
+
+class Gan(nn.Module):
+    """Both losses of a training step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6))
+        self.critic = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, noise: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        fake = self.generator(noise)
+        critic = F.softplus(-self.critic(real)).mean() + F.softplus(self.critic(fake.detach())).mean()
+        return critic, F.softplus(-self.critic(fake)).mean()
+
+
+@BACKENDS
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_losses_without_a_common_operator_have_backwards_of_their_own(backend: str, order: tuple[int, int]) -> None:
+    def use(run: Any) -> Any:
+        torch.manual_seed(0)
+        model = Gan()
+        step = torch.optim.SGD(model.parameters(), 0.1)
+        seen = []
+        for _ in range(3):
+            losses = run(model, torch.randn(5, 4), torch.randn(5, 6))
+            for k in order:
+                losses[k].backward()
+            seen += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+            step.step()
+            step.zero_grad()
+        return seen
+
+    compare(lambda model, noise, real: model(noise, real), use, backend)
+
+
+def _two(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (x.sin() * x).sum(), (y.cos() * y).sum()
+
+
+@BACKENDS
+@pytest.mark.parametrize("between", ["nothing", "a write to the first", "a write to the second", "the first again"])
+def test_the_second_backward_works_and_fails_as_in_eager_mode(backend: str, between: str) -> None:
+    def use(run: Any) -> Any:
+        x, y = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+        first, second = run(x, y)
+        first.backward()
+        try:
+            if between == "the first again":
+                first.backward()
+            elif between != "nothing":
+                with torch.no_grad():
+                    (x if between == "a write to the first" else y).mul_(2)
+            second.backward()
+        except RuntimeError as error:
+            return type(error).__name__, str(error)[:60]
+        return x.grad, y.grad
+
+    run = torchjit.compile(_two, backend=backend)
+    for _ in range(2):
+        torch.manual_seed(1)
+        found = use(run)
+        torch.manual_seed(1)
+        wanted = use(_two)
+        if isinstance(wanted[0], Tensor):
+            torch.testing.assert_close(found, wanted)
+        else:
+            assert found == wanted
+
+
+@BACKENDS
+def test_both_at_once_retained_and_then_alone(backend: str) -> None:
+    def use(run: Any) -> Any:
+        x, y = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+        first, second = run(x, y)
+        (first + second).backward(retain_graph=True)
+        first.backward(retain_graph=True)
+        second.backward()
+        first.backward()
+        return x.grad, y.grad
+
+    compare(_two, use, backend)
+
+
+@BACKENDS
+def test_what_was_saved_is_kept_until_the_last_backward(backend: str) -> None:
+    run = torchjit.compile(_two, backend=backend)
+    for _ in range(2):
+        x, y = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+        first, second = run(x, y)
+        node: Any = first.grad_fn
+        first.backward()
+        assert node.kept is not None
+        second.backward()
+        assert node.kept is None
+        with pytest.raises(RuntimeError, match="freed"):
+            second.backward()
+
+
+@BACKENDS
+def test_results_with_a_common_operator_keep_nothing(backend: str) -> None:
+    """A loss and what it was computed from, as models return them: memory must go with the loss's backward."""
+
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        logits = (x @ w).exp()
+        return logits.square().sum(), logits
+
+    run = torchjit.compile(f, backend=backend)
+    for _ in range(2):
+        loss, logits = run(torch.randn(3, 4), torch.randn(4, 5, requires_grad=True))
+        node: Any = loss.grad_fn
+        loss.backward()
+        assert not hasattr(node, "kept")
+        with pytest.raises(RuntimeError, match="freed"):
+            logits.sum().backward()

@@ -23,6 +23,7 @@ from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.rewrites import EXACT, FUSED, rewrite_graph, rewrite_joint, tell_rewrites
 from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import LazyBackward, make_inference, make_training
+from torchjit_aot.separate_backwards import separate_groups
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.shared_inputs import Base, guard_overlap, guard_retained, shared_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
@@ -97,7 +98,7 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     bases = shared_bases(joint, len(example_inputs))
     if bases:  # what is written is known now: once more, on shared memory
         joint = _functional_joint(gm, example_inputs, bases)
-    joint.behind = tangents_behind(joint)
+    joint.behind, joint.groups = tangents_behind(joint), separate_groups(joint)
     canonicalize(joint)
     if settings.functional_random:
         with joint.fake_mode, torch.no_grad():

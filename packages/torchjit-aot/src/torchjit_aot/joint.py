@@ -24,11 +24,11 @@ from torchjit_core.reasons import GraphBreak
 
 aten = torch.ops.aten
 
-__all__ = ["JointGraph", "tangents_behind", "trace_joint", "version_moved"]
+__all__ = ["JointGraph", "bits_of_tangents", "tangents_behind", "trace_joint", "version_moved"]
 
 
-def tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
-    """For each input's gradient: the positions of the tangents that it depends on."""
+def bits_of_tangents(joint: JointGraph) -> dict[fx.Node, int]:
+    """For each node that depends on tangents: a bit for each of them."""
     behind: dict[fx.Node, int] = {node: 1 << k for k, node in enumerate(joint.tangents)}
     for node in joint.graph.nodes:
         if node not in behind:
@@ -37,6 +37,12 @@ def tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
                 bits |= behind.get(source, 0)
             if bits:
                 behind[node] = bits
+    return behind
+
+
+def tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
+    """For each input's gradient: the positions of the tangents that it depends on."""
+    behind = bits_of_tangents(joint)
     masks = [behind.get(grad, 0) if grad is not None else 0 for grad in joint.grads]
     return tuple(tuple(k for k in range(len(joint.tangents)) if mask >> k & 1) for mask in masks)
 
@@ -64,6 +70,7 @@ class JointGraph:
         written: does the graph have operators with mutable arguments?
         behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
             dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
+        groups: the positions of tangents, those together whose backwards share an operator, as traced.
         reshaped: operators that change sizes or strides of inputs in place: (input, operator, other arguments).
         bases: memory that several inputs share; each is an input too, the last ones.
     """
@@ -85,6 +92,7 @@ class JointGraph:
     written: bool
     versions_early: set[int] = attrs.field(factory=set)
     behind: tuple[tuple[int, ...], ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
     reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
     bases: tuple[Base, ...] = ()
 

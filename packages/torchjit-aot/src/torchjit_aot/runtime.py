@@ -20,6 +20,7 @@ from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import DOUBLE_BACKWARD
+from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
 from torchjit_aot.shared_inputs import real_base
 from torchjit_core.reasons import UserError
 
@@ -418,12 +419,15 @@ def _backward(
     if _GRADS_IN_A_LIST:
         source.lines += [f"{', '.join(gradients)}, = grads", "grads.clear()"]
     has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
-    if has_tensors:
-        source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
     several = len(joint.differentiable) > 1
     if several:
         given = ", ".join(f"g{i} is None" for i in joint.differentiable)
         source.lines.append(f"missing = ({given})")
+    if has_tensors and len(joint.groups) > 1:
+        groups, needed = source.bind(joint.groups, "groups"), source.bind(needed_by_groups(joint, saved), "needed")
+        source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {groups}, {needed})")
+    elif has_tensors:
+        source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
     source.lines.append("odd = False")
     symbolic = 0
     for i, tangent in zip(joint.differentiable, joint.tangents, strict=True):
