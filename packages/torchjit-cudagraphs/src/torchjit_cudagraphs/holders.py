@@ -153,5 +153,7 @@ def _is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
 def _storage(tensor: torch.Tensor) -> int | None:
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # sparse, fake and other tensors without one
+    # Sparse tensors and wrapper subclasses have no storage and raise one of these. Any tensor of the program may be looked at here, and
+    # one without a storage cannot hold memory of a graph's pool, so it is passed over: this only words a message.
+    except (NotImplementedError, RuntimeError):
         return None

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 
 from torchjit_core.events import emit
-from torchjit_core.expr import Expr, Symbol, constant
+from torchjit_core.expr import Expr, Symbol
 from torchjit_core.reasons import reason
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.folding import fold_constants
@@ -46,17 +46,17 @@ from torchjit_inductor.lowering.graph_nodes import (
     places_behind,
     read_by_operators,
     read_whole,
-    storage_owner,
     tensors_in,
     updates_input,
     written_in_place,
 )
+from torchjit_inductor.lowering.placement import from_storage, in_channels_last, zero_padded
 from torchjit_inductor.lowering.products import vector_product
 from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides, full
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, TensorRef
 
 __all__ = ["GraphNotSupported", "lower_graph"]
@@ -261,14 +261,14 @@ class _GraphLowering:
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
         args, kwargs = as_positional(node.target, args, kwargs)
         if node.target is torch.ops.aten.as_strided.default:
-            args = self._from_storage(node, args)
+            args = from_storage(self.builder, node, args, self.env)
         if self.run_symbols or reads_data(node.target):
             found = new_sizes(val, self._symbols_known())
             if found:
                 return self._depends_on_data(node, args, kwargs, found)
         metas = self._metas(val)
         if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
-            return self._zero_padded(args[0], metas)
+            return zero_padded(self.builder, args[0], metas)
         places = places_behind(node)
         operands = args if places is None else (*args[:7], self._argument(places))
         made = self._lowered(node, operands, kwargs, metas)
@@ -410,50 +410,11 @@ class _GraphLowering:
             # oneDNN packs weights on its own, from either layout.
             weight = 2 if node.target is torch.ops.aten.convolution_backward.default else 1
             as_it_is = weight if args[weight].device.type == "cpu" else None
-            args = tuple(a if k == as_it_is else self._channels_last(a) for k, a in enumerate(args))
+            args = tuple(a if k == as_it_is else in_channels_last(self.builder, a) for k, a in enumerate(args))
             metas = all_channels_last(metas)
         elif metas is not None:
             metas = self._metas_in_place(node, args, kwargs, metas)
         return self._aten(node.target, args, kwargs, metas)
-
-    def _zero_padded(self, source: Lowered, meta: TensorMeta) -> Lowered:
-        """A matrix with zeros behind, written in place by whatever computes it and by a small kernel for the zeros."""
-        place = self.builder.buffer(self.builder.origin.node, meta)
-        parts = [(source.sizes, constant(0), source)]
-        sizes = list(source.sizes)
-        for dim, (old, new) in enumerate(zip(source.sizes, meta.sizes, strict=True)):
-            if old is not new:
-                rest = (*sizes[:dim], new - old, *sizes[dim + 1 :])
-                parts.append((rest, old * meta.strides[dim], full(0, attrs.evolve(meta, sizes=rest))))
-                sizes[dim] = new
-        for shape, offset, tensor in parts:
-            view = Strided(place.buffer, shape, meta.strides, offset, meta.dtype, meta.device)
-            self.builder.store_into(tensor, view)
-        return place
-
-    def _from_storage(self, node: torch.fx.Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The operands of `as_strided` with the tensor that owns the storage, in memory as in eager mode: offsets count from there."""
-        shown, owner = node.args[0], storage_owner(node.args[0])  # type: ignore[arg-type]
-        val = owner.meta.get("val")
-        if owner.op != "call_function" or not isinstance(val, torch.Tensor) or not isinstance(shown, torch.fx.Node):
-            return args  # the storage of an input is the caller's, and views of it are true views
-        if val.dtype != shown.meta["val"].dtype:
-            return args
-        meta, place = self._meta(val), self.builder.materialize(self.env[owner], self._meta(val).strides)
-        if not place.same_layout(meta) or place.offset.value != 0:
-            place = self.builder.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), meta.strides)
-        given = args[3] if len(args) > 3 and args[3] is not None else expression(shown.meta["val"].storage_offset())
-        return (place, args[1], args[2], given)
-
-    def _channels_last(self, arg: Any) -> Any:
-        """A 4-d tensor in memory with its channels innermost."""
-        if not isinstance(arg, Lowered) or len(arg.sizes) != 4:
-            return arg
-        strides = channels_last_strides(arg.sizes)
-        place = self.builder.materialize(arg, strides)
-        if place.same_layout(TensorMeta(arg.sizes, strides, arg.dtype, arg.device)):
-            return place
-        return self.builder.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), strides)
 
     def _metas_in_place(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
         """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""

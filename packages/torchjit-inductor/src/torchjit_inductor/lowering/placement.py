@@ -1,0 +1,73 @@
+"""Operands of aten ops where the op wants them in memory: padded, with the channels innermost, or with their whole storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+import torch.fx
+
+from torchjit_core.expr import constant
+from torchjit_inductor.layouts import channels_last_strides
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.graph_nodes import storage_owner
+from torchjit_inductor.lowering.sizes import expression, meta_of
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta, full
+
+__all__ = ["from_storage", "in_channels_last", "zero_padded"]
+
+
+def zero_padded(b: Builder, source: Lowered, meta: TensorMeta) -> Lowered:
+    """A matrix with zeros behind, written in place by whatever computes it and by a small kernel for the zeros."""
+    place = b.buffer(b.origin.node, meta)
+    parts = [(source.sizes, constant(0), source)]
+    sizes = list(source.sizes)
+    for dim, (old, new) in enumerate(zip(source.sizes, meta.sizes, strict=True)):
+        if old is not new:
+            rest = (*sizes[:dim], new - old, *sizes[dim + 1 :])
+            parts.append((rest, old * meta.strides[dim], full(0, attrs.evolve(meta, sizes=rest))))
+            sizes[dim] = new
+    for shape, offset, tensor in parts:
+        b.store_into(tensor, Strided(place.buffer, shape, meta.strides, offset, meta.dtype, meta.device))
+    return place
+
+
+def from_storage(
+    b: Builder, node: torch.fx.Node, args: tuple[Any, ...], env: Mapping[torch.fx.Node, Any]
+) -> tuple[Any, ...]:
+    """The operands of `as_strided` with the tensor that owns the storage, in memory as in eager mode: offsets count from there.
+
+    Args:
+        env: what the nodes before were lowered to.
+
+    Raises:
+        NotLowered: the sizes or the offset are no integer expressions.
+    """
+    shown = node.args[0]
+    if not isinstance(shown, torch.fx.Node):
+        return args
+    owner = storage_owner(shown)
+    val = owner.meta.get("val")
+    if owner.op != "call_function" or not isinstance(val, torch.Tensor):
+        return args  # the storage of an input is the caller's, and views of it are true views
+    if val.dtype != shown.meta["val"].dtype:
+        return args
+    meta = meta_of(val)
+    place = b.materialize(env[owner], meta.strides)
+    if not place.same_layout(meta) or place.offset.value != 0:
+        place = b.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), meta.strides)
+    given = args[3] if len(args) > 3 and args[3] is not None else expression(shown.meta["val"].storage_offset())
+    return (place, args[1], args[2], given)
+
+
+def in_channels_last(b: Builder, arg: Any) -> Any:
+    """A 4-d tensor in memory with its channels innermost; anything else as it is."""
+    if not isinstance(arg, Lowered) or len(arg.sizes) != 4:
+        return arg
+    strides = channels_last_strides(arg.sizes)
+    place = b.materialize(arg, strides)
+    if place.same_layout(TensorMeta(arg.sizes, strides, arg.dtype, arg.device)):
+        return place
+    return b.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), strides)
