@@ -465,6 +465,10 @@ int load_value(Run *run, Op *op, PyObject *base) {
         run_own(run);
         value = PyObject_GetAttrString(base, "cell_contents");
         break;
+    case OP_LOAD_COMPUTED:
+        run_own(run);
+        value = PyObject_CallOneArg(op->obj, base);
+        break;
     case OP_LOAD_SIZE:
     case OP_LOAD_STRIDE:
     case OP_LOAD_OFFSET:

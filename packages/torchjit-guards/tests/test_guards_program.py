@@ -211,7 +211,7 @@ def object_guards(p: AccessPath) -> list[Guard]:
         ValueEquals(p.attr("kind"), "class"), TypeIs(p.instance_attr("a"), int), ValueEquals(p.instance_attr("a"), 1),
         TypeIs(p.class_attr("kind"), str), TypeIs(p.class_attr("a"), int), TypeIs(p.class_attr("__init__"), types.FunctionType),
         TypeIs(p.item(0), int), TypeIs(p.item("a"), int), TypeIs(p.item(-1), int), TypeIs(p.item(9), int),
-        ValueEquals(p.cell(), 3), IdIs(p.type_of(), int), TypeIs(p.referent(), Plain), TypeIs(p.type_of(), Meta), TypeIs(p.size(0), int),
+        ValueEquals(p.cell(), 3), IdIs(p.type_of(), int), TypeIs(p.computed(len), int), ValueEquals(p.computed(repr), "3"), TypeIs(p.referent(), Plain), TypeIs(p.type_of(), Meta), TypeIs(p.size(0), int),
         TypeIs(p.attr("__code__"), types.CodeType),
         *(IdIs(p.attr(name), None) for name in ("__defaults__", "__kwdefaults__", "__closure__", "__self__")),
         *(TypeIs(p.attr(name), kind) for name in ("__self__", "__func__") for kind in (Plain, list, types.FunctionType)),

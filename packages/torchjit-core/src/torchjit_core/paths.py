@@ -9,6 +9,7 @@ Glossary: Dynamo calls this a *Source*.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType, WrapperDescriptorType
 from typing import Any, ClassVar, TypeVar, final
 from weakref import ReferenceType, WeakValueDictionary
@@ -19,6 +20,7 @@ __all__ = [
     "Attr",
     "Cell",
     "ClassAttr",
+    "Computed",
     "Drawn",
     "InstanceAttr",
     "Item",
@@ -88,6 +90,10 @@ class AccessPath:
     def referent(self) -> Referent:
         """The path of what the weak reference `self` leads to."""
         return Referent._intern(self, None, ())
+
+    def computed(self, function: Callable[[Any], Any]) -> Computed:
+        """The path of `function(self)`; the function must have no effects, and stays alive with the path."""
+        return Computed._intern(self, function, (function,))
 
     def size(self, dim: int) -> SizeOf:
         """The path of the tensor's `size(dim)`, an int."""
@@ -319,6 +325,19 @@ class Referent(AccessPath):
 
     def __str__(self) -> str:
         return f"{self.base}()"
+
+
+@final
+class Computed(AccessPath):
+    """`key(base)`: what a function tells of an object that no other step leads to (the value of a context variable ...)."""
+
+    __slots__ = ()
+
+    def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:
+        return self.key(_base(self).resolve(slots))
+
+    def __str__(self) -> str:
+        return f"{self.key.__name__.lstrip('_')}({self.base})"
 
 
 @final

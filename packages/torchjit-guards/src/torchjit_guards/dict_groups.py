@@ -15,7 +15,7 @@ from typing import Any, final
 import attrs
 
 from torchjit_core.guards import DictContains, DictKeys, Guard, IdIs, InstanceLacks, LengthIs, TypeIs, ValueEquals
-from torchjit_core.paths import AccessPath, Arg, Attr, InstanceAttr, Item
+from torchjit_core.paths import AccessPath, Arg, Attr, Computed, InstanceAttr, Item
 
 __all__ = ["WALK", "Group", "Node", "build", "is_atom"]
 
@@ -61,7 +61,7 @@ class Node:
     @property
     def runs_python(self) -> bool:
         """May loading the object run Python code?"""
-        return type(self.path) is Attr
+        return type(self.path) in (Attr, Computed)
 
     def add(self, guard: Guard) -> None:
         """File a guard whose path this node is."""

@@ -39,6 +39,7 @@ from torchjit_core.paths import (
     Attr,
     Cell,
     ClassAttr,
+    Computed,
     InstanceAttr,
     Item,
     OffsetOf,
@@ -60,7 +61,7 @@ _INT64 = range(-(2**63), 2**63)
 _LOADS: dict[type[AccessPath], int] = {
     InstanceAttr: _c.OPS["LOAD_INSTANCE"], ClassAttr: _c.OPS["LOAD_CLASS"], Item: _c.OPS["LOAD_ITEM"],
     Attr: _c.OPS["LOAD_ATTR"], Cell: _c.OPS["LOAD_CELL"], TypeOf: _c.OPS["LOAD_TYPE"],
-    Referent: _c.OPS["LOAD_REFERENT"], SizeOf: _c.OPS["LOAD_SIZE"],
+    Referent: _c.OPS["LOAD_REFERENT"], Computed: _c.OPS["LOAD_COMPUTED"], SizeOf: _c.OPS["LOAD_SIZE"],
     StrideOf: _c.OPS["LOAD_STRIDE"], OffsetOf: _c.OPS["LOAD_OFFSET"],
 }  # fmt: skip
 _OF_TENSORS = frozenset({SizeOf, StrideOf, OffsetOf})

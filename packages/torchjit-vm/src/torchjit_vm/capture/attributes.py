@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from torchjit_core.guards import MISSING, Predicate
 from torchjit_core.paths import own_attr
 from torchjit_vm.capture import interception
+from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.known_attributes import known_attr
 from torchjit_vm.capture.members import (
     ABSENT,
@@ -35,6 +36,7 @@ from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    AtomObject,
     BoundMethod,
     CellValue,
     Const,
@@ -238,6 +240,8 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return items(domain, value)[int(index)]
     if member.kind == DESCRIPTOR:
         return _call_get(domain, member, value)
+    if type(value) is AtomObject and name not in ("__weakref__",):  # of the plain value: `real`, `denominator`
+        return constant_object(domain, getattr(domain.use(base_of(value)), name))
     if name == "maxlen" and isinstance(value, ListValue):
         return Const(_limit(domain, value))
     if issubclass(value.cls, tuple) and value.real is not NEW:

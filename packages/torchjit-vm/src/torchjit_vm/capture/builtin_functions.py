@@ -25,6 +25,7 @@ from torchjit_vm.capture import (
     stores,
     subscripts,
 )
+from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.class_changes import is_made
 from torchjit_vm.capture.names import namespace
@@ -33,6 +34,7 @@ from torchjit_vm.capture.reasons import OWN_FRAME, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
+    AtomObject,
     BoundMethod,
     CellValue,
     Const,
@@ -102,6 +104,7 @@ def _delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Fra
 
 
 def _name(domain: CaptureDomain, value: Value) -> str:
+    value = stripped(domain, value)
     if type(value) is Const and isinstance(value.value, str):
         return str(domain.use(value))
     raise domain.error(TypeError, f"attribute name must be string, not '{type_of(domain, value).__name__}'")
@@ -195,6 +198,7 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         member = members.find_member(domain, value.cls, "__hash__")
         if type(member.raw) is types.FunctionType:
             return operators.special_call(domain, value, "__hash__", [])
+        value = stripped(domain, value, "__hash__")
     if is_constant(domain, value) and not is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
     raise domain.graph_break(UNKNOWN_CALL, "hash() of an object")
@@ -217,14 +221,17 @@ def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
 @builtin(abs)
 def _abs(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if isinstance(args[0], Obj):
-        return operators.special_call(domain, args[0], "__abs__", [])
-    return _direct(domain, abs, args)
+    value = stripped(domain, args[0], "__abs__")
+    if isinstance(value, Obj):
+        return operators.special_call(domain, value, "__abs__", [])
+    return _direct(domain, abs, [value])
 
 
 def _direct(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs | None = None) -> Value | None:
     """Constants at capture, leaves to their handler; None for anything else."""
     kwargs = kwargs or {}
+    names = (f"__{function.__name__}__", f"__r{function.__name__}__", "__float__", "__index__")
+    args = [stripped(domain, a, *names) for a in args]
     everything = [*args, *kwargs.values()]
     if any(isinstance(a, Leaf) for a in everything):
         return operators.leaf_call(domain, function, args, kwargs)
@@ -240,7 +247,7 @@ for _function in (round, divmod, pow):
         domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Any = _function
     ) -> Value | None:
         dunder = f"__{function.__name__}__"
-        if args and type(args[0]) is Obj and operators.defines(domain, args[0], dunder):
+        if args and isinstance(args[0], (Obj, AtomObject)) and operators.defines(domain, args[0], dunder):
             found = operators.special_call(domain, args[0], dunder, [*args[1:], *kwargs.values()])
             if not (type(found) is Const and found.value is NotImplemented):
                 return found

@@ -13,6 +13,7 @@ from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import (
+    atoms,
     attributes,
     comparisons,
     construct,
@@ -97,6 +98,21 @@ def _new(base: type) -> None:
 
 for _base in (object, dict, list, set, tuple, OrderedDict, defaultdict, BaseException, Exception):
     _new(_base)
+
+
+def _new_atom(base: type) -> None:
+    def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        if not (args and isinstance(args[0], Known) and isinstance(args[0].obj, type)):
+            return None
+        if args[0].obj is base:
+            return domain.vm.call(args[0], args[1:], kwargs)
+        return None if kwargs else construct.allocate_by(domain, args[0].obj, base.__new__, args[1:])
+
+    builtin(base.__new__)(make)
+
+
+for _base in (str, int, float, complex, bytes):
+    _new_atom(_base)
 
 
 @method("__init__", BaseException)
@@ -319,7 +335,7 @@ def _join(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if type(args[1]) is Const and not hasattr(type(args[1].value), "__iter__"):
         type_of(domain, args[1])
         raise domain.error(TypeError, "can only join an iterable")
-    parts = iteration.items_of(domain, args[1])
+    parts = [atoms.stripped(domain, p) for p in iteration.items_of(domain, args[1])]
     if not all(type(p) is Const for p in parts):
         return None
     texts = [domain.use(cast(Const, p)) for p in parts]

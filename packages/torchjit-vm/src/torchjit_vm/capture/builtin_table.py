@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchjit_vm.capture.arity import fits
+from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.values import (
+    AtomObject,
     Const,
     DictValue,
     DictView,
@@ -77,6 +79,8 @@ def method(name: str, *classes: type) -> Callable[[Builtin], Builtin]:
 
 def _checked(implementation: Builtin, raw: Any, kinds: tuple[type, ...] | None) -> Builtin:
     def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
+        if kinds is not None and Const in kinds and args and type(args[0]) is AtomObject:
+            args = [base_of(args[0]), *args[1:]]
         if not fits(raw, len(args), kwargs) or (kinds is not None and not isinstance(args[0], kinds)):
             return None
         return implementation(domain, args, kwargs)

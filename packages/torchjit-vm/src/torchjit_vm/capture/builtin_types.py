@@ -8,10 +8,12 @@ from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import containers, formatting, iteration, members, operators
+from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.construct import fill_deque, fill_dict
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.values import (
+    AtomObject,
     BoundMethod,
     Const,
     DictValue,
@@ -92,6 +94,12 @@ def _str(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _number(cls: Any, dunders: tuple[str, ...]) -> None:
     def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
         values = [*args, *kwargs.values()]
+        if len(values) == len(args) == 1 and type(args[0]) is AtomObject:
+            for dunder in dunders:
+                if operators.defines(domain, args[0], dunder):
+                    return operators.special_call(domain, args[0], dunder, [])
+            args = [base_of(args[0])]
+            values = args
         if any(type(a) is Leaf for a in values):
             return operators.leaf_call(domain, cls, args, kwargs)
         if all(is_constant(domain, a) for a in values):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import (
+    atoms,
     attributes,
     class_checks,
     containers,
@@ -38,6 +39,7 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    AtomObject,
     BoundMethod,
     Const,
     DictValue,
@@ -291,6 +293,8 @@ def _assume_constant(domain: CaptureDomain, function: Known, args: list[Value], 
 
 
 def _pure(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and type(args[0]) is AtomObject and atoms.c_base(getattr(function.obj, "__objclass__", object)) is not None:
+        args = [atoms.base_of(args[0]), *args[1:]]  # C methods of str, int ... work on what the object is
     if all(is_constant(domain, a) for a in args) and all(is_constant(domain, v) for v in kwargs.values()):
         real = [constant_of(domain, a) for a in args]
         if not kwargs:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import attributes, containers, iteration, members
+from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.operators import (
     RICH,
     as_tuple,
@@ -27,6 +28,7 @@ from torchjit_vm.capture.set_algebra import set_keys
 from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     NEW,
+    AtomObject,
     BoundMethod,
     Const,
     DictValue,
@@ -82,6 +84,11 @@ def _same_constant(domain: CaptureDomain, left: Const, right: Const) -> bool:
 
 
 def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    if type(left) is AtomObject or type(right) is AtomObject:
+        names = (*RICH[function][:2], "__eq__")
+        plain = stripped(domain, left, *names), stripped(domain, right, *names)
+        if not any(type(v) is AtomObject for v in plain):
+            left, right = plain
     tl, tr = type(left), type(right)
     if tl is Const and tr is Const:
         return compute(domain, function, domain.use(cast(Const, left)), domain.use(cast(Const, right)))
@@ -136,6 +143,8 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
             result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self_)), [other])
             if not is_not_implemented(result):
                 return result
+        elif type(self_) is AtomObject:
+            pass  # the plain values are compared below
         elif member.kind != members.ABSENT and not _default_compare(self_, member.raw):
             raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {symbol} {tr.__name__}")
     if function is operator.ne:
@@ -144,6 +153,9 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
             result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, left)), [right])
             if not is_not_implemented(result):
                 return domain.not_(result)
+    plain = stripped(domain, left), stripped(domain, right)
+    if plain != (left, right) and isinstance(plain[0], Const) and isinstance(plain[1], Const):
+        return compare(domain, function, plain[0], plain[1])
     if function in (operator.eq, operator.ne):
         return domain.constant(is_(domain, left, right) is (function is operator.eq))
     raise domain.error(
@@ -204,6 +216,8 @@ def _equal_dicts(domain: CaptureDomain, left: DictValue, right: DictValue) -> bo
 
 
 def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
+    container = stripped(domain, container, "__contains__")
+    item = stripped(domain, item, "__eq__", "__hash__")
     if type(container) is Const and isinstance(item, Const):
         return compute(domain, operator.contains, domain.use(container), domain.use(item))
     if type(container) is Leaf:

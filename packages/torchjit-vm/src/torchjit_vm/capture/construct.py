@@ -8,7 +8,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import classes, containers, groups, iteration, members, packing
+from torchjit_vm.capture import atoms, classes, containers, groups, iteration, members, packing
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.operators import compute
@@ -16,6 +16,7 @@ from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import FINALIZER, UNKNOWN_CALL
 from torchjit_vm.capture.values import (
+    AtomObject,
     Const,
     DictValue,
     Known,
@@ -127,6 +128,12 @@ def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -
         return ListValue([], cls)
     if new is set.__new__:
         return SetValue({}, cls)
+    base = atoms.c_base(cls)
+    if base is not None and new is base.__new__ and atoms.is_atom_class(cls):
+        plain = atoms.stripped(domain, domain.vm.call(Known(base), list(args)))
+        if type(plain) is not Const:
+            raise domain.graph_break(UNKNOWN_CALL, f"{cls.__name__} of a value that is no constant")
+        return atoms.new_atom(cls, plain)
     if new is tuple.__new__ and cls.__flags__ & _HEAP:
         return TupleValue(iteration.items_of(domain, args[0]) if args else [], cls)
     return None
@@ -148,6 +155,8 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value]
         return len(args) < 3 and fill_deque(domain, made, args, kwargs)
     if init is object.__init__ and members.find_member(domain, made.cls, "__new__").kind == members.STATIC:
         return True  # its own __new__ has dealt with the arguments
+    if type(made) is AtomObject:
+        return not kwargs and init is object.__init__  # the arguments are those of `__new__`
     if kwargs:
         if init is object.__init__ and _raw_new(made.cls) is object.__new__:
             raise domain.error(TypeError, f"{made.cls.__name__}() takes no arguments")

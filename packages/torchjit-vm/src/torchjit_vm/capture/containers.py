@@ -11,6 +11,7 @@ from torchjit_core.guards import dict_items
 from torchjit_core.paths import AccessPath, Pinned, own_attr
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, members
+from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_label, type_of
@@ -122,6 +123,9 @@ def settle_key(domain: CaptureDomain, key: Any) -> Any:
 
 
 def _object_key(domain: CaptureDomain, value: Obj) -> Any:
+    plain = stripped(domain, value, "__hash__", "__eq__")
+    if plain is not value:
+        return key_of(domain, plain)
     own = False
     for name, default in _IDENTITY:
         member = members.find_member(domain, value.cls, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import random
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -42,9 +43,10 @@ from torchjit_vm.capture import (
     stores,
     subscripts,
 )
+from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.class_changes import MadeClass
 from torchjit_vm.capture.deferred import Deferred
-from torchjit_vm.capture.draws import Draw
+from torchjit_vm.capture.draws import Step
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
@@ -52,6 +54,7 @@ from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
+    AtomObject,
     CellValue,
     Const,
     DictValue,
@@ -116,7 +119,8 @@ class CaptureDomain:
         self.pretended = False  # was the program told that it is compiled?
         self.mutated_at = -1
         self.deferred: list[Deferred] = []
-        self.draws: list[Draw] = []
+        self.draws: list[Step] = []
+        self.seeded: dict[Obj, random.Random] = {}  # generators of random numbers whose state is known
         self.used_leaves = False  # has the leaf handler been asked to do something?
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.root_location: CodeLocation | None = None
@@ -155,6 +159,7 @@ class CaptureDomain:
         self.generators.clear()
         self.deferred.clear()
         self.draws.clear()
+        self.seeded.clear()
         self.vm.forget()
 
     def constants(self, code: Decoded) -> list[Value]:
@@ -331,8 +336,10 @@ class CaptureDomain:
             return False
         return id(root.key) in self.class_parts or id(root.key) in self.twin_ids
 
-    def use(self, const: Const) -> Any:
+    def use(self, const: Const | AtomObject) -> Any:
         """The value of a constant, from now on relied on."""
+        if type(const) is AtomObject:
+            const = base_of(const)
         if not const.used:
             const.used = True
             if const.path is not None:
@@ -357,6 +364,8 @@ class CaptureDomain:
 
     def index(self, value: Value) -> int:
         """`operator.index(value)` as a constant."""
+        if type(value) is AtomObject and issubclass(value.cls, int):
+            value = base_of(value)  # C code asks no int for its `__index__`
         if type(value) is Const:
             real = self.use(value)
             if hasattr(type(real), "__index__"):

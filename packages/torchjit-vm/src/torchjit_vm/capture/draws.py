@@ -2,27 +2,31 @@
 
 At capture nothing is drawn from the program's generators. A call is tried on a generator of its own, which shows the type of
 its result and whether the arguments are right; the capture goes on with a number that only the run knows. Where a decision
-depends on it, the region ends there.
+depends on it, the region ends there. Once the region has seeded a generator, its numbers are the same in every call: they
+are drawn at capture from a twin, and emitted code only brings the generator to the state of the twin.
 """
 
 from __future__ import annotations
 
 import random
 from _random import Random as _CRandom
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, final
 
 import attrs
 
 from torchjit_core.paths import Drawn
+from torchjit_vm.capture import containers, iteration, operators, runtime, subscripts
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
-from torchjit_vm.capture.values import NEW, Obj, Value
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import NEW, Const, ListValue, Obj, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["Draw", "write_draws"]
+__all__ = ["Draw", "Part", "RandomState", "Settled", "Step", "state_of", "write_draws"]
 
 _FLOATS = (
     "uniform", "triangular", "normalvariate", "gauss", "lognormvariate", "vonmisesvariate", "gammavariate", "betavariate",
@@ -30,42 +34,209 @@ _FLOATS = (
 )  # fmt: skip
 _INTS = ("randint", "randrange")
 _MOST_BITS = 62
+_MOST_PARTS = 64
+_Args = list[Value]
+_Kwargs = dict[str, Value]
 
 
 @final
 @attrs.frozen
 class Draw:
-    """A call of a method of `random.Random`: the function, the generator, and constant arguments."""
+    """A call of a function of a generator: the function, the generator, constant arguments, or a value as the only one."""
 
     function: Any
     generator: Obj
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = attrs.field(factory=dict)
+    given: Value | None = None
+
+
+@final
+@attrs.frozen
+class Part:
+    """An item of the list that another draw gives."""
+
+    draw: int
+    index: int
+
+
+@final
+@attrs.frozen(eq=False)
+class Settled:
+    """The state of a generator that the region seeded: that of the twin at the end, or at the next other step."""
+
+    generator: Obj
+    twin: random.Random
+
+
+Step: TypeAlias = "Draw | Part | Settled"
+
+
+@final
+class RandomState(Value):
+    """`generator.getstate()`, draw number `number`: it can be kept and given back, not looked into."""
+
+    __slots__ = ("number",)
+    python_type: ClassVar[type] = tuple
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 def write_draws(domain: CaptureDomain, out: Rebuilder) -> list[str]:
     """The lines that draw, to be run before the graph."""
     lines = []
-    for number, draw in enumerate(domain.draws):
-        function = out.constant(draw.function, draw.function.__name__)
-        texts = [out.expr(draw.generator), *map(out.literal, draw.args)]
-        texts += [f"{name}={out.literal(value)}" for name, value in draw.kwargs.items()]
+    for number, step in enumerate(domain.draws):
+        if isinstance(step, Part):
+            lines.append(f"{Drawn.of(number)} = {Drawn.of(step.draw)}[{step.index}]")
+            continue
+        generator = out.expr(step.generator)
+        if isinstance(step, Settled):
+            set_state = out.constant(random.Random.setstate, "setstate")
+            lines.append(f"{set_state}({generator}, {out.constant(step.twin.getstate(), 'state')})")
+            continue
+        function = out.constant(step.function, step.function.__name__)
+        texts = [generator, *map(out.literal, step.args)]
+        texts += [f"{name}={out.literal(value)}" for name, value in step.kwargs.items()]
+        if step.given is not None:
+            texts.append(out.expr(step.given))
         lines.append(f"{Drawn.of(number)} = {function}({', '.join(texts)})")
     return lines
 
 
-def _implementation(function: Any) -> Builtin:
-    def draw(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        generator = args[0] if args else None
-        if not (isinstance(generator, Obj) and generator.cls is random.Random and generator.real is not NEW):
+def state_of(domain: CaptureDomain, generator: Obj) -> Any:
+    """The state of a generator that the region made, or None for another object."""
+    twin = domain.seeded.get(generator)
+    return None if twin is None else twin.getstate()
+
+
+# Generators whose state is known.
+
+
+def _twin(domain: CaptureDomain, generator: Obj) -> random.Random | None:
+    """What to draw from at capture, if the region seeded or made the generator."""
+    twin = domain.seeded.get(generator)
+    if twin is None or generator.real is NEW:
+        return twin
+    last = domain.draws[-1] if domain.draws else None
+    if not (isinstance(last, Settled) and last.twin is twin):
+        fresh = random.Random()
+        fresh.setstate(twin.getstate())
+        domain.seeded[generator] = twin = fresh
+        domain.draws.append(Settled(generator, twin))
+    return twin
+
+
+def _generator(domain: CaptureDomain, args: _Args) -> Obj | None:
+    """The generator of a call that can be followed; None: the call breaks."""
+    found = args[0] if args else None
+    if not (isinstance(found, Obj) and found.cls is random.Random) or found.written or domain.quiet is not None:
+        return None
+    return found if found.real is not NEW or found in domain.seeded else None
+
+
+def _step(domain: CaptureDomain, step: Step) -> int:
+    domain.draws.append(step)
+    domain.mutated_at = domain.vm.step
+    return len(domain.draws) - 1
+
+
+@builtin(random.Random)
+def _make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    seed = args[0] if args else None
+    if len(args) != 1 or kwargs or domain.quiet is not None or not _is_seed(domain, seed):
+        return None  # one that the operating system seeds is made for real
+    made = Obj(random.Random)
+    value = constant_of(domain, args[0])
+    twin = random.Random()
+    operators.compute(domain, twin.seed, value)
+    domain.seeded[made] = twin
+    return made
+
+
+def _is_seed(domain: CaptureDomain, value: Value | None) -> bool:
+    return value is not None and is_constant(domain, value) and type(constant_of(domain, value)) in _SEEDS
+
+
+_SEEDS = (int, float, str, bytes, bool)
+
+
+@builtin(random.Random.seed)
+def _seed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    generator = _generator(domain, args)
+    names = ("a", "version")
+    if generator is None or len(args) > 3 or not set(kwargs) <= set(names[len(args) - 1 :]):
+        return None
+    given = dict(zip(names, args[1:], strict=False)) | kwargs
+    if not all(is_constant(domain, v) for v in given.values()):
+        return None
+    real = {k: constant_of(domain, v) for k, v in given.items()}
+    if real.get("a") is None:
+        if generator.real is NEW:
             return None
+        domain.seeded.pop(generator, None)
+        _step(domain, Draw(random.Random.seed, generator, (), real))
+        return Const(None)
+    if type(real["a"]) not in _SEEDS:
+        return None
+    twin = random.Random()
+    operators.compute(domain, lambda: twin.seed(**real))
+    domain.seeded[generator] = twin
+    domain.mutated_at = domain.vm.step
+    if generator.real is not NEW:
+        _step(domain, Settled(generator, twin))
+    return Const(None)
+
+
+@builtin(random.Random.getstate)
+def _get_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    generator = _generator(domain, args)
+    if generator is None or generator.real is NEW or len(args) != 1 or kwargs:
+        return None
+    return RandomState(_step(domain, Draw(random.Random.getstate, generator)))
+
+
+@builtin(random.Random.setstate)
+def _set_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    generator = _generator(domain, args)
+    if generator is None or generator.real is NEW or len(args) != 2 or kwargs:
+        return None
+    state = args[1]
+    outside = isinstance(state, TupleValue) and state.cls is tuple and state.real is not NEW and state.path is not None
+    if not outside and type(state) is not RandomState:
+        return None
+    domain.seeded.pop(generator, None)
+    if isinstance(state, TupleValue) and not _is_state(state.real):
+        return None
+    _step(domain, Draw(random.Random.setstate, generator, given=state))
+    return Const(None)
+
+
+def _is_state(state: Any) -> bool:
+    try:
+        random.Random().setstate(state)
+    except Exception:  # the real call raises it
+        return False
+    return True
+
+
+# Numbers.
+
+
+def _implementation(function: Any) -> Builtin:
+    def draw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        generator = _generator(domain, args)
         given = [*args[1:], *kwargs.values()]
-        if generator.written or domain.quiet is not None or not all(is_constant(domain, v) for v in given):
+        if generator is None or not all(is_constant(domain, v) for v in given):
             return None
         real = tuple(constant_of(domain, v) for v in args[1:])
         named = {k: constant_of(domain, v) for k, v in kwargs.items()}
         if not all(type(v) in (int, float, type(None)) for v in (*real, *named.values())):
             return None
+        twin = _twin(domain, generator)
+        if twin is not None:
+            domain.mutated_at = domain.vm.step
+            return operators.compute(domain, lambda: function(twin, *real, **named))
         try:
             example = function(random.Random(0), *real, **named)
         except Exception:  # the program's error: the real call raises it
@@ -78,15 +249,14 @@ def _implementation(function: Any) -> Builtin:
     return draw
 
 
-def _leaf(domain: CaptureDomain, draw: Draw, example: float, bounds: tuple[int, int] | None) -> Value | None:
+def _leaf(domain: CaptureDomain, step: Step, example: float, bounds: tuple[int, int] | None) -> Value | None:
     make = getattr(domain.leaves, "computed", None)
     if make is None:
         return None
     payload = make(example, bounds, Drawn.of(len(domain.draws)), domain)
     if payload is None:
         return None
-    domain.draws.append(draw)
-    domain.mutated_at = domain.vm.step
+    _step(domain, step)
     return from_raw(domain, payload)
 
 
@@ -109,3 +279,161 @@ for _name in (*_FLOATS, *_INTS):
     builtin(_function)(_implementation(_function))
 for _name in ("random", "getrandbits"):
     method(_name, _CRandom)(_implementation(vars(_CRandom)[_name]))
+
+
+# Choices from sequences. Which positions are drawn depends on the length alone.
+
+
+def _numbers(domain: CaptureDomain, value: Value) -> list[Any] | None:
+    """The items of a sequence of numbers of one type that a number of the graph can stand for."""
+    if not is_constant(domain, value):
+        return None
+    items = list(constant_of(domain, value))
+    kinds = {type(v) for v in items}
+    if len(items) > 1 << 16 or kinds not in ({int}, {float}):
+        return None
+    return items if kinds == {float} or 0 <= min(items) <= max(items) < 1 << _MOST_BITS else None
+
+
+def _drawn_list(domain: CaptureDomain, step: Draw, numbers: Sequence[Any], count: int) -> list[Value] | None:
+    """The items of a list that is drawn for real, each a number of the graph."""
+    if count > _MOST_PARTS or getattr(domain.leaves, "computed", None) is None:
+        return None
+    bounds = (min(numbers), max(numbers)) if type(numbers[0]) is int else None
+    before = len(domain.draws)
+    draw = _step(domain, step)
+    found = [_leaf(domain, Part(draw, i), numbers[0], bounds) for i in range(count)]
+    if None in found:
+        del domain.draws[before:]
+        return None
+    return [v for v in found if v is not None]
+
+
+def _population(domain: CaptureDomain, value: Value) -> int | None:
+    """The length of a sequence of C, whose items may be anything; None for another one."""
+    cls = type_of(domain, value)
+    if not issubclass(cls, (list, tuple, str, bytes, range)) or cls.__getitem__ not in _ITEMS:
+        return None
+    return domain.index(operators.length(domain, value))
+
+
+_ITEMS = tuple(c.__getitem__ for c in (list, tuple, str, bytes, range))
+
+
+def _choosing(function: Any, *names: str) -> Callable[[Builtin], Builtin]:
+    """Register what a method does; it gets generator and arguments by position, the missing ones None."""
+
+    def register(implementation: Any) -> Builtin:
+        def run(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+            generator = _generator(domain, args)
+            rest = args[1:]
+            if generator is None or len(rest) > len(names) or not set(kwargs) <= set(names[len(rest) :]):
+                return None
+            given = dict(zip(names, rest, strict=False)) | kwargs
+            if names[0] not in given:
+                return None
+            result: Value | None = implementation(domain, generator, *(given.get(n) for n in names))
+            return result
+
+        builtin(function)(run)
+        return run
+
+    return register
+
+
+@_choosing(random.Random.choice, "seq")
+def _choice(domain: CaptureDomain, generator: Obj, seq: Value) -> Value | None:
+    length = _population(domain, seq)
+    if length is None:
+        return None
+    twin = _twin(domain, generator)
+    if twin is not None:
+        domain.mutated_at = domain.vm.step
+        chosen = operators.compute(domain, twin.choice, range(length))
+        return subscripts.getitem(domain, seq, chosen)
+    numbers = _numbers(domain, seq)
+    if not numbers:
+        return None
+    bounds = (min(numbers), max(numbers)) if type(numbers[0]) is int else None
+    return _leaf(domain, Draw(random.Random.choice, generator, (tuple(numbers),)), numbers[0], bounds)
+
+
+@_choosing(random.Random.shuffle, "x")
+def _shuffle(domain: CaptureDomain, generator: Obj, x: Value) -> Value | None:
+    if not (isinstance(x, ListValue) and x.cls is list):
+        return None
+    length = len(containers.items(domain, x))
+    twin = _twin(domain, generator)
+    if twin is not None:
+        order = list(range(length))
+        twin.shuffle(order)
+        target = containers.change(domain, x)
+        target[:] = [target[i] for i in order]
+        return Const(None)
+    numbers = _numbers(domain, x)
+    if not numbers:
+        return None
+    step = Draw(runtime.shuffled, generator, (tuple(numbers),))
+    found = _drawn_list(domain, step, numbers, length)
+    if found is None:
+        return None
+    containers.change(domain, x)[:] = found
+    return Const(None)
+
+
+@_choosing(random.Random.sample, "population", "k")
+def _sample(domain: CaptureDomain, generator: Obj, population: Value, k: Value | None) -> Value | None:
+    length = _population(domain, population)
+    if length is None or k is None or not is_constant(domain, k):
+        return None
+    count = constant_of(domain, k)
+    return _several(
+        domain, generator, population, length, lambda g, items: g.sample(items, count), "sample", {"k": count}
+    )
+
+
+@_choosing(random.Random.choices, "population", "weights", "cum_weights", "k")
+def _choices(
+    domain: CaptureDomain,
+    generator: Obj,
+    population: Value,
+    weights: Value | None,
+    cum_weights: Value | None,
+    k: Value | None,
+) -> Value | None:
+    length = _population(domain, population)
+    given = {"weights": weights, "cum_weights": cum_weights, "k": k}
+    named = {name: v for name, v in given.items() if v is not None}
+    if length is None or not all(is_constant(domain, v) for v in named.values()):
+        return None
+    real = {name: constant_of(domain, v) for name, v in named.items()}
+    return _several(
+        domain, generator, population, length, lambda g, items: g.choices(items, **real), "choices", real
+    )
+
+
+def _several(
+    domain: CaptureDomain,
+    generator: Obj,
+    population: Value,
+    length: int,
+    draw: Callable[[random.Random, Any], list[Any]],
+    name: str,
+    kwargs: dict[str, Any],
+) -> Value | None:
+    twin = _twin(domain, generator)
+    if twin is not None:
+        domain.mutated_at = domain.vm.step
+        chosen = operators.compute(domain, lambda: tuple(draw(twin, range(length))))
+        indices = iteration.items_of(domain, chosen)
+        return ListValue([subscripts.getitem(domain, population, i) for i in indices])
+    numbers = _numbers(domain, population)
+    if not numbers or not all(type(v) in (int, float, list, tuple, type(None)) for v in kwargs.values()):
+        return None
+    try:
+        example = draw(random.Random(0), numbers)
+    except Exception:  # the real call raises it
+        return None
+    step = Draw(vars(random.Random)[name], generator, (tuple(numbers),), kwargs)
+    found = _drawn_list(domain, step, numbers, len(example))
+    return None if found is None else ListValue(found)

@@ -11,6 +11,7 @@ from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
+    AtomObject,
     Const,
     Known,
     Leaf,
@@ -61,6 +62,8 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
                 return domain.vm.call(bound, [])
             if member.raw is not object.__str__:
                 break
+    if type(value) is AtomObject:
+        return operators.compute(domain, function, domain.use(value))
     if is_constant(domain, value):
         return operators.compute(domain, function, constant_of(domain, value))
     raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from torchjit_vm.capture import containers
+from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.attributes import bind
 from torchjit_vm.capture.members import ABSENT, find_member
 from torchjit_vm.capture.raw import from_raw
@@ -293,6 +294,7 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
             if issubclass(value.cls, deque):
                 made.size = len(containers.items(domain, value))
             return made
+    value = stripped(domain, value, "__iter__")
     if type(value) is Const:
         return _const_iter(domain, value)
     if type(value) is Leaf:

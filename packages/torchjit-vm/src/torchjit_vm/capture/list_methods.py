@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import comparisons, construct, containers, iteration, subscripts
+from torchjit_vm.capture import comparisons, construct, containers, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
@@ -114,15 +114,12 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return Const(None)
 
 
+@method("__copy__", deque)
 @method("copy", list, deque)
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
     if issubclass(target.cls, deque):
-        if target.cls is not deque:
-            return None
-        made = ListValue(list(containers.items(domain, target)), deque)
-        made.limit = containers.maximum(target)
-        return made
+        return operators.copy_deque(domain, target)
     return ListValue(list(containers.items(domain, cast(ListValue, args[0]))))
 
 

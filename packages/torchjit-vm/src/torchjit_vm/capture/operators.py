@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, containers, iteration, members, packing, subscripts
+from torchjit_vm.capture.atoms import base_of, real_of, stripped
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.interception import intercept
@@ -20,6 +21,8 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary
 from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
+    NEW,
+    AtomObject,
     Const,
     DictValue,
     DictView,
@@ -33,6 +36,8 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+
+from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -115,6 +120,9 @@ def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> 
         return compute(domain, function, domain.use(value))
     if type(value) is Leaf:
         return leaf_call(domain, function, [value])
+    plain = stripped(domain, value, _UNARY[function])
+    if plain is not value:
+        return unary(domain, function, plain)
     found = special_call(domain, value, _UNARY[function], [])
     if found is None:
         raise domain.error(
@@ -135,9 +143,14 @@ def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Valu
 
 
 def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    tl, tr = type(left), type(right)
     if function is operator.getitem:
         return subscripts.getitem(domain, left, right)
+    if type(left) is AtomObject or type(right) is AtomObject:
+        plain = _plain_operands(domain, function, left, right)
+        if type(plain[0]) is Const and type(plain[1]) is Const:
+            return _compute_plain(domain, function, left, right)
+        left, right = plain
+    tl, tr = type(left), type(right)
     if tl is Const and tr is Const:
         a, b = domain.use(cast(Const, left)), domain.use(cast(Const, right))
         return compute(domain, function, a, b)
@@ -158,6 +171,27 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
         function = _INPLACE[function][1]
     found = _builtin_binary(domain, function, left, right)
     return _user_binary(domain, function, left, right, asked) if found is None else found
+
+
+def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+    """An operator of C on values with classes of their own, which only its errors tell of."""
+    if function in (operator.mod, operator.imod) and isinstance(real_of(domain, left), (str, bytes)):
+        if not is_constant(domain, right):
+            raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of an object with a text of its own")
+    return compute(domain, function, real_of(domain, left), real_of(domain, right))
+
+
+def _plain_operands(domain: CaptureDomain, function: Any, left: Value, right: Value) -> tuple[Value, Value]:
+    """The operands without their classes, where these have no say in the operator."""
+    base = _INPLACE[function][1] if function in _INPLACE else function
+    names = _DUNDERS.get(base)
+    if names is None:
+        return left, right
+    inplace = (_INPLACE[function][0],) if function in _INPLACE else ()
+    plain = stripped(domain, left, *inplace, *names), stripped(domain, right, *names)
+    if any(type(v) is AtomObject for v in plain):
+        return left, right
+    return plain
 
 
 def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
@@ -253,7 +287,10 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
             if defines(domain, sequence, "__mul__") or defines(domain, sequence, "__rmul__"):
                 return None
             if isinstance(sequence, ListValue) and plain_base(sequence.cls) is deque:
-                raise domain.graph_break(UNKNOWN_OPERATION, "deque * int")
+                copied = copy_deque(domain, sequence)
+                copied.items = containers.items(domain, copied) * domain.use(count)
+                containers.trim(domain, copied, left=True)
+                return copied
             many = containers.items(domain, sequence) * domain.use(count)
             if isinstance(sequence, ListValue):
                 return ListValue(many)
@@ -297,9 +334,27 @@ def _concatenated(domain: CaptureDomain, left: ListValue, right: ListValue) -> V
     base = plain_base(left.cls)
     if base is not plain_base(right.cls):
         return None
-    if base is deque and (left.cls is not deque or containers.maximum(left) is not None):
-        raise domain.graph_break(UNKNOWN_OPERATION, f"{left.cls.__name__} + {right.cls.__name__}")
+    if base is deque:
+        more = list(containers.items(domain, right))
+        copied = copy_deque(domain, left)
+        copied.items = [*containers.items(domain, copied), *more]
+        containers.trim(domain, copied, left=True)
+        return copied
     return ListValue(containers.items(domain, left) + containers.items(domain, right), base)
+
+
+def copy_deque(domain: CaptureDomain, value: ListValue) -> ListValue:
+    """`value.copy()`: an instance of a subclass is made by a call of its class."""
+    limit = containers.maximum(value)
+    if value.cls is deque:
+        made = ListValue(list(containers.items(domain, value)), deque)
+        made.limit = limit
+        return made
+    arguments = [value] if limit is None else [value, Const(limit)]
+    copied = domain.vm.call(Known(value.cls), cast("list[Value]", arguments))
+    if not (isinstance(copied, ListValue) and issubclass(copied.cls, deque) and copied.real is NEW):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"a copy of a {value.cls.__name__}")
+    return copied
 
 
 def as_tuple(value: Value) -> Value:
@@ -336,8 +391,15 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
                 return result
         elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known)):
             unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
-    if isinstance(left, (Known, Const)) and isinstance(right, (Known, Const)):
-        return compute(domain, asked, to_raw(domain, left), to_raw(domain, right))
+    if isinstance(left, (Known, Const, AtomObject)) and isinstance(right, (Known, Const, AtomObject)):
+        plain = [to_raw(domain, stripped(domain, v)) for v in (left, right)]  # whose own methods had no answer
+        try:
+            return compute(domain, asked, *plain)
+        except Raised as raised:
+            if type(left) is AtomObject or type(right) is AtomObject:
+                if isinstance(raised.value, Obj) and raised.value.cls is TypeError:
+                    raise domain.error(TypeError, _operand_text(domain, asked, left, right)) from None
+            raise
     dicts = function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue)
     if unknown or dicts or is_set_view(left) or is_set_view(right):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
@@ -392,6 +454,8 @@ def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
                 return found is not None and truth(domain, found)
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         return size(domain, value) > 0
+    if type(value) is AtomObject:
+        return truth(domain, base_of(value))
     for name in ("__bool__", "__len__"):
         if members.find_member(domain, value.cls, name).kind != members.ABSENT:
             raise domain.graph_break(UNKNOWN_OPERATION, f"truth of {value.cls.__name__}")
@@ -412,6 +476,7 @@ def size(domain: CaptureDomain, value: ListValue | TupleValue | DictValue | SetV
 
 def length(domain: CaptureDomain, value: Value) -> Value:
     """`len(value)`."""
+    value = stripped(domain, value, "__len__")
     if type(value) is Const:
         return compute(domain, len, domain.use(value))
     if type(value) is Leaf:

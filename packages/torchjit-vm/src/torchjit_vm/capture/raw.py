@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
+from torchjit_vm.capture.atoms import base_of, is_plain
 from torchjit_vm.capture.policy import NewObject
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
 from torchjit_vm.capture.reasons import OPAQUE_OBJECT
 from torchjit_vm.capture.values import (
     NEW,
+    AtomObject,
     Const,
     DictValue,
     DictView,
@@ -54,6 +56,8 @@ def to_raw(domain: CaptureDomain, value: Value) -> Any:
         return frozenset(elements) if issubclass(value.cls, frozenset) else set(elements)
     if isinstance(value, SliceValue):
         return slice(to_raw(domain, value.start), to_raw(domain, value.stop), to_raw(domain, value.step))
+    if type(value) is AtomObject and (value.real is NEW or type(value.path) is not Pinned):
+        return domain.use(base_of(value))
     if isinstance(value, Obj) and value.real is not NEW and value.path is not None and not value.written:
         if type(value.path) is not Pinned:
             domain.guard_id(value.path, value.real)
@@ -136,16 +140,15 @@ def is_constant(domain: CaptureDomain, value: Value) -> bool:
     """Can the value be computed with at capture (atoms, identified objects, new or real containers of them)?"""
     if isinstance(value, (Const, Known)):
         return True
+    if type(value) is AtomObject:
+        return is_plain(domain, value)
     if isinstance(value, (ListValue, TupleValue, SetValue)):
         return all(is_constant(domain, v) for v in _items(domain, value))
     if isinstance(value, DictValue):
         return all(is_constant(domain, k) and is_constant(domain, v) for k, v in _pairs(domain, value))
-    if isinstance(value, SliceValue):
-        return all(is_constant(domain, v) for v in (value.start, value.stop, value.step))
-    # A number or text of a class of its own, such as a sentinel in a library.
-    if not isinstance(value, Obj) or value.path is None or value.written:
-        return False
-    return type(value.path.root()) is Pinned and isinstance(value.real, (int, float, str))
+    return isinstance(value, SliceValue) and all(
+        is_constant(domain, v) for v in (value.start, value.stop, value.step)
+    )
 
 
 def constant_of(domain: CaptureDomain, value: Value) -> Any:

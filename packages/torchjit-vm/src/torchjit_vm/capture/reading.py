@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
+    AtomObject,
     BoundMethod,
     CellValue,
     Const,
@@ -256,8 +257,16 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if isinstance(obj, (set, frozenset)):
         return _set(domain, obj, path)
     domain.guard_type(path, type(obj))
-    made = domain.interned[id(obj)] = Obj(type(obj), obj, path)
+    atom = isinstance(obj, (str, int, float, complex, bytes)) and _is_atom_class(type(obj))
+    made = AtomObject(None, type(obj), obj, path) if atom else Obj(type(obj), obj, path)
+    domain.interned[id(obj)] = made
     return made
+
+
+def _is_atom_class(cls: type) -> bool:
+    from torchjit_vm.capture import atoms  # noqa: PLC0415  which looks at classes, as this module does
+
+    return atoms.is_atom_class(cls)
 
 
 def _mapping_proxy(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:

@@ -19,6 +19,8 @@ from torchjit_core.paths import AccessPath, Drawn, Pinned, own_attr
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import containers, iteration, runtime
+from torchjit_vm.capture.atoms import base_of
+from torchjit_vm.capture.draws import RandomState, state_of
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
 from torchjit_vm.capture.source import Standin, raised_in
@@ -26,6 +28,7 @@ from torchjit_vm.capture.twins import WRAPPED
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    AtomObject,
     BoundMethod,
     CellValue,
     Const,
@@ -323,7 +326,15 @@ class Rebuilder:
             named = value.attrs.get("kwargs")
             keywords = "" if named is None else f", **{self.expr(cast(Value, named))}"
             return self.assign(f"{self.runtime(cls)}(*{rest}{keywords})")
-        if cls is types.SimpleNamespace:
+        state = state_of(self.domain, value)
+        if isinstance(value, AtomObject):
+            plain = base_of(value)
+            name = self.assign(
+                f"{self.runtime(runtime.new)}({type(plain.value).__name__}, {self.expr(Known(cls))}, {self.expr(plain)})"
+            )
+        elif state is not None:
+            name = self.assign(f"{self.runtime(runtime.random_generator)}({self.constant(state, 'state')})")
+        elif cls is types.SimpleNamespace:
             name = self.assign(f"{self.runtime(types.SimpleNamespace)}()")
         elif issubclass(cls, BaseException):
             arguments = self.domain.unpack_all(cast(Value, value.attrs.get("args", TupleValue([]))))
@@ -402,6 +413,9 @@ class Rebuilder:
         if type(value.target) is Known:  # not an object's: the thread's
             return self.assign(f"{self.runtime(value.target.obj)}()")
         return self.assign(f"{self.runtime(id)}({self.expr(value.target)})")
+
+    def _random_state(self, value: RandomState) -> str:
+        return str(Drawn.of(value.number))
 
     def _traceback(self, value: TracebackValue) -> str:
         return f"{self.expr(value.exception)}.__traceback__"
@@ -583,6 +597,10 @@ _RESERVED = frozenset(
         "bool",
         "format",
         "str",
+        "int",
+        "float",
+        "complex",
+        "bytes",
         "repr",
         "ascii",
         "isinstance",
@@ -617,6 +635,7 @@ _REBUILD: dict[type, Callable[[Rebuilder, Any], str]] = {
     DictValue: Rebuilder._dict,
     SetValue: Rebuilder._set,
     Obj: Rebuilder._object,
+    AtomObject: Rebuilder._object,
     CellValue: Rebuilder._cell,
     FunctionValue: Rebuilder._function,
     BoundMethod: Rebuilder._method,
@@ -624,6 +643,7 @@ _REBUILD: dict[type, Callable[[Rebuilder, Any], str]] = {
     DictView: Rebuilder._view,
     IdValue: Rebuilder._id,
     TracebackValue: Rebuilder._traceback,
+    RandomState: Rebuilder._random_state,
     InstanceDict: Rebuilder._instance_dict,
     GeneratorValue: Rebuilder._generator,
 }

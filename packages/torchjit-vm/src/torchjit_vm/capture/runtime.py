@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
@@ -20,8 +21,10 @@ __all__ = [
     "list_iterator",
     "lru_cached",
     "new",
+    "random_generator",
     "restore",
     "resume_enter",
+    "shuffled",
     "stale_iterator",
     "suspended",
     "trace",
@@ -159,6 +162,20 @@ def exhausted() -> Any:
     generator = (item for item in nothing)
     next(generator, None)
     return generator
+
+
+def shuffled(generator: random.Random, items: Iterable[Any]) -> list[Any]:
+    """The items in an order that the generator draws."""
+    made = list(items)
+    generator.shuffle(made)
+    return made
+
+
+def random_generator(state: Any) -> random.Random:
+    """A generator in a state."""
+    made = random.Random()
+    made.setstate(state)
+    return made
 
 
 def warn(text: str, category: type[Warning], filename: str, lineno: int, globals: dict[str, Any]) -> None:

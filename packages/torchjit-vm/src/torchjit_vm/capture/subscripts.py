@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import attributes, containers, iteration, members, operators, stores
+from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -15,6 +16,7 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    AtomObject,
     BoundMethod,
     Const,
     DictValue,
@@ -42,6 +44,7 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
         found = operators.special_call(domain, container, "__getitem__", [key])
         if found is not None:
             return found
+    container = stripped(domain, container)
     if type(container) is Const:
         if type(container.value) is tuple:
             return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
@@ -113,8 +116,8 @@ def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key:
 
 
 def _is_index(domain: CaptureDomain, key: Value) -> bool:
-    if type(key) is Const:
-        return hasattr(type(key.value), "__index__")
+    if isinstance(key, (Const, AtomObject)):
+        return hasattr(type_of(domain, key), "__index__")
     if type(key) is Leaf:
         return hasattr(domain.leaves.type_of(key.payload), "__index__")
     return isinstance(key, Obj) and operators.defines(domain, key, "__index__")

@@ -12,6 +12,7 @@ from torchjit_vm.capture.runtime import new as new_instance
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    AtomObject,
     CellValue,
     Const,
     DictValue,
@@ -124,6 +125,9 @@ def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
             twin = new_instance(base, value.cls, items) if base is frozenset else new_instance(set, value.cls)
             if base is set:
                 set.update(twin, items)
+        elif isinstance(value, AtomObject):
+            plain = domain.use(value)
+            twin = new_instance(type(plain), value.cls, plain)
         else:
             twin = new_instance(object, value.cls)
             if value.cls.__module__ in _LOOKED_INTO:

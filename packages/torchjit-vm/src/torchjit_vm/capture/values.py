@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DELETED",
     "NEW",
+    "AtomObject",
     "BoundMethod",
     "CellValue",
     "Const",
@@ -226,6 +227,20 @@ class SetValue(Obj):
         Obj.__init__(self, cls, real, path)
         self.entries = entries
         self.changed = False
+
+
+@final
+class AtomObject(Obj):
+    """An instance of a subclass of str, int, float, complex or bytes.
+
+    `base` is what it is without its class, a constant; None until a real one is looked at.
+    """
+
+    __slots__ = ("base",)
+
+    def __init__(self, base: Const | None, cls: type, real: Any = NEW, path: AccessPath | None = None) -> None:
+        Obj.__init__(self, cls, real, path)
+        self.base = base
 
 
 @final

@@ -1,0 +1,113 @@
+"""Instances of subclasses of str, int, float, complex and bytes: what they are without their class.
+
+C code works on that, as it does in CPython: results of operators and methods that the class does not define are of the plain type.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture import members
+from torchjit_vm.capture.values import NEW, AtomObject, Const, Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["base_of", "c_base", "is_atom_class", "is_plain", "new_atom", "plain_value", "real_of", "stripped"]
+
+_PLAIN: dict[type, Any] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    bytes: bytes.__bytes__,
+}
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+
+
+def c_base(cls: type) -> type | None:
+    """The type of C that an instance of the class is a value of."""
+    for owner in cls.__mro__:
+        if owner in _PLAIN:
+            return owner
+    return None
+
+
+def is_atom_class(cls: type) -> bool:
+    """Is this a class of Python's, or of the program's, whose instances are values of a type of C with a class of their own?"""
+    heap = cls.__flags__ & _HEAP and not cls.__flags__ & _IMMUTABLE
+    return bool(heap) and c_base(cls) is not None and not issubclass(cls, enum.Enum)
+
+
+def plain_value(obj: Any) -> Any:
+    """The str, int, float, complex or bytes that an instance of a subclass is."""
+    base = c_base(type(obj))
+    if base is None:
+        raise TypeError(f"{type(obj).__name__} is no subclass of str, int, float, complex or bytes")
+    return _PLAIN[base](obj)
+
+
+def base_of(value: AtomObject) -> Const:
+    """What the object is without its class; relied on when it is used."""
+    if value.base is None:
+        path = value.path
+        pinned = path is None or type(path.root()) is Pinned
+        where = None if pinned or path is None else path.computed(plain_value)
+        value.base = Const(plain_value(value.real), where)
+    return value.base
+
+
+def stripped(domain: CaptureDomain, value: Value, *names: str) -> Value:
+    """The plain value, unless the class defines one of these methods in Python; other values as they are."""
+    if type(value) is not AtomObject:
+        return value
+    for name in names:
+        member = members.find_member(domain, value.cls, name)
+        if member.kind not in (members.CMETHOD, members.ABSENT):
+            return value
+    return base_of(value)
+
+
+def real_of(domain: CaptureDomain, value: Value) -> Any:
+    """A real object to compute with, of which the class matters for no more than its name."""
+    if type(value) is not AtomObject:
+        return domain.use(cast(Const, value))
+    plain = domain.use(base_of(value))
+    return type(plain).__new__(value.cls, plain)
+
+
+_HARMLESS = frozenset(
+    {"__init__", "__new__", "__module__", "__doc__", "__slots__", "__dict__", "__weakref__", "__qualname__", "__annotations__"}
+    | {"__init_subclass__", "__set_name__", "__class_getitem__", "__match_args__", "__getattr__", "__setattr__", "__delattr__"}
+    | {"__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__", "__copy__", "__deepcopy__", "__reduce__"}
+    | {"__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__getstate__", "__setstate__", "__abstractmethods__"}
+)
+"""Members that C code does not ask for when it works on a value."""
+
+
+def _speaks(cls: type) -> bool:
+    """Does the class define something that C code asks for: a text, an order, a hash ...?"""
+    for owner in cls.__mro__:
+        if owner in _PLAIN:
+            return False
+        if any(n[:2] == "__" and n not in _HARMLESS for n in owner.__dict__):
+            return True
+    return False
+
+
+def is_plain(domain: CaptureDomain, value: AtomObject) -> bool:
+    """May C code be given the plain value in the place of this object?"""
+    cls = value.cls
+    found = _speaks(cls)
+    if cls not in domain.made_classes:
+        path = Pinned.of(cls, cls.__qualname__)
+        text = f"{cls.__qualname__} {'has' if found else 'has no'} operators of its own"
+        domain.guard_test(("atoms", cls), path, lambda c: _speaks(c) is found, text)
+    return not found
+
+
+def new_atom(cls: type, base: Const) -> AtomObject:
+    """An instance that the region makes."""
+    return AtomObject(base, cls, NEW)
