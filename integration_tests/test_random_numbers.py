@@ -60,6 +60,58 @@ def shuffled(x):
     return y * random.random() + items[0]
 
 
+def chosen(x):
+    return x * random.choice([1, 2, 5]) + random.choice((0.5, 0.25)) + random.choice(range(4))
+
+
+def several_chosen(x):
+    first, second = random.sample([3, 1, 4, 1, 5], 2)
+    weighted = random.choices([0.5, 1.5, 2.5], weights=[1, 2, 3], k=3)
+    return x * first - second + sum(weighted), weighted, random.sample(range(9), k=2)
+
+
+def words(x):
+    return x + random.random(), random.choice(["a", "b", "c"])
+
+
+def layers_in_any_order(x):
+    steps = [torch.sin, torch.cos, torch.tanh]
+    random.shuffle(steps)
+    for step in steps:
+        x = step(x)
+    return x
+
+
+def seeded_here(x):
+    before = random.random()
+    random.seed(11)
+    steps = [torch.sin, torch.cos, torch.tanh, "last"]
+    random.shuffle(steps)
+    return x * before + random.random(), steps.index("last"), random.choice("abc"), random.sample(steps, 2)
+
+
+def state_kept(x):
+    state = random.getstate()
+    random.seed(0)
+    fixed = x * random.gauss(0, 1)
+    random.setstate(state)
+    return fixed + random.random()
+
+
+def made_here(x):
+    own = random.Random(x.shape[0])
+    order = list(range(4))
+    own.shuffle(order)
+    return x[order] * own.random(), own
+
+
+def too_many(x):
+    try:
+        random.sample([1, 2], 3)
+    except ValueError as error:
+        return x * random.random(), str(error)
+
+
 def wrong_bounds(x):
     try:
         random.randint(3, 1)
@@ -83,7 +135,8 @@ class Stochastic(nn.Module):
 
 PROGRAMS = (
     (scaled, 0), (several, 0), (own_generator, 0), (as_a_size, 0), (returned, 0), (in_a_loop, 0), (raised, 0),
-    (decided, 1), (shuffled, 1), (wrong_bounds, 1), (Stochastic(), 1),
+    (decided, 1), (shuffled, 0), (wrong_bounds, 1), (Stochastic(), 1), (chosen, 0), (several_chosen, 0), (words, 1),
+    (layers_in_any_order, 1), (seeded_here, 0), (state_kept, 0), (made_here, 0), (too_many, 1),
 )  # fmt: skip
 
 
@@ -92,6 +145,8 @@ def _close(a, b):
         return torch.allclose(a, b)
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(map(_close, a, b))
+    if isinstance(a, random.Random):
+        return type(a) is type(b) and a.getstate() == b.getstate()
     return type(a) is type(b) and a == b
 
 

@@ -17,7 +17,9 @@ import vm_corpus_groups
 import vm_corpus_iteration
 import vm_corpus_made_classes
 import vm_corpus_observed
+import vm_corpus_random
 import vm_corpus_stdlib
+import vm_corpus_values
 import vm_corpus_walk
 from vm_compare import check, outcome
 from vm_corpus import CORPUS, Program
@@ -33,7 +35,9 @@ _MODULES = (
     vm_corpus_iteration,
     vm_corpus_made_classes,
     vm_corpus_observed,
+    vm_corpus_random,
     vm_corpus_stdlib,
+    vm_corpus_values,
     vm_corpus_walk,
 )
 

@@ -348,15 +348,13 @@ def total_ordering(x):
     return Version(1) <= Version(2), Version(1) > Version(2), Version(3) >= Version(3), x
 
 
-# The state of a generator of random numbers changes for real.
-@program(N(1), breaks=None)
+@program(N(1))
 def random_state(x):
     r = random.Random(0)
     return r.random(), r.randint(1, 10), x
 
 
-# The state of a generator of random numbers changes for real.
-@program(N(1), breaks=7)
+@program(N(1))
 def random_module(x):
     random.seed(3)
     a = (
@@ -600,8 +598,7 @@ def number_abcs(x, n, f):
     )
 
 
-# A substitution that calls back.
-@program(N(1), breaks=1)
+@program(N(1))
 def string_module(x):
     return string.ascii_lowercase[:3], string.Template("$a b").substitute(a=1), x
 

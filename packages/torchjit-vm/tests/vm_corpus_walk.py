@@ -164,7 +164,7 @@ def fn_lru_leaf(x):
     return lru_leaf(x)
 
 
-@program(N(2.0), breaks=1)
+@program(N(2.0))
 def fn_lru_inside(x):
     @functools.lru_cache(None)
     def fib(n):
@@ -173,7 +173,7 @@ def fn_lru_inside(x):
     return fib(6) + x
 
 
-@program(N(2.0), breaks=1)
+@program(N(2.0))
 def fn_cache_inside(x):
     @functools.cache
     def f(n):
@@ -526,7 +526,7 @@ def hash_id(x):
     )
 
 
-@program(N(2.0), breaks=2)
+@program(N(2.0))
 def hash_new(x):
     a = SDM()
     d = {a: 1}
@@ -605,7 +605,7 @@ def subs(x):
     return a, b, b.n, c.most_common(1), d[3], d, e, list(q), sorted(s), t, t[0]
 
 
-@program(N(2.0), breaks=9)
+@program(N(2.0))
 def subs_imm(x):
     return SubStr("a").shout(), SubI(3).dbl(), SubF(1.5) + 1, SubStr("ab")[0], SubI(2) + x
 
@@ -884,7 +884,7 @@ def sns(x):
     return n, n == types.SimpleNamespace(a=1, b=n.b, c=3), vars(n)
 
 
-@program(N(2.0), breaks=2)
+@program(N(2.0))
 def mtypes(x):
     t = types
     return (
@@ -895,7 +895,7 @@ def mtypes(x):
     )
 
 
-@program(N(2.0), breaks=6)
+@program(N(2.0), breaks=2)
 def bytesx(x):
     b = bytearray(b"ab")
     b.append(99)
@@ -961,7 +961,7 @@ def pr(x):
     return x
 
 
-@program(N(2.0), breaks=1)
+@program(N(2.0))
 def dirx(x):
     return "count" in dir([]), x
 

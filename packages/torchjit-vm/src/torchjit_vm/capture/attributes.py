@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextvars
 import types
 import weakref
 from _collections import _tuplegetter  # type: ignore[import-not-found]
@@ -12,6 +13,7 @@ from torchjit_core.guards import MISSING, Predicate
 from torchjit_core.paths import own_attr
 from torchjit_vm.capture import interception
 from torchjit_vm.capture.atoms import base_of
+from torchjit_vm.capture.contexts import is_local, local_attr, token_attr
 from torchjit_vm.capture.known_attributes import known_attr
 from torchjit_vm.capture.members import (
     ABSENT,
@@ -140,7 +142,7 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
     hook = find_member(domain, cls, "__getattribute__")
     if hook.kind == FUNCTION:
         return _own_getattribute(domain, value, member_value(domain, hook), name)
-    if hook.raw is not _GENERIC and lies_elsewhere(cls):
+    if hook.raw is not _GENERIC and lies_elsewhere(cls) and not is_local(cls):
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     result = generic_attr(domain, value, name)
     if result is not None:
@@ -187,6 +189,8 @@ def instance_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
     found = value.attrs.get(name)
     if found is not None:
         return None if found is DELETED else cast(Value, found)
+    if is_local(value.cls):
+        return local_attr(domain, value, name)
     if value.real is NEW or value.path is None:
         return None
     try:
@@ -227,7 +231,7 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return domain.call(pinned(domain, getter, f"{member.cls.__qualname__}.{name}.fget"), [value], {})
     if name == "__class__":
         return Known(value.cls)
-    if name == "__dict__":
+    if name == "__dict__" and not is_local(value.cls):
         return InstanceDict(value)
     if type(value) is FunctionValue:
         return _code_attr(domain, value, name)
@@ -242,6 +246,8 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return _call_get(domain, member, value)
     if type(value) is AtomObject and name not in ("__weakref__",):  # of the plain value: `real`, `denominator`
         return constant_object(domain, getattr(domain.use(base_of(value)), name))
+    if value.cls is contextvars.Token and (told := token_attr(domain, value, name)) is not None:
+        return told
     if name == "maxlen" and isinstance(value, ListValue):
         return Const(_limit(domain, value))
     if issubclass(value.cls, tuple) and value.real is not NEW:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import runtime
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.twins import WRAPPED
-from torchjit_vm.capture.values import NEW, Const, DictValue, Known, Obj, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Const, Known, Obj, Value
 from torchjit_vm.frame import Frame
 
 if TYPE_CHECKING:
@@ -60,16 +58,3 @@ for _name, _field in (("getter", "fget"), ("setter", "fset"), ("deleter", "fdel"
 def _call_static(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
     function = args[0].attrs.get("__func__") if isinstance(args[0], Obj) else None
     return domain.call(function, args[1:], kwargs) if isinstance(function, Value) else None
-
-
-@builtin(functools.lru_cache)
-def _lru_cache(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
-    """The cache is a C object: it is made for real, in one piece."""
-    given = {**dict(zip(("maxsize", "typed"), args, strict=False)), **kwargs}
-    maxsize = given.get("maxsize", Const(128))
-    if type(maxsize) is not Const or len(args) > 2:
-        return domain.call(Known(runtime.lru_cached), [Const(128), Const(False), maxsize], {})
-    made = Obj(functools.partial)
-    fixed = TupleValue([maxsize, given.get("typed", Const(False))])
-    made.attrs = {"func": Known(runtime.lru_cached), "args": fixed, "keywords": DictValue()}
-    return made

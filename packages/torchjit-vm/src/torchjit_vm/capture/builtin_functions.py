@@ -28,6 +28,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.class_changes import is_made
+from torchjit_vm.capture.directory import directory
 from torchjit_vm.capture.names import namespace
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import OWN_FRAME, UNKNOWN_CALL
@@ -119,6 +120,8 @@ def _vars(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return found
     if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.ModuleType):
         return namespace(domain, vars(args[0].obj))
+    if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, type):
+        return attributes.lookup(domain, args[0], "__dict__")
     if not args:
         raise domain.graph_break(OWN_FRAME, "vars")
     return None
@@ -141,7 +144,7 @@ def _looks_at_frame(function: Any, without: int) -> None:
 
 
 _LOOK: tuple[tuple[Any, int], ...] = (
-    (eval, 1), (exec, 1), (dir, 0), (breakpoint, 0), (sys._getframe, 1), (inspect.currentframe, 0), (inspect.stack, 1)
+    (eval, 1), (exec, 1), (breakpoint, 0), (sys._getframe, 1), (inspect.currentframe, 0), (inspect.stack, 1)
 )  # fmt: skip
 for _reader, _without in _LOOK:
     _looks_at_frame(_reader, _without)
@@ -191,6 +194,13 @@ def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     raise domain.graph_break(UNKNOWN_CALL, "id() of an object that may be another one next time")
 
 
+@builtin(dir)
+def _dir(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not args:
+        raise domain.graph_break(OWN_FRAME, "dir")
+    return directory(domain, args[0])
+
+
 @builtin(hash)
 def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     value = args[0]
@@ -201,6 +211,15 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         value = stripped(domain, value, "__hash__")
     if is_constant(domain, value) and not is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
+    containers.key_of(domain, value)  # which raises for what has no hash
+    if type(value) is Obj:
+        if members.find_member(domain, value.cls, "__hash__").raw is not object.__hash__:
+            raise domain.graph_break(UNKNOWN_CALL, f"hash() of a {value.cls.__name__}")
+        if value.real is not NEW and value.path is not None:
+            domain.guard_id(value.path, value.real)
+            return Const(hash(value.real))
+    if isinstance(value, (Obj, Leaf)):
+        return IdValue(value, hash)
     raise domain.graph_break(UNKNOWN_CALL, "hash() of an object")
 
 

@@ -20,6 +20,7 @@ from torchjit_vm.capture import (
     containers,
     formatting,
     iteration,
+    library,
     operators,
     packing,
     stores,
@@ -31,6 +32,7 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
     BoundMethod,
+    ByteArray,
     Const,
     DictValue,
     FunctionValue,
@@ -292,6 +294,61 @@ def _finditer(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return iteration.ListIterator([Const(match) for match in pattern.finditer(*rest)])
     except TypeError as error:
         raise domain.error(TypeError, str(error)) from None
+
+
+def _substitute(domain: CaptureDomain, pattern: Value, given: dict[str, Value], counted: bool) -> Value | None:
+    """`pattern.sub(...)`, or `subn` with its number; a function that gives the new text is interpreted."""
+    given = {k: atoms.stripped(domain, v) for k, v in given.items()}
+    if not {"repl", "string"} <= set(given) <= {"repl", "string", "count"} or type(pattern) is not Const:
+        return None
+    repl, string, count = given["repl"], given["string"], given.get("count", Const(0))
+    name = "subn" if counted else "sub"
+    if type(repl) is Const and type(string) is Const and type(count) is Const:
+        real = {k: domain.use(cast(Const, v)) for k, v in given.items()}
+        found = operators.compute(domain, lambda: getattr(domain.use(pattern), name)(**real))
+        return found
+    function = isinstance(repl, (Known, FunctionValue, BoundMethod, Obj)) and not isinstance(repl, ByteArray)
+    if not function or type(string) is not Const or type(count) is not Const:
+        return None
+    both = domain.vm.call(Known(library.substitute), [pattern, repl, string, count])
+    return both if counted else iteration.items_of(domain, both)[0]
+
+
+def _substituting(function: Any, name: str) -> None:
+    def from_pattern(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        names = ("repl", "string", "count")
+        if not args or len(args) > 4:
+            return None
+        return _substitute(domain, args[0], dict(zip(names, args[1:], strict=False)) | kwargs, name == "subn")
+
+    def from_text(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+        names = ("pattern", "repl", "string")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        flags = given.pop("flags", Const(0))
+        pattern = atoms.stripped(domain, given.pop("pattern", Const(None)))
+        if len(args) > 3:
+            return None if any(type(a) is not Const for a in args) else _directly(domain, function, args, kwargs)
+        flagged = isinstance(flags, (Const, Known))
+        if type(pattern) is not Const or not flagged:
+            return None
+        real = domain.use(flags) if type(flags) is Const else cast(Known, flags).obj
+        compiled = operators.compute(domain, re.compile, domain.use(pattern), real)
+        return _substitute(domain, compiled, given, name == "subn")
+
+    method(name, re.Pattern)(from_pattern)
+    builtin(function)(from_text)
+
+
+def _directly(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not all(isinstance(v, (Const, Known)) for v in [*args, *kwargs.values()]):
+        return None
+    real = [domain.use(v) if type(v) is Const else cast(Known, v).obj for v in args]
+    named = {k: domain.use(v) if type(v) is Const else cast(Known, v).obj for k, v in kwargs.items()}
+    return operators.compute(domain, lambda: function(*real, **named))
+
+
+_substituting(re.sub, "sub")
+_substituting(re.subn, "subn")
 
 
 @method("__getitem__", list, tuple)

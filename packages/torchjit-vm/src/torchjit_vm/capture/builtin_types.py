@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from torchjit_vm.capture import containers, formatting, iteration, members, operators
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.construct import fill_deque, fill_dict
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.values import (
     AtomObject,
     BoundMethod,
+    ByteArray,
     Const,
     DictValue,
     Leaf,
@@ -94,6 +96,8 @@ def _str(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _number(cls: Any, dunders: tuple[str, ...]) -> None:
     def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
         values = [*args, *kwargs.values()]
+        if len(values) == 1 and type(args[0]) is ByteArray:
+            return operators.compute(domain, cls, bytes(content(domain, args[0])))
         if len(values) == len(args) == 1 and type(args[0]) is AtomObject:
             for dunder in dunders:
                 if operators.defines(domain, args[0], dunder):

@@ -5,8 +5,10 @@ from torchjit_vm.capture import builtin_functions as _functions
 from torchjit_vm.capture import builtin_iterators as _iterators
 from torchjit_vm.capture import builtin_objects as _objects
 from torchjit_vm.capture import builtin_types as _types
+from torchjit_vm.capture import byte_arrays as _byte_arrays
 from torchjit_vm.capture import class_checks as _checks
 from torchjit_vm.capture import classes as _classes
+from torchjit_vm.capture import contexts as _contexts
 from torchjit_vm.capture import copying as _copying
 from torchjit_vm.capture import deferred as _deferred
 from torchjit_vm.capture import dict_methods as _dicts
@@ -14,11 +16,12 @@ from torchjit_vm.capture import draws as _draws
 from torchjit_vm.capture import getters as _getters
 from torchjit_vm.capture import groups as _groups
 from torchjit_vm.capture import list_methods as _lists
+from torchjit_vm.capture import lru_caches as _lru_caches
 from torchjit_vm.capture import set_methods as _sets
 from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _checks, _classes, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _groups, _lists, _sets,
+    _functions, _iterators, _objects, _types, _byte_arrays, _checks, _classes, _contexts, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _groups, _lists, _lru_caches, _sets,
 )  # fmt: skip

@@ -27,6 +27,7 @@ from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.deferred import cached_report, defer_or_break
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
+from torchjit_vm.capture.lru_caches import call_cached
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.pass_through import pass_through
 from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, PassThrough, ReturnConstant
@@ -81,6 +82,10 @@ def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict
     if isinstance(function, FunctionValue):
         return functions.enter_value(domain, function, args, kwargs)
     if isinstance(function, Obj):
+        if function in domain.caches or function in domain.decorators:
+            cached = call_cached(domain, function, args, kwargs)
+            if cached is not None:
+                return cached
         if function.cls is functools.partial:
             return _call_partial(domain, function, args, kwargs)
         implementation = CALLABLE_OBJECTS.get(function.cls)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, containers, iteration, members
+from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.operators import (
     RICH,
@@ -30,6 +30,7 @@ from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
     BoundMethod,
+    ByteArray,
     Const,
     DictValue,
     DictView,
@@ -40,6 +41,7 @@ from torchjit_vm.capture.values import (
     Leaf,
     ListValue,
     Obj,
+    RandomState,
     SetValue,
     SliceValue,
     TupleValue,
@@ -84,6 +86,11 @@ def _same_constant(domain: CaptureDomain, left: Const, right: Const) -> bool:
 
 
 def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    if type(left) is RandomState or type(right) is RandomState:
+        raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the state of a random generator")
+    for one, other in ((left, right), (right, left)):
+        if type(one) is ByteArray and isinstance(other, (Const, AtomObject, ByteArray)):
+            return byte_arrays.byte_operation(domain, function, left, right)
     if type(left) is AtomObject or type(right) is AtomObject:
         names = (*RICH[function][:2], "__eq__")
         plain = stripped(domain, left, *names), stripped(domain, right, *names)
@@ -120,8 +127,19 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
     if equality and isinstance(left, Obj) and isinstance(right, Obj) and left.cls is right.cls is types.SimpleNamespace:
         both = [containers.instance_snapshot(domain, InstanceDict(v)) for v in (left, right)]
         return domain.constant(_equal_dicts(domain, both[0], both[1]) is (function is operator.eq))
-    if equality and (type(left) is IdValue or type(right) is IdValue):
+    if type(left) is IdValue or type(right) is IdValue:
         same = type(left) is type(right) and is_(domain, cast(IdValue, left).target, cast(IdValue, right).target)
+        addresses = type(left) is not IdValue or left.function is id
+        alike = type(left) is not IdValue or type(right) is not IdValue or left.function is right.function
+        number = issubclass(type_of(domain, left), (int, float)) and issubclass(type_of(domain, right), (int, float))
+        if not (equality and alike and (same or addresses)) and number:
+            raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the number of an id() or hash()")
+        if not equality:
+            raise domain.error(
+                TypeError,
+                f"'{RICH[function][2]}' not supported between instances of "
+                f"'{type_label(type_of(domain, left))}' and '{type_label(type_of(domain, right))}'",
+            )
         return domain.constant(same is (function is operator.eq))
     if type(left) is SliceValue and type(right) is SliceValue:
         parts = [TupleValue([s.start, s.stop, s.step]) for s in (left, right)]
@@ -216,6 +234,8 @@ def _equal_dicts(domain: CaptureDomain, left: DictValue, right: DictValue) -> bo
 
 
 def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
+    if type(container) is ByteArray or (type(item) is ByteArray and type(container) is Const):
+        return byte_arrays.byte_operation(domain, operator.contains, container, item)
     container = stripped(domain, container, "__contains__")
     item = stripped(domain, item, "__eq__", "__hash__")
     if type(container) is Const and isinstance(item, Const):

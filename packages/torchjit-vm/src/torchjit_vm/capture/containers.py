@@ -19,6 +19,7 @@ from torchjit_vm.capture.values import (
     DELETED,
     NEW,
     BoundMethod,
+    ByteArray,
     Const,
     DictValue,
     DictView,
@@ -31,6 +32,7 @@ from torchjit_vm.capture.values import (
     Leaf,
     ListValue,
     Obj,
+    RandomState,
     Ref,
     SetValue,
     SliceValue,
@@ -77,6 +79,12 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         return _identity(domain, value)
     if isinstance(value, FunctionValue):
         return _identity(domain, value)
+    if type(value) is IdValue and value.function is not id:
+        raise domain.graph_break(UNHASHABLE, "the number that hash() gives")
+    if type(value) is RandomState:
+        raise domain.graph_break(UNHASHABLE, "the state of a random generator")
+    if type(value) is ByteArray:
+        raise domain.error(TypeError, "unhashable type: 'bytearray'")
     if type(value) is IdValue:
         _identity(domain, value.target)
         return IdKey(value.target)
@@ -154,9 +162,12 @@ def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
     member = members.find_member(domain, value.cls, "__hash__")
     if type(member.raw) is types.FunctionType:
         found = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), [])
-        if type(found) is not Const:
+        if type(found) is IdValue:  # of another object, or of a tuple of them: numbers that are only compared
+            number = hash(key_of(domain, found.target)) if found.function is hash else id(found.target)
+        elif type(found) is not Const:
             raise domain.graph_break(UNHASHABLE, value.cls.__name__)
-        number = hash(domain.use(found))
+        else:
+            number = hash(domain.use(found))
     else:
         number = id(value)
     return HashKey(value, number, lambda key, mine: _equal_keys(domain, key, mine))

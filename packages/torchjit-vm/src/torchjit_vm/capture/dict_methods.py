@@ -18,6 +18,7 @@ from torchjit_vm.capture import (
     subscripts,
 )
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.reading import view_of
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ def _get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(DictValue, args[0])
     found = containers.dict_lookup(domain, target, containers.key_of(domain, args[1]))
     return default if found is None else found
+
+
+@builtin(types.MappingProxyType)
+def _proxy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    (target,) = args
+    if isinstance(target, DictValue) and target.cls in (dict, OrderedDict):
+        return view_of(domain, target)
+    return None
 
 
 @method("__getitem__", dict)
@@ -172,11 +181,13 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return Const(None)
 
 
-@method("copy", dict, OrderedDict)
+@method("copy", dict, OrderedDict, types.MappingProxyType)
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], InstanceDict):
         return containers.instance_snapshot(domain, args[0])
     made = containers.copy_dict(domain, cast(DictValue, args[0]))
+    if isinstance(args[0], DictValue) and args[0].behind is not None:
+        made.cls = args[0].behind.cls
     if not operators.is_c_dict(made.cls) and not issubclass(made.cls, OrderedDict):
         made.cls = dict
     return made

@@ -45,6 +45,7 @@ from torchjit_vm.capture import (
 )
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.class_changes import MadeClass
+from torchjit_vm.capture.contexts import ContextStore
 from torchjit_vm.capture.deferred import Deferred
 from torchjit_vm.capture.draws import Step
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
@@ -120,6 +121,11 @@ class CaptureDomain:
         self.mutated_at = -1
         self.deferred: list[Deferred] = []
         self.draws: list[Step] = []
+        self.context: dict[Obj, Any] = {}  # context variables to what they hold, DELETED if nothing
+        self.context_stores: list[ContextStore] = []
+        self.context_tokens: dict[Obj, ContextStore] = {}
+        self.caches: dict[Obj, Value] = {}  # functions with an LRU cache that the region made, and what keeps it
+        self.decorators: dict[Obj, tuple[Value, Value]] = {}  # what makes them, and its settings
         self.seeded: dict[Obj, random.Random] = {}  # generators of random numbers whose state is known
         self.used_leaves = False  # has the leaf handler been asked to do something?
         self.nested_stack: tuple[CodeLocation, ...] | None = None
@@ -160,6 +166,11 @@ class CaptureDomain:
         self.deferred.clear()
         self.draws.clear()
         self.seeded.clear()
+        self.caches.clear()
+        self.context.clear()
+        self.context_stores.clear()
+        self.context_tokens.clear()
+        self.decorators.clear()
         self.vm.forget()
 
     def constants(self, code: Decoded) -> list[Value]:

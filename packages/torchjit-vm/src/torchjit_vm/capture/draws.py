@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from _random import Random as _CRandom
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import attrs
 
@@ -19,14 +19,15 @@ from torchjit_core.paths import Drawn
 from torchjit_vm.capture import containers, iteration, operators, runtime, subscripts
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
+from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import NEW, Const, ListValue, Obj, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Const, ListValue, Obj, RandomState, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["Draw", "Part", "RandomState", "Settled", "Step", "state_of", "write_draws"]
+__all__ = ["Draw", "Part", "Settled", "Step", "state_of", "write_draws"]
 
 _FLOATS = (
     "uniform", "triangular", "normalvariate", "gauss", "lognormvariate", "vonmisesvariate", "gammavariate", "betavariate",
@@ -70,17 +71,6 @@ class Settled:
 
 
 Step: TypeAlias = "Draw | Part | Settled"
-
-
-@final
-class RandomState(Value):
-    """`generator.getstate()`, draw number `number`: it can be kept and given back, not looked into."""
-
-    __slots__ = ("number",)
-    python_type: ClassVar[type] = tuple
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 def write_draws(domain: CaptureDomain, out: Rebuilder) -> list[str]:
@@ -191,17 +181,23 @@ def _seed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @builtin(random.Random.getstate)
 def _get_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     generator = _generator(domain, args)
-    if generator is None or generator.real is NEW or len(args) != 1 or kwargs:
+    if generator is None or len(args) != 1 or kwargs:
         return None
+    if generator.real is NEW:
+        return constant_object(domain, domain.seeded[generator].getstate())
     return RandomState(_step(domain, Draw(random.Random.getstate, generator)))
 
 
 @builtin(random.Random.setstate)
 def _set_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     generator = _generator(domain, args)
-    if generator is None or generator.real is NEW or len(args) != 2 or kwargs:
+    if generator is None or len(args) != 2 or kwargs:
         return None
     state = args[1]
+    if is_constant(domain, state):
+        return _set_known(domain, generator, constant_of(domain, state))
+    if generator.real is NEW:
+        return None
     outside = isinstance(state, TupleValue) and state.cls is tuple and state.real is not NEW and state.path is not None
     if not outside and type(state) is not RandomState:
         return None
@@ -209,6 +205,17 @@ def _set_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
     if isinstance(state, TupleValue) and not _is_state(state.real):
         return None
     _step(domain, Draw(random.Random.setstate, generator, given=state))
+    return Const(None)
+
+
+def _set_known(domain: CaptureDomain, generator: Obj, state: Any) -> Value | None:
+    """Set a state that is the same in every call."""
+    twin = random.Random()
+    operators.compute(domain, lambda: twin.setstate(state))
+    domain.seeded[generator] = twin
+    domain.mutated_at = domain.vm.step
+    if generator.real is not NEW:
+        _step(domain, Settled(generator, twin))
     return Const(None)
 
 
@@ -320,10 +327,10 @@ def _population(domain: CaptureDomain, value: Value) -> int | None:
 _ITEMS = tuple(c.__getitem__ for c in (list, tuple, str, bytes, range))
 
 
-def _choosing(function: Any, *names: str) -> Callable[[Builtin], Builtin]:
+def _choosing(function: Any, *names: str) -> Callable[[Callable[..., Value | None]], Builtin]:
     """Register what a method does; it gets generator and arguments by position, the missing ones None."""
 
-    def register(implementation: Any) -> Builtin:
+    def register(implementation: Callable[..., Value | None]) -> Builtin:
         def run(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
             generator = _generator(domain, args)
             rest = args[1:]
@@ -332,8 +339,7 @@ def _choosing(function: Any, *names: str) -> Callable[[Builtin], Builtin]:
             given = dict(zip(names, rest, strict=False)) | kwargs
             if names[0] not in given:
                 return None
-            result: Value | None = implementation(domain, generator, *(given.get(n) for n in names))
-            return result
+            return implementation(domain, generator, *(given.get(n) for n in names))
 
         builtin(function)(run)
         return run
@@ -407,9 +413,7 @@ def _choices(
     if length is None or not all(is_constant(domain, v) for v in named.values()):
         return None
     real = {name: constant_of(domain, v) for name, v in named.items()}
-    return _several(
-        domain, generator, population, length, lambda g, items: g.choices(items, **real), "choices", real
-    )
+    return _several(domain, generator, population, length, lambda g, items: g.choices(items, **real), "choices", real)
 
 
 def _several(

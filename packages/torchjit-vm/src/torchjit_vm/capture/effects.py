@@ -10,11 +10,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import runtime
+from torchjit_vm.capture.byte_arrays import write_byte_array
 from torchjit_vm.capture.containers import _real_key
+from torchjit_vm.capture.contexts import is_local, write_context_stores
 from torchjit_vm.capture.rebuild import Rebuilder, _base
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    ByteArray,
     CellValue,
     Const,
     DictValue,
@@ -39,11 +42,14 @@ def has_effects(domain: CaptureDomain) -> bool:
 
 def write_back(domain: CaptureDomain, out: Rebuilder) -> None:
     """Write the statements that bring real objects to their final state."""
+    write_context_stores(domain, out)
     for value in list(domain.touched):
         if isinstance(value, CellValue):
             _cell(out, value)
             continue
-        if isinstance(value, ListValue):
+        if isinstance(value, ByteArray):
+            write_byte_array(out, value)
+        elif isinstance(value, ListValue):
             _list(out, value)
         elif isinstance(value, DictValue):
             _dict(out, value)
@@ -91,13 +97,23 @@ def _attributes(out: Rebuilder, value: Obj | Known) -> None:
         content = value.attrs[name]
         if content is before:
             continue
-        if content is DELETED:
+        if isinstance(value, Obj) and is_local(value.cls):
+            _store_local(out, value, name, content, before)
+        elif content is DELETED:
             remove = "object.__delattr__" if before is not None else out.runtime(runtime.discard)
             out.write(f"{remove}({out.expr(value)}, {name!r})")
         elif not _unchanged(content, before):
             text = out.expr(cast(Value, content))
             store = "object.__setattr__" if isinstance(value, Obj) else "setattr"
             out.write(f"{store}({out.expr(value)}, {name!r}, {text})")
+
+
+def _store_local(out: Rebuilder, value: Obj, name: str, content: Any, before: Any) -> None:
+    if content is DELETED:
+        out.write(f"{out.runtime(runtime.discard_local)}({out.expr(value)}, {name!r})")
+    elif not _unchanged(content, before):
+        text = out.expr(cast(Value, content))
+        out.write(f"{out.runtime(runtime.store_local)}({out.expr(value)}, {name!r}, {text})")
 
 
 def _list(out: Rebuilder, value: ListValue) -> None:

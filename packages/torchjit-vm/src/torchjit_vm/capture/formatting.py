@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import attributes, iteration, members, operators
+from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     AtomObject,
+    ByteArray,
     Const,
     Known,
     Leaf,
@@ -49,6 +51,8 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     if type(value) is Leaf:
         return operators.leaf_call(domain, function, [value])
+    if type(value) is ByteArray:
+        return operators.compute(domain, function, content(domain, value))
     names = ["__str__", "__repr__"] if function is str else ["__repr__"]
     if type(value) is Obj and issubclass(value.cls, BaseException):
         own = members.find_member(domain, value.cls, names[0])

@@ -19,6 +19,8 @@ from torchjit_vm.capture.reasons import INTERCEPTED, OPAQUE_ITERATOR, REBUILD
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
+    BoundMethod,
+    ByteArray,
     Const,
     DictValue,
     DictView,
@@ -297,6 +299,8 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
     value = stripped(domain, value, "__iter__")
     if type(value) is Const:
         return _const_iter(domain, value)
+    if type(value) is ByteArray:
+        return Indexing(value, BoundMethod(Known(bytearray.__getitem__), value))
     if type(value) is Leaf:
         domain.used_leaves = True
         if domain.interceptors:

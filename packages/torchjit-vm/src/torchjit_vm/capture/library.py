@@ -5,11 +5,11 @@ Source: the equivalents in the documentation of itertools, and CPython's Lib/hea
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["ITERATORS", "REPLACED", "log_enabled", "log_plainly", "until"]
+__all__ = ["ITERATORS", "REPLACED", "LruCache", "log_enabled", "log_plainly", "substitute", "until"]
 
 _NOTHING: Any = object()
 
@@ -283,6 +283,83 @@ def _cached_property_get(self: Any, instance: Any, owner: Any = None) -> Any:
     result = self.func(instance)
     members[self.attrname] = result
     return result
+
+
+class LruCache:
+    """What `functools.lru_cache` keeps. Source: bounded_lru_cache_wrapper in CPython's Modules/_functoolsmodule.c."""
+
+    __slots__ = ("function", "hits", "maxsize", "memo", "misses", "typed")
+
+    def __init__(self, function: Any, maxsize: int | None, typed: Any) -> None:
+        self.function = function
+        self.maxsize = None if maxsize is None else max(maxsize, 0)
+        self.typed = bool(typed)
+        self.memo: OrderedDict[Any, Any] = OrderedDict()
+        self.hits = self.misses = 0
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
+            return args[0]
+        key: tuple[Any, ...] = args
+        if kwargs:
+            key += (_NOTHING,)
+            for item in kwargs.items():
+                key += item
+        if self.typed:
+            key += tuple([type(v) for v in args]) + tuple([type(v) for v in kwargs.values()])
+        return (_NOTHING, key)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.maxsize == 0:
+            self.misses += 1
+            return self.function(*args, **kwargs)
+        key = self.key(args, kwargs)
+        found = self.memo.get(key, _NOTHING)
+        if found is not _NOTHING:
+            self.hits += 1
+            if self.maxsize is not None:
+                self.memo.move_to_end(key)
+            return found[2]
+        self.misses += 1
+        result = self.function(*args, **kwargs)
+        if self.maxsize is not None and key in self.memo:
+            return result
+        self.memo[key] = (args, kwargs, result)
+        if self.maxsize is not None and len(self.memo) > self.maxsize:
+            self.memo.popitem(last=False)
+        return result
+
+    def info(self) -> tuple[int, int, int | None, int]:
+        return self.hits, self.misses, self.maxsize, len(self.memo)
+
+    def clear(self) -> None:
+        self.memo.clear()
+        self.hits = self.misses = 0
+
+    def parameters(self, maxsize: Any, typed: Any) -> dict[str, Any]:
+        return {"maxsize": maxsize, "typed": typed}
+
+
+def _substitute(pattern: Any, replace: Callable[[Any], Any], text: Any, count: int) -> tuple[Any, int]:
+    """`pattern.subn(replace, text, count)`."""
+    parts = []
+    at = number = 0
+    for match in pattern.finditer(text):
+        if count and number >= count:
+            break
+        if at < match.start():
+            parts.append(text[at : match.start()])
+        new = replace(match)
+        if new is not None:
+            parts.append(new)
+        at = match.end()
+        number += 1
+    if at < len(text):
+        parts.append(text[at:])
+    return text[:0].join(parts), number
+
+
+substitute = _substitute
 
 
 class _Key:

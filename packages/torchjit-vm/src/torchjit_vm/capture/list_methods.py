@@ -117,6 +117,8 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("__copy__", deque)
 @method("copy", list, deque)
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) != 1:
+        return None
     target = cast(ListValue, args[0])
     if issubclass(target.cls, deque):
         return operators.copy_deque(domain, target)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, containers, iteration, members, packing, subscripts
-from torchjit_vm.capture.atoms import base_of, real_of, stripped
+from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, packing, subscripts
 from torchjit_vm.capture.assertions import current_assertion
+from torchjit_vm.capture.atoms import base_of, real_of, stripped
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.interception import intercept
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
@@ -23,9 +23,11 @@ from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
+    ByteArray,
     Const,
     DictValue,
     DictView,
+    IdValue,
     InstanceDict,
     Known,
     Leaf,
@@ -36,7 +38,6 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-
 from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
@@ -145,6 +146,9 @@ def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Valu
 def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
     if function is operator.getitem:
         return subscripts.getitem(domain, left, right)
+    of_bytes = type(left) is ByteArray or (type(right) is ByteArray and type(left) in (Const, AtomObject))
+    if of_bytes and function in byte_arrays.OPERATORS:
+        return byte_arrays.byte_operation(domain, function, left, right)
     if type(left) is AtomObject or type(right) is AtomObject:
         plain = _plain_operands(domain, function, left, right)
         if type(plain[0]) is Const and type(plain[1]) is Const:
@@ -175,9 +179,9 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
 
 def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
     """An operator of C on values with classes of their own, which only its errors tell of."""
-    if function in (operator.mod, operator.imod) and isinstance(real_of(domain, left), (str, bytes)):
-        if not is_constant(domain, right):
-            raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of an object with a text of its own")
+    formats = function in (operator.mod, operator.imod) and isinstance(real_of(domain, left), (str, bytes))
+    if formats and not is_constant(domain, right):
+        raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of an object with a text of its own")
     return compute(domain, function, real_of(domain, left), real_of(domain, right))
 
 
@@ -389,16 +393,16 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
             result = domain.vm.call(bound, [other])
             if not is_not_implemented(result):
                 return result
-        elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known)):
+        elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known, IdValue)):
             unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
     if isinstance(left, (Known, Const, AtomObject)) and isinstance(right, (Known, Const, AtomObject)):
         plain = [to_raw(domain, stripped(domain, v)) for v in (left, right)]  # whose own methods had no answer
         try:
             return compute(domain, asked, *plain)
         except Raised as raised:
-            if type(left) is AtomObject or type(right) is AtomObject:
-                if isinstance(raised.value, Obj) and raised.value.cls is TypeError:
-                    raise domain.error(TypeError, _operand_text(domain, asked, left, right)) from None
+            named = type(left) is AtomObject or type(right) is AtomObject
+            if named and isinstance(raised.value, Obj) and raised.value.cls is TypeError:
+                raise domain.error(TypeError, _operand_text(domain, asked, left, right)) from None
             raise
     dicts = function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue)
     if unknown or dicts or is_set_view(left) or is_set_view(right):
@@ -456,6 +460,8 @@ def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
         return size(domain, value) > 0
     if type(value) is AtomObject:
         return truth(domain, base_of(value))
+    if type(value) is ByteArray:
+        return bool(byte_arrays.content(domain, value))
     for name in ("__bool__", "__len__"):
         if members.find_member(domain, value.cls, name).kind != members.ABSENT:
             raise domain.graph_break(UNKNOWN_OPERATION, f"truth of {value.cls.__name__}")
@@ -477,6 +483,8 @@ def size(domain: CaptureDomain, value: ListValue | TupleValue | DictValue | SetV
 def length(domain: CaptureDomain, value: Value) -> Value:
     """`len(value)`."""
     value = stripped(domain, value, "__len__")
+    if type(value) is ByteArray:
+        return Const(len(byte_arrays.content(domain, value)))
     if type(value) is Const:
         return compute(domain, len, domain.use(value))
     if type(value) is Leaf:

@@ -17,16 +17,14 @@ import types
 import typing
 from typing import Any
 
-from torchjit_vm.capture import runtime
-
 __all__ = ["is_opaque", "is_pure"]
 
 _IMMUTABLE = (re.Pattern, re.Match, int, float, complex, str, bytes, bool, tuple, frozenset, range, type(None))
 _FUNCTIONS = (
     abs, ascii, bin, chr, divmod, format, hash, hex, len, max, min, oct, ord, pow, repr, round, sorted, sum,
     callable, issubclass, isinstance, math.prod, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
-    types.CodeType.replace, posixpath.join, os.fspath, sys.intern, re.compile, re.match, re.search, re.sub, re.findall,
-    re.split, re.fullmatch, re.escape, re.subn,
+    types.CodeType.replace, posixpath.join, os.fspath, sys.intern, re.compile, re.match, re.search, re.findall,
+    re.split, re.fullmatch, re.escape,
 )  # fmt: skip
 _MODULES = (math, cmath, operator)
 _ITERATORS = frozenset({"__iter__", "__reversed__", "finditer", "scanner"})
@@ -60,7 +58,7 @@ _OPAQUE_MODULES = frozenset(
 _OPAQUE_FUNCTIONS: tuple[Any, ...] = (
     collections.namedtuple, dataclasses.dataclass, dataclasses.make_dataclass, dataclasses._process_class,  # type: ignore[attr-defined]
      typing.TypeVar, typing.get_type_hints, typing.NamedTuple,
-    runtime.lru_cached, importlib.import_module, copyreg.__newobj__, re._compiler.compile,  # type: ignore[attr-defined]
+    importlib.import_module, copyreg.__newobj__, re._compiler.compile,  # type: ignore[attr-defined]
 )  # fmt: skip
 _OPAQUE_IDS = frozenset(map(id, _OPAQUE_FUNCTIONS))
 

@@ -146,9 +146,7 @@ def is_constant(domain: CaptureDomain, value: Value) -> bool:
         return all(is_constant(domain, v) for v in _items(domain, value))
     if isinstance(value, DictValue):
         return all(is_constant(domain, k) and is_constant(domain, v) for k, v in _pairs(domain, value))
-    return isinstance(value, SliceValue) and all(
-        is_constant(domain, v) for v in (value.start, value.stop, value.step)
-    )
+    return isinstance(value, SliceValue) and all(is_constant(domain, v) for v in (value.start, value.stop, value.step))
 
 
 def constant_of(domain: CaptureDomain, value: Value) -> Any:

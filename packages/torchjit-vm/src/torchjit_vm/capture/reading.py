@@ -16,6 +16,7 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
     AtomObject,
     BoundMethod,
+    ByteArray,
     CellValue,
     Const,
     DictValue,
@@ -224,6 +225,12 @@ def _slot_method(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return BoundMethod(pinned(domain, descriptor, obj.__name__), owner)
 
 
+def _byte_array(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
+    domain.guard_type(path, bytearray)
+    found = domain.interned[id(obj)] = ByteArray(None, obj, path)
+    return found
+
+
 def _slice(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     domain.guard_type(path, slice)
     start, stop, step = (wrap(domain, getattr(obj, n), path.attr(n)) for n in ("start", "stop", "step"))
@@ -272,22 +279,38 @@ def _is_atom_class(cls: type) -> bool:
 def _mapping_proxy(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     """A read-only view of a dict that hangs on a settled object, such as the parameters of a signature.
 
-    A view never leads to another dict, so the dict is relied on in its own place.
+    A view never leads to another dict: one that is the same in each call is relied on, and its dict in its own place.
     """
-    (behind,) = gc.get_referents(obj) or (None,)
-    if type(path.root()) is Arg or type(behind) not in (dict, OrderedDict) or not all(type(k) is str for k in obj):
+    behind = dict_behind(obj)
+    if type(behind) not in (dict, OrderedDict):
         domain.guard_type(path, type(obj))
         return Obj(type(obj), obj, path)
-    if type(path) is not Pinned:
-        domain.guard_id(path, obj)
-    below = pinned(domain, behind, str(path))
-    made = domain.interned[id(obj)] = DictValue(types.MappingProxyType, obj, path)
-    made.loaded = True
-    if not isinstance(below, DictValue) or below.changed:
-        raise domain.graph_break(UNKNOWN_OPERATION, "a view of a dict that the region changed")
-    if below.path is not None:
-        domain.guard_keys(below.path, tuple(obj))
-        made.entries = {k: (Const(k), wrap(domain, v, below.path.item(k))) for k, v in obj.items()}
+    if type(path.root()) is Arg:
+        domain.guard_type(path, type(obj))
+        below = wrap(domain, behind, path.computed(dict_behind))
+    else:
+        if type(path) is not Pinned:
+            domain.guard_id(path, obj)
+        below = pinned(domain, behind, str(path))
+    if not isinstance(below, DictValue):
+        raise domain.graph_break(UNKNOWN_OPERATION, "a view of an object's attributes")
+    made = domain.interned[id(obj)] = view_of(domain, below)
+    made.real, made.path = obj, path
+    return made
+
+
+def dict_behind(view: Any) -> Any:
+    """The dict that a read-only view shows."""
+    return next(iter(gc.get_referents(view)), None)
+
+
+def view_of(domain: CaptureDomain, target: DictValue) -> DictValue:
+    """A read-only view of a dict: it has the same entries, whatever becomes of them."""
+    from torchjit_vm.capture import containers  # noqa: PLC0415  which reads items by this module
+
+    made = DictValue(types.MappingProxyType)
+    containers.dict_pairs(domain, target)  # all of them are known from now on, and stay in one table
+    made.entries, made.loaded, made.behind = target.entries, True, target
     return made
 
 
@@ -302,6 +325,7 @@ _WRAPPERS: dict[type, Callable[[CaptureDomain, Any, AccessPath], Value]] = {
     dict: _dict,
     set: _set,
     frozenset: _set,
+    bytearray: _byte_array,
     types.CellType: _cell,
     types.MethodType: _method,
     slice: _slice,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import itertools
@@ -20,7 +21,9 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import containers, iteration, runtime
 from torchjit_vm.capture.atoms import base_of
-from torchjit_vm.capture.draws import RandomState, state_of
+from torchjit_vm.capture.contexts import write_context_stores
+from torchjit_vm.capture.draws import state_of
+from torchjit_vm.capture.lru_caches import lru_arguments
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
 from torchjit_vm.capture.source import Standin, raised_in
@@ -30,6 +33,7 @@ from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
     BoundMethod,
+    ByteArray,
     CellValue,
     Const,
     DictValue,
@@ -42,6 +46,7 @@ from torchjit_vm.capture.values import (
     Leaf,
     ListValue,
     Obj,
+    RandomState,
     SetValue,
     SliceValue,
     TracebackValue,
@@ -58,6 +63,7 @@ __all__ = ["Cycle", "Rebuilder", "StartedGenerator"]
 
 _FROM_ARGUMENTS = frozenset({operator.itemgetter, operator.attrgetter, operator.methodcaller, weakref.ReferenceType})
 """Classes whose new instances are rebuilt by a call with their `args` and `kwargs`."""
+_OF_WRAPPERS = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"})
 _LITERALS = (int, str, bytes, bool, type(None), type(Ellipsis))
 _BASES = (OrderedDict, defaultdict, dict, list, set, frozenset, tuple)
 
@@ -90,6 +96,7 @@ class Rebuilder:
         constants: name to object, the function's globals.
         leaves: the leaves that the lines mention, with the name of each.
         classes: the names of classes that the region made; "" while one is being made.
+        context_stores: how many stores to context variables are written.
         raising: the exception that the emitted code ends with: that gives it its traceback.
     """
 
@@ -109,6 +116,7 @@ class Rebuilder:
         self._later: list[Callable[[], None]] = []
         self._count = 0
         self.raising: Value | None = None
+        self.context_stores = 0
 
     def write(self, text: str) -> None:
         """Add a line at the current indentation."""
@@ -189,6 +197,10 @@ class Rebuilder:
             self._active.discard(value)
         self._memo[value] = name
         return name
+
+    def name(self, value: Value, name: str) -> None:
+        """The object that a value stands for has this name."""
+        self._memo[value] = name
 
     def rebuilt(self) -> frozenset[Value]:
         """The values that have an expression."""
@@ -274,6 +286,8 @@ class Rebuilder:
         if value.cls is dict:
             early = self._early(value, "{}", lambda name: self._fill_dict(name, value))
             return early or self.assign("{" + ", ".join(f"{self.expr(k)}: {self.expr(v)}" for k, v in pairs) + "}")
+        if value.behind is not None:
+            return self.assign(f"{self.runtime(types.MappingProxyType)}({self.expr(value.behind)})")
         if value.cls is defaultdict:
             factory = "None" if value.factory is None else self.expr(value.factory)
             name = self.assign(f"{self.runtime(defaultdict)}({factory})")
@@ -318,6 +332,11 @@ class Rebuilder:
                 if key not in ("func", "args", "keywords") and content is not DELETED:
                     self.write(f"{name}.{key} = {self.expr(cast(Value, content))}")
             return name
+        if cls is contextvars.Token:  # which the store gives
+            write_context_stores(self.domain, self)
+            return self._memo[value]
+        if value in self.domain.caches:
+            return self._cached_function(value)
         if cls in WRAPPED:
             given = ", ".join(self.expr(cast(Value, value.attrs[n])) for n in WRAPPED[cls])
             return self.assign(f"{self.runtime(cls)}({given})")
@@ -349,6 +368,19 @@ class Rebuilder:
             self._trace(value, name)
         return name
 
+    def _cached_function(self, value: Obj) -> str:
+        """A function with an LRU cache that the region made, and may have called."""
+        given, entries = lru_arguments(self.domain, value)
+        texts = [self.expr(v) for v in given]
+        rows = ", ".join(self.expr(e) for e in entries)
+        make = self.runtime(runtime.lru_cached)
+        name = self.assign(f"{make}({', '.join(texts[:3])}, [{rows}], {', '.join(texts[3:])})")
+        self._memo[value] = name
+        for key, content in value.attrs.items():
+            if key not in _OF_WRAPPERS and content is not DELETED:
+                self.write(f"setattr({name}, {key!r}, {self.expr(cast(Value, content))})")
+        return name
+
     def _trace(self, value: Obj, name: str) -> None:
         """Write what gives an exception that was raised in the region its traceback."""
         frames = tuple(Standin.places(self.domain, value))
@@ -368,6 +400,9 @@ class Rebuilder:
             pairs.append(f"{key!r}: {self.expr(cast(Value, content))}")
         if pairs:
             self.write(f"{self.runtime(runtime.restore)}({name}, {{{', '.join(pairs)}}})")
+
+    def _byte_array(self, value: ByteArray) -> str:
+        return self.assign(f"bytearray({bytes(value.data or b'')!r})")
 
     def _cell(self, value: CellValue) -> str:
         name = self._memo[value] = self.assign(f"{self.runtime(types.CellType)}()")
@@ -412,7 +447,7 @@ class Rebuilder:
     def _id(self, value: IdValue) -> str:
         if type(value.target) is Known:  # not an object's: the thread's
             return self.assign(f"{self.runtime(value.target.obj)}()")
-        return self.assign(f"{self.runtime(id)}({self.expr(value.target)})")
+        return self.assign(f"{self.runtime(value.function)}({self.expr(value.target)})")
 
     def _random_state(self, value: RandomState) -> str:
         return str(Drawn.of(value.number))
@@ -601,6 +636,7 @@ _RESERVED = frozenset(
         "float",
         "complex",
         "bytes",
+        "bytearray",
         "repr",
         "ascii",
         "isinstance",
@@ -636,6 +672,7 @@ _REBUILD: dict[type, Callable[[Rebuilder, Any], str]] = {
     SetValue: Rebuilder._set,
     Obj: Rebuilder._object,
     AtomObject: Rebuilder._object,
+    ByteArray: Rebuilder._byte_array,
     CellValue: Rebuilder._cell,
     FunctionValue: Rebuilder._function,
     BoundMethod: Rebuilder._method,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import random
@@ -15,6 +16,7 @@ __all__ = [
     "END",
     "advanced",
     "discard",
+    "discard_local",
     "drop_entries",
     "fill_dict",
     "function",
@@ -26,6 +28,7 @@ __all__ = [
     "resume_enter",
     "shuffled",
     "stale_iterator",
+    "store_local",
     "suspended",
     "trace",
     "warn",
@@ -41,12 +44,34 @@ END = _End()
 """What `next` gives at the end of an iterator."""
 
 
-def lru_cached(maxsize: int | None, typed: bool, function: Callable[..., Any]) -> Any:
-    """What `functools.lru_cache(maxsize, typed)` does with a function; never interpreted."""
-    return functools.lru_cache(maxsize, typed)(function)
+def lru_cached(
+    maxsize: int | None,
+    typed: bool,
+    function: Callable[..., Any],
+    entries: list[tuple[tuple[Any, ...], dict[str, Any], Any]],
+    hits: int,
+    misses: int,
+) -> Any:
+    """A function with an LRU cache that holds `entries` (arguments, keywords, result; oldest first) after so many hits and misses."""
+    results: list[Any] = []
 
+    def remembered(*args: Any, **kwargs: Any) -> Any:
+        return results.pop()  # or raises, which counts as a miss and leaves nothing behind
 
-lru_cached.__module__, lru_cached.__qualname__ = "functools", "lru_cache"  # its name in reports
+    below: Any = functools.partial(remembered)
+    made: Any = functools._lru_cache_wrapper(below, maxsize, typed, functools._CacheInfo)  # type: ignore[call-arg]
+    for _ in range(misses - len(entries)):
+        with contextlib.suppress(IndexError):
+            made()
+    for args, kwargs, result in entries:
+        results.append(result)
+        made(*args, **kwargs)
+    for _ in range(hits):
+        made(*entries[-1][0], **entries[-1][1])
+    below.__setstate__((function, (), {}, None))
+    made.cache_parameters = lambda: {"maxsize": maxsize, "typed": typed}
+    functools.update_wrapper(made, function)
+    return made
 
 
 def restore(obj: Any, attributes: dict[str, Any]) -> None:
@@ -64,6 +89,17 @@ def discard(obj: Any, name: str) -> None:
     """Delete an attribute that may be there."""
     with contextlib.suppress(AttributeError):
         object.__delattr__(obj, name)
+
+
+def store_local(obj: Any, name: str, value: Any) -> None:
+    """Store an attribute of a `threading.local`, past any `__setattr__` of its class."""
+    _thread._local.__setattr__(obj, name, value)
+
+
+def discard_local(obj: Any, name: str) -> None:
+    """Delete an attribute of a `threading.local` that may be there."""
+    with contextlib.suppress(AttributeError):
+        _thread._local.__delattr__(obj, name)
 
 
 def new(base: type, cls: type, *args: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
+from torchjit_vm.capture.contexts import is_local
 from torchjit_vm.capture.members import (
     ABSENT,
     DESCRIPTOR,
@@ -125,8 +126,8 @@ def _class_store(domain: CaptureDomain, value: Known, name: str, content: Value)
 
 @functools.cache
 def _stores_plainly(cls: type) -> bool:
-    """Does C code store attributes of such objects as `object.__setattr__` does? A `threading.local` does not."""
-    if issubclass(cls, (functools.partial, types.SimpleNamespace)):
+    """Does C code store attributes of such objects as `object.__setattr__` does? A proxy does not."""
+    if issubclass(cls, (functools.partial, types.SimpleNamespace)) or is_local(cls):
         return True
     for base in cls.__mro__:
         store = base.__dict__.get("__setattr__")
@@ -186,7 +187,7 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
 
 
 def _has_dict(value: Obj) -> bool:
-    return type(value) is FunctionValue or value.cls.__dictoffset__ != 0
+    return type(value) is FunctionValue or value.cls.__dictoffset__ != 0 or is_local(value.cls)
 
 
 def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content: Value) -> Frame[Value] | None:

@@ -7,7 +7,7 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import attributes, containers, iteration, members, operators, stores
+from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, operators, stores
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
@@ -18,6 +18,7 @@ from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
     BoundMethod,
+    ByteArray,
     Const,
     DictValue,
     InstanceDict,
@@ -45,6 +46,8 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
         if found is not None:
             return found
     container = stripped(domain, container)
+    if type(container) is ByteArray:
+        return byte_arrays.byte_operation(domain, operator.getitem, container, key)
     if type(container) is Const:
         if type(container.value) is tuple:
             return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
@@ -146,6 +149,8 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
         return
     if isinstance(container, Obj) and operators.defines(domain, container, "__setitem__"):
         operators.special_call(domain, container, "__setitem__", [key, value])
+    elif isinstance(container, ByteArray):
+        byte_arrays.byte_operation(domain, operator.setitem, container, key, value)
     elif isinstance(container, ListValue):
         list_store(domain, container, key, value)
     elif isinstance(container, DictValue) and container.cls is not types.MappingProxyType:
@@ -198,9 +203,11 @@ def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) ->
 def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
     if isinstance(container, Obj) and operators.defines(domain, container, "__delitem__"):
         operators.special_call(domain, container, "__delitem__", [key])
+    elif isinstance(container, ByteArray):
+        byte_arrays.byte_operation(domain, operator.delitem, container, key)
     elif isinstance(container, ListValue):
         delete_from_list(domain, container, key)
-    elif isinstance(container, DictValue):
+    elif isinstance(container, DictValue) and container.cls is not types.MappingProxyType:
         found = containers.key_of(domain, key)
         if containers.dict_lookup(domain, container, found) is None:
             raise domain.raised(key_error(domain, key))
@@ -210,5 +217,9 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
         if attributes.instance_attr(domain, container.owner, name) is None:
             raise domain.raised(key_error(domain, key))
         stores.write(domain, container.owner, name, DELETED)
+    elif isinstance(container, (TupleValue, Const, DictValue)):
+        name = type_of(domain, container).__name__
+        verb = "doesn't" if isinstance(container, TupleValue) or type(container) is Const else "does not"
+        raise domain.error(TypeError, f"'{name}' object {verb} support item deletion")
     else:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -68,7 +69,7 @@ def type_of(domain: CaptureDomain, value: Value) -> type:
 
 
 _C_CLASSES: tuple[type, ...] = (deque, OrderedDict, defaultdict)
-_DOTTED = {cls: f"collections.{cls.__name__}" for cls in _C_CLASSES}
+_DOTTED = {cls: f"collections.{cls.__name__}" for cls in _C_CLASSES} | {_thread._local: "_thread._local"}
 
 
 def type_label(cls: type) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 if TYPE_CHECKING:
     from torchjit_core.paths import AccessPath
@@ -20,6 +20,7 @@ __all__ = [
     "NEW",
     "AtomObject",
     "BoundMethod",
+    "ByteArray",
     "CellValue",
     "Const",
     "DictValue",
@@ -34,6 +35,7 @@ __all__ = [
     "Leaf",
     "ListValue",
     "Obj",
+    "RandomState",
     "Ref",
     "SetValue",
     "SliceValue",
@@ -193,7 +195,7 @@ class Ref:
 
 @final
 class DictValue(Obj):
-    """A dict or an instance of a subclass.
+    """A dict or an instance of a subclass; or a read-only view of one, which shares its entries.
 
     Attributes:
         entries: key to (key value, value). Complete if `loaded`; else what was read or stored, None for absent.
@@ -201,10 +203,11 @@ class DictValue(Obj):
         changed: keys stored or deleted, in order of the first store, to what was there before, as in `Obj.written`;
             None if there are none.
         factory: `default_factory` of a defaultdict.
+        behind: the dict that a read-only view shows, if it is one that may change.
         removed: keys that were deleted at some time, so that a later store puts them at the end.
     """
 
-    __slots__ = ("changed", "entries", "factory", "loaded", "removed")
+    __slots__ = ("behind", "changed", "entries", "factory", "loaded", "removed")
 
     def __init__(self, cls: type = dict, real: Any = NEW, path: AccessPath | None = None) -> None:
         Obj.__init__(self, cls, real, path)
@@ -212,6 +215,7 @@ class DictValue(Obj):
         self.loaded = real is NEW
         self.changed: dict[Any, Any] | None = None
         self.factory: Value | None = None
+        self.behind: DictValue | None = None
         self.removed: set[Any] = set()
 
 
@@ -241,6 +245,18 @@ class AtomObject(Obj):
     def __init__(self, base: Const | None, cls: type, real: Any = NEW, path: AccessPath | None = None) -> None:
         Obj.__init__(self, cls, real, path)
         self.base = base
+
+
+@final
+class ByteArray(Obj):
+    """A bytearray. `data` is its content, None until a real one is looked at; `before` what that held."""
+
+    __slots__ = ("before", "data")
+
+    def __init__(self, data: bytearray | None, real: Any = NEW, path: AccessPath | None = None) -> None:
+        Obj.__init__(self, bytearray, real, path)
+        self.data = data
+        self.before: bytes | None = None
 
 
 @final
@@ -292,12 +308,27 @@ class BoundMethod(Value):
 
 @final
 class IdValue(Value):
-    """`id(target)` of an object that is made in the region, or of a leaf: it can be compared and be a key."""
+    """`id(target)` of an object that is made in the region, or of a leaf: it can be compared and be a key.
 
-    __slots__ = ("target",)
+    `function` is `id`, or `hash`, whose result is of use in a `__hash__`.
+    """
 
-    def __init__(self, target: Value) -> None:
+    __slots__ = ("function", "target")
+
+    def __init__(self, target: Value, function: Callable[..., Any] = id) -> None:
         self.target = target
+        self.function = function
+
+
+@final
+class RandomState(Value):
+    """`generator.getstate()`, draw number `number`: it can be kept and given back, not looked into."""
+
+    __slots__ = ("number",)
+    python_type: ClassVar[type] = tuple
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 @final

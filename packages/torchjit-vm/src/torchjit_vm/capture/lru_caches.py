@@ -1,0 +1,98 @@
+"""Functions with an LRU cache that the region makes: the cache is Python code, a real one is made where the function escapes."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import iteration, library
+from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.values import NEW, BoundMethod, Const, DictValue, Known, Obj, TupleValue, Value
+from torchjit_vm.frame import Frame
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["call_cached", "lru_arguments"]
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+_WRAPPER: Any = functools._lru_cache_wrapper
+
+
+@builtin(functools.lru_cache)
+def _lru_cache(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    given = {**dict(zip(("maxsize", "typed"), args, strict=False)), **kwargs}
+    maxsize = given.get("maxsize", Const(128))
+    if len(args) > 2 or not set(given) <= {"maxsize", "typed"}:
+        return None
+    if type(maxsize) is not Const:  # the function itself
+        return _wrap(domain, maxsize, Const(128), Const(False))
+    made = Obj(functools.partial)
+    fixed = DictValue()
+    for name, value in (("maxsize", maxsize), ("typed", given.get("typed", Const(False)))):
+        fixed.entries[name] = (Const(name), value)
+    made.attrs = {"func": Known(functools.lru_cache), "args": TupleValue([]), "keywords": fixed}
+    domain.decorators[made] = (maxsize, given.get("typed", Const(False)))
+    return made
+
+
+def _wrap(domain: CaptureDomain, function: Value, maxsize: Value, typed: Value) -> Value:
+    cache = domain.vm.call(Known(library.LruCache), [function, maxsize, typed])
+    made = Obj(_WRAPPER)
+    domain.caches[made] = cache
+    parameters = Obj(functools.partial)  # of a function that gives a new dict each time
+    bound = BoundMethod(Known(library.LruCache.parameters), cache)
+    parameters.attrs = {"func": bound, "args": TupleValue([maxsize, typed]), "keywords": DictValue()}
+    made.attrs["cache_parameters"] = parameters
+    domain.vm.call(Known(functools.update_wrapper), [made, function])
+    return made
+
+
+def call_cached(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
+    """Call a function with a cache, or a decorator that makes one; None if it is neither."""
+    decorator = domain.decorators.get(function)
+    if decorator is not None:
+        return _wrap(domain, args[0], *decorator) if len(args) == 1 and not kwargs else None
+    cache = domain.caches.get(function)
+    if cache is None:
+        return None
+    named = DictValue()
+    named.entries = {k: (Const(k), v) for k, v in kwargs.items()}
+    return domain.call(Known(library.LruCache.call), [cache, TupleValue(list(args)), named], {})
+
+
+def lru_arguments(domain: CaptureDomain, function: Obj) -> tuple[list[Value], list[Value]]:
+    """What a real function with the same cache is made from: its settings, and for each entry arguments, keywords, result."""
+    cache = cast(Obj, domain.caches[function])
+    size, typed, below, hits, misses = (
+        cast(Value, cache.attrs[n]) for n in ("maxsize", "typed", "function", "hits", "misses")
+    )
+    entries = [v for _, v in _pairs(domain, cast(DictValue, cache.attrs["memo"]))]
+    return [size, typed, below, hits, misses], entries
+
+
+def _pairs(domain: CaptureDomain, memo: DictValue) -> list[tuple[Value, Value]]:
+    from torchjit_vm.capture import containers  # noqa: PLC0415  which is half made when the tables are filled
+
+    return containers.dict_pairs(domain, memo)
+
+
+@method("cache_info", _WRAPPER)
+def _info(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    cache = _cache(domain, args)
+    if cache is None:
+        return None
+    found = domain.vm.call(Known(library.LruCache.info), [cache])
+    return TupleValue(iteration.items_of(domain, found), functools._CacheInfo)
+
+
+@method("cache_clear", _WRAPPER)
+def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    cache = _cache(domain, args)
+    return None if cache is None else domain.vm.call(Known(library.LruCache.clear), [cache])
+
+
+def _cache(domain: CaptureDomain, args: _Args) -> Value | None:
+    function = args[0] if args else None
+    return domain.caches.get(function) if isinstance(function, Obj) and function.real is NEW else None
