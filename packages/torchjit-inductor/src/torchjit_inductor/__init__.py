@@ -1,7 +1,8 @@
 """Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""
 
 from torchjit_inductor.compiled import CompiledGraph, Inductor
+from torchjit_inductor.freezing import freeze
 from torchjit_inductor.joint_layouts import plan_layouts
 from torchjit_inductor.settings import InductorSettings
 
-__all__ = ["CompiledGraph", "Inductor", "InductorSettings", "plan_layouts"]
+__all__ = ["CompiledGraph", "Inductor", "InductorSettings", "freeze", "plan_layouts"]

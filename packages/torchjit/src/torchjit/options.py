@@ -47,6 +47,8 @@ class Options:
             seeds that each call draws, and again in the backward, which then keeps no masks.
         emulate_precision_casts: round each result of a 16-bit type to it between the operations of one kernel too, as
             eager does by going through memory. False keeps float32 there, which is faster and more exact.
+        freezing: graphs without gradients compute once what follows from parameters and buffers alone, and batch norms become part
+            of the convolutions before them. In-place writes and new storages are seen; writes through `.data` are not.
         cudagraphs: `triton.cudagraphs`: record and replay CUDA graphs.
         capture_sizes: `triton.cudagraph_capture_sizes`: for inference graphs whose batch (the first dimension) is dynamic: batches are
             filled up with zeros to the next of these sizes, each of which is recorded once. For models whose rows do not depend on one another;
@@ -62,6 +64,7 @@ class Options:
     autotune_seconds: float = 120.0
     fallback_random: bool = True
     emulate_precision_casts: bool = False
+    freezing: bool = False
     cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})
     capture_sizes: tuple[int, ...] = attrs.field(default=(), metadata={"name": "triton.cudagraph_capture_sizes"})
     activation_memory_budget: float = 1.0
@@ -77,7 +80,6 @@ _LATER = {
     "shape_padding": False,
     "trace.graph_diagram": False,
     "coordinate_descent_tuning": False,
-    "freezing": False,
     "layout_optimization": True,
 }
 _MODES: dict[str, dict[str, Any]] = {

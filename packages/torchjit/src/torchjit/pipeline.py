@@ -43,7 +43,7 @@ def _is_symbolic(inputs: Sequence[Any]) -> bool:
 @attrs.frozen
 class _Compiler:
     """A `GraphCompiler`: the inductor, with recording as CUDA graphs when `record` is set; batches of inference graphs are then
-    filled up to `capture_sizes`.
+    filled up to `capture_sizes`. `freezing`: see `Options`.
 
     A graph that no CUDA graph can hold as a whole is compiled and recorded in pieces.
     """
@@ -51,6 +51,7 @@ class _Compiler:
     inductor: torchjit_inductor.Inductor
     record: bool
     capture_sizes: tuple[int, ...] = ()
+    freezing: bool = False
 
     def __call__(
         self,
@@ -62,29 +63,45 @@ class _Compiler:
         name: str = "graph",
     ) -> Callable[..., Sequence[Any]]:
         with eager():  # a backward compiles inside the user's call of backward(): the frame hook may be on
-            parts = torchjit_cudagraphs.split(gm) if self.record else None
-            if parts is None:
-                compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
-                if not self.record:
-                    return compiled
-                batch = self._batch(gm, kind, name, static_inputs)
-                return self._recorded(compiled, gm, example_inputs, _internal(gm, kind), batch)
-            torchjit_cudagraphs.tell_split(parts, name)
-            if self.capture_sizes:
-                self._tell_no_batch(name, "it is captured in pieces")
-            static = {node for position, node in enumerate(parts.inputs) if position in static_inputs}
-            internal = _internal(gm, kind)
-            seen = {n for position, n in enumerate(parts.outputs) if position not in internal}
-            made = []
-            for position, piece in enumerate(parts.pieces):
-                inputs = [node.meta["val"] for node in piece.inputs]
-                fixed = frozenset(k for k, node in enumerate(piece.inputs) if node in static)
-                compiled = self.inductor(
-                    piece.gm, inputs, kind=kind, static_inputs=fixed, name=f"{name}_piece{position}"
-                )
-                inside = frozenset(k for k, node in enumerate(piece.outputs) if node not in seen)
-                made.append(self._recorded(compiled, piece.gm, inputs, inside) if piece.captured else compiled)
-            return torchjit_cudagraphs.Chain(parts, made)
+            if not self.freezing or kind != "inference":
+                return self._compiled(gm, example_inputs, kind, static_inputs, name)
+
+            def rest(
+                gm: torch.fx.GraphModule, inputs: Sequence[Any], fixed: frozenset[int]
+            ) -> Callable[..., Sequence[Any]]:
+                return self._compiled(gm, inputs, kind, fixed, name)
+
+            return torchjit_inductor.freeze(gm, example_inputs, static_inputs, rest)
+
+    def _compiled(
+        self,
+        gm: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        kind: Literal["inference", "forward", "backward"],
+        static_inputs: frozenset[int],
+        name: str,
+    ) -> Callable[..., Sequence[Any]]:
+        parts = torchjit_cudagraphs.split(gm) if self.record else None
+        if parts is None:
+            compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)
+            if not self.record:
+                return compiled
+            batch = self._batch(gm, kind, name, static_inputs)
+            return self._recorded(compiled, gm, example_inputs, _internal(gm, kind), batch)
+        torchjit_cudagraphs.tell_split(parts, name)
+        if self.capture_sizes:
+            self._tell_no_batch(name, "it is captured in pieces")
+        static = {node for position, node in enumerate(parts.inputs) if position in static_inputs}
+        internal = _internal(gm, kind)
+        seen = {n for position, n in enumerate(parts.outputs) if position not in internal}
+        made = []
+        for position, piece in enumerate(parts.pieces):
+            inputs = [node.meta["val"] for node in piece.inputs]
+            fixed = frozenset(k for k, node in enumerate(piece.inputs) if node in static)
+            compiled = self.inductor(piece.gm, inputs, kind=kind, static_inputs=fixed, name=f"{name}_piece{position}")
+            inside = frozenset(k for k, node in enumerate(piece.outputs) if node not in seen)
+            made.append(self._recorded(compiled, piece.gm, inputs, inside) if piece.captured else compiled)
+        return torchjit_cudagraphs.Chain(parts, made)
 
     def _recorded(
         self,
@@ -148,7 +165,9 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         A function of a captured graph and its example inputs.
     """
     inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings))
-    compiler = _Compiler(inductor, record=options.cudagraphs, capture_sizes=options.capture_sizes)
+    compiler = _Compiler(
+        inductor, record=options.cudagraphs, capture_sizes=options.capture_sizes, freezing=options.freezing
+    )
     aot = torchjit_aot.AotSettings(
         decompositions=torchjit_aot.default_decompositions(),
         keep_ops=frozenset(LOWERINGS),

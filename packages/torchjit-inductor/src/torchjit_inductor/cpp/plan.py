@@ -24,7 +24,7 @@ import torch
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
-from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce, walk
+from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce, walk, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
 
@@ -45,11 +45,18 @@ WAYS = 4
 SHORT_POSITIONAL = 64
 """In shorter rows argmax goes element by element."""
 
+EXTREMES = ("least", "greatest")
+"""Reductions of this backend's own: as `min` and `max`, but any result will do where there is a NaN. They are one instruction."""
+
 DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
 
 
 def expand_welford(kernel: LoopKernel) -> LoopKernel:
-    """Means and squared distances as sums: the mean first, then the distances in a second pass over cached data."""
+    """Means and squared distances as sums: the mean first, then the distances in a second pass over cached data.
+
+    A mean lies between the least and the greatest element. Kept there, the mean of equal elements is that element: a
+    rounded sum divided by their number may not be, and then they would have a variance, and gradients that eager masks.
+    """
     count = constant(1)
     for var in kernel.inner:
         count = count * var.size
@@ -59,10 +66,16 @@ def expand_welford(kernel: LoopKernel) -> LoopKernel:
             return None
         x = value.args[0]
         n = number(count.value, x.dtype) if count.value is not None else cast(index_value(count), x.dtype)
-        mean = reduce("sum", x) / n
+        mean = _kept_between(reduce("sum", x) / n, *(Value("reduce", (x,), x.dtype, kind) for kind in EXTREMES))
         return mean if value.data == "welford_mean" else reduce("sum", (x - mean) * (x - mean))
 
     return attrs.evolve(kernel, stores=rewrite_stores(kernel.stores, {}, replace))
+
+
+def _kept_between(mean: Value, least: Value, greatest: Value) -> Value:
+    """The mean, not outside of the elements; NaN stays NaN."""
+    mean = where(mean < least, least, mean)
+    return where(mean > greatest, greatest, mean)
 
 
 def with_serial_loops(kernel: LoopKernel) -> LoopKernel:

@@ -102,6 +102,9 @@ template <class T> INLINE T op_maximum(T a, T b) { return (a != a) ? a : ((a >= 
 template <class T> INLINE T op_minimum(T a, T b) { return (a != a) ? a : ((a <= b) ? a : b); }
 template <class T> INLINE T op_fmax(T a, T b) { return (b != b) ? a : ((a >= b) ? a : b); }
 template <class T> INLINE T op_fmin(T a, T b) { return (b != b) ? a : ((a <= b) ? a : b); }
+// For sets whose sum is NaN if an element is: the processor's own minimum and maximum, which may lose a NaN.
+template <class T> INLINE T op_least(T a, T b) { return a < b ? a : b; }
+template <class T> INLINE T op_greatest(T a, T b) { return a > b ? a : b; }
 template <class T> INLINE T op_abs_int(T a) { return (a < 0) ? -a : a; }
 INLINE f32 op_abs(f32 a) { return __builtin_fabsf(a); }
 INLINE f64 op_abs(f64 a) { return __builtin_fabs(a); }

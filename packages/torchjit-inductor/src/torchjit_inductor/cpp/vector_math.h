@@ -173,6 +173,29 @@ INLINE f64x4 op_sqrt(f64x4 x) { return (f64x4)__builtin_ia32_sqrtpd256(x); }
   INLINE f64x4 op_##name(f64x4 x) { return (f64x4)__builtin_ia32_roundpd256(x, mode); }
 ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
 #endif
+// So have the smaller and the larger of two, which GCC does not see in `a < b ? a : b` of vectors.
+#if defined(__SSE2__) && !defined(__clang__)
+typedef f32 f32x4 __attribute__((vector_size(16))); typedef f64 f64x2 __attribute__((vector_size(16)));
+#define EXTREME(op, name) \
+  INLINE f32x4 op(f32x4 a, f32x4 b) { return __builtin_ia32_##name##ps(a, b); } \
+  INLINE f64x2 op(f64x2 a, f64x2 b) { return __builtin_ia32_##name##pd(a, b); }
+EXTREME(op_least, min) EXTREME(op_greatest, max)
+#undef EXTREME
+#ifdef __AVX__
+#define EXTREME(op, name) \
+  INLINE f32x8 op(f32x8 a, f32x8 b) { return __builtin_ia32_##name##ps256(a, b); } \
+  INLINE f64x4 op(f64x4 a, f64x4 b) { return __builtin_ia32_##name##pd256(a, b); }
+EXTREME(op_least, min) EXTREME(op_greatest, max)
+#undef EXTREME
+#endif
+#ifdef __AVX512F__
+#define EXTREME(op, name) \
+  INLINE f32x16 op(f32x16 a, f32x16 b) { return __builtin_ia32_##name##ps512_mask(a, b, a, (u16)-1, 4); } \
+  INLINE f64x8 op(f64x8 a, f64x8 b) { return __builtin_ia32_##name##pd512_mask(a, b, a, (u8)-1, 4); }
+EXTREME(op_least, min) EXTREME(op_greatest, max)
+#undef EXTREME
+#endif
+#endif
 
 // Floor division of floats as Python and torch do it.
 template <class T> INLINE T op_floordiv(T a, T b) {

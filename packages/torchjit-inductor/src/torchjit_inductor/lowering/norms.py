@@ -71,7 +71,10 @@ def _layer_norm_backward(
         if weight is not None:
             g = g * read(weight, inner)
         n = count_value(rows.count, g.dtype)
-        return [scale * (g - (reduce("sum", g) + y * reduce("sum", g * y)) / n)]
+        # The sum of y is 0 but for the rounding of the saved mean, which counts where a row has next to no variance.
+        total, drift = reduce("sum", g), reduce("sum", y) / n
+        dot = reduce("sum", g * y) - total * drift
+        return [scale * (g - (total + (y - drift) * dot) / n)]
 
     d_input = d_weight = d_bias = None
     if metas[0] is not None and mask[0]:

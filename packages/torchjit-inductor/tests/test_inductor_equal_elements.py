@@ -1,0 +1,56 @@
+"""Sets of equal, or nearly equal, elements: eager finds exactly no variance there, and masks gradients by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from inductor_testing import check, compiled, sample
+
+SHAPES = [(4, 37), (3, 768), (5, 5000), (900, 7), (2, 6, 33)]
+NUMBERS = [13.3, 0.1, 1e6 / 3, -20.7]
+
+
+def norms(x: torch.Tensor) -> list[torch.Tensor]:
+    made = [x.var(-1), x.std(0), x.std(), *torch.var_mean(x, 0, correction=0), F.layer_norm(x, x.shape[-1:])]
+    return [*made, F.batch_norm(x, None, None, training=True), F.layer_norm(x, x.shape)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_equal_elements_have_no_variance(shape: tuple[int, ...], width: int) -> None:
+    inputs = (torch.empty(shape),)
+    graph = compiled(norms, inputs, vector_bytes=width)
+    for number in NUMBERS:
+        x = torch.full(shape, number)
+        results = graph(x)
+        assert torch.equal(results[4], x[0])
+        for k, result in enumerate(results):
+            assert k == 4 or result.count_nonzero() == 0, k
+
+
+def test_not_a_number_is_not_lost() -> None:
+    x = sample(6, 700)
+    x[2, 13] = float("nan")
+    check(lambda x: [x.var(-1), torch.var_mean(x, 0)[1], F.layer_norm(x, (700,))], (x,))
+
+
+def gradient(x: torch.Tensor, g: torch.Tensor) -> list[Any]:
+    _, mean, rstd = torch.ops.aten.native_layer_norm(x, x.shape[-1:], None, None, 1e-5)
+    return list(
+        torch.ops.aten.native_layer_norm_backward(g, x, x.shape[-1:], mean, rstd, None, None, [True, False, False])
+    )[:1]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_rounding_of_a_mean_is_no_variance(shape: tuple[int, ...]) -> None:
+    """A layer norm does not change when all elements grow alike, so its gradient along equal tangents is 0."""
+    graph = compiled(gradient, (torch.empty(shape), torch.empty(shape)))
+    for number in (13.3, 0.1, -20.7):
+        x = torch.full(shape, number)
+        assert graph(x, torch.ones(shape))[0].count_nonzero() == 0
+        x[..., 0] = torch.nextafter(x[..., 0], torch.tensor(torch.inf))
+        made = graph(x, torch.ones(shape))[0]
+        assert made.abs().max() <= 2 * gradient(x, torch.ones(shape))[0].abs().max() + 1e-5
