@@ -136,3 +136,25 @@ def test_tensors_without_versions_are_computed_in_each_call() -> None:
         compiled(*inputs)
         inputs[1].mul_(2)
         torch.testing.assert_close(compiled(*inputs)[0], fn(*inputs)[0])
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_many_weights_are_packed_once(groups: int) -> None:
+    def fn(x: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w, b, stride=2, padding=1, groups=groups)
+        return [y.relu(), y]
+
+    inputs = [sample(1, 64, 8, 8), sample(64 * groups, 64 // groups, 3, 3), sample(64 * groups)]
+    compiled, (rest,) = frozen(fn, inputs, {1, 2})
+    assert any("mkldnn._convolution_pointwise" in t for t in targets(rest))
+    for change in (lambda: None, lambda: inputs[1].mul_(2)):
+        change()
+        for have, want in zip(compiled(*inputs), fn(*inputs), strict=True):
+            torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-3)
+            assert have.stride() == want.stride()
+
+
+def test_few_weights_are_left_to_aten() -> None:
+    inputs = [sample(2, 4, 32, 32), sample(4, 4, 3, 3)]
+    _, (rest,) = frozen(lambda x, w: [F.conv2d(x, w)], inputs, {1})
+    assert targets(rest) == ["aten.convolution.default"]

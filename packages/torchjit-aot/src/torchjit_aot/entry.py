@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +66,31 @@ def compile(
     Raises:
         GraphBreak: `settings.fallback` is false and the graph cannot be compiled.
     """
+    with _outside_inference_mode():
+        return _compile(gm, example_inputs, compiler, settings, backward_compiler, partitioner)
+
+
+@contextlib.contextmanager
+def _outside_inference_mode() -> Iterator[None]:
+    """Inference mode leaves out the level at which composite operators (linear, batch_norm, max_pool2d) are taken apart.
+
+    The graph is the one of `no_grad`; its calls run in whatever mode the caller is in.
+    """
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _compile(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compiler: GraphCompiler,
+    settings: AotSettings,
+    backward_compiler: GraphCompiler | None,
+    partitioner: Partitioner | None,
+) -> Callable[..., Any]:
     try:
         joint = prepare_joint(gm, example_inputs, settings)
     except GraphBreak as refusal:

@@ -7,6 +7,7 @@ written in place, or whose storage is replaced, lets the constant part run again
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -60,12 +61,20 @@ class Frozen:
     def _compute(self, given: Sequence[torch.Tensor]) -> None:
         with torch.no_grad():
             made = self.constants(*given)
-            if self._values:  # at the same addresses: a CUDA graph may have recorded them
-                for old, new in zip(self._values, made, strict=True):
-                    old.copy_(new)
-                return
-            theirs = {t.untyped_storage().data_ptr() for t in given}
-            self._values = tuple(t.clone() if t.untyped_storage().data_ptr() in theirs else t for t in made)
+        theirs = {t.untyped_storage().data_ptr() for t in given}
+        self._values = tuple(
+            _private(new, old, theirs)
+            for new, old in itertools.zip_longest(made, self._values)  # the first time there are none
+        )
+
+
+def _private(new: torch.Tensor, old: torch.Tensor | None, theirs: set[int]) -> torch.Tensor:
+    """A result that shares no memory with a parameter; at its old address, which a CUDA graph may have recorded."""
+    if new.layout is not torch.strided:
+        return new  # packed for oneDNN: always memory of its own
+    if old is not None:
+        return old.copy_(new)
+    return new.clone() if new.untyped_storage().data_ptr() in theirs else new
 
 
 def _state_of(tensors: Sequence[torch.Tensor]) -> tuple[tuple[int, int], ...] | None:
@@ -94,6 +103,8 @@ def freeze(
     static = [n for k, n in enumerate(placeholders) if k in static_inputs and _is_plain(n) and n not in written]
     _fold_batch_norms(gm.graph, set(static))
     known = _constant_nodes(gm.graph, static)
+    if _pack_convolutions(gm.graph, {*static, *known}):
+        known = _constant_nodes(gm.graph, static)
     wanted = _wanted(known)
     if not wanted:
         gm.recompile()
@@ -156,6 +167,54 @@ def _folded(
     return call(_aten.mul.Tensor, weight, column), moved
 
 
+# ------------------------------------------------------------------------- packed weights
+WEIGHTS_PER_ACTIVATION = 4
+"""From so many on, oneDNN's conversion of the weights in each call costs more than the rest of a convolution's memory."""
+
+
+def _pack_convolutions(graph: torch.fx.Graph, constant: set[torch.fx.Node]) -> bool:
+    """Let convolutions with many weights for each activation read weights in oneDNN's own order; were there any?"""
+    pack = getattr(torch.ops.mkldnn, "_reorder_convolution_weight", None)
+    packed = getattr(torch.ops.mkldnn, "_convolution_pointwise", None)
+    if not torch.backends.mkldnn.is_available() or pack is None or packed is None:  # type: ignore[no-untyped-call]
+        return False
+    found = False
+    for conv in list(graph.nodes):
+        if conv.target is not _aten.convolution.default or conv.args[6]:
+            continue
+        x, weight, bias, stride, padding, dilation, _, _, groups = conv.args
+        if weight not in constant or not _worth_packing(x.meta["val"], weight.meta["val"]):
+            continue
+        if not conv.meta["val"].is_contiguous() and any(u.op == "output" for u in conv.users):
+            continue
+        with graph.inserting_before(conv):
+            sizes = list(x.meta["val"].shape)
+            reordered = graph.call_function(pack.default, (weight, padding, stride, dilation, groups, sizes))
+            made = graph.call_function(
+                packed.default, (x, reordered, bias, padding, stride, dilation, groups, "none", [], "")
+            )
+        reordered.meta = {"val": weight.meta["val"]}
+        made.meta = {**conv.meta, "val": conv.meta["val"].contiguous(memory_format=torch.channels_last)}
+        # Its result has the channels innermost. The user gets the strides that the graph promises.
+        conv.replace_all_uses_with(made, delete_user_cb=lambda user: user.op != "output")
+        if conv.users:
+            with graph.inserting_after(made):
+                copy = graph.call_function(_aten.clone.default, (made,), {"memory_format": torch.contiguous_format})
+            copy.meta = dict(conv.meta)
+            conv.replace_all_uses_with(copy)
+        graph.erase_node(conv)
+        found = True
+    return found
+
+
+def _worth_packing(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    if x.device.type != "cpu" or x.dtype is not torch.float32 or weight.dtype is not torch.float32 or x.dim() != 4:
+        return False
+    if weight.shape[2:].numel() == 1:
+        return False  # a product of matrices: oneDNN reads its weights as they are
+    return all(type(n) is int for n in x.shape) and weight.numel() >= WEIGHTS_PER_ACTIVATION * x.numel() > 0
+
+
 # ------------------------------------------------------------------------- the cut
 def _is_plain(node: torch.fx.Node) -> bool:
     val = node.meta.get("val")
@@ -195,7 +254,9 @@ def _bytes(node: torch.fx.Node) -> int:
 def _is_function(node: torch.fx.Node) -> bool:
     """Does the node give the same tensors whenever its operands are the same, without any other effect?"""
     op, val = node.target, node.meta.get("val")
-    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable or op.namespace not in ("aten", "prims"):
+    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable:
+        return False
+    if op.namespace not in ("aten", "prims") and op._opname != "_reorder_convolution_weight":
         return False
     if torch.Tag.nondeterministic_seeded in op.tags or "empty" in op._opname:
         return False
