@@ -76,14 +76,15 @@ def _assert_equal(got, want, where=""):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_does_what_eager_does(name):
+def test_does_what_eager_does(name, backend):
     most, make = PROGRAMS[name]
     torch.manual_seed(1)
     want = _did(*make())
     torch.manual_seed(1)
     function, args, owners = make()
-    compiled = torchjit.compile(function, backend="eager")
+    compiled = torchjit.compile(function, backend=backend)
     _assert_equal(_did(compiled, args, owners), want)
     breaks = [record for s in compiled.compiled.specializations for record in s.breaks]
     assert len(breaks) <= most, [(b.reason.id, b.detail) for b in breaks]

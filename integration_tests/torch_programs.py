@@ -102,6 +102,25 @@ _with_hook(
 )  # fmt: skip
 
 
+@stateful(0, "hook that raises")
+def _() -> Any:
+    model, log = nn.Linear(4, 4), []
+
+    def refuse(m, i, o):
+        raise KeyError("refused")
+
+    model.register_forward_hook(refuse)
+    model.register_forward_hook(lambda m, i, o: log.append("always"), always_call=True)
+
+    def f(x):
+        try:
+            return model(x)
+        except KeyError as error:
+            return x * 2, str(error)
+
+    return f, (torch.randn(3, 4, requires_grad=True),), (model, log)
+
+
 @stateful(1, "tensor hook that logs")
 def _() -> Any:
     log: list[float] = []
@@ -179,6 +198,13 @@ def function_mode(x):
     with TimesTwo():
         y = torch.sin(x)
     return y + torch.sin(x)
+
+
+@program(0)
+def function_mode_around_methods(x):
+    with TimesTwo():
+        y = torch.sin(x.new_ones(4)) + x.new_tensor([1.0, 2.0, 3.0, 4.0])
+    return y + x
 
 
 @program(2, grad=False)

@@ -51,7 +51,7 @@ for _name, _options in OPTIMIZERS.items():
     _step_of(_name, _options)
 
 
-@stateful(21, "step of Adafactor")  # which reads a number out of each parameter
+@stateful(1, "step of Adafactor")  # which reads numbers out of each parameter
 def _() -> Any:
     model = _model()
     optimizer = torch.optim.Adafactor(model.parameters(), lr=0.01)
@@ -217,6 +217,15 @@ def _() -> Any:
         return loss.detach()
 
     return f, (torch.randn(3, 4),), (model,)
+
+
+@program(0)
+def gradients_that_are_not_there(x):
+    y, other = (x**3).sum(), torch.ones(2, requires_grad=True)
+    none = torch.autograd.grad(y, [other], allow_unused=True, retain_graph=True)
+    zero = torch.autograd.grad(y, [other], allow_unused=True, retain_graph=True, materialize_grads=True)
+    both = torch.autograd.grad(y, [other, x], allow_unused=True)
+    return none[0], zero[0], both[0], both[1]
 
 
 @program(0)

@@ -73,8 +73,67 @@ def gumbel_and_relaxed(x):
     return F.gumbel_softmax(x, tau=0.5, hard=True), D.RelaxedOneHotCategorical(torch.tensor(0.7), logits=x).rsample()
 
 
+@program(0)
+def multinomial_and_cauchy(x):
+    counts = D.Multinomial(3, logits=x)
+    scale = x.abs() + 1
+    with torch.no_grad():
+        drawn, wild = counts.sample(), D.Cauchy(x, scale).sample()
+    return counts.log_prob(drawn), drawn, D.Cauchy(x, scale).log_prob(wild), wild
+
+
+@program(0)
+def a_size_is_no_data(x):
+    return (
+        x.new(x.shape).fill_(1),
+        x.new(torch.Size([2, 1])).fill_(2),
+        x.new([2.0, 1.0]),
+        x.new(torch.Size()).fill_(3) + x,
+    )
+
+
+# ---------------------------------------------------------------------- numbers out of the unit interval
+@program(0)
+def layer_drop_that_is_off(x):
+    for p in (0.0, 0, -1):
+        if torch.rand([]) < p:
+            continue
+        x = x.sin() + torch.rand([])
+    dropped = [bool(1.5 > torch.rand(1)), bool(torch.rand(()) >= 0.0), bool(torch.rand([]).le(float("nan")))]
+    return x, dropped
+
+
+@program(3)
+def layer_drop_that_is_on(x):
+    for p in (0.5, 1.0):
+        if torch.rand([]) < p:
+            continue
+        x = x.sin()
+    changed = torch.rand([])
+    changed.sub_(1)
+    return x, bool(changed < 0.0)
+
+
+# ---------------------------------------------------------------------- results given as `out=`
+@program(0, grad=False)
+def out_without_elements(x):
+    a, b = torch.empty(0), torch.empty(0, dtype=torch.float64)
+    torch.mul(x, 2, out=a)
+    torch.add(x.T, 1, out=b)
+    a.add_(b.T)
+    values, indices = torch.empty(0), torch.empty(0, dtype=torch.long)
+    torch.max(x, 1, out=(values, indices))
+    return a, b, values, indices
+
+
+@program(0)
+def numbers_in_place(x):
+    y = torch.empty(3, 4).random_(0, 5)
+    return x + y.random_(7), torch.zeros(5, dtype=torch.long).random_(-3, 4), y
+
+
 # ---------------------------------------------------------------------- sequences
-@stateful(5, "packed LSTM")
+@stateful(3, "packed LSTM")
 def _() -> Any:
     class Packed(nn.Module):
         def __init__(self):

@@ -80,6 +80,8 @@ def names() -> Sequence[str]:
 
 def _size(name: str) -> tuple[int, int, int]:
     words = re.split(r"[_.]", name)
+    if any(re.fullmatch(r"\d+b", w) for w in words):  # billions of parameters
+        return len(_SIZES), sum(int(n) for n in re.findall(r"\d+", name)), len(name)
     ranks = [_SIZES.index(w) for w in words if w in _SIZES]
     numbers = [int(n) for n in re.findall(r"\d+", name)]
     return min(ranks, default=_MIDDLE), sum(numbers), len(name)

@@ -14,6 +14,7 @@ import attrs
 __all__ = ["LEVELS", "Level", "shrink"]
 
 VOCABULARY = 1024
+CHUNK = 16  # of a scan over chunks of the sequence: sequences are that long
 SPECIAL_IDS = 64  # at the end of the vocabulary
 LAYERS = 2
 EXPERTS = 16
@@ -27,7 +28,7 @@ _NOT_LAYERS = re.compile(
     r"feat_extract|adapter|index|select|feature_layer|out_|skip|start|drop|first|interval|freq|every|conv_layers|nextn|predict"
 )
 _WIDTH = re.compile(
-    r"(hidden_size|hidden_sizes|_dim|^dim|dims|d_model|n_embd|n_inner|d_ff|d_kv|width|channels|ffn|intermediate|embed_size|embedding_size|"
+    r"(hidden_size|hidden_sizes|_dim|^dim|dims|d_model|n_embd|n_inner|d_ff|d_kv|d_ssm|width|channels?$|channels|flow_size|ffn|intermediate|embed_size|embedding_size|"
     r"emb_size|inner_size|lora_rank|bottleneck|feature_size|fpn_size|proj_size|state_size|expand_size|mlp_size|d_inner|d_embed|d_head|filter_size|mrope_section|"
     r"d_state|neck_hidden|output_size|projection_size|size_per_head|latents?_size|model_size)"
 )
@@ -41,6 +42,7 @@ _HEAD_WIDTH = re.compile(r"head_dim|mrope_section|^d_kv$|d_head|rope_dim")
 _EXPERTS = re.compile(
     r"^(num|n|moe_num|num_local|num_routed|n_routed)_?(local_|routed_)?experts$|^moe_num_experts$|^num_experts$"
 )
+_CHUNK = re.compile(r"^(\w+_)?chunk_size$")
 _TOKEN = re.compile(r"(token_id|token_index|token_ids|_id)$|^(pad|bos|eos|sep|cls|mask)_token")
 
 
@@ -130,10 +132,12 @@ def _smaller(name: str, value: Any, level: Level, ids: dict[int, int], before: d
     if _is_int(value) and _is_layers(name):
         return min(value, LAYERS)
     if name in ("image_size", "img_size", "input_size") and level.image is not None:
-        patch = before.get("patch_size", 1)
-        patch = patch[0] if isinstance(patch, list | tuple) else patch
-        size = level.image if not patch or level.image % int(patch) == 0 else 4 * int(patch)
+        size = _pixels(level.image, before)
         return type(value)(size for _ in value) if numbers else size if _is_int(value) and value > size else value
+    if name == "image_embedding_size" and _is_int(value):  # patches in a row
+        return value if level.image is None else min(value, _pixels(level.image, before) // int(before["patch_size"]))
+    if _is_int(value) and _CHUNK.search(name):
+        return min(value, CHUNK)
     if _is_int(value) and _EXPERTS.search(name):
         return min(value, EXPERTS)
     if _is_int(value) and name in (
@@ -168,6 +172,12 @@ def _smaller(name: str, value: Any, level: Level, ids: dict[int, int], before: d
         if _is_int(value):
             return _divide(value, level.divide)
     return value
+
+
+def _pixels(wanted: int, before: dict[str, Any]) -> int:
+    patch = before.get("patch_size", 1)
+    patch = patch[0] if isinstance(patch, list | tuple) else patch
+    return wanted if not patch or wanted % int(patch) == 0 else 4 * int(patch)
 
 
 def _divide(value: int, by: int) -> int:

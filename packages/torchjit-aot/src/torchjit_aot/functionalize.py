@@ -64,12 +64,14 @@ class _Storage:
         value: the root's current value.
         version: the number of writes until now.
         packed: the root has gaps in memory; its values and their views here have none, in the same order of strides.
+        resized: the root's metadata since it was given as `out=` without elements; None as long as it is the root's own.
     """
 
     root: fx.Node
     value: fx.Node
     version: int = 0
     packed: bool = False
+    resized: torch.Tensor | None = None
 
 
 @final
@@ -230,14 +232,16 @@ class _Functionalizer:
             self._assign(func, target, self.read(value))
             self.env[node] = self.read(target)
             return
-        functional = functional_form(func) or functional_twin(func)
+        functional = _out_of_place(node) or functional_twin(func)
         if (
             functional is None
             or not all(targets)
             or (is_random(func) and not all(_is_contiguous(t) for ts in targets for t in ts))
         ):
             raise GraphBreak(FUNCTIONALIZE, str(func))  # random numbers are drawn in another order out of place
-        kwargs = {k: v for k, v in node.kwargs.items() if k not in writes_to(func)}
+        kwargs = {
+            k: v for k, v in node.kwargs.items() if k not in writes_to(func) and (k != "generator" or v is not None)
+        }
         kwargs.update(_missing_defaults(func, functional, len(node.args), kwargs))
         made = self.writer.call(functional, map_arg(node.args, self.read), map_arg(kwargs, self.read))
         fresh = sum(1 for r in func._schema.returns if r.alias_info is None)
@@ -269,6 +273,9 @@ class _Functionalizer:
         assert key is not None
         (self.silent if func in _SILENT_WRITES else self.loud).add(key)
         storage = self.storages[key]
+        if isinstance(value.meta["val"], torch.Tensor) and _resizes(func, target, value):
+            self._resize(target, value, storage)
+            return
         given = value
         value = self._fit(value, target, storage)
         # a value that is only another name of an existing tensor would make two results share memory
@@ -286,8 +293,26 @@ class _Functionalizer:
         storage.value = self._with_strides(value, storage.root, owned=owned)
         storage.version += 1
 
+    def _resize(self, target: fx.Node, value: fx.Node, storage: _Storage) -> None:
+        """`target` had no elements and was given as `out=`: torch gives it the shape and the strides of the value."""
+        if (
+            target is not storage.root
+            or target.op == "placeholder"
+            or any(self._key(v) == self._key(target) for v in self.views)
+        ):
+            raise GraphBreak(FUNCTIONALIZE, f"{target.name} is resized and is not a tensor of its own")
+        dtype = target.meta["val"].dtype
+        if value.meta["val"].dtype != dtype:
+            value = self.writer.call(aten._to_copy.default, (value,), {"dtype": dtype})
+        elif is_view(value.target):
+            value = self.writer.call(aten.clone.default, (value,))
+        storage.value, storage.resized = value, value.meta["val"]
+        storage.version += 1
+
     def _fit(self, value: fx.Node, target: fx.Node, storage: _Storage) -> fx.Node:
         have, want = value.meta["val"], target.meta["val"]
+        if target is storage.root and storage.resized is not None:
+            want = storage.resized
         if have.dtype != want.dtype or have.device != want.device:
             if have.device != want.device:
                 return self.writer.call(aten.copy.default, (self.read(target), value))
@@ -305,6 +330,8 @@ class _Functionalizer:
     def _with_strides(self, value: fx.Node, root: fx.Node, *, owned: bool) -> fx.Node:
         storage = self.storages[storage_key(root.meta["val"])]
         have, want = value.meta["val"], (storage.value if storage.packed else root).meta["val"]
+        if storage.resized is not None:
+            want = storage.resized
         if tuple(have.stride()) != tuple(want.stride()) and want.numel() != 0:
             return self.writer.call(aten.copy.default, (storage.value, value))
         return value if owned else self.writer.call(aten.clone.default, (value,))
@@ -342,6 +369,29 @@ def _written_nodes(node: fx.Node, argument: int | str) -> list[fx.Node]:
     if isinstance(value, fx.Node):
         return [value]
     return [v for v in value if isinstance(v, fx.Node)] if isinstance(value, (tuple, list)) else []
+
+
+def _resizes(func: OpOverload, target: fx.Node, value: fx.Node) -> bool:
+    """Does an operator with `out=` give a tensor without elements another shape?"""
+    have, want = value.meta["val"].shape, target.meta["val"].shape
+    if target.meta["val"].numel() != 0 or tuple(have) == tuple(want):
+        return False
+    return any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+
+
+def _out_of_place(node: fx.Node) -> OpOverload | None:
+    """The operator that computes what a node writes and returns it.
+
+    That of `random_(low, high)` is called `random.from`, which no code can spell; `randint_like` draws the same numbers.
+    """
+    func: Any = node.target
+    if func is not _RANDOM_FROM:
+        return functional_form(func)
+    given = len(node.args) == 3 and node.args[2] is not None and node.kwargs.get("generator") is None
+    return aten.randint_like.low_dtype if given else None
+
+
+_RANDOM_FROM = getattr(aten.random_, "from")  # a keyword
 
 
 def _refuse_overlap(node: fx.Node) -> None:

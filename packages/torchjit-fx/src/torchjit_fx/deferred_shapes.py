@@ -45,7 +45,7 @@ class _Deferred(types.ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("__"):
             _execute(self)  # or its own definition would replace the value later
-        super().__setattr__(name, value)
+        types.ModuleType.__setattr__(self, name, value)  # `super()` would look for the class that this no longer has
 
     def __dir__(self) -> list[str]:
         _execute(self)

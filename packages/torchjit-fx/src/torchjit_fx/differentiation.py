@@ -102,6 +102,9 @@ def _differentiate(domain: TensorDomain, given: dict[str, Any], capture: Capture
     _check_inputs(domain, outputs, inputs, capture)
     call = Differentiated(len(outputs), len(inputs), tuple(w is not None for w in weights), options)
     made = _try(domain, call, [*outputs, *inputs, *weight_leaves], capture)
+    if not any(isinstance(gradient, torch.Tensor) for gradient in made):  # nothing that a step would make
+        domain.recorder.add_differentiation(call, (*outputs, *inputs, *weight_leaves), capture)
+        return made
     found = domain.recorder.record(lambda *_: made, (*outputs, *inputs, *weight_leaves), capture)
     step = domain.recorder.steps[-1]
     step.target = call

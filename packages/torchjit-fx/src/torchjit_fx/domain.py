@@ -39,6 +39,7 @@ from torchjit_fx.tensor_hooks import HookCapture
 from torchjit_fx.tracing import InputMemory, Recorder, escaped
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.transforms import KeptFunction, TransformCapture
+from torchjit_fx.unit_interval import decided
 from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
 
 __all__ = ["TensorDomain", "forget_outcomes"]
@@ -344,10 +345,13 @@ class TensorDomain:
         raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
-        """`bool(leaf)`: decided and guarded for symbolic numbers, a break for tensors."""
+        """`bool(leaf)`: decided and guarded for symbolic numbers, a break for tensors whose data matters."""
         if isinstance(leaf, SymLeaf):
             self.numbers.context.location = capture.location
             return self.numbers.truth(leaf)
+        known = decided(leaf) if isinstance(leaf, TensorLeaf) else None
+        if known is not None:
+            return known
         raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
 
     def assume(self, leaf: object, truth: bool, message: str | None, capture: CaptureContext) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -40,6 +41,10 @@ _ASKING = frozenset(
     if hasattr(owner, name)
 )
 _OPERATORS = frozenset(f for f in vars(operator).values() if callable(f)) | {getattr, len, abs, round, divmod, pow}
+
+
+_OF_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+"""A call of one of these is shown under its own name, or not at all; Python may make other calls."""
 
 
 def asks_for_modes(fn: object) -> bool:
@@ -94,7 +99,7 @@ def seen_by_function_modes(
     if not (fn in _overridable() or isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))):
         if not holds_tensor:
             return None
-        if fn not in _OPERATORS:
+        if fn not in _OPERATORS and not isinstance(fn, _OF_C):
             raise GraphBreak(breaks.MODE_OBJECT, f"{getattr(fn, '__qualname__', fn)} under a torch function mode")
     fakes = {id(leaf): domain.metas.fake(leaf) for leaf in found}
     leaves = {id(fakes[id(leaf)]): leaf for leaf in found}

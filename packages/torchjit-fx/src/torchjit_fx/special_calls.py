@@ -23,6 +23,7 @@ from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS, call_numpy
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
+from torchjit_fx.unit_interval import decided
 
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
@@ -156,6 +157,15 @@ def _dropout(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any
     )
 
 
+def _new(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`x.new(size)`: it tells a torch.Size, which a graph holds as a tuple, from other sequences, which are data."""
+    given = args[1] if len(args) == 2 and not kwargs else None
+    sizes = marker_items(given) if getattr(given, "type", None) is torch.Size else given
+    if given is None or (sizes is given and not isinstance(given, torch.Size)):
+        return NotImplemented
+    return domain.recorder.call(torch.Tensor.new_empty, (args[0], tuple(sizes)), {}, capture)
+
+
 def _length(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     leaf = args[0]
     if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes:
@@ -193,6 +203,9 @@ def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     """Python's own conversions: of tensors they read data, of symbolic numbers the domain decides."""
     number = args[0]
     if isinstance(number, TensorLeaf):
+        known = decided(number) if fn in (bool, operator.truth, operator.not_) else None
+        if known is not None:
+            return known is not (fn is operator.not_)
         if fn is complex:
             raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
         number = read_number(domain, number, f"{fn.__name__}() of a tensor", capture)
@@ -275,6 +288,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.type] = _type
     table.update(dict.fromkeys((F.dropout, torch.dropout, F.alpha_dropout, F.feature_alpha_dropout), _dropout))
     table[torch.Tensor.size] = _size
+    table[torch.Tensor.new] = _new
     table[torch.Tensor.dim] = table[torch.Tensor.ndimension] = _rank
     table[torch.Size.numel] = _elements
     table[len] = table[torch.Tensor.__len__] = _length

@@ -307,6 +307,12 @@ class Recorder:
         self.steps.append(step)
         return step
 
+    def add_differentiation(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
+        """Record a call of `autograd.grad` that gives no tensor: it may free the graph behind its outputs, or raise."""
+        step = self._new_step("call_function", fn, args, {}, capture)
+        step.effect = True
+        self.steps.append(step)
+
     def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode: tuple[Any, Any], capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
         step = self._new_step("call_function", fn, args, {}, capture)

@@ -193,7 +193,10 @@ _SUBSTITUTES: dict[Any, object] = {
     **_module_calls(),
     **torchjit_fx.REPLACEMENTS,
     control.is_compiling: ReturnConstant(True, pretended=True),
-    torch.compiler.is_compiling: ReturnConstant(True, pretended=True),
+    # A module's call would not run the hooks that are always called when a hook or `forward` raises.
+    torch.compiler.is_compiling: ReturnConstant(
+        True, pretended=True, unpretended=frozenset({torch.nn.Module._call_impl.__code__}), plain=False
+    ),
     torch.compiler.is_dynamo_compiling: ReturnConstant(True, pretended=True),
     control.is_dynamo_compiling: ReturnConstant(True, pretended=True),
     torch.compiler.is_exporting: ReturnConstant(False),

@@ -31,7 +31,7 @@ from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
 from torchjit_fx.polyfills.hooks import register_hook, setup_hook
-from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype
+from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
 from torchjit_fx.polyfills.small import (
     NoRange,
     device_constructors,
@@ -51,8 +51,18 @@ scan_module: Any = sys.modules["torch._higher_order_ops.scan"]
 while_loop_module: Any = sys.modules["torch._higher_order_ops.while_loop"]
 
 
+def _copy(function: types.FunctionType) -> Callable[..., Any]:
+    """Another function of the same code, which nothing stands for."""
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(made, function, updated=())
+
+
 def _table() -> dict[Any, Callable[..., Any]]:
     base: Any = torch.autograd.Function
+    recurrent: Any = (torch.nn.RNN.forward, torch.nn.LSTM.forward, torch.nn.GRU.forward)
     table: dict[Any, Callable[..., Any]] = {
         torch_checkpoint.checkpoint: checkpoint,
         torch.Tensor.register_hook: register_hook,
@@ -69,6 +79,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         eager_transforms.vjp: transforms.vjp,
         eager_transforms.linearize: transforms.linearize,
         transforms.call_jacobian: transforms.captured_jacobian,
+        # Of a packed sequence, each of them would break at several reads of its batch sizes.
+        **{forward: _copy(forward) for forward in recurrent},
     }
     if hasattr(torch_checkpoint, "_checkpoint_impl"):  # of torch 2.15: what the decorator form calls
         table[torch_checkpoint._checkpoint_impl] = checkpoint_impl
@@ -108,7 +120,20 @@ def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
     """What stands for a function that is known by its code, in one piece."""
     if function.__code__ is _STEP_CODE:
         return _step_of(function)
+    if function.__qualname__ in _UNSWITCHED_STEPS and (function.__module__ or "").startswith("torch.optim."):
+        inner = getattr(function, "__wrapped__", None)
+        if inner is not None and not hasattr(inner, "__wrapped__"):  # the decorator that is next to the method
+            return _step_without_gradients_of(function)
     return None
+
+
+_UNSWITCHED_STEPS = frozenset(f"{name}.step" for name in ("Adafactor", "Muon", "SparseAdam"))
+"""Of torch's optimizers, those that are decorated with `no_grad`. LBFGS, which calls back, is interpreted."""
+
+
+@functools.cache
+def _step_without_gradients_of(function: Any) -> Callable[..., Any]:
+    return step_without_gradients(function.__wrapped__)
 
 
 @functools.cache

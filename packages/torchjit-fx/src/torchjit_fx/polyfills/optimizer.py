@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["captured_step", "group_tensors_by_device_and_dtype"]
+__all__ = ["captured_step", "group_tensors_by_device_and_dtype", "step_without_gradients"]
 
 
 def captured_step(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,6 +29,16 @@ def captured_step(step: Callable[..., Any]) -> Callable[..., Any]:
             group["capturable"] = False
         torch.set_grad_enabled(before)
         return result
+
+    return run
+
+
+def step_without_gradients(step: Callable[..., Any]) -> Callable[..., Any]:
+    """What is interpreted instead of a `step` that is decorated with `torch.no_grad()`."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return step(*args, **kwargs)
 
     return run
 

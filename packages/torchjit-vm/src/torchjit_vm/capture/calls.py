@@ -222,10 +222,13 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
     """`first`: what the original was bound to."""
     if isinstance(substitute, ReturnConstant):
         constant, pretended = substitute.value, substitute.pretended
+        unpretended, plain = substitute.unpretended, substitute.plain
 
         def told(
             domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
         ) -> Value | Frame[Value]:
+            if unpretended and domain.vm.frames and domain.vm.frames[-1].code.code in unpretended:
+                return constant_object(domain, plain)
             domain.pretended = domain.pretended or pretended
             return constant_object(domain, constant)
 

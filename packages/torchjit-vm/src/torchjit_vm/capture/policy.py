@@ -56,10 +56,14 @@ class ReturnConstant:
         value: the constant.
         pretended: plain Python would be told something else. An exception that leaves a region which was told so is not
             trusted: the region runs in plain Python instead.
+        unpretended: code that is told `plain` instead: what it does under a compiler would show.
+        plain: what plain Python is told.
     """
 
     value: object
     pretended: bool = False
+    unpretended: frozenset[CodeType] = frozenset()
+    plain: object = None
 
 
 @final
