@@ -166,7 +166,8 @@ def _smaller(name: str, value: Any, level: Level, ids: dict[int, int], before: d
         return _divide(value, level.divide)
     if level.heads and _HEAD_WIDTH.search(name):
         return value
-    if level.divide > 1 and _WIDTH.search(name) and not _NOT_WIDTH.search(name):
+    wide = _WIDTH.search(name) and not _NOT_WIDTH.search(name)
+    if level.divide > 1 and (wide or name == "num_pos_feats"):  # of positions, half of the width that they are added to
         if numbers:
             return type(value)(_divide(v, level.divide) for v in value)
         if _is_int(value):

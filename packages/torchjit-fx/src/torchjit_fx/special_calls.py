@@ -160,8 +160,10 @@ def _dropout(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any
 def _new(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`x.new(size)`: it tells a torch.Size, which a graph holds as a tuple, from other sequences, which are data."""
     given = args[1] if len(args) == 2 and not kwargs else None
-    sizes = marker_items(given) if getattr(given, "type", None) is torch.Size else given
-    if given is None or (sizes is given and not isinstance(given, torch.Size)):
+    sizes: Any = given if isinstance(given, torch.Size) else None
+    if getattr(given, "type", None) is torch.Size:
+        sizes = marker_items(given)
+    if sizes is None:
         return NotImplemented
     return domain.recorder.call(torch.Tensor.new_empty, (args[0], tuple(sizes)), {}, capture)
 
