@@ -63,7 +63,8 @@ class Frame(Generic[V]):
         generator: the generator whose body this is.
         born: the step in which the frame was made.
         handled: the exception that was being handled when the frame was entered.
-        on_raise: told of an exception that leaves the frame, if set.
+        on_raise: told of an exception that leaves the frame, if set; it may give a value, or a frame, in the place of the
+            frame's result, or raise another exception.
     """
 
     __slots__ = (
@@ -94,7 +95,7 @@ class Frame(Generic[V]):
         self.suspended = False
         self.born = 0
         self.handled: V | None = None
-        self.on_raise: Callable[[V], object] | None = None
+        self.on_raise: Callable[[V], V | Frame[V] | None] | None = None
 
 
 def delegate_of(frame: Frame[V]) -> V | None:

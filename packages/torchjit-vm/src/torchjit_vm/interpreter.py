@@ -121,12 +121,16 @@ class Interpreter(Generic[V]):
         try:
             if thrown is not None:
                 frame.pc += 1
-                self._unwind(thrown, base, again)
+                instead = self._unwind(thrown, base, again)
+                if instead is not None:
+                    return instead
             while True:
                 try:
                     return self._loop(base)
                 except Raised as raised:
-                    self._unwind(raised.value, base, raised.again)
+                    instead = self._unwind(raised.value, base, raised.again)
+                    if instead is not None:
+                        return instead
         except Exception as error:
             if self.nesting > 1:
                 self.domain.nested_error(error, self)
@@ -186,10 +190,13 @@ class Interpreter(Generic[V]):
                 self.domain.check_init(result)
                 frame.stack.append(returned.instead)
 
-    def _unwind(self, exception: V, base: int, again: bool) -> None:
+    def _unwind(self, exception: V, base: int, again: bool) -> V | None:
         """Find the handler of an exception, dropping frames on the way.
 
         With `again` the first frame gets no further entry in the traceback.
+
+        Returns:
+            None, or what the run gives, if the exception left its first frame and something stands in for that.
 
         Raises:
             Raised: no handler within this run.
@@ -208,13 +215,35 @@ class Interpreter(Generic[V]):
                     frame.stack.append(self.domain.constant(frame.code.offsets[frame.pc - 1] // 2))
                 frame.stack.append(exception)
                 frame.pc = row.target
-                return
+                return None
             self.left = frames.pop()
             if frame.on_raise is not None:
-                frame.on_raise(exception)
+                try:
+                    instead = frame.on_raise(exception)
+                except Raised as raised:
+                    exception, instead = raised.value, None
+                    places = self._places(exception)
+                if instead is not None:
+                    return self._stand_in(frame, instead, base)
             if self.on_leave is not None:
                 self.on_leave(exception, None)
         raise Raised(exception)
+
+    def _stand_in(self, left: Frame[V], instead: V | Frame[V], base: int) -> V | None:
+        """Go on with a value, or a frame, in the place of a frame that was left; the value if that ends the run."""
+        frames = self.frames
+        if type(instead) is Frame:
+            instead.completion, instead.handled = left.completion, self.handled
+            frames.append(instead)
+            return None
+        value = cast(V, instead)
+        if len(frames) == base:
+            return value
+        if left.completion is not Completion.DISCARD:
+            frames[-1].stack.append(value)
+        if left.completion is Completion.PUSH_THEN_NULL:
+            frames[-1].stack.append(None)
+        return None
 
     def _places(self, exception: V) -> list[tuple[Frame[V], int]] | None:
         if self.tracebacks is None:

@@ -7,7 +7,7 @@ import contextvars
 import types
 import weakref
 from _collections import _tuplegetter  # type: ignore[import-not-found]
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, final
 
 from torchjit_core.guards import MISSING, Predicate
 from torchjit_core.paths import own_attr
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
+    "Sought",
     "bind",
     "generic_attr",
     "instance_attr",
@@ -99,8 +100,39 @@ def load_attr(domain: CaptureDomain, value: Value, name: str) -> Value | Frame[V
         tell_sought(raised.value, value, name)
         raise
     if type(found) is Frame and found.on_raise is None:
-        found.on_raise = lambda exception: tell_sought(exception, value, name)
+        found.on_raise = Sought(value, name)
     return found
+
+
+@final
+class Sought:
+    """Called with an exception that leaves a lookup of `value.name`; `fallback` is the `__getattr__` that is asked after it."""
+
+    __slots__ = ("domain", "fallback", "name", "value")
+
+    def __init__(
+        self, value: Value, name: str, fallback: Value | None = None, domain: CaptureDomain | None = None
+    ) -> None:
+        self.value, self.name, self.fallback, self.domain = value, name, fallback, domain
+
+    def __call__(self, exception: Value) -> Value | Frame[Value] | None:
+        """What the lookup gives instead, if there is something.
+
+        Raises:
+            Raised: what `__getattr__` raises.
+        """
+        domain = self.domain
+        if self.fallback is None or domain is None or not issubclass(type_of(domain, exception), AttributeError):
+            tell_sought(exception, self.value, self.name)
+            return None
+        try:
+            found = domain.call(self.fallback, [self.value, Const(self.name)], {})
+        except Raised as raised:
+            tell_sought(raised.value, self.value, self.name)
+            raise
+        if type(found) is Frame and found.on_raise is None:
+            found.on_raise = Sought(self.value, self.name)
+        return found
 
 
 def tell_sought(exception: Value, value: Value, name: str) -> None:
@@ -145,6 +177,11 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
     if hook.raw is not _GENERIC and lies_elsewhere(cls) and not is_local(cls):
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     result = generic_attr(domain, value, name)
+    hook: Member | None = None
+    if type(result) is Frame:  # a property: where it raises AttributeError, `__getattr__` is asked
+        hook = find_member(domain, cls, "__getattr__")
+        if hook.kind == FUNCTION:
+            result.on_raise = Sought(value, name, member_value(domain, hook), domain)
     if result is not None:
         return result
     hook = find_member(domain, cls, "__getattr__")

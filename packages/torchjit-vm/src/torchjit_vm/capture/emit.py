@@ -12,6 +12,7 @@ from torchjit_core.paths import AccessPath
 from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import resume_function
 from torchjit_vm.capture import runtime
+from torchjit_vm.capture.attributes import Sought
 from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.draws import write_draws
 from torchjit_vm.capture.effects import write_back
@@ -172,7 +173,7 @@ def write_break(
 class _State:
     """A frame at the break, its live values as expressions."""
 
-    __slots__ = ("cells", "frame", "handled", "held", "instead", "locals", "pc", "row", "stack")
+    __slots__ = ("cells", "frame", "handled", "held", "instead", "locals", "pc", "row", "sought", "stack")
 
     def __init__(
         self, out: Rebuilder, frame: Frame[Value], handled: Value | None, innermost: bool, own_frame: bool
@@ -202,6 +203,11 @@ class _State:
                 self.locals[i] = out.expr(value)
                 self.held.add(i)
         self.handled = None if handled is None else out.expr(handled)
+        lookup = frame.on_raise
+        self.sought: tuple[str, str, str | None] | None = None
+        if isinstance(lookup, Sought):
+            asked = None if lookup.fallback is None else out.expr(lookup.fallback)
+            self.sought = out.expr(lookup.value), lookup.name, asked
         self.instead = None if frame.instead is None else out.expr(frame.instead)
 
 
@@ -286,8 +292,13 @@ class _BreakWriter:
         state, out = self.states[i], self.out
         if form is None:
             result = out.fresh("r")
-            self._write_in_frames(i + 1, f"{result} = {self._level(i + 1)}")
             callee = self.states[i + 1]
+            if callee.sought is not None:
+                out.write("try:")
+                out.indent += 1
+            self._write_in_frames(i + 1, f"{result} = {self._level(i + 1)}")
+            if callee.sought is not None:
+                self._write_sought(result, *callee.sought)
             pushes: dict[Completion, tuple[str | None, ...]] = {
                 Completion.PUSH: (result,),
                 Completion.PUSH_THEN_NULL: (result, None),
@@ -307,6 +318,28 @@ class _BreakWriter:
         if state.handled is not None:
             out.indent -= 1
         return form.outcomes
+
+    def _write_sought(self, result: str, obj: str, name: str, fallback: str | None) -> None:
+        """What a lookup does with an error that leaves the code that it called."""
+        out = self.out
+        out.indent -= 1
+        sought = out.runtime(runtime.sought)
+        if fallback is None:
+            out.write("except AttributeError as error:")
+            out.write(f"    {sought}(error, {obj}, {name!r})")
+            out.write("    raise")
+            return
+        missing = out.fresh("x")
+        out.write("except AttributeError:")
+        out.write(f"    {missing} = True")
+        out.write("else:")
+        out.write(f"    {missing} = False")
+        out.write(f"if {missing}:")  # behind the handler: `__getattr__` is not asked while the error is handled
+        out.write("    try:")
+        out.write(f"        {result} = {fallback}({obj}, {name!r})")
+        out.write("    except AttributeError as error:")
+        out.write(f"        {sought}(error, {obj}, {name!r})")
+        out.write("        raise")
 
     def _lines(self, form: Form) -> tuple[str, ...]:
         """The instruction of an inlined frame; a traceback shows every inlined frame."""

@@ -95,6 +95,10 @@ def _derive(domain: CaptureDomain, group: Value, members: list[Value]) -> Value:
         made.attrs["__notes__"] = ListValue(iteration.items_of(domain, notes))
     if source in domain.thrown or source.real is not NEW:
         domain.thrown.add(made)
+    if source.real is not NEW or "__traceback__" in source.attrs:
+        made.attrs["__traceback__"] = attributes.slot(domain, source, "__traceback__")
+    elif domain.vm.tracebacks is not None and source in domain.vm.tracebacks:
+        domain.vm.tracebacks[made] = list(domain.vm.tracebacks[source])
     domain.origins[made] = domain.origins.get(source, source)
     return made
 

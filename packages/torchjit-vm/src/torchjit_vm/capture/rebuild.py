@@ -453,7 +453,7 @@ class Rebuilder:
         return str(Drawn.of(value.number))
 
     def _traceback(self, value: TracebackValue) -> str:
-        return f"{self.expr(value.exception)}.__traceback__"
+        return self.assign(f"{self.expr(value.exception)}.__traceback__")  # now: a break may add to it
 
     def _view(self, value: DictView) -> str:
         return self.assign(f"{self.expr(value.target)}.{value.kind}()")

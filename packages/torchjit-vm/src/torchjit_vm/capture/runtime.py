@@ -27,6 +27,7 @@ __all__ = [
     "restore",
     "resume_enter",
     "shuffled",
+    "sought",
     "stale_iterator",
     "store_local",
     "suspended",
@@ -183,6 +184,12 @@ def drop_entries(error: BaseException, count: int) -> BaseException:
     for _ in range(count):
         entry = None if entry is None else entry.tb_next
     return error.with_traceback(entry)
+
+
+def sought(error: AttributeError, obj: Any, name: str) -> None:
+    """Set `name` and `obj` of an error that leaves a lookup, as the lookup does, unless it has them."""
+    if error.name is None and error.obj is None:
+        error.name, error.obj = name, obj
 
 
 def suspended(function: Callable[..., Any], *slots: Any) -> Any:
