@@ -321,6 +321,23 @@ class ConcreteDomain:
         except StopIteration as stop:
             return True, Box(stop.value)
 
+    # Coroutines run for real; these are for code that somebody runs by hand.
+
+    @_real
+    def get_awaitable(self, value: Box, given_by: str | None) -> Box:
+        return Box(value.value if inspect.iscoroutine(value.value) else type(value.value).__await__(value.value))
+
+    @_real
+    def aiter(self, value: Box) -> Box:
+        return Box(aiter(value.value))
+
+    @_real
+    def anext(self, iterator: Box) -> Box:
+        return self.get_awaitable(Box(anext(iterator.value)), None)
+
+    def ends_async_for(self, exception: Box) -> bool:
+        return isinstance(exception.value, StopAsyncIteration)
+
     def make_generator(self, frame: _F) -> Box:
         return Box(InterpretedGenerator(self.vm, frame))
 

@@ -32,11 +32,6 @@ UNSUPPORTED = {
     "PRINT_EXPR": "only the interactive prompt uses it",
     "IMPORT_STAR": "`from m import *` cannot occur in a function",
     "ASYNC_GEN_WRAP": "asynchronous generators are not interpreted",
-    "BEFORE_ASYNC_WITH": "asynchronous code is not interpreted",
-    "END_ASYNC_FOR": "asynchronous code is not interpreted",
-    "GET_AITER": "asynchronous code is not interpreted",
-    "GET_ANEXT": "asynchronous code is not interpreted",
-    "GET_AWAITABLE": "asynchronous code is not interpreted",
     "TYPE_PARAMETERS": "type parameter scopes are not interpreted",
 }
 """Operations that the interpreter refuses, with the reason; their canonical instruction is UNSUPPORTED."""

@@ -540,6 +540,8 @@ def load_special(domain: CaptureDomain, value: Value, name: str) -> Value:
         return domain.vm.finish(load_attr(domain, value, name))
     member = find_member(domain, cls, name)
     if member.kind == ABSENT:
-        missed = " (missed __exit__ method)" if name == "__exit__" else ""
-        raise domain.error(TypeError, f"'{cls.__name__}' object does not support the context manager protocol{missed}")
+        missed = f" (missed {name} method)" if name in ("__exit__", "__aexit__") else ""
+        how = "asynchronous " if name in ("__aenter__", "__aexit__") else ""
+        text = f"'{cls.__name__}' object does not support the {how}context manager protocol{missed}"
+        raise domain.error(TypeError, text)
     return domain.vm.finish(bind(domain, member, value))

@@ -6,7 +6,7 @@ import itertools
 import types
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import iteration, library, members, operators, subscripts
+from torchjit_vm.capture import coroutines, iteration, library, members, operators, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -76,6 +76,10 @@ def _next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def take_next(domain: CaptureDomain, iterator: Value, default: Value | None) -> Value:
     """`next(iterator, default)`, without a default if that is None."""
     returned: Value = Const(None)
+    if isinstance(iterator, coroutines.AwaitIterator):
+        iterator = iterator.coroutine
+    elif type(iterator) is GeneratorValue and coroutines.is_coroutine(iterator):
+        raise domain.error(TypeError, "'coroutine' object is not an iterator")
     if type(iterator) is GeneratorValue:
         done, item = iteration.resume(domain, iterator, Const(None))
         if not done:
@@ -201,16 +205,20 @@ def _iterator_next(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value
     return take_next(domain, args[0], None)
 
 
-@method("send", types.GeneratorType)
+@method("send", types.GeneratorType, types.CoroutineType)
 def _generator_send(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     generator = cast(GeneratorValue, args[0])
+    nothing = type(args[1]) is Const and args[1].value is None
+    if not nothing and not (generator.started or generator.finished):
+        text = f"can't send non-None value to a just-started {iteration.kind_of(generator)}"
+        raise domain.error(TypeError, text)
     done, value = iteration.resume(domain, generator, args[1])
     if done:
         raise stop(domain, value)
     return value
 
 
-@method("throw", types.GeneratorType)
+@method("throw", types.GeneratorType, types.CoroutineType)
 def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     generator = cast(GeneratorValue, args[0])
     exception = args[1]
@@ -222,6 +230,11 @@ def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Val
     return value
 
 
-@method("close", types.GeneratorType)
+@method("__await__", types.CoroutineType)
+def _await(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return coroutines.AwaitIterator(cast(GeneratorValue, args[0]))
+
+
+@method("close", types.GeneratorType, types.CoroutineType)
 def _generator_close(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return iteration.close(domain, cast(GeneratorValue, args[0]))

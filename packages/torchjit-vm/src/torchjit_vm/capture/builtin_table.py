@@ -44,6 +44,7 @@ _KINDS: dict[type, tuple[type, ...]] = {
     frozenset: (SetValue,),
     str: (Const,),
     types.GeneratorType: (GeneratorValue,),
+    types.CoroutineType: (GeneratorValue,),
     type({}.keys()): (DictView,),
     type({}.items()): (DictView,),
     defaultdict: (DictValue,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 
 from torchjit_vm.capture.values import GeneratorValue
 from torchjit_vm.decode import Decoded
@@ -18,6 +19,9 @@ def must_close(generator: GeneratorValue) -> bool:
 
     An `except` of builtin exceptions other than `GeneratorExit` and its bases does not apply and runs nothing.
     """
+    coroutine = generator.frame.code.code.co_flags & inspect.CO_COROUTINE
+    if coroutine and not (generator.started or generator.finished):
+        return True  # a warning says that it was never awaited
     if not generator.started or generator.finished or generator.running:
         return False
     code, at = generator.frame.code, generator.frame.pc - 1

@@ -31,6 +31,7 @@ from torchjit_vm.capture import (
     attributes,
     calls,
     comparisons,
+    coroutines,
     exceptions,
     formatting,
     functions,
@@ -531,6 +532,10 @@ class CaptureDomain:
     next = iteration.advance
     send = iteration.send
     make_generator = iteration.make_generator
+    get_awaitable = coroutines.get_awaitable
+    aiter = coroutines.aiter
+    anext = coroutines.anext
+    ends_async_for = coroutines.ends_async_for
     call = calls.call
     call_ex = calls.call_ex
     keywords = calls.keywords

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
@@ -126,11 +127,14 @@ def exception_triple(domain: CaptureDomain, exception: Value) -> list[Value]:
     return [Known(type_of(domain, exception)), exception, TracebackValue(exception)]
 
 
-def stop_iteration_error(domain: CaptureDomain, exception: Value) -> Value:
-    """StopIteration that leaves a generator becomes RuntimeError."""
+def stop_iteration_error(domain: CaptureDomain, exception: Value, kind: str | None = None) -> Value:
+    """StopIteration that leaves a generator (or what `kind` says) becomes RuntimeError."""
     if not issubclass(type_of(domain, exception), StopIteration):
         return exception
-    made = new_exception(domain, RuntimeError, [Const("generator raised StopIteration")])
+    if kind is None:
+        frames = domain.vm.frames
+        kind = "coroutine" if frames and frames[-1].code.code.co_flags & inspect.CO_COROUTINE else "generator"
+    made = new_exception(domain, RuntimeError, [Const(f"{kind} raised StopIteration")])
     made.attrs["__cause__"] = made.attrs["__context__"] = exception
     made.attrs["__suppress_context__"] = Const(True)
     return made

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Facts", "enter_known", "enter_value", "make_function", "set_function_attribute"]
 
-_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+_ASYNC = inspect.CO_ASYNC_GENERATOR
 
 
 def make_function(domain: CaptureDomain, frame: Frame[Value], code: Value) -> Value:

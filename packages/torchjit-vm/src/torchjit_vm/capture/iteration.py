@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import inspect
 import itertools
 import types
 from collections import OrderedDict, deque
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from torchjit_vm.capture import containers
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.attributes import bind
+from torchjit_vm.capture.exceptions import stop_iteration_error
 from torchjit_vm.capture.members import ABSENT, find_member
 from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reasons import INTERCEPTED, OPAQUE_ITERATOR, REBUILD
@@ -287,6 +289,8 @@ class RealIterator(IteratorValue):
 
 def get_iter(domain: CaptureDomain, value: Value) -> Value:
     """`iter(value)`."""
+    if type(value) is GeneratorValue and kind_of(value) == "coroutine":
+        raise domain.error(TypeError, "'coroutine' object is not iterable")
     if isinstance(value, (IteratorValue, GeneratorValue)):
         return value
     if isinstance(value, (ListValue, TupleValue)):
@@ -412,6 +416,11 @@ def items_of(domain: CaptureDomain, value: Value) -> list[Value]:
 # Generators.
 
 
+def kind_of(generator: GeneratorValue) -> str:
+    """What messages call it."""
+    return "coroutine" if generator.frame.code.code.co_flags & inspect.CO_COROUTINE else "generator"
+
+
 def make_generator(domain: CaptureDomain, frame: Frame[Value]) -> Value:
     made = GeneratorValue(frame, frame.born)
     frame.generator = made
@@ -428,11 +437,13 @@ def resume(
         (False, the yielded value) or (True, the returned value).
     """
     if generator.finished:
+        if kind_of(generator) == "coroutine":
+            raise domain.error(RuntimeError, "cannot reuse already awaited coroutine")
         if thrown is not None:
             raise Raised(thrown)
         return True, Const(None)
     if generator.running:
-        raise domain.error(ValueError, "generator already executing")
+        raise domain.error(ValueError, f"{kind_of(generator)} already executing")
     frame = generator.frame
     vm = domain.vm
     domain.mutated_at = vm.step
@@ -465,7 +476,7 @@ def resume(
         value = vm.run(frame, thrown)
     except Raised as raised:
         generator.finished = True
-        raise Raised(domain.stop_iteration_error(raised.value)) from None
+        raise Raised(stop_iteration_error(domain, raised.value, kind_of(generator))) from None
     finally:
         generator.running = False
         generator.handled = vm.leave_generator(before)
@@ -506,12 +517,15 @@ def close(domain: CaptureDomain, generator: GeneratorValue) -> Value:
             return Const(None)
         raise
     if not done:
-        raise domain.error(RuntimeError, "generator ignored GeneratorExit")
+        raise domain.error(RuntimeError, f"{kind_of(generator)} ignored GeneratorExit")
     return result if CLOSE_RETURNS else Const(None)
 
 
 def send(domain: CaptureDomain, receiver: Value, value: Value) -> tuple[bool, Value]:
-    """One step of `yield from`."""
+    """One step of `yield from` or `await`."""
+    wrapped = getattr(receiver, "coroutine", None)
+    if type(wrapped) is GeneratorValue:
+        receiver = wrapped
     if type(receiver) is GeneratorValue:
         return resume(domain, receiver, value)
     if not (type(value) is Const and value.value is None):

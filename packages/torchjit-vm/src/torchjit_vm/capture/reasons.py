@@ -77,7 +77,11 @@ CLASS_BODY = reason(
     "creation that the VM cannot do on a class that only stands for the real one; it runs for real, between two graphs.",
     "Define the class outside of the compiled function.",
 )
-ASYNC = reason("TJ-VM-012", "an asynchronous function", "Coroutines run for real.")
+ASYNC = reason(
+    "TJ-VM-012",
+    "an asynchronous generator, or an event loop",
+    "Coroutines are interpreted where something drives them in the region; asynchronous generators and event loops run for real.",
+)
 UNHASHABLE = reason(
     "TJ-VM-013",
     "a dict key or set element with its own hash or equality",

@@ -23,6 +23,8 @@ from torchjit_vm.capture import containers, iteration, runtime
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.contexts import write_context_stores
 from torchjit_vm.capture.draws import state_of
+from torchjit_vm.capture.coroutines import AwaitIterator
+from torchjit_vm.capture.iteration import kind_of
 from torchjit_vm.capture.lru_caches import lru_arguments
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
@@ -496,6 +498,8 @@ class Rebuilder:
         frame = value.frame
         code, at = frame.code, frame.pc - 1
         # In `early`: it holds itself, and a real one cannot be made before its contents.
+        if kind_of(value) == "coroutine":
+            raise StartedGenerator(value)
         if value.running or value.original is not None or value in self.early or code.names[at] != "YIELD_VALUE":
             raise StartedGenerator(value)
         live = live_locals(code, frame.pc)
@@ -593,6 +597,8 @@ class Rebuilder:
         if isinstance(value, iteration.Indexing):
             start = self.runtime(runtime.list_iterator)
             return f"{start}({self.expr(value.sequence)}, {value.index})"
+        if isinstance(value, AwaitIterator):
+            return f"{self.expr(value.coroutine)}.__await__()"
         if isinstance(value, iteration.ChainIterator):
             chain = self.runtime(itertools.chain)
             rest = f"{chain}.from_iterable({self.expr(value.pending)})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import inspect
 import itertools
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -60,6 +61,8 @@ def type_of(domain: CaptureDomain, value: Value) -> type:
     if type(value) is GeneratorValue and value.original is not None:
         original = value.original[0]
         return original if isinstance(original, type) else type(iter(int, 1))
+    if type(value) is GeneratorValue and value.frame.code.code.co_flags & inspect.CO_COROUTINE:
+        return types.CoroutineType
     if getattr(value, "repeated", None) is not None:
         return itertools.repeat
     found = _FIXED.get(type(value))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.frame import Raised, Signal
+from torchjit_vm.frame import Frame, Raised, Signal
 from torchjit_vm.instructions.registry import opcode
 from torchjit_vm.instructions.stack import UNSUPPORTED_INSTRUCTION
 
 if TYPE_CHECKING:
-    from torchjit_vm.frame import Frame
     from torchjit_vm.interpreter import Interpreter
 
 
@@ -49,6 +48,45 @@ def send_keeping(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
     stack[-1] = value
     if done:
         frame.pc = arg
+
+
+@opcode("GET_AWAITABLE", "awaitable -- iterator")
+def get_awaitable(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    frame.stack[-1] = vm.domain.get_awaitable(frame.stack[-1], _AWAITED_BY.get(arg))
+
+
+_AWAITED_BY = {1: "__aenter__", 2: "__aexit__"}
+
+
+@opcode("GET_AITER", "iterable -- iterator")
+def get_aiter(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    frame.stack[-1] = vm.domain.aiter(frame.stack[-1])
+
+
+@opcode("GET_ANEXT", "iterator -- iterator, awaitable")
+def get_anext(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    frame.stack.append(vm.domain.anext(frame.stack[-1]))
+
+
+@opcode("END_ASYNC_FOR", "iterator, exception --")
+def end_async_for(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+    exception = frame.stack[-1]
+    if not vm.domain.ends_async_for(exception):
+        raise Raised(exception, again=True)
+    del frame.stack[-2:]
+
+
+@opcode("BEFORE_ASYNC_WITH", "manager -- exit, entered")
+def before_async_with(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+    stack = frame.stack
+    enter = vm.domain.load_special(stack[-1], "__aenter__")
+    leave = vm.domain.load_special(stack[-1], "__aexit__")
+    result = vm.domain.call(enter, [], {})
+    stack[-1] = leave
+    if type(result) is Frame:
+        return result
+    stack.append(result)
+    return None
 
 
 @opcode("END_SEND", "receiver, value -- value")
