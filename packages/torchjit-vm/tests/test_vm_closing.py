@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -125,3 +126,26 @@ def test_finalizers_run() -> None:
         assert sorted(_DIED) == ["first", "second"]
         _DIED.clear()
     assert "TJ-VM-018" in jit.breaks
+
+
+class Held:
+    """Can be referred to weakly."""
+
+
+def only_weakly_held(x: N) -> Any:
+    reference = weakref.ref(Held())
+    return reference() is None, x
+
+
+def held_until_deleted(x: N) -> Any:
+    held = Held()
+    reference = weakref.ref(held)
+    before = reference() is held
+    del held
+    return before, reference() is None, x
+
+
+@pytest.mark.parametrize("program", [only_weakly_held, held_until_deleted], ids=lambda f: f.__name__)
+def test_weak_references_hold_nothing(program: Any) -> None:
+    jit = check(program, N(1))
+    assert len(jit.breaks) == 1

@@ -12,6 +12,7 @@ import pytest
 import vm_corpus_breaks
 import vm_corpus_classes
 import vm_corpus_containers
+import vm_corpus_coroutines
 import vm_corpus_exceptions
 import vm_corpus_groups
 import vm_corpus_iteration
@@ -21,6 +22,7 @@ import vm_corpus_random
 import vm_corpus_stdlib
 import vm_corpus_values
 import vm_corpus_walk
+import vm_corpus_weak
 from vm_compare import check, outcome
 from vm_corpus import CORPUS, Program
 
@@ -30,6 +32,7 @@ _MODULES = (
     vm_corpus_breaks,
     vm_corpus_classes,
     vm_corpus_containers,
+    vm_corpus_coroutines,
     vm_corpus_exceptions,
     vm_corpus_groups,
     vm_corpus_iteration,
@@ -39,6 +42,7 @@ _MODULES = (
     vm_corpus_stdlib,
     vm_corpus_values,
     vm_corpus_walk,
+    vm_corpus_weak,
 )
 
 

@@ -164,7 +164,7 @@ class Thing:
         self.value = value
 
 
-@program(N(1), breaks=3)
+@program(N(1), breaks=1)
 def held_by_a_variable_that_is_not_read_again(x):
     names = weakref.WeakValueDictionary()
     thing = Thing(x)

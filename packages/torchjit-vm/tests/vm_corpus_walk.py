@@ -137,8 +137,7 @@ class SDM:
         return [1]
 
 
-# On 3.13 the cache of `singledispatchmethod` is asked with a new weak reference, whose hash and equality are those of its object.
-@program(N(2.0), breaks=5 if sys.version_info >= (3, 13) else 0)
+@program(N(2.0))
 def fn_methods(x):
     s = SDM()
     return s.f(1), s.f("s"), s.p(4), s.c is s.c, x + 1

@@ -333,7 +333,8 @@ class ConcreteDomain:
 
     @_real
     def anext(self, iterator: Box) -> Box:
-        return self.get_awaitable(Box(anext(iterator.value)), None)
+        awaited = anext(iterator.value)
+        return Box(awaited if inspect.iscoroutine(awaited) else type(awaited).__await__(awaited))
 
     def ends_async_for(self, exception: Box) -> bool:
         return isinstance(exception.value, StopAsyncIteration)

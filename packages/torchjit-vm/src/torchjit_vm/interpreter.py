@@ -236,7 +236,7 @@ class Interpreter(Generic[V]):
             instead.completion, instead.handled = left.completion, self.handled
             frames.append(instead)
             return None
-        value = cast(V, instead)
+        value = instead
         if len(frames) == base:
             return value
         if left.completion is not Completion.DISCARD:

@@ -177,11 +177,10 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
     if hook.raw is not _GENERIC and lies_elsewhere(cls) and not is_local(cls):
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     result = generic_attr(domain, value, name)
-    hook: Member | None = None
     if type(result) is Frame:  # a property: where it raises AttributeError, `__getattr__` is asked
-        hook = find_member(domain, cls, "__getattr__")
-        if hook.kind == FUNCTION:
-            result.on_raise = Sought(value, name, member_value(domain, hook), domain)
+        asked = find_member(domain, cls, "__getattr__")
+        if asked.kind == FUNCTION:
+            result.on_raise = Sought(value, name, member_value(domain, asked), domain)
     if result is not None:
         return result
     hook = find_member(domain, cls, "__getattr__")

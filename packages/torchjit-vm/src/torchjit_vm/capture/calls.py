@@ -34,7 +34,7 @@ from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, PassThrough
 from torchjit_vm.capture.pure import is_opaque, is_pure
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
-from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned, wrap
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -51,6 +51,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.capture.weak_references import dereference, is_reference
 from torchjit_vm.frame import Frame, Raised
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def _call_object(
     if type(function) is Leaf:
         return leaf_call(domain, operator_call, [function, *args], kwargs)
     cls = type_of(domain, function)
-    if cls is weakref.ReferenceType and isinstance(function, Obj) and not args and not kwargs:
-        return _dereference(domain, function)
+    if isinstance(function, Obj) and cls is weakref.ReferenceType and not args and not kwargs:
+        return dereference(domain, function)
     if isinstance(function, Obj) and function.real is not NEW and domain.claimed(function.real):
         if function.path is not None:
             domain.guard_id(function.path, function.real)
@@ -120,19 +121,11 @@ def _call_object(
     if member.kind == members.ABSENT:
         raise domain.error(TypeError, f"'{cls.__name__}' object is not callable")
     if member.kind == members.CMETHOD:
+        if isinstance(function, Obj) and is_reference(function) and not args and not kwargs:
+            return dereference(domain, function)
         raise _unknown(domain, function, args)
     bound = domain.vm.finish(attributes.bind(domain, member, function))
     return call(domain, bound, args, kwargs)
-
-
-def _dereference(domain: CaptureDomain, reference: Obj) -> Value:
-    """Call a weak reference, which nothing here turns into a strong one."""
-    if reference.real is NEW:
-        return iteration.items_of(domain, cast(Value, reference.attrs["args"]))[0]
-    target = reference.real()
-    if target is None or reference.path is None:
-        raise domain.graph_break(UNKNOWN_CALL, "a dead weak reference")
-    return wrap(domain, target, reference.path.referent())
 
 
 def operator_call(function: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members
+from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, weak_references
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.operators import (
     RICH,
@@ -141,6 +141,11 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
                 f"'{type_label(type_of(domain, left))}' and '{type_label(type_of(domain, right))}'",
             )
         return domain.constant(same is (function is operator.eq))
+    if equality and weak_references.is_reference(left) and weak_references.is_reference(right):
+        targets = [weak_references.referent(domain, cast(Obj, v)) for v in (left, right)]
+        if targets[0] is not None and targets[1] is not None:
+            return compare(domain, function, targets[0], targets[1])
+        return domain.constant(is_(domain, left, right) is (function is operator.eq))
     if type(left) is SliceValue and type(right) is SliceValue:
         parts = [TupleValue([s.start, s.stop, s.step]) for s in (left, right)]
         return compare_sequences(domain, function, parts[0], parts[1])

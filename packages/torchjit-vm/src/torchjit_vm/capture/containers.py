@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,6 +39,7 @@ from torchjit_vm.capture.values import (
     SliceValue,
     TupleValue,
     Value,
+    WeakKey,
 )
 
 if TYPE_CHECKING:
@@ -95,9 +97,21 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         raise domain.error(TypeError, f"unhashable type: '{type_label(type_of(domain, value))}'")
     if type(value) is BoundMethod:
         raise domain.graph_break(UNHASHABLE, "a bound method")
+    if isinstance(value, Obj) and issubclass(value.cls, weakref.ReferenceType):
+        return _weak_key(domain, value)
     if isinstance(value, Obj):
         return _object_key(domain, value)
     return Ref(value)
+
+
+def _weak_key(domain: CaptureDomain, value: Obj) -> Any:
+    """The key of a weak reference: it hashes and compares as what it leads to."""
+    from torchjit_vm.capture import weak_references  # noqa: PLC0415  which reads what containers read
+
+    target = weak_references.referent(domain, value)
+    if target is None:
+        return _identity(domain, value)
+    return WeakKey(key_of(domain, target), value)
 
 
 def _identity(domain: CaptureDomain, value: Value) -> Any:
@@ -123,6 +137,8 @@ def settle_key(domain: CaptureDomain, key: Any) -> Any:
         return type(key)(settle_key(domain, part) for part in key)
     if type(key) is Ref and (path := _outside(key.value)) is not None:
         domain.guard_id(path, getattr(key.value, "real", NEW))
+    if type(key) is WeakKey:
+        return WeakKey(settle_key(domain, key.key), key.reference)
     if type(key) is IdKey and (path := _outside(key.target)) is not None:
         real = getattr(key.target, "real", NEW)
         domain.guard_id(path, real)
@@ -191,12 +207,20 @@ def _real_key(key: Any) -> Any:
         return DELETED if real is NEW else real
     if type(key) is IdKey:
         return DELETED
+    if type(key) is WeakKey:
+        below = _real_key(key.key)
+        return DELETED if below is DELETED else _real_reference(key.reference, below)
     if type(key) is HashKey:
         raise GraphBreak(UNHASHABLE, getattr(key.value, "cls", type(key.value)).__name__, None)
     if type(key) is tuple:
         parts = tuple(_real_key(k) for k in key)
         return DELETED if DELETED in parts else parts
     return key
+
+
+def _real_reference(reference: Obj, target: Any) -> Any:
+    """A weak reference that finds those to an object among the keys of a dict."""
+    return weakref.ref(target) if reference.real is NEW else reference.real
 
 
 # Sequences.
@@ -276,7 +300,9 @@ def _wrap_key(domain: CaptureDomain, raw: Any) -> Any:
     found = domain.interned.get(id(raw))
     if found is not None and isinstance(found, (Obj, Leaf)) and not isinstance(found, TupleValue):
         return key_of(domain, found)
-    if isinstance(raw, (enum.Enum, type)) or _has_own_equality(type(raw)):
+    if isinstance(raw, (enum.Enum, type)):
+        return raw
+    if _has_own_equality(type(raw)) and not isinstance(raw, weakref.ReferenceType):
         return raw
     value = wrap(domain, raw, Pinned.of(raw, "key"))
     return key_of(domain, value)
@@ -289,6 +315,8 @@ def _has_own_equality(cls: Any) -> bool:
 def _key_value(domain: CaptureDomain, raw: Any, key: Any) -> Value:
     if type(key) is Ref:
         return key.value
+    if type(key) is WeakKey:
+        return key.reference
     return wrap(domain, raw, Pinned.of(raw, "key")) if not _is_atom(raw) else Const(raw)
 
 

@@ -249,6 +249,8 @@ class _BreakWriter:
         self.out.flush()
         write_deferred(self.domain, self.out)
         write_back(self.domain, self.out)
+        if self.out.dropped:
+            self.out.write(f"del {', '.join(dict.fromkeys(self.out.dropped))}")
         self.out.write(f"return {self._level(0)}")
 
     def _level(self, i: int) -> str:

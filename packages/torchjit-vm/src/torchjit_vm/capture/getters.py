@@ -1,9 +1,8 @@
-"""operator.itemgetter, attrgetter and methodcaller, and weak references, as values."""
+"""operator.itemgetter, attrgetter and methodcaller, as values."""
 
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,7 +38,7 @@ def _register(cls: Any) -> None:
     builtin(cls)(make)
 
 
-for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller, weakref.ref):
+for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
     _register(_cls)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, final
+from weakref import ReferenceType
 
 from torchjit_vm.capture.reasons import QUIET
 from torchjit_vm.capture.values import NEW, Value
@@ -12,7 +13,7 @@ from torchjit_vm.frame import Frame
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["Quiet"]
+__all__ = ["Quiet", "reachable"]
 
 
 @final
@@ -37,15 +38,15 @@ class Quiet:
         """
         if value.real is NEW:
             if self._held is None:
-                self._held = _reachable([*self._frames, *domain.touched])
+                self._held = reachable([*self._frames, *domain.touched])
             if id(value) not in self._held:
                 return
         cls = getattr(value, "cls", None) or type(getattr(value, "real", value))
         raise domain.graph_break(QUIET, f"a {cls.__name__} changes")
 
 
-def _reachable(roots: Sequence[Any]) -> set[int]:
-    """The ids of all values that can be reached from frames and values."""
+def reachable(roots: Sequence[Any], weak: bool = False) -> set[int]:
+    """The ids of all values that can be reached from frames and values; with `weak`, weak references lead nowhere."""
     seen: set[int] = set()
     todo = list(roots)
     while todo:
@@ -53,6 +54,9 @@ def _reachable(roots: Sequence[Any]) -> set[int]:
         if id(item) in seen:
             continue
         seen.add(id(item))
+        cls = getattr(item, "cls", None) if weak else None
+        if isinstance(cls, type) and issubclass(cls, ReferenceType):
+            continue
         todo.extend(_inside(item))
     return seen
 

@@ -22,8 +22,8 @@ from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import containers, iteration, runtime
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.contexts import write_context_stores
-from torchjit_vm.capture.draws import state_of
 from torchjit_vm.capture.coroutines import AwaitIterator
+from torchjit_vm.capture.draws import state_of
 from torchjit_vm.capture.iteration import kind_of
 from torchjit_vm.capture.lru_caches import lru_arguments
 from torchjit_vm.capture.reasons import REBUILD
@@ -55,6 +55,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.capture.weak_references import is_held, is_new
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
 
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cycle", "Rebuilder", "StartedGenerator"]
 
-_FROM_ARGUMENTS = frozenset({operator.itemgetter, operator.attrgetter, operator.methodcaller, weakref.ReferenceType})
+_FROM_ARGUMENTS = frozenset({operator.itemgetter, operator.attrgetter, operator.methodcaller})
 """Classes whose new instances are rebuilt by a call with their `args` and `kwargs`."""
 _OF_WRAPPERS = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"})
 _LITERALS = (int, str, bytes, bool, type(None), type(Ellipsis))
@@ -99,6 +100,7 @@ class Rebuilder:
         leaves: the leaves that the lines mention, with the name of each.
         classes: the names of classes that the region made; "" while one is being made.
         context_stores: how many stores to context variables are written.
+        dropped: variables of objects that only weak references lead to.
         raising: the exception that the emitted code ends with: that gives it its traceback.
     """
 
@@ -119,6 +121,7 @@ class Rebuilder:
         self._count = 0
         self.raising: Value | None = None
         self.context_stores = 0
+        self.dropped: list[str] = []
 
     def write(self, text: str) -> None:
         """Add a line at the current indentation."""
@@ -342,6 +345,8 @@ class Rebuilder:
         if cls in WRAPPED:
             given = ", ".join(self.expr(cast(Value, value.attrs[n])) for n in WRAPPED[cls])
             return self.assign(f"{self.runtime(cls)}({given})")
+        if issubclass(cls, weakref.ReferenceType):
+            return self._reference(value)
         if cls in _FROM_ARGUMENTS:
             rest = self.expr(cast(Value, value.attrs["args"]))
             named = value.attrs.get("kwargs")
@@ -370,6 +375,19 @@ class Rebuilder:
             self._trace(value, name)
         return name
 
+    def _reference(self, value: Obj) -> str:
+        """A weak reference, of a class derived from it with what the class adds."""
+        items = cast(TupleValue, value.attrs["args"]).items or []
+        given = self._join(items)
+        if is_new(items[0]) and not is_held(self.domain, items[0]):
+            self.dropped.append(self.expr(items[0]))
+        if value.cls is weakref.ReferenceType:
+            return self.assign(f"{self.runtime(weakref.ref)}({given})")
+        cls = self.expr(Known(value.cls))
+        name = self.assign(f"{self.runtime(runtime.new)}({self.runtime(weakref.ref)}, {cls}, {given})")
+        self._attributes(value, name, frozenset({"args"}))
+        return name
+
     def _cached_function(self, value: Obj) -> str:
         """A function with an LRU cache that the region made, and may have called."""
         given, entries = lru_arguments(self.domain, value)
@@ -390,12 +408,12 @@ class Rebuilder:
             raiser = raised_in(frames)
             self.write(f"{self.runtime(runtime.trace)}({name}, {self.constant(raiser, 'raise_')})")
 
-    def _attributes(self, value: Obj, name: str) -> None:
+    def _attributes(self, value: Obj, name: str, but: frozenset[str] = frozenset()) -> None:
         """Write the attributes of a new object."""
         self._memo[value] = name
         pairs: list[str] = []
         for key, content in value.attrs.items():
-            if content is DELETED:
+            if content is DELETED or key in but:
                 continue
             if key in _exception_arguments(value.cls):
                 continue

@@ -43,6 +43,7 @@ __all__ = [
     "TracebackValue",
     "TupleValue",
     "Value",
+    "WeakKey",
 ]
 
 
@@ -355,6 +356,22 @@ class IdKey:
 
     def __hash__(self) -> int:
         return id(self.target)
+
+
+@final
+class WeakKey:
+    """The key of a weak reference: that of what it leads to, as references compare, and unlike it."""
+
+    __slots__ = ("key", "reference")
+
+    def __init__(self, key: Any, reference: Obj) -> None:
+        self.key, self.reference = key, reference
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is WeakKey and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(("weak", self.key))
 
 
 @final

@@ -1,0 +1,118 @@
+"""Weak references, also as keys of dicts (`WeakKeyDictionary`, `WeakValueDictionary` are Python code over them)."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.quiet import reachable
+from torchjit_vm.capture.reading import wrap
+from torchjit_vm.capture.reasons import UNKNOWN_CALL
+from torchjit_vm.capture.types import type_label, type_of
+from torchjit_vm.capture.values import (
+    NEW,
+    BoundMethod,
+    Const,
+    IdValue,
+    Known,
+    Leaf,
+    Obj,
+    TupleValue,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["dereference", "is_held", "is_new", "is_reference", "referent"]
+
+_Args = list[Value]
+_Kwargs = dict[str, Value]
+
+
+def is_reference(value: Value) -> bool:
+    """Is it a weak reference, of this class or one derived from it?"""
+    return isinstance(value, Obj) and issubclass(value.cls, weakref.ReferenceType)
+
+
+def _make(domain: CaptureDomain, cls: type, args: _Args) -> Value | None:
+    if not 1 <= len(args) <= 2:
+        return None
+    target = args[0]
+    kind = type_of(domain, target)
+    if kind.__weakrefoffset__ == 0 or isinstance(target, (Const, IdValue)):
+        raise domain.error(TypeError, f"cannot create weak reference to '{type_label(kind)}' object")
+    if isinstance(target, BoundMethod):
+        return None  # it goes at once
+    made = Obj(cls)
+    made.attrs["args"] = TupleValue(list(args))
+    return made
+
+
+@builtin(weakref.ref)
+def _reference(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return None if kwargs else _make(domain, weakref.ReferenceType, args)
+
+
+@builtin(weakref.ReferenceType.__new__)
+def _new(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    cls = args[0] if args else None
+    if kwargs or not (isinstance(cls, Known) and isinstance(cls.obj, type)):
+        return None
+    return _make(domain, cls.obj, args[1:])
+
+
+@method("__init__", weakref.ReferenceType)
+def _init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return Const(None) if is_reference(args[0]) else None
+
+
+@method("__call__", weakref.ReferenceType)
+def _call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return dereference(domain, args[0]) if isinstance(args[0], Obj) and len(args) == 1 else None
+
+
+def referent(domain: CaptureDomain, reference: Obj) -> Value | None:
+    """What a weak reference leads to, or led to when the region made it; None if a real one is dead."""
+    if reference.real is NEW:
+        return cast("list[Value]", cast(TupleValue, reference.attrs["args"]).items)[0]
+    target = weakref.ReferenceType.__call__(reference.real)
+    if target is None:
+        return None
+    if reference.path is None:
+        raise domain.graph_break(UNKNOWN_CALL, "a weak reference")
+    return wrap(domain, target, reference.path.referent())
+
+
+def dereference(domain: CaptureDomain, reference: Obj) -> Value:
+    """Call a weak reference, which nothing here turns into a strong one.
+
+    Raises:
+        GraphBreak: nothing that the region knows of holds the object: it may be gone.
+    """
+    found = referent(domain, reference)
+    if found is None:
+        path = reference.path
+        if path is not None and type(path) is not Pinned:
+            domain.guard_test(("dead", path), path, _is_dead, f"{path} is dead")
+        return Const(None)
+    if is_new(found) and not is_held(domain, found):
+        raise domain.graph_break(UNKNOWN_CALL, "a weak reference to an object that may be gone")
+    return found
+
+
+def _is_dead(reference: Any) -> bool:
+    return weakref.ReferenceType.__call__(reference) is None
+
+
+def is_new(value: Value) -> bool:
+    """Does the region make the object?"""
+    return getattr(value, "real", NEW) is NEW and not isinstance(value, (Known, Leaf))
+
+
+def is_held(domain: CaptureDomain, value: Value) -> bool:
+    """Does something that the program can reach hold an object of the region?"""
+    roots: list[Any] = [*domain.vm.frames, *domain.touched, domain.vm.handled, domain.vm.inherited]
+    return id(value) in reachable(roots, weak=True)
