@@ -58,6 +58,30 @@ def test_a_copy_from_the_host_runs_before_everything_that_can_be_captured() -> N
     assert names(cut(f, X, HOST)) == [(False, ["_to_copy"]), (True, ["sin", "cos", "exp", "add", "relu"])]
 
 
+def test_each_device_has_pieces_of_its_own() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> Any:
+        a = x.sin().cos()
+        b = y.exp().tanh()  # needs nothing of the first device
+        c = (a.to("cuda:1") + b).relu().sigmoid()
+        return c.to("cuda:0") * a, c
+
+    with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+        traced = make_fx(f)(torch.empty(4, 4, device="cuda:0"), torch.empty(4, 4, device="cuda:1"))
+    part = split(traced, smallest=1)
+    assert part is not None
+    assert names(part) == [
+        (True, ["sin", "cos"]),
+        (True, ["exp", "tanh"]),
+        (False, ["_to_copy"]),
+        (True, ["add", "relu", "sigmoid"]),
+        (False, ["_to_copy"]),
+        (True, ["mul"]),
+    ]
+    for piece in part.pieces:
+        devices = {t.device for n in piece.outputs for t in [n.meta["val"]]}
+        assert len(devices) == 1
+
+
 def test_a_number_that_the_host_reads_cuts_the_graph_in_two() -> None:
     def f(x: torch.Tensor) -> Any:
         rows = x.sin().gt(0).sum(1).nonzero()

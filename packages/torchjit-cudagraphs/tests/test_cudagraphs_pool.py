@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from torchjit_core.events import listen
+from torchjit_core.events import listen, using_compile_id
 from torchjit_cudagraphs import CudaGraphSettings, GraphPool, Recorded, record
 from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.simulated import SimulatedDriver
@@ -39,12 +39,12 @@ class Boxed:
 
 def make(
     pool: GraphPool, function: Callable[[list[Any]], Sequence[Any]], count: int, *, static: Sequence[int] = (),
-    mutated: Sequence[int] = (), internal: Sequence[int] = (), **chosen: Any,
+    mutated: Sequence[int] = (), internal: Sequence[int] = (), name: str = "graph", **chosen: Any,
 ) -> Recorded:  # fmt: skip
     examples = [torch.zeros(4)] * count
     settings = CudaGraphSettings(**{"warmup_calls": 1, "copy_up_to": 0, "measure": False, **chosen})
     compiled = Boxed(function, frozenset(static), frozenset(mutated))
-    made = record(compiled, examples, settings, internal=frozenset(internal), pool=pool)
+    made = record(compiled, examples, settings, internal=frozenset(internal), pool=pool, name=name)
     assert isinstance(made, Recorded)
     return made
 
@@ -289,6 +289,23 @@ def test_a_recording_that_pays_stays() -> None:
             assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
     assert [(f["plain"], f["replay"], f["kept"]) for f in told] == [(2.0, 1.0, True)]
     assert f.recordings == 1 and driver.seconds == [9.0]
+
+
+def test_events_name_the_compilation_that_made_the_callable() -> None:
+    pool = GraphPool(SimulatedDriver())
+    with using_compile_id("3/1"):
+        f = make(pool, lambda i: [i[0] + 1], 1, name="forward_3", max_recordings=1)
+    told: list[tuple[str, Any, Any]] = []
+    with (
+        using_compile_id("another"),
+        listen(lambda kind, fields: told.append((kind, fields["compile_id"], fields.get("graph")))),
+    ):
+        for size in (4, 4, 5, 5):
+            f(torch.zeros(size))
+    assert {(kind, *of) for kind, *of in told if kind != "phase"} == {
+        ("cudagraph_captured", "3/1", "forward_3"),
+        ("fallback", "3/1", "forward_3"),
+    }
 
 
 def test_forgotten_recordings_are_made_again() -> None:

@@ -61,6 +61,7 @@ EVENTS = (
         rejected={"256 x 256 tiles": "too much shared memory"},
     ),
     event("product_settled", products=["mm"], kernel_seconds=12e-6, library_seconds=None, kept=True),
+    event("cudagraph_timed", graph="graph_0", plain=4e-4, replay=1e-4, bytes_copied=512, kept=True),
     event("kernel", name="k_mul", language="c", source="int x = 1;", origins=["aten.mul"], graph="graph_0"),
     event("kernel", name="k_add", language="triton", source="@triton.jit\ndef k_add(): pass", origins=[], graph="?"),
     event("host_program", name="call_0", source="def call(args): ..."),
@@ -135,11 +136,13 @@ def _check(text: str) -> Page:
 
 
 def test_measured_choices_are_listed_the_fastest_first() -> None:
-    first, second = collect(EVENTS).functions[0].compilations[0].choices
+    first, second, replay = collect(EVENTS).functions[0].compilations[0].choices
     assert [way for way, _ in first.measured] == ["64 x 64 tiles", "aten"]
     assert first.rejected == ("256 x 256 tiles: too much shared memory",)
     assert second.what == "mm" and second.decision == "generated kernel" and len(second.measured) == 1
+    assert replay.measured == (("replayed as a CUDA graph", 1e-4), ("call by call", 4e-4))
     shown = _check(render_html(EVENTS)).shown
+    assert "graph_0 replayed as a CUDA graph 100 µs call by call 400 µs CUDA graph kept; it copies 512 bytes" in shown
     assert "64 x 64 tiles 12 µs" in shown and "rejected: 256 x 256 tiles" in shown
 
 

@@ -8,7 +8,7 @@ pieces one after the other. Who compiles and records them is the caller's to cho
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -127,19 +127,20 @@ def split(gm: torch.fx.GraphModule, outside: Outside = why_outside, *, smallest:
     """
     reasons = {n: why for n in _calls(gm.graph) if not _is_neutral(n) for why in (outside(n),) if why is not None}
     inputs = tuple(n for n in gm.graph.nodes if n.op == "placeholder")
-    if not reasons and not any(_is_elsewhere(n, gm.graph) for n in inputs):
+    devices = _devices(_calls(gm.graph))
+    if not reasons and len(devices) <= 1 and not any(t.device not in devices for n in inputs for t in _tensors(n)):
         return None
     needs = _dependencies(gm.graph)
     beside: set[torch.fx.Node] = set(reasons)
     while True:
         groups = _groups(gm.graph, needs, beside)
-        small = [n for captured, nodes in groups if captured and _kernels(nodes) < smallest for n in nodes]
+        small = [n for where, nodes in groups if where is not None and _kernels(nodes) < smallest for n in nodes]
         if not small:
             break
         beside.update(n for n in small if not _is_neutral(n))
         if all(_is_neutral(n) for n in small):
             break
-    if not any(captured for captured, _ in groups):
+    if all(where is None for where, _ in groups):
         return None
     result: Any = gm.graph.output_node().args[0]
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
@@ -176,10 +177,9 @@ def _is_part(node: torch.fx.Node) -> bool:
     return isinstance(node.all_input_nodes[0].meta.get("val"), (tuple, list))
 
 
-def _is_elsewhere(placeholder: torch.fx.Node, graph: torch.fx.Graph) -> bool:
-    """Is an input of the graph on another device than its work?"""
-    work = {t.device for n in _calls(graph) for t in _tensors(n)}
-    return any(t.device not in work for t in _tensors(placeholder))
+def _devices(nodes: Iterable[torch.fx.Node]) -> dict[torch.device, None]:
+    """Where calls make tensors, in their order."""
+    return {t.device: None for n in nodes for t in _tensors(n)}
 
 
 def _aliases(node: torch.fx.Node) -> bool:
@@ -238,30 +238,33 @@ def _readers(source: Any) -> set[torch.fx.Node]:
     return found
 
 
-_Group: TypeAlias = tuple[bool, list[torch.fx.Node]]
+_Group: TypeAlias = tuple[torch.device | None, list[torch.fx.Node]]
+"""Calls, and the device whose CUDA graph holds them; None if none does."""
 
 
 def _groups(
     graph: torch.fx.Graph, needs: Mapping[torch.fx.Node, Set[torch.fx.Node]], beside: Set[torch.fx.Node]
 ) -> list[_Group]:
-    """All calls in groups of either kind, taking turns; as many calls as possible in each. Empty where updates of inputs
-    need one another's old values."""
+    """All calls in groups, those outside and those of each device taking turns; as many calls as possible in each. Empty
+    where updates of inputs need one another's old values."""
     left = list(_calls(graph))
+    kinds = list(dict.fromkeys([None, *(_place(n, beside) for n in left if not _is_neutral(n))]))
     done: set[torch.fx.Node] = set()
     groups: list[_Group] = []
-    captured, idle = False, 0
+    turn, idle = 0, 0
     while left:
+        where = kinds[turn % len(kinds)]
         taken: list[torch.fx.Node] = []
         for node in left:
-            kind_fits = _is_neutral(node) or (node in beside) is not captured
+            kind_fits = _is_neutral(node) or _place(node, beside) == where
             if _is_part(node):
                 kind_fits = node.all_input_nodes[0] not in done or node.all_input_nodes[0] in taken
             if kind_fits and all(n in done for n in needs[node]):
                 taken.append(node)
                 done.add(node)
-        if idle == 2 and not taken:
+        if idle >= len(kinds) and not taken:
             return []
-        if all(_is_neutral(n) for n in taken) and idle < 2 and len(taken) < len(left):
+        if all(_is_neutral(n) for n in taken) and idle < len(kinds) and len(taken) < len(left):
             done.difference_update(taken)  # sizes are computed where they are needed
             taken, idle = [], idle + 1
         else:
@@ -269,16 +272,23 @@ def _groups(
         if taken:
             members = set(taken)
             left = [n for n in left if n not in members]
-            groups.append((captured, taken))
-        captured = not captured
+            groups.append((where, taken))
+        turn += 1
     return groups
+
+
+def _place(node: torch.fx.Node, beside: Set[torch.fx.Node]) -> torch.device | None:
+    """The device whose CUDA graph may hold a call; None for one outside, and for one that no device does."""
+    if node in beside:
+        return None
+    return next(iter(_devices([node, *node.all_input_nodes])), None)
 
 
 # ------------------------------------------------------------------------------------------------ graphs of their own
 def _pieces(gm: torch.fx.GraphModule, groups: Sequence[_Group], wanted: Set[torch.fx.Node]) -> tuple[Piece, ...]:
     pieces = []
     order = {n: k for k, n in enumerate(gm.graph.nodes)}
-    for position, (captured, nodes) in enumerate(groups):
+    for position, (where, nodes) in enumerate(groups):
         members = set(nodes)
         later = {m for _, others in groups[position + 1 :] for n in others for m in n.all_input_nodes}
         outputs = tuple(n for n in nodes if n in wanted or n in later)
@@ -294,7 +304,7 @@ def _pieces(gm: torch.fx.GraphModule, groups: Sequence[_Group], wanted: Set[torc
         graph.output(tuple(copies[n] for n in outputs))
         made_gm = torch.fx.GraphModule(gm, graph)
         made_gm.meta = dict(gm.meta)
-        pieces.append(Piece(made_gm, inputs, outputs, captured))
+        pieces.append(Piece(made_gm, inputs, outputs, where is not None))
     return tuple(pieces)
 
 

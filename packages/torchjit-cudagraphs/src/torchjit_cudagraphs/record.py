@@ -8,7 +8,7 @@ from typing import Any, final
 
 import torch
 
-from torchjit_core.events import emit, phase
+from torchjit_core.events import current_compile_id, emit, phase
 from torchjit_core.reasons import Reason
 from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.inputs import signature
@@ -50,6 +50,7 @@ def record(
     pool: GraphPool | None = None,
     batch: Batch | None = None,
     names: Sequence[str] = (),
+    name: str = "graph",
 ) -> Callable[..., Sequence[Any]]:
     """Make `compiled` replay a CUDA graph after its first calls.
 
@@ -70,6 +71,7 @@ def record(
         pool: the memory; the pool of the callable's device if None.
         batch: where the batch is, for `settings.capture_sizes`.
         names: what messages call the inputs.
+        name: what events call the callable.
 
     Returns:
         A `Recorded`, with capture sizes a `Padded` around one; or `compiled` itself when it cannot be recorded, after a `fallback` event that says why.
@@ -82,9 +84,9 @@ def record(
         _emit_fallback(*why)
         return compiled
     if batch is not None:
-        recorded = Recorded(compiled, chosen, internal, pool=pool, names=names)
+        recorded = Recorded(compiled, chosen, internal, pool=pool, names=names, name=name)
         return Padded(recorded, compiled, chosen.capture_sizes, batch)
-    return Recorded(compiled, chosen, internal, fixed_layouts, pool, names)
+    return Recorded(compiled, chosen, internal, fixed_layouts, pool, names, name)
 
 
 @final
@@ -98,6 +100,7 @@ class Recorded:
         fixed_layouts: need sizes and strides of inputs not be compared?
         pool: the memory; that of the callable's device if None.
         names: what messages call the inputs.
+        name: what events call the callable. They carry the compile id under which it was made.
     """
 
     def __init__(
@@ -108,8 +111,11 @@ class Recorded:
         fixed_layouts: bool = False,
         pool: GraphPool | None = None,
         names: Sequence[str] = (),
+        name: str = "graph",
     ) -> None:
         self._names = tuple(names)
+        # Recordings are made and measured by later calls, which belong to no compilation.
+        self._of: dict[str, Any] = {"compile_id": current_compile_id(), "graph": name}
         self.compiled = compiled
         self.settings = settings
         self.internal = internal
@@ -207,7 +213,7 @@ class Recorded:
             self._last = None
             pool.bury([r.replay for r in self._recordings.pop(key)])
         best, copied = min([seconds, *recording.slow]), recording.inputs.bytes_copied()
-        emit("cudagraph_timed", plain=plain, replay=best, bytes_copied=copied, kept=recording.decided)
+        emit("cudagraph_timed", plain=plain, replay=best, bytes_copied=copied, kept=recording.decided, **self._of)
         if not recording.decided:
             detail = f"{plain * 1e3:.3f} ms without, {best * 1e3:.3f} ms with one, which copies {copied} bytes"
             self._tell(DOES_NOT_PAY, detail)
@@ -259,7 +265,9 @@ class Recorded:
             self._broken = True
             self._tell(CAPTURE_FAILED, f"{type(error).__name__}: {error}")
             return None
-        emit("cudagraph_captured", recordings=self.recordings + 1, copies=copy_all, kept=len(recording.kept))
+        emit(
+            "cudagraph_captured", recordings=self.recordings + 1, copies=copy_all, kept=len(recording.kept), **self._of
+        )
         self._recordings.setdefault(key, []).insert(0, recording)
         return recording
 
@@ -283,7 +291,7 @@ class Recorded:
     def _tell(self, why: Reason, detail: str) -> None:
         if why.id not in self._told:
             self._told.add(why.id)
-            _emit_fallback(why, detail)
+            _emit_fallback(why, detail, **self._of)
 
 
 _recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
@@ -312,5 +320,5 @@ def _bury(recordings: dict[_Key, list[Recording]]) -> None:
             recording.pool.bury([recording.replay])
 
 
-def _emit_fallback(why: Reason, detail: str) -> None:
-    emit("fallback", reason=why.id, headline=why.headline, detail=detail)
+def _emit_fallback(why: Reason, detail: str, **of: Any) -> None:
+    emit("fallback", reason=why.id, headline=why.headline, detail=detail, **of)

@@ -141,3 +141,10 @@ CONTROL_FLOW = reason(
     "Branches and bodies take and give tensors, write only to tensors that they made, draw no random numbers, and agree in the shapes, "
     "strides and dtypes of what they give. " + _EAGER,
 )
+COLLECTIVE = reason(
+    "TJ-FX-025",
+    "a collective that a graph cannot hold",
+    "Collectives over a group that this process is in, on contiguous tensors without gradients, are captured. Work objects (`async_op=True`), "
+    "groups given as lists of ranks, and collectives that write to what autograd follows are not. " + _EAGER,
+    "Use the functional forms (`torch.distributed._functional_collectives`) or the blocking ones.",
+)

@@ -17,6 +17,9 @@ __all__ = [
     "enter_transform",
     "finish_control_flow",
     "finish_function",
+    "group_name",
+    "group_rank",
+    "group_size",
     "keep_function",
     "leave_backward",
     "leave_body",
@@ -24,7 +27,9 @@ __all__ = [
     "leave_forward",
     "leave_hook",
     "leave_transform",
+    "reduction_name",
     "refuse",
+    "refuse_collective",
     "remove_hook",
 ]
 
@@ -128,6 +133,31 @@ def remove_hook(token: Any) -> None:
     _only_interpreted()
 
 
+def group_name(group: Any, tag: str = "") -> str:
+    """The name of a process group; None is the default one. What is said of it is guarded."""
+    _only_interpreted()
+
+
+def group_size(name: str) -> int:
+    """How many processes it has."""
+    _only_interpreted()
+
+
+def group_rank(name: str, rank: int | None) -> int:
+    """The place in it of the process that has this rank in the default group; of this process for None."""
+    _only_interpreted()
+
+
+def refuse_collective(why: str) -> NoReturn:
+    """A graph cannot do this with a group of processes: it breaks the graph and runs the original."""
+    _only_interpreted()
+
+
+def reduction_name(operation: Any) -> str:
+    """A `ReduceOp`, its name, or None for the sum, as functional collectives name it."""
+    _only_interpreted()
+
+
 INTRINSICS = (
     refuse,
     enter_forward,
@@ -148,4 +178,9 @@ INTRINSICS = (
     enter_hook,
     leave_hook,
     remove_hook,
+    group_name,
+    group_size,
+    group_rank,
+    reduction_name,
+    refuse_collective,
 )

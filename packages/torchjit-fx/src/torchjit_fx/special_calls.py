@@ -21,6 +21,7 @@ from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS, call_numpy
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
+from torchjit_fx.process_groups import GROUP_CALLS
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 from torchjit_fx.unit_interval import decided
@@ -284,6 +285,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.backward] = table[torch.autograd.backward] = _refuse_backward
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
+    table.update(GROUP_CALLS)
     table.update(DIFFERENTIATION_CALLS)
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache

@@ -126,6 +126,14 @@ def _add_settled(into: Compilation, fields: Fields) -> None:
     into.choices.append(Choice(", ".join(_texts(fields, "products")), ordered, (), decision))
 
 
+def _add_replay(into: Compilation, fields: Fields) -> None:
+    ways = [("replayed as a CUDA graph", "replay"), ("call by call", "plain")]
+    measured = sorted(((text, _number(fields, name)) for text, name in ways), key=lambda way: way[1])
+    copied = int(_number(fields, "bytes_copied"))
+    decision = f"CUDA graph {'kept' if fields.get('kept') else 'dropped'}; it copies {copied} bytes of inputs"
+    into.choices.append(Choice(_text(fields, "graph"), tuple(measured), (), decision))
+
+
 def _add_kernel(into: Compilation, fields: Fields) -> None:
     into.kernels.append(
         Kernel(
@@ -160,6 +168,7 @@ def _end(into: Compilation, fields: Fields) -> None:
 
 _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "autotune": _add_choice,
+    "cudagraph_timed": _add_replay,
     "compile_end": _end,
     "emitted": _add_emitted,
     "fallback": _add_fallback,

@@ -53,6 +53,9 @@ _ENVIRONMENT = frozenset(
     {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
 )
 
+# Of torch.distributed what says which process group there is; collectives have polyfills.
+_GROUPS = frozenset({"_WorldMeta.WORLD", "_World.default_pg", "is_available", "is_initialized"})
+
 # Of Triton only what prepares a launch, `kernel[grid]`, and arithmetic for its grid: the launch is one break.
 _TRITON = frozenset(
     {
@@ -76,6 +79,8 @@ def should_inline(fn: types.FunctionType) -> bool:
         return True
     if fn in _WHOLE:
         return False
+    if module in ("torch.distributed", "torch.distributed.distributed_c10d"):
+        return fn.__qualname__ in _GROUPS
     if _is_triton(module):
         return fn.__qualname__ in _TRITON
     return module in _PLAIN_PYTHON or not any(module == m or module.startswith(m + ".") for m in _LEFT_TO_PYTHON)

@@ -33,9 +33,9 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
         ),
         "emitted": lambda: f"emitted code\n{f['source']}",
         "fallback": lambda: f"{f['reason']} {f['headline']}: {f['detail']}",
-        "cudagraph_captured": lambda: f"CUDA graph recorded, number {f['recordings']} of its callable",
+        "cudagraph_captured": lambda: f"CUDA graph recorded, number {f['recordings']} of {f['graph']}",
         "cudagraph_timed": lambda: (
-            f"CUDA graph {'kept' if f['kept'] else 'dropped'}: {f['replay'] * 1e3:.3f} ms a call, {f['plain'] * 1e3:.3f} ms without; "
+            f"CUDA graph of {f['graph']} {'kept' if f['kept'] else 'dropped'}: {f['replay'] * 1e3:.3f} ms a call, {f['plain'] * 1e3:.3f} ms without; "
             f"it copies {f['bytes_copied']} bytes of inputs"
         ),
         "autotune": lambda: (

@@ -87,7 +87,7 @@ class _Compiler:
             if not self.record:
                 return compiled
             batch = self._batch(gm, kind, name, static_inputs)
-            return self._recorded(compiled, gm, example_inputs, _internal(gm, kind), batch)
+            return self._recorded(compiled, gm, example_inputs, _internal(gm, kind), name, batch)
         torchjit_cudagraphs.tell_split(parts, name)
         if self.capture_sizes:
             self._tell_no_batch(name, "it is captured in pieces")
@@ -98,9 +98,10 @@ class _Compiler:
         for position, piece in enumerate(parts.pieces):
             inputs = [node.meta["val"] for node in piece.inputs]
             fixed = frozenset(k for k, node in enumerate(piece.inputs) if node in static)
-            compiled = self.inductor(piece.gm, inputs, kind=kind, static_inputs=fixed, name=f"{name}_piece{position}")
+            called = f"{name}_piece{position}"
+            compiled = self.inductor(piece.gm, inputs, kind=kind, static_inputs=fixed, name=called)
             inside = frozenset(k for k, node in enumerate(piece.outputs) if node not in seen)
-            made.append(self._recorded(compiled, piece.gm, inputs, inside) if piece.captured else compiled)
+            made.append(self._recorded(compiled, piece.gm, inputs, inside, called) if piece.captured else compiled)
         return torchjit_cudagraphs.Chain(parts, made)
 
     def _recorded(
@@ -109,11 +110,12 @@ class _Compiler:
         gm: torch.fx.GraphModule,
         inputs: Sequence[Any],
         internal: frozenset[int],
+        name: str,
         batch: torchjit_cudagraphs.Batch | None = None,
     ) -> Callable[..., Sequence[Any]]:
         return torchjit_cudagraphs.record(
             compiled, inputs, torchjit_cudagraphs.CudaGraphSettings(capture_sizes=self.capture_sizes if batch else ()),
-            internal=internal, fixed_layouts=not _is_symbolic(inputs), batch=batch, names=_names(gm),
+            internal=internal, fixed_layouts=not _is_symbolic(inputs), batch=batch, names=_names(gm), name=name,
         )  # fmt: skip
 
     def _batch(

@@ -29,6 +29,7 @@ from torch.utils.hooks import BackwardHook
 from torchjit_fx.polyfills import transforms
 from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
+from torchjit_fx.polyfills.collectives import collective_of
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
 from torchjit_fx.polyfills.hooks import register_hook, setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
@@ -117,14 +118,14 @@ _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
-    """What stands for a function that is known by its code, in one piece."""
+    """What stands for a function that is known by its code or by its name, in one piece."""
     if function.__code__ is _STEP_CODE:
         return _step_of(function)
     if function.__qualname__ in _UNSWITCHED_STEPS and (function.__module__ or "").startswith("torch.optim."):
         inner = getattr(function, "__wrapped__", None)
         if inner is not None and not hasattr(inner, "__wrapped__"):  # the decorator that is next to the method
             return _step_without_gradients_of(function)
-    return None
+    return collective_of(function)
 
 
 _UNSWITCHED_STEPS = frozenset(f"{name}.step" for name in ("Adafactor", "Muon", "SparseAdam"))

@@ -417,4 +417,8 @@ def _scatter(index: Index, places: list[int], rank: int) -> Index:
 
 def _may_alias(op: Any) -> bool:
     schema = getattr(op, "_schema", None)
-    return schema is None or any(r.alias_info is not None for r in schema.returns)
+    if schema is None or any(r.alias_info is not None for r in schema.returns):
+        return True
+    # A collective reads its operand until somebody waits for its result, and waiting gives the same memory back: its schema
+    # tells neither. So the operand's memory is not given to anything else while the result lives.
+    return bool(getattr(op, "namespace", "") == "_c10d_functional")

@@ -1,0 +1,198 @@
+"""Collectives: functional ones wait for their result at once, those that write to an argument are a functional one and a copy.
+
+The group's name, its size and the operation are constants of the graph; that the group is the same one is guarded.
+Source: torch/distributed/_functional_collectives.py and distributed_c10d.py (torch 2.15).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchjit_fx.intrinsics import group_name, group_rank, group_size, reduction_name, refuse_collective
+
+__all__ = ["collective_of"]
+
+_ops: Any = torch.ops._c10d_functional
+
+
+def _wait(result: Any) -> Any:
+    return _ops.wait_tensor(result)
+
+
+def _reduced(x: Any, operation: Any, name: str) -> Any:
+    return _wait(_ops.all_reduce(x, reduction_name(operation), name))
+
+
+def _gathered(x: Any, dim: int, name: str) -> Any:
+    size = group_size(name)
+    rows = _wait(_ops.all_gather_into_tensor(x, size, name))
+    if dim < 0:
+        dim += x.dim()
+    return rows if dim == 0 else torch.cat(torch.chunk(rows, size, 0), dim)
+
+
+def _scattered(x: Any, operation: Any, dim: int, name: str) -> Any:
+    size = group_size(name)
+    if x.size(dim) % size != 0:
+        refuse_collective("a dimension that is no multiple of the group's size")
+    if dim != 0:
+        x = torch.cat(torch.chunk(x, size, dim))
+    return _wait(_ops.reduce_scatter_tensor(x, reduction_name(operation), size, name))
+
+
+def _exchanged(x: Any, outgoing: Any, incoming: Any, name: str) -> Any:
+    if outgoing is None and incoming is None:
+        size = group_size(name)
+        if x.size(0) % size != 0:
+            refuse_collective("a dimension that is no multiple of the group's size")
+        outgoing = incoming = [x.size(0) // size] * size
+    if outgoing is None or incoming is None:
+        refuse_collective("sizes of the parts for one direction only")
+    return _wait(_ops.all_to_all_single(x, list(outgoing), list(incoming), name))
+
+
+# ---- torch.distributed._functional_collectives
+
+
+def functional_all_reduce(self: Any, reduceOp: Any, group: Any, tag: str = "") -> Any:
+    return _reduced(self, reduceOp, group_name(group, tag))
+
+
+def functional_all_gather(self: Any, gather_dim: int, group: Any, tag: str = "") -> Any:
+    return _gathered(self, gather_dim, group_name(group, tag))
+
+
+def functional_reduce_scatter(self: Any, reduceOp: Any, scatter_dim: int, group: Any, tag: str = "") -> Any:
+    return _scattered(self, reduceOp, scatter_dim, group_name(group, tag))
+
+
+def functional_all_to_all(self: Any, output_split_sizes: Any, input_split_sizes: Any, group: Any, tag: str = "") -> Any:
+    return _exchanged(self, output_split_sizes, input_split_sizes, group_name(group, tag))
+
+
+def functional_wait(tensor: Any) -> Any:
+    return _wait(tensor)
+
+
+def functional_broadcast(self: Any, src: int, group: Any, tag: str = "") -> Any:
+    return _wait(_ops.broadcast(self, src, group_name(group, tag)))
+
+
+# ---- torch.distributed: these write to an argument and give nothing
+
+
+def _write(target: Any, value: Any) -> None:
+    if torch.is_grad_enabled() and target.requires_grad:
+        refuse_collective("a collective that writes to a tensor with a gradient: autograd does not see it")
+    target.copy_(value)
+
+
+def _check(async_op: bool, *tensors: Any) -> None:
+    if async_op:
+        refuse_collective("async_op=True")
+    for tensor in tensors:
+        if tensor.is_complex() or not tensor.is_contiguous():
+            refuse_collective("a collective over complex numbers, or over memory that is not contiguous")
+
+
+def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
+    _check(async_op, tensor)
+    _write(tensor, _reduced(tensor, op, group_name(group)))
+
+
+def broadcast(
+    tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+) -> None:
+    _check(async_op, tensor)
+    name = group_name(group)
+    if (src is None) == (group_src is None):
+        refuse_collective("one of src and group_src is needed")
+    _write(tensor, _wait(_ops.broadcast(tensor, group_rank(name, src) if group_src is None else group_src, name)))
+
+
+def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> None:
+    _check(async_op, output_tensor, input_tensor)
+    rows = _gathered(input_tensor.view(-1), 0, group_name(group))
+    _write(output_tensor, rows.view(output_tensor.shape))
+
+
+def all_gather(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> None:
+    _check(async_op, tensor, *tensor_list)
+    if any([t.shape != tensor.shape for t in tensor_list]):
+        refuse_collective("parts of different sizes")
+    parts = _gathered(tensor.view(-1), 0, group_name(group)).chunk(len(tensor_list))
+    for target, part in zip(tensor_list, parts, strict=True):
+        _write(target, part.view(tensor.shape))
+
+
+def reduce_scatter_tensor(output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
+    _check(async_op, output, input)
+    part = _scattered(input.view(-1), op, 0, group_name(group))
+    _write(output, part.view(output.shape))
+
+
+def reduce_scatter(output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
+    _check(async_op, output, *input_list)
+    if any([t.shape != output.shape for t in input_list]):
+        refuse_collective("parts of different sizes")
+    rows = torch.cat([t.view(-1) for t in input_list])
+    _write(output, _scattered(rows, op, 0, group_name(group)).view(output.shape))
+
+
+def all_to_all_single(
+    output: Any,
+    input: Any,
+    output_split_sizes: Any = None,
+    input_split_sizes: Any = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> None:
+    _check(async_op, output, input)
+    _write(output, _exchanged(input, output_split_sizes, input_split_sizes, group_name(group)))
+
+
+# ---- questions
+
+
+def get_world_size(group: Any = None) -> int:
+    return group_size(group_name(group))
+
+
+def get_rank(group: Any = None) -> int:
+    return group_rank(group_name(group), None)
+
+
+_FUNCTIONAL = "torch.distributed._functional_collectives"
+_C10D = "torch.distributed.distributed_c10d"
+_TABLE: dict[tuple[str, str], Callable[..., Any]] = {
+    (_FUNCTIONAL, "all_reduce"): functional_all_reduce,
+    (_FUNCTIONAL, "all_gather_tensor"): functional_all_gather,
+    (_FUNCTIONAL, "all_gather_single"): functional_all_gather,
+    (_FUNCTIONAL, "reduce_scatter_tensor"): functional_reduce_scatter,
+    (_FUNCTIONAL, "reduce_scatter_single"): functional_reduce_scatter,
+    (_FUNCTIONAL, "all_to_all_single"): functional_all_to_all,
+    (_FUNCTIONAL, "broadcast"): functional_broadcast,
+    (_FUNCTIONAL, "wait_tensor"): functional_wait,
+    (_C10D, "all_reduce"): all_reduce,
+    (_C10D, "broadcast"): broadcast,
+    (_C10D, "all_gather_into_tensor"): all_gather_into_tensor,
+    (_C10D, "all_gather_single"): all_gather_into_tensor,
+    (_C10D, "_all_gather_base"): all_gather_into_tensor,
+    (_C10D, "all_gather"): all_gather,
+    (_C10D, "reduce_scatter_tensor"): reduce_scatter_tensor,
+    (_C10D, "reduce_scatter_single"): reduce_scatter_tensor,
+    (_C10D, "_reduce_scatter_base"): reduce_scatter_tensor,
+    (_C10D, "reduce_scatter"): reduce_scatter,
+    (_C10D, "all_to_all_single"): all_to_all_single,
+    (_C10D, "get_world_size"): get_world_size,
+    (_C10D, "get_rank"): get_rank,
+}
+
+
+def collective_of(function: types.FunctionType) -> Callable[..., Any] | None:
+    """What is interpreted instead of a function of torch.distributed."""
+    return _TABLE.get((function.__module__, function.__qualname__))
