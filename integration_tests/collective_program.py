@@ -16,11 +16,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import _functional_collectives as functional
+from torch.distributed import _functional_collectives
 from torch.nn.parallel import DistributedDataParallel
 
 import torchjit
 from torchjit_core.events import listen
+
+functional: Any = _functional_collectives
 
 
 def reduced(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -93,7 +95,7 @@ def gradients(device: torch.device, mode: str, rank: int) -> None:
             found = []
             for g in (compiled, f):
                 leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
-                g(*leaves).square().mean().backward()
+                torch.autograd.backward(g(*leaves).square().mean())
                 found.append([leaf.grad for leaf in leaves])
             torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
 
@@ -104,7 +106,7 @@ def training(device: torch.device, mode: str, rank: int) -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 8)).to(device)
     twin = copy.deepcopy(model)
     ids = [device.index] if device.type == "cuda" else None
-    compiled = DistributedDataParallel(torchjit.compile(model, mode=mode), device_ids=ids)  # type: ignore[arg-type]
+    compiled = DistributedDataParallel(torchjit.compile(model, mode=mode), device_ids=ids)
     plain = DistributedDataParallel(twin, device_ids=ids)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in (compiled, plain)]
     torch.manual_seed(rank + 1)
@@ -113,7 +115,7 @@ def training(device: torch.device, mode: str, rank: int) -> None:
         losses = []
         for m, optimizer in zip((compiled, plain), optimizers, strict=True):
             loss = nn.functional.cross_entropy(m(x), y)
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.detach())

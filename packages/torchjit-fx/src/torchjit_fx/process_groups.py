@@ -40,15 +40,17 @@ def _name(domain: TensorDomain, group: Any, tag: str, capture: CaptureContext) -
     return name
 
 
-def _default() -> str | None:
+def _default() -> str:
+    """The name of the default group; "" where there is none (any more)."""
     group: Any = dist.group.WORLD
-    return None if group is None else str(group.group_name)
+    return "" if group is None else str(group.group_name)
 
 
 def _members(name: str) -> tuple[int, tuple[int, ...]] | None:
     """This process's rank in the group, and the ranks of all its members in the default group; None if it is gone."""
+    c10d: Any = dist.distributed_c10d
     try:
-        group: Any = dist.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
+        group = c10d._resolve_process_group(name)
         return int(group.rank()), tuple(dist.get_process_group_ranks(group))
     except (RuntimeError, ValueError, KeyError):
         return None
