@@ -142,7 +142,7 @@ def test_measured_choices_are_listed_the_fastest_first() -> None:
     assert second.what == "mm" and second.decision == "generated kernel" and len(second.measured) == 1
     assert replay.measured == (("replayed as a CUDA graph", 1e-4), ("call by call", 4e-4))
     shown = _check(render_html(EVENTS)).shown
-    assert "graph_0 replayed as a CUDA graph 100 µs call by call 400 µs CUDA graph kept; it copies 512 bytes" in shown
+    assert "replayed as a CUDA graph 100 µscall by call 400 µsCUDA graph kept; it copies 512 bytes" in shown
     assert "64 x 64 tiles 12 µs" in shown and "rejected: 256 x 256 tiles" in shown
 
 
