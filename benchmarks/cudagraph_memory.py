@@ -28,6 +28,7 @@ def models_of(path: str) -> Any:
     spec = importlib.util.spec_from_file_location("model_bench", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules["model_bench"] = module  # torch.compile looks its functions up there
     spec.loader.exec_module(module)
     return module
 
