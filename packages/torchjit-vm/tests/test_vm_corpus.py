@@ -22,6 +22,9 @@ import vm_corpus_random
 import vm_corpus_stdlib
 import vm_corpus_values
 import vm_corpus_walk
+import vm_corpus_walk_breaks
+import vm_corpus_walk_library
+import vm_corpus_walk_objects
 import vm_corpus_weak
 from vm_compare import check, outcome
 from vm_corpus import CORPUS, Program
@@ -42,6 +45,9 @@ _MODULES = (
     vm_corpus_stdlib,
     vm_corpus_values,
     vm_corpus_walk,
+    vm_corpus_walk_breaks,
+    vm_corpus_walk_library,
+    vm_corpus_walk_objects,
     vm_corpus_weak,
 )
 

@@ -160,6 +160,8 @@ def missing(domain: CaptureDomain, cls: type, name: str) -> Exception:
     return domain.error(AttributeError, f"'{type_label(cls)}' object has no attribute '{name}'")
 
 
+_WRAPPERS = (classmethod, staticmethod)
+_WRAPPED_FIELDS = frozenset({"__module__", "__name__", "__qualname__", "__doc__", "__annotations__"})
 _GENERIC = object.__dict__["__getattribute__"]
 _ELSEWHERE = (_thread._local, weakref.ProxyType, weakref.CallableProxyType)
 
@@ -176,6 +178,8 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
         return _own_getattribute(domain, value, member_value(domain, hook), name)
     if hook.raw is not _GENERIC and lies_elsewhere(cls) and not is_local(cls):
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
+    if cls in _WRAPPERS and value.real is NEW and name in _WRAPPED_FIELDS and name not in value.attrs:
+        return load_attr(domain, cast(Value, value.attrs["__func__"]), name)
     result = generic_attr(domain, value, name)
     if type(result) is Frame:  # a property: where it raises AttributeError, `__getattr__` is asked
         asked = find_member(domain, cls, "__getattr__")

@@ -25,8 +25,10 @@ from torchjit_vm.capture import (
     packing,
     stores,
     subscripts,
+    texts,
 )
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.twins import twin_of
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -217,6 +219,22 @@ def _function_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value 
     return BoundMethod(args[0], args[1])
 
 
+@method("__get__", classmethod)
+def _class_method_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not isinstance(args[0], Known) or type(args[0].obj.__func__) is not types.FunctionType or kwargs:
+        return None
+    absent = len(args) < 3 or (type(args[2]) is Const and args[2].value is None)
+    owner = Known(type_of(domain, args[1])) if absent else args[2]
+    return BoundMethod(pinned(domain, args[0].obj.__func__, "classmethod.__func__"), owner)
+
+
+@method("__get__", staticmethod)
+def _static_method_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if not isinstance(args[0], Known) or kwargs:
+        return None
+    return pinned(domain, args[0].obj.__func__, "staticmethod.__func__")
+
+
 @method("__call__", types.FunctionType)
 def _function_call(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     return domain.call(args[0], args[1:], kwargs)
@@ -405,7 +423,8 @@ def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
     values = [*args, *kwargs.values()]
     if not all(is_constant(domain, v) for v in values):
-        return None
+        text = args[0].value if type(args[0]) is Const else None
+        return texts.format_method(domain, text, args[1:], kwargs) if type(text) is str else None
     real = {k: constant_of(domain, v) for k, v in kwargs.items()}
     function = functools.partial(domain.use(cast(Const, args[0])).format, **real)
     return operators.compute(domain, function, *(constant_of(domain, a) for a in args[1:]))
@@ -415,7 +434,15 @@ def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 def _full_argument_spec(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.FunctionType):
         return operators.compute(domain, inspect.getfullargspec, args[0].obj)
+    if len(args) == 1 and isinstance(args[0], FunctionValue) and args[0].real is NEW:
+        return operators.compute(domain, inspect.getfullargspec, twin_of(domain, args[0]))
     return None
+
+
+@builtin(_thread.RLock)
+def _recursive_lock(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    """A new lock, which is taken for real if at all."""
+    return None if args or kwargs else Obj(_thread.RLock)
 
 
 @builtin(_thread.get_ident, threading.get_ident)

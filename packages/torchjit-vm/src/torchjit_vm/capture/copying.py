@@ -6,15 +6,20 @@ import copy
 import copyreg
 import functools
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast, final
 
-from torchjit_vm.capture import attributes, containers, members
+from torchjit_vm.capture import attributes, containers, iteration, members
+from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.operators import leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.values import (
     DELETED,
+    AtomObject,
     BoundMethod,
+    ByteArray,
     Const,
     DictValue,
     FunctionValue,
@@ -103,17 +108,28 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
         value = containers.instance_snapshot(domain, value)
     if type(value) is Obj and _keeps_state(domain, value):
         return _copy_by_state(domain, value, memo)
+    if isinstance(value, Obj):
+        reduced = _reduced(domain, value)
+        if reduced is not None:
+            return _reconstructed(domain, value, reduced, memo)
     if not isinstance(value, Obj) or not _copies_plainly(domain, value):
         raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
 
     def part(item: Value) -> Value:
         return item if memo is None else _deep(domain, item, memo)
 
+    if _fills_itself(domain, value):
+        return _refilled(domain, value, memo, part)
     made: Obj
     if isinstance(value, ListValue):
         made = ListValue([], value.cls)
+        made.limit = containers.maximum(value)
         _remember(memo, value, made)
         made.items = [part(v) for v in containers.items(domain, value)]
+    elif isinstance(value, AtomObject):
+        made = AtomObject(base_of(value), value.cls)
+    elif isinstance(value, ByteArray):
+        return ByteArray(bytearray(content(domain, value)))
     elif isinstance(value, TupleValue):
         made = TupleValue([part(v) for v in containers.items(domain, value)], value.cls)
     elif isinstance(value, DictValue):
@@ -134,6 +150,60 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
         slot = attributes.lookup(domain, value, name)
         if slot is not None and slot is not DELETED:
             made.attrs[name] = part(slot)
+    return made
+
+
+def _reduced(domain: CaptureDomain, value: Obj) -> Value | None:
+    """What `__reduce_ex__` or `__reduce__` in Python says; None if the class has neither."""
+    if value.cls in copyreg.dispatch_table:
+        return None
+    by_protocol, plainly = (_method(domain, value, n) for n in ("__reduce_ex__", "__reduce__"))
+    if by_protocol is not None:
+        return domain.vm.call(by_protocol, [value, Const(4)])
+    return None if plainly is None else domain.vm.call(plainly, [value])
+
+
+def _reconstructed(domain: CaptureDomain, value: Obj, reduced: Value, memo: _Memo | None) -> Value:
+    """A copy by what the object said of itself, as the copy module's own code makes it."""
+    if type(reduced) is Const and isinstance(reduced.value, str):
+        return value
+    shared: Value = Const(None)
+    if memo is not None:
+        domain.memos[memo.seen] = memo
+        shared = memo.seen
+    function = Known(copy._reconstruct)  # type: ignore[attr-defined]
+    return domain.vm.call(function, [value, shared, *domain.unpack_all(reduced)])
+
+
+def _fills_itself(domain: CaptureDomain, value: Obj) -> bool:
+    """Is it a list or dict whose class has a say in what is put into it?"""
+    if isinstance(value, ListValue):
+        return _method(domain, value, "append") is not None
+    return isinstance(value, DictValue) and _method(domain, value, "__setitem__") is not None
+
+
+def _refilled(domain: CaptureDomain, value: Obj, memo: _Memo | None, part: Callable[[Value], Value]) -> Value:
+    """A copy of a list or dict made as the copy module makes it: attributes first, then item by item.
+
+    Source: _reconstruct in CPython's Lib/copy.py.
+    """
+    made = ListValue([], value.cls) if isinstance(value, ListValue) else DictValue(value.cls)
+    if isinstance(made, ListValue) and isinstance(value, ListValue):
+        made.limit = containers.maximum(value)
+    if isinstance(made, DictValue) and isinstance(value, DictValue):
+        made.factory = value.factory
+    _remember(memo, value, made)
+    if value.cls.__dictoffset__ != 0:
+        for name, attribute in containers.instance_pairs(domain, InstanceDict(value)):
+            made.attrs[cast(Const, name).value] = part(attribute)
+    if isinstance(value, ListValue):
+        for item in iteration.items_of(domain, value):
+            domain.vm.call(domain.vm.finish(domain.load_attr(made, "append")), [part(item)])
+        return made
+    pairs = domain.vm.call(domain.vm.finish(domain.load_attr(value, "items")), [])
+    for pair in iteration.items_of(domain, pairs):
+        key, item = domain.unpack(pair, 2)
+        domain.setitem(made, part(key), part(item))
     return made
 
 
@@ -176,7 +246,12 @@ def _copies_plainly(domain: CaptureDomain, value: Obj) -> bool:
         return False
     if issubclass(value.cls, BaseException):
         return False
+    if isinstance(value, ByteArray):
+        return True
     if not value.cls.__flags__ & (1 << 9) and value.cls is not object and type(value) is Obj:
+        return False
+    own_new = members.find_member(domain, value.cls, "__new__").kind in (members.STATIC, members.FUNCTION)
+    if isinstance(value, AtomObject) and own_new:
         return False
     for name in _HOOKS:
         member = members.find_member(domain, value.cls, name)

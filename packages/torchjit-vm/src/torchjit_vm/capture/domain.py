@@ -122,6 +122,7 @@ class CaptureDomain:
         self.mutated_at = -1
         self.deferred: list[Deferred] = []
         self.draws: list[Step] = []
+        self.shown: set[Value] = set()  # containers whose text is being made
         self.context: dict[Obj, Any] = {}  # context variables to what they hold, DELETED if nothing
         self.context_stores: list[ContextStore] = []
         self.context_tokens: dict[Obj, ContextStore] = {}
@@ -226,6 +227,8 @@ class CaptureDomain:
 
     def claimed(self, obj: Any) -> bool:
         """Do calls of this function go somewhere else than into its code?"""
+        if isinstance(type(obj).__hash__, types.FunctionType):
+            return False  # looking it up would run code of the program
         try:
             known = obj in self.policy.substitutes or obj in self.policy.allow_in_graph
         except TypeError:

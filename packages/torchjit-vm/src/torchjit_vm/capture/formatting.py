@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, iteration, members, operators
+from torchjit_vm.capture import attributes, iteration, members, operators, texts
 from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -70,6 +70,9 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
         return operators.compute(domain, function, domain.use(value))
     if is_constant(domain, value):
         return operators.compute(domain, function, constant_of(domain, value))
+    found = texts.container_text(domain, value)
+    if found is not None:
+        return found
     raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, packing, subscripts
+from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, packing, subscripts, texts
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.atoms import base_of, real_of, stripped
 from torchjit_vm.capture.exceptions import from_real
@@ -181,7 +181,7 @@ def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Val
     """An operator of C on values with classes of their own, which only its errors tell of."""
     formats = function in (operator.mod, operator.imod) and isinstance(real_of(domain, left), (str, bytes))
     if formats and not is_constant(domain, right):
-        raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of an object with a text of its own")
+        return texts.percent(domain, stripped(domain, left), right)
     return compute(domain, function, real_of(domain, left), real_of(domain, right))
 
 
@@ -202,7 +202,7 @@ def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
     """`text % values`."""
     if is_constant(domain, right):
         return compute(domain, operator.mod, domain.use(left), constant_of(domain, right))
-    raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
+    return texts.percent(domain, left, right)
 
 
 def settled(domain: CaptureDomain, value: Value) -> Value:

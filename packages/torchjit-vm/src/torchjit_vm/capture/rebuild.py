@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextvars
 import functools
 import inspect
@@ -345,6 +346,8 @@ class Rebuilder:
         if cls in WRAPPED:
             given = ", ".join(self.expr(cast(Value, value.attrs[n])) for n in WRAPPED[cls])
             return self.assign(f"{self.runtime(cls)}({given})")
+        if cls is _thread.RLock:
+            return self.assign(f"{self.runtime(_thread.RLock)}()")
         if issubclass(cls, weakref.ReferenceType):
             return self._reference(value)
         if cls in _FROM_ARGUMENTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,8 @@ def _has_dict(value: Obj) -> bool:
 
 
 def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content: Value) -> Frame[Value] | None:
+    if type(member.raw) is _tuplegetter:
+        raise domain.error(AttributeError, "can't set attribute")
     setter = walk(type(member.raw).__mro__, "__set__")
     if type(setter) is not types.FunctionType:
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
@@ -206,6 +209,9 @@ def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, cont
         write(domain, value, name, content)
         if type(content) is Const and name in ("__name__", "__qualname__"):
             setattr(value, name.strip("_"), domain.use(content))
+    elif name == "__defaults__" and value.real is NEW and (_is_none(content) or type_of(domain, content) is tuple):
+        domain.touch(value)
+        value.defaults = [] if _is_none(content) else domain.unpack_all(content)
     elif name == "__type_params__" and isinstance(content, TupleValue) and not domain.unpack_all(content):
         pass  # as it is
     elif name == "__code__" and value.real is NEW and type(content) is Const:
@@ -213,6 +219,10 @@ def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, cont
         value.code = domain.use(content)
     else:
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to function.{name}")
+
+
+def _is_none(value: Value) -> bool:
+    return type(value) is Const and value.value is None
 
 
 def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] | None:

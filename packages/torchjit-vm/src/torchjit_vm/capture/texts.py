@@ -1,0 +1,113 @@
+"""Texts of containers that hold objects of the program, and of what `%` and `format` are given."""
+
+from __future__ import annotations
+
+import operator
+import re
+import string
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from torchjit_vm.capture import containers, formatting, operators
+from torchjit_vm.capture.raw import constant_of, is_constant
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import AtomObject, Const, DictValue, ListValue, Obj, TupleValue, Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["container_text", "format_method", "percent"]
+
+
+def container_text(domain: CaptureDomain, value: Value) -> Value | None:
+    """`repr` of a list, tuple or dict whose items are asked one by one; None for other values."""
+    if not isinstance(value, Obj) or value.cls not in (list, tuple, dict):
+        return None
+    if value in domain.shown:
+        return Const({list: "[...]", tuple: "(...)", dict: "{...}"}[value.cls])
+    domain.shown.add(value)
+    try:
+        if isinstance(value, DictValue):
+            pairs = containers.dict_pairs(domain, value)
+            return Const("{" + ", ".join(f"{_shown(domain, k)}: {_shown(domain, v)}" for k, v in pairs) + "}")
+        items = containers.items(domain, cast("ListValue | TupleValue", value))
+        inside = ", ".join(_shown(domain, v) for v in items)
+        if value.cls is list:
+            return Const(f"[{inside}]")
+        return Const(f"({inside},)" if len(items) == 1 else f"({inside})")
+    finally:
+        domain.shown.discard(value)
+
+
+def _shown(domain: CaptureDomain, value: Value) -> str:
+    return _text(domain, formatting.to_text(domain, value, repr))
+
+
+def _text(domain: CaptureDomain, value: Value) -> str:
+    if not isinstance(value, (Const, AtomObject)):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"a text of a {type_of(domain, value).__name__}")
+    return str(domain.use(value))
+
+
+_CONVERSION = re.compile(
+    r"%(\((?P<key>[^()]*)\))?(?P<flags>[#0\- +]*)(?P<width>\d*)(\.(?P<digits>\d*))?[hlL]?(?P<kind>[diouxXeEfFgGcrsa%])"
+)
+_TEXTS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
+
+
+def percent(domain: CaptureDomain, left: Value, right: Value) -> Value:
+    """`text % values`, where some of the values have a text of their own.
+
+    Raises:
+        GraphBreak: only the real operator knows.
+    """
+    pattern = domain.use(cast(Const, left))
+    matches = list(_CONVERSION.finditer(pattern)) if type(pattern) is str else []
+    wanted = [m for m in matches if m["kind"] != "%"]
+    plain = _CONVERSION.sub("", pattern) if matches else "%"
+    if "%" in plain or any(m["key"] is not None for m in wanted):
+        raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
+    values = containers.items(domain, right) if isinstance(right, TupleValue) else [right]
+    if len(values) != len(wanted):
+        raise domain.graph_break(UNKNOWN_OPERATION, "% formatting with another number of values")
+    given: list[Any] = []
+    kinds: list[str] = []
+    for match, value in zip(wanted, values, strict=True):
+        if is_constant(domain, value):
+            given.append(constant_of(domain, value))
+            kinds.append(match["kind"])
+        elif match["kind"] in _TEXTS:
+            given.append(_text(domain, formatting.to_text(domain, value, _TEXTS[match["kind"]])))
+            kinds.append("s")
+        else:
+            raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
+    rest = iter(kinds)
+    text = _CONVERSION.sub(lambda m: m[0] if m["kind"] == "%" else m[0][:-1] + next(rest), pattern)
+    return operators.compute(domain, operator.mod, text, tuple(given))
+
+
+def format_method(domain: CaptureDomain, text: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`text.format(...)`, value by value; None where fields have attributes, subscripts or fields of their own."""
+    try:
+        fields: Iterable[tuple[str, str | None, str | None, str | None]] = list(string.Formatter().parse(text))
+    except ValueError:
+        return None
+    parts: list[str] = []
+    number = 0
+    for literal, field, spec, conversion in fields:
+        parts.append(literal)
+        if field is None:
+            continue
+        if "{" in (spec or ""):
+            return None
+        if field == "":
+            field, number = str(number), number + 1
+        value = args[int(field)] if field.isdigit() and int(field) < len(args) else kwargs.get(field)
+        if value is None:
+            return None
+        how = {None: 0, "s": 1, "r": 2, "a": 3}.get(conversion)
+        if how is None:
+            return None
+        parts.append(_text(domain, formatting.format_value(domain, value, how, Const(spec or ""))))
+    return Const("".join(parts))
