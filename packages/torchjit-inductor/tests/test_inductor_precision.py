@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from inductor_testing import compiled, flat, sample
 from test_inductor_triton_machine import code_of
 
@@ -77,3 +78,15 @@ def test_numbers_are_rounded_where_eager_rounds_them(dtype: torch.dtype) -> None
 
     # Quotients of numbers are two operations: rounded between them.
     _same_bits(fn, (x,), emulate_precision_casts=True)
+
+
+@pytest.mark.parametrize("count", [3, 64])
+def test_zero_keeps_its_sign_at_a_limit(count: int) -> None:
+    x = torch.tensor([0.0, -0.0, float("nan"), -1.0] * count)
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        return [F.relu(x), x.clamp_min(0), x.clamp_max(0), F.relu6(x), x.clamp(-0.0, 1), F.hardtanh(x, 0, 6)]
+
+    for have, want in zip(compiled(fn, (x,))(x), fn(x), strict=True):
+        assert torch.equal(have.signbit() & (have == 0), want.signbit() & (want == 0))
+        torch.testing.assert_close(have, want, rtol=0, atol=0, equal_nan=True)

@@ -12,7 +12,7 @@ static void range(i64 lo, i64 hi, void* data) {
     const vf32 t1 = ld<vf32>(full, p0 + x1, n);
     const vf32 t2 = ld<vf32>(full, p1 + x1, n);
     const vf32 t3 = t1 + t2;
-    const vf32 t4 = op_maximum(t3, splat<vf32>(0.0f));
+    const vf32 t4 = op_maximum(splat<vf32>(0.0f), t3);
     st(full, p2 + x1, t4, n);
   };
   i64 x1 = 0; const i64 end = 240;

@@ -9,7 +9,7 @@ static void range(i64 lo, i64 hi, void* data) {
   f32* p1 = args.p1;  // add
   auto body = [&](auto full, const i64 x1, const int n) __attribute__((always_inline)) {
     const vf32 t1 = ld<vf32>(full, p0 + x1, n);
-    const vf32 t2 = op_maximum(t1, splat<vf32>(0.0f));
+    const vf32 t2 = op_maximum(splat<vf32>(0.0f), t1);
     const vf32 t3 = t2 + splat<vf32>(1.0f);
     st(full, p1 + x1, t3, n);
   };

@@ -11,8 +11,8 @@ static void range(i64 lo, i64 hi, void* data) {
   auto body = [&](auto full, const i64 x1, const int n) __attribute__((always_inline)) {
     const vf32 t1 = ld<vf32>(full, p0 + x1, n);
     const vf32 t2 = t1 * splat<vf32>(1e+01f);
-    const vf32 t3 = op_maximum(t2, splat<vf32>(0.0f));
-    const vf32 t4 = op_minimum(t3, splat<vf32>(255.0f));
+    const vf32 t3 = op_maximum(splat<vf32>(0.0f), t2);
+    const vf32 t4 = op_minimum(splat<vf32>(255.0f), t3);
     const vu8 t5 = convert<vu8>(convert<vi64>(t4));
     st(full, p1 + x1, t5, n);
   };

@@ -97,14 +97,40 @@ static void* raise_fault(const i64* f) {
   const char* text = f[0] == 3 ? "index out of range in self" : "index %ld is out of bounds for dimension %ld with size %ld";
   return py_format(f[0] == 2 ? py_runtime_error : py_index_error, text, f[1], f[2], f[3]); }
 
-// Operations that read alike for scalars and vectors.
-template <class T> INLINE T op_maximum(T a, T b) { return (a != a) ? a : ((a >= b) ? a : b); }
-template <class T> INLINE T op_minimum(T a, T b) { return (a != a) ? a : ((a <= b) ? a : b); }
-template <class T> INLINE T op_fmax(T a, T b) { return (b != b) ? a : ((a >= b) ? a : b); }
-template <class T> INLINE T op_fmin(T a, T b) { return (b != b) ? a : ((a <= b) ? a : b); }
-// For sets whose sum is NaN if an element is: the processor's own minimum and maximum, which may lose a NaN.
+// The processor's own minimum and maximum: of two that do not compare the second.
 template <class T> INLINE T op_least(T a, T b) { return a < b ? a : b; }
 template <class T> INLINE T op_greatest(T a, T b) { return a > b ? a : b; }
+typedef f32 f32x16 __attribute__((vector_size(64))); typedef f64 f64x8 __attribute__((vector_size(64)));
+typedef f32 f32x8 __attribute__((vector_size(32))); typedef f64 f64x4 __attribute__((vector_size(32)));
+typedef f32 f32x4 __attribute__((vector_size(16))); typedef f64 f64x2 __attribute__((vector_size(16)));
+// GCC does not see the processor's minimum and maximum in `a < b ? a : b` of vectors.
+#if defined(__SSE2__) && !defined(__clang__)
+#define EXTREME(op, name) \
+  INLINE f32x4 op(f32x4 a, f32x4 b) { return __builtin_ia32_##name##ps(a, b); } \
+  INLINE f64x2 op(f64x2 a, f64x2 b) { return __builtin_ia32_##name##pd(a, b); }
+EXTREME(op_least, min) EXTREME(op_greatest, max)
+#undef EXTREME
+#ifdef __AVX__
+#define EXTREME(op, name) \
+  INLINE f32x8 op(f32x8 a, f32x8 b) { return __builtin_ia32_##name##ps256(a, b); } \
+  INLINE f64x4 op(f64x4 a, f64x4 b) { return __builtin_ia32_##name##pd256(a, b); }
+EXTREME(op_least, min) EXTREME(op_greatest, max)
+#undef EXTREME
+#endif
+#ifdef __AVX512F__
+#define EXTREME(op, name) \
+  INLINE f32x16 op(f32x16 a, f32x16 b) { return __builtin_ia32_##name##ps512_mask(a, b, a, (u16)-1, 4); } \
+  INLINE f64x8 op(f64x8 a, f64x8 b) { return __builtin_ia32_##name##pd512_mask(a, b, a, (u8)-1, 4); }
+EXTREME(op_least, min) EXTREME(op_greatest, max)
+#undef EXTREME
+#endif
+#endif
+
+// Operations that read alike for scalars and vectors.
+template <class T> INLINE T op_maximum(T a, T b) { return (a != a) ? a : op_greatest(a, b); }
+template <class T> INLINE T op_minimum(T a, T b) { return (a != a) ? a : op_least(a, b); }
+template <class T> INLINE T op_fmax(T a, T b) { return (b != b) ? a : ((a >= b) ? a : b); }
+template <class T> INLINE T op_fmin(T a, T b) { return (b != b) ? a : ((a <= b) ? a : b); }
 template <class T> INLINE T op_abs_int(T a) { return (a < 0) ? -a : a; }
 INLINE f32 op_abs(f32 a) { return __builtin_fabsf(a); }
 INLINE f64 op_abs(f64 a) { return __builtin_fabs(a); }

@@ -65,8 +65,6 @@ template <class T> INLINE T op_remainder(T a, T b) {
 template <class T> INLINE T op_truncdiv(T a, T b) { return op_trunc(a / b); }
 
 // a * b + c in one rounding where the machine can: for polynomials only, user arithmetic is never contracted.
-typedef f32 f32x16 __attribute__((vector_size(64))); typedef f64 f64x8 __attribute__((vector_size(64)));
-typedef f32 f32x8 __attribute__((vector_size(32))); typedef f64 f64x4 __attribute__((vector_size(32)));
 template <class V> INLINE V mad(V a, V b, V c) { return a * b + c; }
 #ifdef __AVX512F__
 template <> inline __attribute__((always_inline, unused)) f32x16 mad(f32x16 a, f32x16 b, f32x16 c) { return (f32x16)__builtin_ia32_vfmaddps512_mask(a, b, c, (u16)-1, 4); }
@@ -173,30 +171,6 @@ INLINE f64x4 op_sqrt(f64x4 x) { return (f64x4)__builtin_ia32_sqrtpd256(x); }
   INLINE f64x4 op_##name(f64x4 x) { return (f64x4)__builtin_ia32_roundpd256(x, mode); }
 ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
 #endif
-// So have the smaller and the larger of two, which GCC does not see in `a < b ? a : b` of vectors.
-#if defined(__SSE2__) && !defined(__clang__)
-typedef f32 f32x4 __attribute__((vector_size(16))); typedef f64 f64x2 __attribute__((vector_size(16)));
-#define EXTREME(op, name) \
-  INLINE f32x4 op(f32x4 a, f32x4 b) { return __builtin_ia32_##name##ps(a, b); } \
-  INLINE f64x2 op(f64x2 a, f64x2 b) { return __builtin_ia32_##name##pd(a, b); }
-EXTREME(op_least, min) EXTREME(op_greatest, max)
-#undef EXTREME
-#ifdef __AVX__
-#define EXTREME(op, name) \
-  INLINE f32x8 op(f32x8 a, f32x8 b) { return __builtin_ia32_##name##ps256(a, b); } \
-  INLINE f64x4 op(f64x4 a, f64x4 b) { return __builtin_ia32_##name##pd256(a, b); }
-EXTREME(op_least, min) EXTREME(op_greatest, max)
-#undef EXTREME
-#endif
-#ifdef __AVX512F__
-#define EXTREME(op, name) \
-  INLINE f32x16 op(f32x16 a, f32x16 b) { return __builtin_ia32_##name##ps512_mask(a, b, a, (u16)-1, 4); } \
-  INLINE f64x8 op(f64x8 a, f64x8 b) { return __builtin_ia32_##name##pd512_mask(a, b, a, (u8)-1, 4); }
-EXTREME(op_least, min) EXTREME(op_greatest, max)
-#undef EXTREME
-#endif
-#endif
-
 // Floor division of floats as Python and torch do it.
 template <class T> INLINE T op_floordiv(T a, T b) {
   T zero = {}, m = op_fmod(a, b), d = a / b;

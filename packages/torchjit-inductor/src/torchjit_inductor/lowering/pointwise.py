@@ -309,6 +309,11 @@ def _masked_fill(b: Builder, meta: TensorMeta, x: Lowered, mask: Lowered, value:
     return pointwise(meta, lambda v, m, w: where(m, w, v), x, mask, value, dtypes=(meta.dtype, torch.bool, meta.dtype))
 
 
+def _limited(op: str, v: Value, limit: Value) -> Value:
+    """The `maximum` or `minimum` with a number. Of 0 and -0 backends take the second operand: the element, as eager does."""
+    return apply(op, limit, v)
+
+
 @lowering("clamp", "clamp.Tensor")
 def _clamp(b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = None) -> Lowered:
     if meta.dtype == torch.bool:
@@ -322,7 +327,7 @@ def _clamp(b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = No
 
     def formula(v: Value, *ends: Value) -> Value:
         for (op, _), end in zip(limits, ends, strict=True):
-            v = apply(op, v, end)
+            v = _limited(op, v, end) if end.op == "constant" else apply(op, v, end)
         return v
 
     return pointwise(meta, formula, x, *(limit for _, limit in limits))
@@ -382,7 +387,7 @@ def sigmoid(v: Value) -> Value:
 
 @lowering("relu")
 def _relu(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-    return pointwise(meta, lambda v: apply("maximum", v, constant(0, v.dtype)), x)
+    return pointwise(meta, lambda v: _limited("maximum", v, constant(0, v.dtype)), x)
 
 
 @lowering("threshold")
@@ -493,7 +498,7 @@ def _hardswish(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
 
 
 def _relu6(v: Value) -> Value:
-    return apply("minimum", apply("maximum", v, constant(0, v.dtype)), constant(6, v.dtype))
+    return _limited("minimum", _limited("maximum", v, constant(0, v.dtype)), constant(6, v.dtype))
 
 
 @lowering("softplus")
