@@ -274,7 +274,7 @@ def test_settings_reach_the_compilation() -> None:
             fixed(torch.ones(size))
         assert len(fixed.compiled.specializations) == 3
     with pytest.raises(ValueError, match="not implemented"):
-        torchjit.compile(lambda x: x, options={"shape_padding": True})
+        torchjit.compile(lambda x: x, options={"trace.graph_diagram": True})
     with torchjit.config.patch(caches=False):
         torch.testing.assert_close(torchjit.compile(lambda x: x.sin() * 2)(torch.ones(3)), torch.ones(3).sin() * 2)
     symbolic = torchjit.compile(lambda x: x.sin() * 2, backend="eager", dynamic=True)

@@ -121,6 +121,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "inplace_relu": (lambda x, w: F.relu(F.linear(x, w), inplace=True) + 1, (r(3, 4), r(5, 4, grad=True))),
     "foreach": (lambda x, y: torch._foreach_add([x, y], 2.0), (r(3), r(2))),
     "foreach_in_place": (lambda x, y: torch._foreach_mul_([x, y], 2.0), (r(3), r(2))),
+    # Of one element: torch 2.11 traces the dimension that is left out.
+    "norms_of_one": (
+        lambda x: (x[:, :1].norm(dim=-1), x[:1].norm(1, dim=-2), x[:, :1].norm(dim=(-1,), keepdim=True)),
+        (r(3, 4, grad=True),),
+    ),
     "norms": (lambda x: (x.norm(), torch.linalg.norm(x, dim=1), F.normalize(x)), (r(3, 4, grad=True),)),
     "cumsum_where": (lambda x: x.cumsum(0).clamp(min=0).where(x > 0, x), (r(6, grad=True),)),
     "transposed_in_place": (lambda x, y: ((x * 2).t_().squeeze_(0), y.unsqueeze_(0).transpose_(0, 1), y + 1), (r(3, 1, grad=True), r(4))),

@@ -175,10 +175,11 @@ def _reduction(x: Tensor, rng: random.Random) -> Tensor:
                 x.amin(),
             )
         )
+    # Not `norm(dim=d)`: torch 2.11 traces that with a wrong shape where d is negative and of size 1.
     return rng.choice((
         x.sum(d, keep) * 0.1, x.mean(d, keep), x.amax(d, keep), x.softmax(d), x.var(d, correction=0, keepdim=keep),
         x.log_softmax(d), torch.nn.functional.layer_norm(x, x.shape[-1:]), x.mean(), x.cumsum(d) * 0.1,
-        torch.logsumexp(x, d, keep), x.norm(dim=d), x.clamp(-1, 1).cumprod(d),
+        torch.logsumexp(x, d, keep), x.norm(dim=d % x.dim()), x.clamp(-1, 1).cumprod(d),
     ))  # fmt: skip
 
 

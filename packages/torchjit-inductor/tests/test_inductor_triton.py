@@ -132,6 +132,17 @@ CASES: dict[str, Case] = {
     "amax_amin": _case(lambda x: (x.amax(1), x.amin(1)), (5, 33)),
     "argmax": _case(lambda x: x.argmax(-1), (6, 37)),
     "argmin_long": _case(lambda x: x.argmin(-1), (2, 17000)),
+    "argmax_of_nan": _case(lambda x: (x.masked_fill(x > 1, torch.nan).argmax(-1), (x.clamp(max=0) / 0.0).argmin(-1)), (6, 37)),
+    "argmax_of_nan_long": _case(lambda x: x.masked_fill(x > 3, torch.nan).argmax(-1), (4, 20001)),
+    "argmax_of_the_least_long": _case(
+        lambda x: (x.masked_fill(x < 9, -torch.inf).argmax(-1), x.masked_fill(x > 9, torch.inf).argmin(-1)), (2, 17001),
+    ),
+    "argmax_of_equals_long": _case(lambda x: (x.floor().argmax(-1), x.floor().argmin(-1)), (2, 20001)),
+    "argmax_integers": _case(lambda x, y: (x.argmax(-1), y.argmin(-1)), ((5, 33), I32), ((2, 17000), I8)),
+    "argmax_columns": _case(lambda x: x.argmax(0), (300, 20)),
+    "softmax_of_infinity_long": _case(lambda x: F.softmax(x.masked_fill(x > 3.5, torch.inf), -1), (4, 20001)),
+    "softmax_columns_long": _case(lambda x: F.softmax(x, 0), (20000, 3)),
+    "half_softmax_long": _case(lambda x: F.softmax(x, -1), ((2, 20001), F16)),
     "any_all": _case(lambda x: ((x > 2).any(-1), (x > -2).all(-1)), (6, 37)),
     "prod": _case(lambda x: x.prod(-1), (4, 9)),
     "int_sum": _case(lambda x: x.sum(-1), ((6, 70), I32)),
@@ -257,6 +268,26 @@ def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
         _run(kernel, program.buffers, memory, wide)
         for buffer in kernel.writes:
             torch.testing.assert_close(memory[buffer], expected[buffer], rtol=2e-5, atol=2e-5, equal_nan=True)
+
+
+FAST = """
+@triton.jit
+def fast(x0, erf0, tanh0):
+    at = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+    x = tl.load(x0 + at)
+    tl.store(erf0 + at, tj.fast_erf(x))
+    tl.store(tanh0 + at, tj.fast_tanh(x))
+"""
+
+
+@pytest.mark.parametrize("largest", [12.0, 0.01] if INTERPRETING else [])
+def test_fast_functions_compute_to_a_few_units_in_the_last_place(largest: float) -> None:
+    x = torch.linspace(-largest, largest, 65536)
+    x[:4] = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0])
+    made = [torch.empty_like(x) for _ in range(2)]
+    jit_function(FAST, "fast")[(64,)](x, *made)
+    for got, exact in zip(made, (torch.erf(x.double()), torch.tanh(x.double())), strict=True):
+        torch.testing.assert_close(got.double(), exact, rtol=6e-7, atol=0, equal_nan=True)
 
 
 def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch.Tensor], wide: bool) -> None:

@@ -62,6 +62,7 @@ _SILENT_BATCH_NORMS = frozenset(
 )
 
 
+_VECTOR_NORM = torch.ops.aten.linalg_vector_norm.default
 _CONVOLUTIONS = frozenset({torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default})
 
 
@@ -102,6 +103,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         if self.watch is not None:
             _observe(self.watch, func, args, kwargs)
+        if func is _VECTOR_NORM:
+            args, kwargs = _with_positive_dims(args, kwargs)
         if self.shape_env is not None and func in _CONVOLUTIONS:
             # torch asks here which library would be fastest for this batch: no reason to specialise.
             with self.shape_env.general():  # type: ignore[attr-defined]  # our ShapeEnvView
@@ -111,6 +114,23 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # or torch wraps __torch_dispatch__ in a function that imports its own compiler
+
+
+def _with_positive_dims(
+    args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[Sequence[Any], Mapping[str, Any] | None]:
+    """The arguments (x, ord, dim, keepdim) with dimensions counted from the front.
+
+    For torch 2.11: over a dimension of size 1 that is counted from the back, it traces a result with that dimension.
+    """
+    dims = args[2] if len(args) > 2 else (kwargs or {}).get("dim")
+    rank = args[0].dim()
+    if not isinstance(dims, (list, tuple)) or not rank or all(d >= 0 for d in dims):
+        return args, kwargs
+    positive = [d + rank if -rank <= d < 0 else d for d in dims]
+    if len(args) > 2:
+        return (*args[:2], positive, *args[3:]), kwargs
+    return args, {**(kwargs or {}), "dim": positive}
 
 
 def _observe(watch: Watch, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:

@@ -2,7 +2,14 @@
 
 from torchjit_inductor.compiled import CompiledGraph, Inductor
 from torchjit_inductor.freezing import freeze
-from torchjit_inductor.joint_layouts import plan_layouts
+from torchjit_inductor.joint_layouts import plan_layouts, plan_layouts_without_padding
 from torchjit_inductor.settings import InductorSettings
 
-__all__ = ["CompiledGraph", "Inductor", "InductorSettings", "freeze", "plan_layouts"]
+__all__ = [
+    "CompiledGraph",
+    "Inductor",
+    "InductorSettings",
+    "freeze",
+    "plan_layouts",
+    "plan_layouts_without_padding",
+]

@@ -249,6 +249,8 @@ class Inductor:
                 raise CompilerMissing(f"Triton cannot be imported: {error}") from None
             settings = TritonSettings(
                 max_autotune=self.settings.max_autotune,
+                coordinate_descent_tuning=self.settings.coordinate_descent_tuning,
+                autotune_in_process=not self.settings.autotune_in_subproc,
                 autotune_seconds=self.settings.autotune_seconds,
                 cache_dir=self.settings.cache_dir,
             )

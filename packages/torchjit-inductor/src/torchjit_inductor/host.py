@@ -72,7 +72,12 @@ def write_host_program(
 
 
 def conformed(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
-    """The tensor with exactly these strides: itself, or a copy. Dimensions of size 1 do not matter."""
+    """The tensor with exactly these strides: itself, or a copy. Dimensions of size 1 do not matter.
+
+    An operator may return fewer or more of those than its fake: torch 2.11's norm over a dimension of one element.
+    """
+    if tensor.dim() != len(sizes) and [n for n in tensor.shape if n != 1] == [n for n in sizes if n != 1]:
+        tensor = tensor.reshape(sizes)
     if tensor.numel() == 0 or all(n == 1 or a == b for n, a, b in zip(sizes, tensor.stride(), strides, strict=True)):
         return tensor
     made = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)

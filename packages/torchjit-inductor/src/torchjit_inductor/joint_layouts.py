@@ -28,7 +28,7 @@ import torch.fx
 from torchjit_inductor.layouts import channels_last_strides, rearranges_channels
 from torchjit_inductor.lowering.registry import find_lowering
 
-__all__ = ["CHANNELS_LAST", "SAME_PLACE", "ZERO_PADDED", "plan_layouts"]
+__all__ = ["CHANNELS_LAST", "SAME_PLACE", "ZERO_PADDED", "plan_layouts", "plan_layouts_without_padding"]
 
 aten = torch.ops.aten
 CHANNELS_LAST = "torchjit_channels_last"
@@ -62,12 +62,13 @@ _TILES = 192
 """Tiles of 128 x 256 in a block at least: more than one for each multiprocessor."""
 
 
-def plan_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
+def plan_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node], *, padding: bool = True) -> None:
     """Rewrite `meta["val"]` where another layout makes convolutions and matrix products faster.
 
     Args:
         graph: a functional ATen graph, before it is split into forward and backward.
         promised: nodes whose strides somebody relies on: results, gradients, new values of inputs.
+        padding: of matrix products.
     """
     convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS and _plain_convolution(n)]
     if convolutions:
@@ -77,7 +78,13 @@ def plan_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
     convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS and _cpu_convolution(n)]
     if convolutions and _worth_it_on_cpu(graph, convolutions):
         _channels_last(graph, convolutions, promised)
-    _padded_products(graph, promised)
+    if padding:
+        _padded_products(graph, promised)
+
+
+def plan_layouts_without_padding(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
+    """`plan_layouts` with every matrix of the size that the user gave it (`shape_padding=False`)."""
+    plan_layouts(graph, promised, padding=False)
 
 
 # ------------------------------------------------------------------------------------------------ convolutions

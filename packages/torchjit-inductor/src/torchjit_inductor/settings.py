@@ -27,6 +27,9 @@ class InductorSettings:
         emulate_precision_casts: round each result of a 16-bit type to it, as eager does in memory, also between the
             operations of one kernel, which otherwise keeps float32.
         max_autotune: measure products of 16-bit matrices on GPUs as generated kernels against the library, and take the faster.
+        autotune_in_subproc: run what is measured in a process of its own first, so that a candidate that crashes takes only that along.
+        coordinate_descent_tuning: on GPUs vary the tiles and warps of each kernel of fixed size, one step at a time, for as long as that
+            makes it faster; with `max_autotune` those of products too.
         autotune_seconds: that this may take, over the life of the compiler.
         check_strides: test that aten ops return the strides that the graph promises, and copy if they do not.
     """
@@ -40,6 +43,8 @@ class InductorSettings:
     vector_bytes: int | None = None
     emulate_precision_casts: bool = False
     max_autotune: bool = False
+    autotune_in_subproc: bool = True
+    coordinate_descent_tuning: bool = False
     autotune_seconds: float = 120.0
     check_strides: bool = True
     race_matmuls: bool = True

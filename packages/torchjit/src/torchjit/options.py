@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -42,6 +43,10 @@ class Options:
         max_autotune: on GPUs measure products of 16-bit matrices as generated kernels, into which what follows them is fused, against
             cuBLAS, and take the faster; results are kept on disk per device. Other kernels take their configurations from a table.
             The CPU backend always measures its matrix products and convolutions.
+        autotune_in_subproc: products' candidates run in a process of their own first: one that crashes is rejected like a wrong one.
+        coordinate_descent_tuning: on GPUs measure each generated kernel of fixed size with neighbouring tiles and numbers of warps, and
+            go on from the best for as long as there is a better one; results are kept on disk per device.
+        shape_padding: on GPUs multiply large 16-bit matrices whose rows cuBLAS's fast kernels do not take with zeros behind them.
         autotune_seconds: the time that this may take, for each compiled function; products beyond it stay with cuBLAS.
         fallback_random: random numbers exactly as eager draws them, bit for bit. False: computed inside the kernels from
             seeds that each call draws, and again in the backward, which then keeps no masks.
@@ -61,6 +66,9 @@ class Options:
     """
 
     max_autotune: bool = False
+    autotune_in_subproc: bool = True
+    coordinate_descent_tuning: bool = False
+    shape_padding: bool = True
     autotune_seconds: float = 120.0
     fallback_random: bool = True
     emulate_precision_casts: bool = False
@@ -77,9 +85,7 @@ _FIELDS = {f.metadata.get("name", f.name): f for f in attrs.fields(Options)}
 _LATER = {
     "epilogue_fusion": True,
     "trace.enabled": False,
-    "shape_padding": False,
     "trace.graph_diagram": False,
-    "coordinate_descent_tuning": False,
     "layout_optimization": True,
 }
 _MODES: dict[str, dict[str, Any]] = {
@@ -150,8 +156,13 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         except ValueError as error:
             raise UserError(BAD_VALUE, f"{name}={value!r}: {error}") from None
     if type(default) is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise UserError(BAD_VALUE, f"{name}={value!r}, want a number from 0 to 1")
+        seconds = name.endswith("_seconds")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not 0 <= value <= (math.inf if seconds else 1)
+        ):
+            raise UserError(BAD_VALUE, f"{name}={value!r}, want " + ("seconds" if seconds else "a number from 0 to 1"))
         return float(value)
     if not isinstance(value, type(default)):
         raise UserError(BAD_VALUE, f"{name}={value!r}, want True or False")

@@ -179,7 +179,9 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         pre_grad_passes=options.pre_grad_custom_pass,
         joint_passes=options.joint_custom_post_pass,
         post_grad_passes=options.post_grad_custom_post_pass,
-        compiler_passes=(torchjit_inductor.plan_layouts,),
+        compiler_passes=(
+            torchjit_inductor.plan_layouts if options.shape_padding else torchjit_inductor.plan_layouts_without_padding,
+        ),
     )
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -204,6 +206,8 @@ def _inductor_settings(options: Options, settings: Settings) -> torchjit_inducto
         cache_dir=cache,
         emulate_precision_casts=options.emulate_precision_casts,
         max_autotune=options.max_autotune,
+        autotune_in_subproc=options.autotune_in_subproc,
+        coordinate_descent_tuning=options.coordinate_descent_tuning,
         autotune_seconds=options.autotune_seconds,
     )
 

@@ -1,4 +1,4 @@
-"""One line on a terminal that says what is being compiled, once it takes longer than a second."""
+"""One line on a terminal that says what is being compiled, once it takes longer than a second, with a bar while it autotunes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from typing import Any, final
 
 from rich.console import Console
+from rich.progress_bar import ProgressBar
 from rich.status import Status
+from rich.table import Table
 
 from torchjit_core import events
 
@@ -38,6 +40,8 @@ class _Line:
                 self._end()
             elif kind == "kernel":
                 self._show(f"{self._text}: kernel {fields['name']}")
+            elif kind == "autotune_progress":
+                self._show_bar(fields)
             elif kind == "graph":
                 self._show(f"{self._text}: {fields['stage']} graph, {fields['nodes']} nodes")
 
@@ -59,6 +63,17 @@ class _Line:
     def _show(self, text: str) -> None:
         if self._status is not None:
             self._status.update(f"{text} ({time.monotonic() - self._since:.0f} s)")
+
+    def _show_bar(self, fields: dict[str, Any]) -> None:
+        """How many of the configurations that are known so far have been tried."""
+        if self._status is not None:
+            grid = Table.grid(padding=(0, 1))
+            grid.add_row(
+                f"{self._text}: autotuning {fields['what']}",
+                ProgressBar(total=max(fields["known"], 1), completed=fields["tried"], width=20),
+                f"{fields['tried']}/{fields['known']} ({time.monotonic() - self._since:.0f} s)",
+            )
+            self._status.update(grid)
 
     def _end(self) -> None:
         self._depth = max(0, self._depth - 1)

@@ -99,7 +99,7 @@ def _evaluate(
     if value.op == "scan":
         return _scan(value.data, args[0].expand(args[0].shape[0], shape[1]))
     if value.op == "reduce":
-        operand = args[0] * args[1] if value.data == "dot" else args[0]
+        operand = args[0].to(value.dtype) * args[1].to(value.dtype) if value.data == "dot" else args[0]
         return _reduce(value.data, operand.expand(operand.shape[0], shape[1]))
     if value.op == "cast":
         return args[0].to(value.dtype)

@@ -298,10 +298,10 @@ def reduce(kind: str, value: Value) -> Value:
 def dot(left: Value, right: Value) -> Value:
     """The sum of `left * right` over all inner loop variables, as a product of matrices: what a kernel computes in tiles.
 
-    Each operand is a float16 or bfloat16 element (a load of one, or `round_to`), and the outer loops of the kernel divide into
-    those of the left operand, those of the right one and those of both. Products are exact, sums are float32.
+    Each operand is a float16, bfloat16 or int8 element (a load of one, or `round_to`), and the outer loops of the kernel divide into
+    those of the left operand, those of the right one and those of both. Products are exact, sums are float32 (int32 of int8).
     """
-    return Value("reduce", (left, right), torch.float32, "dot")
+    return Value("reduce", (left, right), torch.int32 if left.dtype == torch.int8 else torch.float32, "dot")
 
 
 def scan(kind: str, value: Value) -> Value:

@@ -32,7 +32,7 @@ class MatrixProduct:
     """A product `left @ right` of two matrices or two batches of them, as it lies in memory.
 
     Attributes:
-        dtype: of the operands and of the result, float16 or bfloat16.
+        dtype: of the operands: float16, bfloat16 or int8.
         device: of all.
         batch: how many; 1 for matrices.
         rows, depth, columns: sizes: left is (batch, rows, depth), right (batch, depth, columns).
@@ -48,13 +48,18 @@ class MatrixProduct:
     left_strides: tuple[int, int, int]
     right_strides: tuple[int, int, int]
 
+    @property
+    def result(self) -> torch.dtype:
+        """Of the product: int32 where integers are multiplied."""
+        return torch.int32 if self.dtype == torch.int8 else self.dtype
+
 
 ProductChoice: TypeAlias = Callable[[MatrixProduct], bool]
 """May a generated kernel be better than aten, where other kernels become part of it?"""
 
 
 def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: ProductChoice) -> Lowered | None:
-    """`mm`, `addmm`, `bmm` or `baddbmm` as a kernel, or None where aten is better or the operator is another one.
+    """`mm`, `addmm`, `bmm`, `baddbmm` or `_int_mm` as a kernel, or None where aten is better or the operator is another one.
 
     The call of aten that would do the same is kept in `Builder.products`: whether the kernel stays is decided when it is
     known what becomes part of it.
@@ -65,18 +70,20 @@ def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: 
         choice: asked once the product is known to be of the right form.
     """
     aten = torch.ops.aten
-    if op in (aten.mm.default, aten.bmm.default) and len(args) == 2:
+    integers = op is aten._int_mm.default
+    if (op in (aten.mm.default, aten.bmm.default) or integers) and len(args) == 2:
         bias, (left, right) = None, args
     elif op in (aten.addmm.default, aten.baddbmm.default) and len(args) == 3:
         bias, left, right = args
     else:
         return None
-    if not isinstance(meta, TensorMeta) or meta.device.type != "cuda" or meta.dtype not in _HALF:
+    if not isinstance(meta, TensorMeta) or meta.device.type != "cuda" or not (integers or meta.dtype in _HALF):
         return None
-    if any(o.dtype != meta.dtype or o.device != meta.device for o in (bias, left, right) if o is not None):
+    multiplied = torch.int8 if integers else meta.dtype
+    if any(o.dtype != multiplied or o.device != meta.device for o in (bias, left, right) if o is not None):
         return None
     first, second = _in_memory(b, left), _in_memory(b, right)
-    product = None if first is None or second is None else _product(first, second, meta)
+    product = None if first is None or second is None else _product(first, second, meta.device)
     if product is None or first is None or second is None or not choice(product):
         return None
 
@@ -111,7 +118,7 @@ def _broadcast(outer: Index, sizes: Index) -> Index:
     return tuple(constant(0) if n.value == 1 else i for i, n in zip(last, sizes, strict=True))
 
 
-def _product(left: Strided, right: Strided, meta: TensorMeta) -> MatrixProduct | None:
+def _product(left: Strided, right: Strided, device: torch.device) -> MatrixProduct | None:
     numbers = [e.value for t in (left, right) for e in (*t.sizes, *t.strides)]
     if any(n is None for n in numbers):
         return None
@@ -124,4 +131,4 @@ def _product(left: Strided, right: Strided, meta: TensorMeta) -> MatrixProduct |
     (a, b) = ((s if len(s) == 3 else (0, *s)) for s in strides)
     if 1 not in a or 1 not in b:
         return None
-    return MatrixProduct(meta.dtype, meta.device, batch, rows, depth, columns, a, b)  # type: ignore[arg-type]
+    return MatrixProduct(left.dtype, device, batch, rows, depth, columns, a, b)  # type: ignore[arg-type]

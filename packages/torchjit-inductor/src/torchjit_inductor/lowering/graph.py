@@ -51,7 +51,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     written_in_place,
 )
 from torchjit_inductor.lowering.placement import from_storage, in_channels_last, zero_padded
-from torchjit_inductor.lowering.products import vector_product
+from torchjit_inductor.lowering.products import small_product, vector_product
 from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
@@ -273,7 +273,11 @@ class _GraphLowering:
         operands = args if places is None else (*args[:7], self._argument(places))
         made = self._lowered(node, operands, kwargs, metas)
         if made is None and not kwargs:
-            made = vector_product(self.builder, node.target, args, metas)
+            made = small_product(self.builder, node.target, args, metas)
+            if isinstance(made, Lazy) and self.rounds_each:
+                made = rounded(made)
+            if made is None:
+                made = vector_product(self.builder, node.target, args, metas)
             if made is None and self.products is not None:
                 made = tile_product(self.builder, node.target, args, metas, self.products)
         if made is None:

@@ -1,7 +1,8 @@
-"""The product of one row and a matrix, or of a matrix and one column, on GPUs.
+"""Products of matrices on GPUs for which a library's kernel is too much: of one row or column, and of very short sums.
 
-A library's kernels for it reach about half of the memory bandwidth; as a reduction each weight is read once, at full
-speed, and what follows (a gate, a residual sum) joins the kernel.
+For the product of one row and a matrix, or of a matrix and one column, a library's kernels reach about half of the memory
+bandwidth; as a reduction each weight is read once, at full speed, and what follows (a gate, a residual sum) joins the
+kernel. A sum of a few products is a formula, which joins whatever kernel there is.
 """
 
 from __future__ import annotations
@@ -12,15 +13,64 @@ import torch
 
 from torchjit_core.expr import constant
 from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, reduce
 from torchjit_inductor.lowering.builder import Builder, Output
-from torchjit_inductor.lowering.tensors import Index, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta
 
-__all__ = ["vector_product"]
+__all__ = ["small_product", "vector_product"]
 
 _DTYPES = frozenset((torch.bfloat16, torch.float16, torch.float32))
 _LEAST = 128
 """Shorter sums leave most of a program's threads without work."""
+_SHORT, _SHORTEST = 8, 2
+_SMALL = 2**18
+"""Sums of up to 8 products are formulas in results of so few elements, where a launch costs more than they do; elsewhere sums of up
+to 2: each element of the result reads its operands from the cache, which larger sums would be bound by."""
+
+
+def small_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowered | None:
+    """`mm`, `addmm`, `bmm` or `baddbmm` of few products per sum as a formula; None where it is something else.
+
+    Args:
+        op: the operator.
+        args: its operands, positional.
+        meta: of the result.
+    """
+    aten = torch.ops.aten
+    if op in (aten.mm.default, aten.bmm.default) and len(args) == 2:
+        bias, (left, right) = None, args
+    elif op in (aten.addmm.default, aten.baddbmm.default) and len(args) == 3:
+        bias, left, right = args
+    else:
+        return None
+    if not isinstance(meta, TensorMeta) or meta.device.type != "cuda" or meta.dtype not in _DTYPES:
+        return None
+    if any(o.dtype != meta.dtype or o.device != meta.device for o in (bias, left, right) if o is not None):
+        return None
+    depth, count = left.sizes[-1].value, element_count(meta.sizes).value
+    few = count is not None and count <= _SMALL
+    if depth is None or not 1 <= depth <= (_SHORT if few else _SHORTEST):
+        return None
+    first, second = b.materialize(left), b.materialize(right)  # a formula would be computed again for each element
+
+    def formula(point: Point) -> Value:
+        *lead, row, column = point.index
+        total: Value | None = None
+        for k in range(depth):
+            at = constant(k)
+            product = first.value(point.at((*lead, row, at))) * second.value(point.at((*lead, at, column)))
+            total = product if total is None else total + product
+        assert total is not None
+        if bias is not None:
+            last = point.index[len(point.index) - len(bias.sizes) :]
+            index = tuple(constant(0) if n.value == 1 else i for i, n in zip(last, bias.sizes, strict=True))
+            total = total + bias.value(point.at(index))
+        return total
+
+    made = Lazy(meta.sizes, meta.dtype, meta.device, formula)
+    made.origins = b.all_origins()
+    return made
 
 
 def vector_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowered | None:

@@ -33,27 +33,30 @@ from torchjit_inductor.triton.contraction import (
     fallback_choice,
     has_dot,
     key_of,
+    neighbours,
     plan_of,
 )  # fmt: skip
 from torchjit_inductor.triton.cuda import KernelDriver
+from torchjit_inductor.triton.descent import PlanTuner, Timed, shape_from_disk
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.source import kernel_source
-from torchjit_inductor.triton.split import split
+from torchjit_inductor.triton.split import split, split_product
 from torchjit_inductor.triton.timing import device_seconds, random_like, runner_of
+from torchjit_inductor.triton.trial import Candidate, Crashed, Launch, Trial, TrialProcess, runner, try_candidates
 
 __all__ = ["Measured", "ProductTuner", "product_kernel"]
 
 CANDIDATES = 8
+ROUNDS = 6
+"""Of coordinate descent."""
 RANKED = 3
 """So many of a product's choices are tried again with what became part of the kernel."""
 GAIN = 0.95
 """A kernel that only multiplies must take at most this part of the library's time."""
 PROMISING = 1.35
 """A kernel that takes more than so many times the library's time does not win by what it saves besides."""
-TOLERANCE = 2e-2
-"""Largest distance from the float32 product, relative to its norm: 16-bit results are at 2e-3 to 4e-3."""
 
 
 @final
@@ -86,6 +89,8 @@ class ProductTuner:
         driver: of the machine.
         arch: compute capability of a device.
         cache: of machine code, see `KernelVariants`.
+        process: who runs candidates; None: this process.
+        descends: after the table's choices try their neighbours, for as long as one is better.
     """
 
     def __init__(
@@ -96,13 +101,20 @@ class ProductTuner:
         driver: KernelDriver,
         arch: Callable[[torch.device], int],
         cache: dict[tuple[object, ...], Future[MachineCode]],
+        process: TrialProcess | None = None,
+        descends: bool = False,
     ) -> None:
         self._left, self._threads, self._driver, self._arch = seconds, threads, driver, arch
         self._cache_dir, self._cache = cache_dir, cache
+        self._process, self._descends = process, descends
         self._stores: dict[torch.device, Measurements] = {}
         self._steps: dict[torch.device, Measurements] = {}
         self._ranked: dict[ProductKey, tuple[TileChoice, ...]] = {}
         self._settled: dict[str, TileChoice] = {}
+        self._without_room: set[ProductKey] = set()
+        self._shapes: dict[torch.device, Measurements] = {}
+        self._planned: dict[str, TilePlan] = {}
+        self._plans = PlanTuner(lambda d: self._opened(self._shapes, d, "plans", shape_from_disk), lambda: self._left)
 
     # ------------------------------------------------------------------------------------------------- products alone
     def promising(self, product: MatrixProduct) -> bool:
@@ -113,13 +125,22 @@ class ProductTuner:
         if key is None:
             return False
         store = self._store(product.device)
-        found: Measured | None = store.get(repr(key))
+        # A descent goes on from what was measured without one.
+        name = f"{key!r} descended" if self._descends else repr(key)
+        found: Measured | None = store.get(name)
         if found is None:
-            if self._left <= 0:
+            if self._left <= 0 or key in self._without_room:
                 return False
-            with self._measuring(product.device):
-                found = self._measure(product, kernel, buffers, key)
-            store.put(repr(key), attrs.asdict(found))
+            try:
+                with self._measuring(product.device):
+                    found = self._measure(product, kernel, buffers, key)
+            except torch.OutOfMemoryError as error:
+                # The model fills the device: another time there may be room, so this is not kept on disk.
+                self._without_room.add(key)
+                torch.cuda.empty_cache()
+                emit("autotune", what=_text_of(key), choices=[], rejected={"all": f"no memory to measure it: {error}"})
+                return False
+            store.put(name, attrs.asdict(found))
         self._ranked[key] = tuple(choice for _, choice in found.ranked)
         return found.promising
 
@@ -146,53 +167,90 @@ class ProductTuner:
     def _measure(
         self, product: MatrixProduct, kernel: LoopKernel, buffers: dict[str, Buffer], key: ProductKey
     ) -> Measured:
-        left, right, out = _operands(product)
-        exact = left.float() @ right.float()
+        if self._process is not None:
+            self._process.start()  # while this one compiles
         rejected: dict[str, str] = {}
-        choices: list[TileChoice] = []
-        runs: list[Callable[[], Any]] = [lambda: torch.matmul(left, right, out=out)]
-        addresses = (left.data_ptr(), right.data_ptr(), out.data_ptr())
-        for choice, launch in self._launchers(kernel, buffers, candidates(key, CANDIDATES), rejected):
-            try:
-                out.fill_(float("nan"))
-                launch(*addresses)
-                wrong = float((out.float() - exact).norm() / exact.norm().clamp(min=1e-30))
-            except RuntimeError as error:  # more registers or shared memory than there are
-                rejected[_words(choice)] = str(error)
-                continue
-            if not wrong <= TOLERANCE:
-                rejected[_words(choice)] = f"wrong result: relative distance {wrong:.3g}"
-                continue
-            choices.append(choice)
-            runs.append(functools.partial(launch, *addresses))
-        library, *times = device_seconds(runs, cold=True, device=product.device)
-        measured = sorted(zip(times, choices, strict=True), key=lambda pair: pair[0])
+        times: dict[TileChoice, float] = {}
+        library = 0.0
+        todo, tried = candidates(key, CANDIDATES), set[TileChoice]()
+        for _ in range(1 + (ROUNDS if self._descends else 0)):
+            emit("autotune_progress", what=_text_of(key), tried=len(tried), known=len(tried) + len(todo))
+            best = min(times.values(), default=0.0)
+            library = self._tried(product, kernel, buffers, todo, times, rejected) or library
+            tried.update(todo)
+            if not times or (best and min(times.values()) > 0.99 * best) or self._left <= 0:
+                break
+            around = neighbours(key, min(times, key=times.__getitem__)) if self._descends else []
+            todo = [c for c in around if c not in tried]
+            if not todo:
+                break
+        measured = sorted(((took, choice) for choice, took in times.items()), key=lambda pair: pair[0])
         emit(
             "autotune",
-            what=f"{key.batch} x [{key.rows}, {key.depth}] @ [{key.depth}, {key.columns}] {key.dtype}",
+            what=_text_of(key),
             choices=[{"choice": "aten", "seconds": library}]
-            + [{"choice": _words(choice), "seconds": took} for took, choice in measured],
+            + [{"choice": choice.words, "seconds": took} for took, choice in measured],
             rejected=rejected,
         )
         return Measured(library, tuple(measured[:RANKED]))
 
-    def _launchers(
-        self,
-        kernel: LoopKernel,
-        buffers: Mapping[str, Buffer],
-        choices: Sequence[TileChoice],
-        rejected: dict[str, str],
-    ) -> Iterator[tuple[TileChoice, Callable[..., None]]]:
-        """Compiled candidates; those that do not compile are in `rejected`."""
-        found = contraction(kernel, buffers)
-        if found is None:
-            return
-        plans = [plan_of(kernel, found, choice) for choice in choices]
-        for choice, made in zip(choices, self._compiled(kernel, buffers, plans), strict=True):
+    def _tried(
+        self, product: MatrixProduct, kernel: LoopKernel, buffers: Mapping[str, Buffer], choices: Sequence[TileChoice],
+        times: dict[TileChoice, float], rejected: dict[str, str],
+    ) -> float:  # fmt: skip
+        """Compile and run choices; adds to `times` and `rejected`, and returns the library's time."""
+        left: list[tuple[TileChoice, Candidate]] = []
+        for choice, made in zip(choices, self._candidates(kernel, buffers, choices), strict=True):
             if isinstance(made, str):
-                rejected[_words(choice)] = made
+                rejected[choice.words] = made
             else:
-                yield choice, made
+                left.append((choice, made))
+        while left:
+            try:
+                trial = self._trial(product, [made for _, made in left])
+            except Crashed as crash:
+                # Without the one that it died of; where it got to none there is nothing to be had.
+                position = crash.position
+                gone = left if position is None else [left[position]]
+                rejected.update({choice.words: f"crashed: {crash}" for choice, _ in gone})
+                left = [] if position is None else left[:position] + left[position + 1 :]
+                continue
+            times.update({left[n][0]: took for n, took in trial.seconds.items()})
+            rejected.update({left[n][0].words: why for n, why in trial.rejected.items()})
+            return trial.library
+        return 0.0
+
+    def _trial(self, product: MatrixProduct, made: Sequence[Candidate]) -> Trial:
+        if self._process is not None:
+            try:
+                return self._process.try_candidates(product, made)
+            except OSError as error:
+                emit("autotune_process_failed", detail=str(error))
+                self._process = None  # what failed once would fail again
+        return try_candidates(product, made, self._driver, lambda position: None)
+
+    def _candidates(
+        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], choices: Sequence[TileChoice]
+    ) -> list[Candidate | str]:
+        """Machine code of the kernels of each choice, or why there is none."""
+        pending: list[tuple[list[tuple[KernelVariants, Future[MachineCode]]], tuple[Buffer, ...]]] = []
+        with ThreadPoolExecutor(self._threads) as pool:
+            for choice in choices:
+                stages, scratch = split_product(kernel, buffers, choice.parts)
+                every = {**buffers, **{b.name: b for b in scratch}}
+                made = []
+                for stage in stages:
+                    variants = KernelVariants(
+                        stage, every, self._plan(stage, every, choice), self._arch(kernel.device), self._cache
+                    )
+                    made.append((variants, pool.submit(variants.compile, Variant(True, bool(variants.wide())))))
+                pending.append((made, scratch))
+        return [_candidate(c, made, scratch) for c, (made, scratch) in zip(choices, pending, strict=True)]
+
+    def _plan(self, stage: LoopKernel, buffers: Mapping[str, Buffer], choice: TileChoice) -> TilePlan | DotPlan:
+        """Of a stage of a product that is computed by this choice."""
+        found = contraction(stage, buffers) if has_dot(stage) else None
+        return make_plan(stage, buffers, {}) if found is None else plan_of(stage, found, choice)
 
     def _compiled(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plans: Sequence[TilePlan | DotPlan]
@@ -219,7 +277,27 @@ class ProductTuner:
     def choice(self, kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> TileChoice:
         """The tiles that were found best for a kernel, or that are likely the best."""
         likely = self._likely(kernel, found, buffers)
-        return self._settled.get(self._text(kernel, buffers, plan_of(kernel, found, likely)), likely)
+        return self._settled.get(self._product_text(kernel, buffers, found, likely), likely)
+
+    def parts(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> int:
+        """Into how many parts the kernel's sum is cut; the kernel of the parts then gets the tiles that were measured."""
+        found = contraction(kernel, buffers)
+        if found is None:
+            return 1
+        chosen = self.choice(kernel, found, buffers)
+        if chosen.parts > 1:
+            (part, *_), scratch = split_product(kernel, buffers, chosen.parts)
+            every = {**buffers, **{b.name: b for b in scratch}}
+            inside = contraction(part, every)
+            if inside is not None:
+                likely = self._likely(part, inside, every)
+                self._settled[self._product_text(part, every, inside, likely)] = attrs.evolve(chosen, parts=1)
+        return chosen.parts
+
+    def _product_text(
+        self, kernel: LoopKernel, buffers: Mapping[str, Buffer], found: Contraction, likely: TileChoice
+    ) -> str:
+        return f"{self._text(kernel, buffers, plan_of(kernel, found, likely))} {likely.parts}"
 
     def _likely(self, kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> TileChoice:
         key = key_of(kernel, found, buffers)
@@ -240,7 +318,7 @@ class ProductTuner:
             found = contraction(kernel, buffers) if has_dot(kernel) else None
             if found is None:
                 return self._text(kernel, buffers, make_plan(kernel, buffers, {}))
-            return self._text(kernel, buffers, plan_of(kernel, found, self._likely(kernel, found, buffers)))
+            return self._product_text(kernel, buffers, found, self._likely(kernel, found, buffers))
         shapes = [(a.sizes, a.strides, a.offset) if isinstance(a, TensorRef) else a for a in step.args]
         return f"{step.op} {shapes} {step.kwargs} {[str(buffers[n].dtype) for n in step.reads]}"
 
@@ -260,8 +338,12 @@ class ProductTuner:
         if known is None:
             if self._left <= 0:
                 return None
-            with self._measuring(device):
-                known = self._timed(step, buffers)
+            try:
+                with self._measuring(device):
+                    known = self._timed(step, buffers)
+            except torch.OutOfMemoryError:  # no room beside the model: the library keeps its products
+                torch.cuda.empty_cache()
+                return None
             if known is None:
                 return None
             store.put(name, [known[0], None if known[1] is None else attrs.asdict(known[1])])
@@ -283,17 +365,64 @@ class ProductTuner:
         if found is None:
             return self._timed_stages(kernel, buffers, device), None
         memory = random_like(kernel.buffers, buffers)
-        addresses = [memory[n].data_ptr() for n in kernel.buffers]
         key = key_of(kernel, found, buffers)
         choices = (() if key is None else self._ranked.get(key, ())) or (fallback_choice(key),)
-        runs = [
-            (choice, functools.partial(launch, *addresses))
-            for choice, launch in self._launchers(kernel, buffers, choices, {})
-            if _runs(functools.partial(launch, *addresses))
-        ]
+        runs = []
+        for choice, made in zip(choices, self._candidates(kernel, buffers, choices), strict=True):
+            if not isinstance(made, str):
+                with contextlib.suppress(RuntimeError):  # has the device the registers and the shared memory?
+                    run = runner(made, self._driver, device, memory)
+                    run()
+                    runs.append((choice, run))
         times = device_seconds([run for _, run in runs], cold=True, device=device)
         best = min(zip(times, runs, strict=True), key=lambda pair: pair[0], default=None)
         return None if best is None else (best[0], best[1][0])
+
+    # ---------------------------------------------------------------------------------------------- plans of other kernels
+    def plan(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan) -> TilePlan:
+        """The plan that coordinate descent finds for a kernel, or the given one where that is not asked for or not possible."""
+        computed = any(v.op in ("load", "bounded") and v.data.binders for v in kernel.values)
+        if not self._descends or kernel.symbols or computed or any(s.scatters for s in kernel.stores):
+            return plan
+        look = self._text(kernel, buffers, plan)
+        if look not in self._planned:
+            try:
+                with self._measuring(kernel.device):
+                    self._planned[look] = self._plans.best(kernel, plan, look, self._timer_of(kernel, buffers))
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                return plan
+        return self._planned[look]
+
+    def _timer_of(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Timed:
+        """Runs the kernel under plans, each time on the same operands."""
+        original = random_like(kernel.buffers, buffers)
+        memory = {name: t.clone() for name, t in original.items()}
+        addresses = [memory[n].data_ptr() for n in kernel.buffers]
+
+        def timed(plans: Sequence[TilePlan]) -> Sequence[tuple[float, Sequence[torch.Tensor]] | str]:
+            found: list[tuple[float, Sequence[torch.Tensor]] | str] = []
+            for made in self._compiled(kernel, buffers, plans):
+                if isinstance(made, str):
+                    found.append(made)
+                    continue
+                for name, tensor in memory.items():
+                    tensor.copy_(original[name])
+                run = functools.partial(made, *addresses)
+                try:
+                    run()
+                    results = [memory[n].clone() for n in kernel.writes]
+                    (took,) = device_seconds([run], cold=True, device=kernel.device)
+                except RuntimeError as error:  # more registers or shared memory than there are
+                    if isinstance(error, torch.OutOfMemoryError):
+                        raise
+                    torch.cuda.synchronize(kernel.device)
+                    found.append(str(error))
+                    continue
+                found.append((took, results))
+            return found
+
+        return timed
 
     def _timed_stages(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], device: torch.device) -> float:
         stages, scratch = split(kernel, buffers, {})
@@ -308,13 +437,17 @@ class ProductTuner:
         return device_seconds([lambda: [run() for run in runs]], cold=False, device=device)[0]
 
 
-def _runs(launch: Callable[[], None]) -> bool:
-    """Has the device the registers and the shared memory?"""
-    try:
-        launch()
-    except RuntimeError:
-        return False
-    return True
+def _candidate(
+    choice: TileChoice, made: Sequence[tuple[KernelVariants, Future[MachineCode]]], scratch: Sequence[Buffer]
+) -> Candidate | str:
+    launches = []
+    for variants, future in made:
+        error = future.exception()
+        if error is not None:
+            return f"{type(error).__name__}: {error}"
+        launches.append(Launch(future.result(), variants.plan.programs.evaluate({}), tuple(variants.kernel.buffers)))
+    held = tuple((b.name, b.span.evaluate({}), b.dtype) for b in scratch)
+    return Candidate(choice.words, tuple(launches), held)
 
 
 def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer]]:
@@ -330,7 +463,13 @@ def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer
         "out": ((p.batch, p.rows, p.columns), (p.rows * p.columns, p.columns, 1)),
     }
     buffers = {
-        name: Buffer(name, p.dtype, p.device, tuple(map(constant, sizes)), tuple(map(constant, strides)))
+        name: Buffer(
+            name,
+            p.result if name == "out" else p.dtype,
+            p.device,
+            tuple(map(constant, sizes)),
+            tuple(map(constant, strides)),
+        )
         for name, (sizes, strides) in layouts.items()
     }
 
@@ -372,25 +511,5 @@ def _choice(held: dict[str, Any]) -> TileChoice:
     return TileChoice(**sizes, persistent=bool(held["persistent"]))
 
 
-# ------------------------------------------------------------------------------------------------------- on the device
-def _operands(p: MatrixProduct) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Random operands that lie in memory as the product's do, and room for the result."""
-
-    def random(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-        made = torch.empty_strided(sizes, strides, dtype=p.dtype, device=p.device)
-        # A generator of its own: the user's random numbers do not depend on what is measured.
-        return made.copy_(torch.randn(sizes, generator=generator, device=p.device, dtype=torch.float32))
-
-    generator = torch.Generator(p.device).manual_seed(0)
-    first = 1 if p.batch == 1 else 0
-    left = random((p.batch, p.rows, p.depth)[first:], p.left_strides[first:])
-    right = random((p.batch, p.depth, p.columns)[first:], p.right_strides[first:])
-    out = torch.empty((p.batch, p.rows, p.columns)[first:], dtype=p.dtype, device=p.device)
-    return left, right, out
-
-
-def _words(choice: TileChoice) -> str:
-    many = ", persistent" if choice.persistent else ""
-    return (
-        f"{choice.rows} x {choice.columns} x {choice.depth}, {choice.num_warps} warps, {choice.num_stages} stages{many}"
-    )
+def _text_of(key: ProductKey) -> str:
+    return f"{key.batch} x [{key.rows}, {key.depth}] @ [{key.depth}, {key.columns}] {key.dtype}"

@@ -29,6 +29,7 @@ from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.source import kernel_comments
 from torchjit_inductor.triton.split import split_program
+from torchjit_inductor.triton.trial import TrialProcess
 
 __all__ = ["TritonBackend", "TritonSettings"]
 
@@ -44,13 +45,17 @@ class TritonSettings:
         arch: compute capability to compile for, 90 for sm_90; None asks the device.
         compile_threads: how many kernels are compiled at once where no processes do it.
         max_autotune: measure products of matrices as kernels against the library.
-        autotune_seconds: that may be spent on it.
+        coordinate_descent_tuning: vary the plans of kernels, and the tiles of products, for as long as that makes them faster.
+        autotune_in_process: run the products' candidates in this process rather than in one that may crash.
+        autotune_seconds: that may be spent on all of it.
         cache_dir: where measurements are kept; see `InductorSettings`.
     """
 
     arch: int | None = None
     compile_threads: int = attrs.field(factory=lambda: min(8, os.cpu_count() or 1))
     max_autotune: bool = False
+    coordinate_descent_tuning: bool = False
+    autotune_in_process: bool = False
     autotune_seconds: float = 120.0
     cache_dir: str | None = None
 
@@ -74,8 +79,9 @@ class TritonBackend:
         self._cache: dict[tuple[object, ...], Future[MachineCode]] = {}
         chosen = self._settings
         self._tuner = ProductTuner(
-            chosen.cache_dir, chosen.autotune_seconds, chosen.compile_threads, self._driver, self._arch, self._cache
-        )
+            chosen.cache_dir, chosen.autotune_seconds, chosen.compile_threads, self._driver, self._arch, self._cache,
+            None if chosen.autotune_in_process else TrialProcess(), chosen.coordinate_descent_tuning,
+        )  # fmt: skip
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why the kernel cannot be compiled, or None."""
@@ -131,7 +137,7 @@ class TritonBackend:
 
     def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
         """Update inputs in place, split reductions of much into little, and launch small kernels together."""
-        return combine_small(split_program(store_in_place(program), hints), hints)
+        return combine_small(split_program(store_in_place(program), hints, self._tuner.parts), hints)
 
     def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
@@ -154,7 +160,7 @@ class TritonBackend:
     ) -> TilePlan | DotPlan:
         found = contraction(kernel, buffers) if has_dot(kernel) else None
         if found is None:
-            return make_plan(kernel, buffers, hints)
+            return self._tuner.plan(kernel, buffers, make_plan(kernel, buffers, hints))
         return plan_of(kernel, found, self._tuner.choice(kernel, found, buffers))
 
     def _arch(self, device: torch.device) -> int:

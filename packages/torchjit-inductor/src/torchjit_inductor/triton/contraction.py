@@ -21,13 +21,15 @@ __all__ = [
     "TileChoice",
     "candidates",
     "contraction",
+    "cuts",
     "fallback_choice",
     "has_dot",
     "key_of",
+    "neighbours",
     "plan_of",
 ]
 
-_HALF = (torch.float16, torch.bfloat16)
+_MULTIPLIED = (torch.float16, torch.bfloat16, torch.int8)
 
 
 @final
@@ -78,11 +80,11 @@ def contraction(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Contractio
 
 def _operands(left: Value, right: Value, buffers: Mapping[str, Buffer]) -> bool:
     types = [_stored(v, buffers) for v in (left, right)]
-    return types[0] in _HALF and types[0] == types[1]
+    return types[0] in _MULTIPLIED and types[0] == types[1]
 
 
 def _stored(value: Value, buffers: Mapping[str, Buffer]) -> torch.dtype | None:
-    """The 16-bit type that the operand's values have."""
+    """The type that the operand's values have."""
     if value.op == "load":
         return buffers[value.data.buffer].dtype
     return value.data if value.op == "round_to" else None
@@ -100,6 +102,8 @@ class TileChoice:
         num_warps, num_stages: see `TilePlan`.
         persistent: as many programs as multiprocessors, each of which computes several tiles: the loads of the next one run while
             what follows the product of this one is computed and stored.
+        parts: into so many the sum is cut (split-K), for products of few tiles: programs add up one part each in float32, and a kernel
+            behind them, which does what follows, joins the parts.
     """
 
     rows: int
@@ -109,6 +113,13 @@ class TileChoice:
     num_stages: int
     group: int = 8
     persistent: bool = False
+    parts: int = 1
+
+    @property
+    def words(self) -> str:
+        """For reports."""
+        more = f", {self.parts} parts" if self.parts > 1 else ", persistent" if self.persistent else ""
+        return f"{self.rows} x {self.columns} x {self.depth}, {self.num_warps} warps, {self.num_stages} stages{more}"
 
 
 @final
@@ -231,6 +242,9 @@ _CHOICES = (
 
 _SHARED = 227 * 1024
 """Bytes of shared memory that a program may have."""
+_PARTS = (2, 4, 8, 16)
+_ADDED = 2
+"""Choices with parts that are tried beside the others where they are likely to pay."""
 
 
 def candidates(key: ProductKey, most: int) -> list[TileChoice]:
@@ -239,11 +253,55 @@ def candidates(key: ProductKey, most: int) -> list[TileChoice]:
     A model of time: waves of tiles on the multiprocessors, each as long as its reads of both operands or its products,
     whichever is longer, and what of a tile lies outside of the matrices is lost.
     """
-    fitting = [c for c in _CHOICES if 2 * c.depth * (c.rows + c.columns) * c.num_stages <= _SHARED]
+    size = 1 if key.dtype == "int8" else 2
+    fitting = [c for c in _CHOICES if size * c.depth * (c.rows + c.columns) * c.num_stages <= _SHARED]
     # Persistent kernels take twice the time where memory runs across the depth: measured, the cause was not looked for.
     turns = key.left_walks_depth and key.right_walks_depth
     fitting = [c for c in fitting if not c.persistent or (turns and _tiles(key, c) > MULTIPROCESSORS)]
-    return sorted(fitting, key=lambda c: _modelled(key, c))[:most]
+    ranked = sorted(fitting, key=lambda c: _modelled(key, c))
+    return ranked[:most] + _in_parts(key, ranked)[:_ADDED]
+
+
+def _in_parts(key: ProductKey, ranked: Sequence[TileChoice]) -> list[TileChoice]:
+    """Choices that cut the sum, best first: where the best tiles leave multiprocessors idle and the sum is long."""
+    if not ranked or _tiles(key, ranked[0]) >= MULTIPROCESSORS:
+        return []
+    found = [
+        attrs.evolve(c, parts=parts)
+        for c in ranked
+        for parts in _PARTS
+        if not c.persistent and cuts(key.depth, c, parts) and _tiles(key, c) * parts <= 2 * MULTIPROCESSORS
+    ]
+    return sorted(found, key=lambda c: _modelled(key, c))
+
+
+def cuts(depth: int, choice: TileChoice, parts: int) -> bool:
+    """Can a sum of `depth` be cut into so many equal parts, each worth a program?"""
+    return parts == 1 or (depth % parts == 0 and depth // parts >= 4 * choice.depth)
+
+
+def neighbours(key: ProductKey, choice: TileChoice) -> list[TileChoice]:
+    """Choices that differ from this one in one thing, by one step."""
+    steps: dict[str, tuple[int, ...]] = {
+        "rows": (16, 32, 64, 128, 256), "columns": (16, 32, 64, 128, 256), "depth": (16, 32, 64, 128),
+        "num_warps": (2, 4, 8), "num_stages": (2, 3, 4, 5, 6), "group": (1, 4, 8, 16), "parts": (1, *_PARTS),
+    }  # fmt: skip
+    found = []
+    for name, values in steps.items():
+        at = values.index(getattr(choice, name))
+        for other in values[max(at - 1, 0) : at] + values[at + 1 : at + 2]:
+            found.append(attrs.evolve(choice, **{name: other}))  # type: ignore[arg-type]  # all of these are integers
+    found.append(attrs.evolve(choice, persistent=not choice.persistent))
+    size = 1 if key.dtype == "int8" else 2
+    return [
+        c
+        for c in found
+        if cuts(key.depth, c, c.parts)
+        and not (c.persistent and (c.parts > 1 or _tiles(key, c) <= MULTIPROCESSORS))
+        and size * c.depth * (c.rows + c.columns) * c.num_stages <= _SHARED
+        and 256 <= c.rows * c.columns <= 256 * 256 // (1 if c.num_warps == 8 else 2)
+        and not (key.dtype == "int8" and c.depth < 32)
+    ]
 
 
 def fallback_choice(key: ProductKey | None) -> TileChoice:
@@ -253,21 +311,25 @@ def fallback_choice(key: ProductKey | None) -> TileChoice:
 
 def _modelled(key: ProductKey, choice: TileChoice) -> float:
     """Relative time of a choice."""
-    tiles = _tiles(key, choice)
+    tiles = _tiles(key, choice) * choice.parts
     resident = (
         1
         if choice.persistent
         else max(1, min(4, _SHARED // (2 * choice.depth * (choice.rows + choice.columns) * choice.num_stages)))
     )
     waves = -(-tiles // (MULTIPROCESSORS * resident)) * resident
-    steps = -(-key.depth // choice.depth)
+    steps = -(-key.depth // (choice.depth * choice.parts))
     # Cycles of a step: 4096 multiply-adds each at full tiles, less in small ones; 32 bytes each from the cache.
     filled = min(1.0, choice.rows / 64) * (0.65 + 0.35 * min(1.0, choice.rows * choice.columns / 32768))
     products = choice.rows * choice.columns * choice.depth / (4096 * filled)
     reads = 2 * choice.depth * (choice.rows + choice.columns) / 64
     few = min(tiles, MULTIPROCESSORS)
     edges = 300 if choice.persistent else 600
-    return waves * (steps * max(products, reads) + edges) * (1 + 0.1 * (MULTIPROCESSORS - few) / MULTIPROCESSORS)
+    # Parts are written and read in float32, by a second kernel.
+    join = 0.0
+    if choice.parts > 1:
+        join = 4000 + 8 * choice.parts * key.batch * key.rows * key.columns / (16 * MULTIPROCESSORS)
+    return join + waves * (steps * max(products, reads) + edges) * (1 + 0.1 * (MULTIPROCESSORS - few) / MULTIPROCESSORS)
 
 
 def _tiles(key: ProductKey, choice: TileChoice) -> int:

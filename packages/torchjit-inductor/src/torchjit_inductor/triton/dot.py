@@ -10,7 +10,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.ir.values import substitute
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.emit import Emitter
-from torchjit_inductor.triton.operations import Dialect
+from torchjit_inductor.triton.operations import Dialect, type_name
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, Axis, TilePlan
 
 __all__ = ["dot_lines"]
@@ -49,11 +49,14 @@ def dot_lines(
     head = _tile(after, plan)
     body = [*first.tile.reduced("r_start"), *second.tile.reduced("r_start")]
     operands = [e.as_stored(v, e.tile.all_axes) for e, v in ((first, found.left), (second, right))]
-    if dialect.portable:  # Triton's interpreter multiplies the bits of bfloat16 as if they were integers
+    total = type_name(found.dot.dtype)
+    if (
+        dialect.portable and total == "tl.float32"
+    ):  # Triton's interpreter multiplies the bits of bfloat16 as if they were integers
         operands = [f"{text}.to(tl.float32)" for text in operands]
     head += [*first.head, *second.head]
     body += [*first.body, *second.body, f"acc = tl.dot({operands[0]}, {operands[1]}, acc)"]
-    head.append(f"acc = tl.zeros([{plan.rows.block}, {plan.columns.block}], tl.float32)")
+    head.append(f"acc = tl.zeros([{plan.rows.block}, {plan.columns.block}], {total})")
     head.append(f"for r_start in range(0, {after.tile.size(plan.depth.size)}, {plan.depth.block}):")
     head += [_INDENT + line for line in body]
     after.define(found.dot, "acc")

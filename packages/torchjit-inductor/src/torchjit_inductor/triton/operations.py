@@ -36,6 +36,7 @@ _BITS = {torch.int8: 8, torch.int16: 16, torch.int32: 32, torch.int64: 64, torch
 
 # Functions of Triton itself, fast ones in float32, that a kernel of half precision may use.
 _FAST = {"exp": "tl.exp", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt"}
+_FASTER = {**_FAST, "erf": "tj.fast_erf", "tanh": "tj.fast_tanh"}
 _PORTABLE = {**_FAST, "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil"}
 _LIBDEVICE = frozenset(
     [
@@ -174,6 +175,7 @@ def _float_text(op: str, dtype: torch.dtype, args: Sequence[str], dialect: Diale
         "sqrt": "tl.sqrt_rn({0})" if exact else "tl.sqrt({0})",
     }
     if op == "sigmoid":
+        divide = "tj.quotient({0}, {1})" if single and not dialect.accurate else divide
         return divide.format("1.0", f"(1.0 + {_function('exp', f'-{args[0]}', dtype, dialect)})")
     if op in texts:
         return texts[op].format(*args)
@@ -181,10 +183,10 @@ def _float_text(op: str, dtype: torch.dtype, args: Sequence[str], dialect: Diale
 
 
 def _function(op: str, args: str, dtype: torch.dtype, dialect: Dialect) -> str:
+    if not dialect.accurate and dtype == torch.float32 and op in _FASTER:
+        return f"{_FASTER[op]}({args})"
     if dialect.portable and op in _PORTABLE:
         return f"{_PORTABLE[op]}({args})"
-    if not dialect.accurate and dtype == torch.float32 and op in _FAST:
-        return f"{_FAST[op]}({args})"
     if op not in _LIBDEVICE:
         raise KeyError(op)
     return f"libdevice.{op}({args})"

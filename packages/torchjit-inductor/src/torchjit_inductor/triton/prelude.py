@@ -11,6 +11,7 @@ from triton.language.extra import libdevice
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, type-arg"
 
 NAN_WINS: Any = tl.constexpr(tl.PropagateNan.ALL)
+INTERPRETED: Any = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit
@@ -56,25 +57,17 @@ def both(a, b):
 
 
 @triton.jit
-def first_largest(av, ai, bv, bi):
-    """The pair (value, position) of the larger value; a NaN is largest; of equal ones the first position."""
-    a_nan = av != av
-    b_nan = bv != bv
-    wins = (av > bv) | (a_nan & (b_nan == 0))
-    ties = (av == bv) | (a_nan & b_nan)
-    take_a = wins | (ties & (ai < bi))
-    return tl.where(take_a, av, bv), tl.where(take_a, ai, bi)
+def take_larger(best, position, x, at):
+    """A lane's running argmax: `x` at position `at` counts if it is larger; a NaN is largest; the first one of equals stays."""
+    better = ((x <= best) == 0) & (best == best)
+    return tl.where(better, x, best), tl.where(better, at, position)
 
 
 @triton.jit
-def first_smallest(av, ai, bv, bi):
-    """The pair (value, position) of the smaller value; a NaN is smallest; of equal ones the first position."""
-    a_nan = av != av
-    b_nan = bv != bv
-    wins = (av < bv) | (a_nan & (b_nan == 0))
-    ties = (av == bv) | (a_nan & b_nan)
-    take_a = wins | (ties & (ai < bi))
-    return tl.where(take_a, av, bv), tl.where(take_a, ai, bi)
+def take_smaller(best, position, x, at):
+    """`take_larger` for argmin."""
+    better = ((x >= best) == 0) & (best == best)
+    return tl.where(better, x, best), tl.where(better, at, position)
 
 
 @triton.jit
@@ -104,6 +97,63 @@ def online_softmax(largest, total, x):
 def online_softmax_fast(largest, total, x):
     """`online_softmax` with the GPU's fast exponential."""
     return _joined(largest, total, x, tl.exp(-tl.abs(x - largest)))
+
+
+@triton.jit
+def online_softmax_of_groups(largest, total, x):
+    """Take groups of numbers, along the last axis of `x`, into the running maximum and the running sum of exp(x - maximum).
+
+    A group moves the maximum once, so that each number costs an exponential and little else. The fast exponential is exact
+    enough in float32, too: its error grows with the distance from the maximum, but there the terms are small.
+    """
+    last: tl.constexpr = len(x.shape) - 1
+    new = maximum(largest, tl.reduce(x, last, maximum))
+    base = tl.where(new == float("-inf"), 0.0, new)  # minus infinity less itself is NaN; it adds nothing
+    return new, total * tl.exp(largest - base) + tl.sum(tl.exp(x - tl.expand_dims(base, last)), last)
+
+
+@triton.jit
+def quotient(a, b):
+    """a / b to two units in the last place; 0 where b is beyond 2**126."""
+    if INTERPRETED:
+        return a / b
+    else:
+        return libdevice.fast_dividef(a, b)
+
+
+@triton.jit
+def fast_erf(x):
+    """The error function to 4e-7 of its value: the rational function of Eigen's `erf` for float32."""
+    x = maximum(minimum(x, 4.0), -4.0)
+    s = x * x
+    p = s * -2.72614225801306e-10 + 2.77068142495902e-08
+    p = s * p - 2.10102402082508e-06
+    p = s * p - 5.69250639462346e-05
+    p = s * p - 7.34990630326855e-04
+    p = s * p - 2.95459980854025e-03
+    p = s * p - 1.60960333262415e-02
+    q = s * -1.45660718464996e-05 - 2.13374055278905e-04
+    q = s * q - 1.68282697438203e-03
+    q = s * q - 7.37332916720468e-03
+    q = s * q - 1.42647390514189e-02
+    return quotient(x * p, q)
+
+
+@triton.jit
+def fast_tanh(x):
+    """The hyperbolic tangent to 4e-7 of its value: the rational function of Eigen's `tanh` for float32."""
+    x = maximum(minimum(x, 7.90531110763549805), -7.90531110763549805)
+    s = x * x
+    p = s * -2.76076847742355e-16 + 2.00018790482477e-13
+    p = s * p - 8.60467152213735e-11
+    p = s * p + 5.12229709037114e-08
+    p = s * p + 1.48572235717979e-05
+    p = s * p + 6.37261928875436e-04
+    p = s * p + 4.89352455891786e-03
+    q = s * 1.19825839466702e-06 + 1.18534705686654e-04
+    q = s * q + 2.26843463243900e-03
+    q = s * q + 4.89352518554385e-03
+    return quotient(x * p, q)
 
 
 @triton.jit

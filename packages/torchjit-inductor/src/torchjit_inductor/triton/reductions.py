@@ -7,8 +7,9 @@ from typing import final
 
 import torch
 
+from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import is_float
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import Value, walk
 from torchjit_inductor.triton.emit import Emitter, literal
 from torchjit_inductor.triton.operations import operation_text, type_name
 
@@ -67,8 +68,7 @@ class Reducer:
             self._persistent_welford(value.args[0])
             return
         if kind in ("argmax", "argmin"):
-            pair = (self._operand(value), self._positions())
-            self._finish_position(value, *pair)
+            self._finish_position(value, self._assign(self._operand(value)), self._positions())
             return
         self._finish(value, self._operand(value))
 
@@ -106,6 +106,14 @@ class Reducer:
             text = f"{text}.to(tl.int32)"
         return self._inside(text, str(_NO_POSITION))
 
+    def _first_positions(self) -> str:
+        """Where the lanes begin: what is nowhere better than the least value is there."""
+        axis, dims = self._axis, "[None, :]" if self._dim == 1 else ""
+        text = f"tl.arange(0, {axis.block}){dims}"
+        if axis.masked:
+            text = f"tl.where({text} < {self._tile.size(axis.size)}, {text}, {_NO_POSITION})"
+        return f"tl.broadcast_to({text}, {self._shape})"
+
     # ------------------------------------------------------------------------------------------------------ loops
 
     def open(self, values: Sequence[Value]) -> list[tuple[Value, tuple[str, ...]]]:
@@ -118,7 +126,8 @@ class Reducer:
                 continue
             dtype = _working_dtype(value)
             if value in self._online:
-                starts = [literal_full(self._shape, n, dtype) for n in (float("-inf"), 0.0)]
+                lanes = [*self._shape[:-1], self._shape[-1] // self._group(value)]
+                starts = [literal_full(lanes, n, dtype) for n in (float("-inf"), 0.0)]
             elif welford:
                 seen.add(value.args[0])
                 # One count for all lanes when they see equally many elements.
@@ -127,7 +136,7 @@ class Reducer:
             elif value.data in ("argmax", "argmin"):
                 starts = [
                     literal_full(self._shape, _identity(value.data, dtype), dtype),
-                    literal_full(self._shape, _NO_POSITION, torch.int32),
+                    self._first_positions(),
                 ]
             else:
                 start = 1 if value.data == "all" else _identity(value.data, dtype)
@@ -149,14 +158,18 @@ class Reducer:
             self._welford_step(value, names)
             return
         if value in self._online:
-            x, both = self._operand(value), ", ".join(names)
-            body.append(f"{both} = {self._online_function}({both}, {x})")
+            x, both, group = self._operand(value), ", ".join(names), self._group(value)
+            if group > 1:
+                groups = [*self._shape[:-1], self._shape[-1] // group, group]
+                body.append(f"{both} = tj.online_softmax_of_groups({both}, tl.reshape({x}, {groups}))")
+            else:
+                body.append(f"{both} = {self._online_function}({both}, {x})")
             return
         operand = self._operand(value)
         if kind in ("argmax", "argmin"):
-            joiner = "tj.first_largest" if kind == "argmax" else "tj.first_smallest"
+            taken = "tj.take_larger" if kind == "argmax" else "tj.take_smaller"
             best, position = names
-            body.append(f"{best}, {position} = {joiner}({best}, {position}, {operand}, {self._positions()})")
+            body.append(f"{best}, {position} = {taken}({best}, {position}, {operand}, {self._positions()})")
             return
         body.append(f"{names[0]} = {_join(kind, _working_dtype(value), names[0], operand)}")
 
@@ -211,6 +224,16 @@ class Reducer:
                 sums.add(value)
         return sums
 
+    def _group(self, value: Value) -> int:
+        """How many numbers of a tile an online softmax takes together: those that a thread loads at once."""
+        axis, loads = self._axis, [v for v in walk(value.args[0]) if v.op == "load"]
+        varying = [v for v in loads if not v.symbols.isdisjoint(var.symbol for var in axis.loops)]
+        steps = [stride(v.data.index, axis.loops[-1].symbol) for v in varying]
+        if not varying or any(s is None or s.value != 1 for s in steps) or self._emitter.plan.axes[-1] is not axis:
+            return 1
+        widest = max(self._emitter.buffers[v.data.buffer].dtype.itemsize for v in varying)
+        return max(1, min(16 // widest, axis.block // 32))
+
     @property
     def _online_function(self) -> str:
         dialect = self._emitter.dialect
@@ -234,12 +257,8 @@ class Reducer:
             text = f"tl.sum({tile}, {self._dim})"
         elif kind == "prod":
             text = f"tl.reduce({tile}, {self._dim}, tj.product)"
-        elif kind in ("max", "min") and is_float(dtype):
-            text = f"tl.reduce({tile}, {self._dim}, tj.{kind}imum)"
-        elif kind in ("max", "any"):
-            text = f"tl.max({tile}, {self._dim})"
         else:
-            text = f"tl.min({tile}, {self._dim})"
+            text = self._extremum("max" if kind in ("max", "any") else "min", dtype, tile)
         text += self._keep()
         if value.dtype == torch.bool:
             text = f"{text} != 0"
@@ -247,11 +266,19 @@ class Reducer:
             text = f"{text}.to({type_name(value.dtype)})"  # Triton reduces narrow integers as int32
         self._emitter.define(value, self._assign(text))
 
-    def _finish_position(self, value: Value, tile: str, positions: str) -> None:
-        joiner = "tj.first_largest" if value.data == "argmax" else "tj.first_smallest"
-        best, position = self._emitter.fresh(), self._emitter.fresh()
-        self._emitter.head.append(f"{best}, {position} = tl.reduce(({tile}, {positions}), {self._dim}, {joiner})")
-        self._emitter.define(value, self._assign(f"{position}{self._keep()}.to(tl.int64)"))
+    def _extremum(self, kind: str, dtype: torch.dtype, tile: str) -> str:
+        """`max` or `min` of the tile along the axis; a NaN wins."""
+        return (
+            f"tl.reduce({tile}, {self._dim}, tj.{kind}imum)" if is_float(dtype) else f"tl.{kind}({tile}, {self._dim})"
+        )
+
+    def _finish_position(self, value: Value, lanes: str, positions: str) -> None:
+        """First the extremum, then the first place that has it: half the work of comparing pairs of values and places."""
+        best = self._assign(self._extremum(value.data[3:], _working_dtype(value), lanes) + self._keep())
+        # A NaN is larger and smaller than all others, and not equal to itself.
+        nan = f" | ({lanes} != {lanes})" if is_float(_working_dtype(value)) else ""
+        text = f"tl.min(tl.where(({lanes} == {best}){nan}, {positions}, {_NO_POSITION}), {self._dim})"
+        self._emitter.define(value, self._assign(f"{text}{self._keep()}.to(tl.int64)"))
 
     def _keep(self) -> str:
         return "[:, None]" if self._dim == 1 else ""

@@ -7,7 +7,7 @@ results at every inner iteration. `apply` is pointwise, or, where there are redu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import torch
@@ -18,10 +18,11 @@ from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.steps import KernelStep, Program, Step
+from torchjit_inductor.triton.contraction import has_dot
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, walks_columns
 
-__all__ = ["split", "split_program"]
+__all__ = ["split", "split_product", "split_program"]
 
 _PROGRAMS = 4 * MULTIPROCESSORS  # enough to fill the GPU
 _SMALLEST = 4096  # elements that are worth a program of their own
@@ -29,13 +30,27 @@ _COLUMNS = 64  # that one program holds
 _KINDS = frozenset(("sum", "prod", "max", "min", "any", "all", "welford_mean", "welford_m2"))
 
 
-def split_program(program: Program, hints: Mapping[Symbol, int]) -> Program:
-    """The program with merged loops in its CUDA kernels, and with reductions split where that fills the GPU better."""
+def split_program(
+    program: Program,
+    hints: Mapping[Symbol, int],
+    product_parts: Callable[[LoopKernel, Mapping[str, Buffer]], int] = lambda kernel, buffers: 1,
+) -> Program:
+    """The program with merged loops in its CUDA kernels, and with reductions split where that fills the GPU better.
+
+    Args:
+        program: after fusion.
+        hints: typical values of the size symbols.
+        product_parts: how many a kernel that multiplies matrices is to be cut into.
+    """
     buffers = dict(program.buffers)
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step, KernelStep) and step.kernel.device.type == "cuda":
-            stages, scratch = split(merged(step.kernel), buffers, hints)
+            kernel = merged(step.kernel)
+            if has_dot(kernel):
+                stages, scratch = split_product(kernel, buffers, product_parts(kernel, buffers))
+            else:
+                stages, scratch = split(kernel, buffers, hints)
             buffers.update((b.name, b) for b in scratch)
             steps += [KernelStep(stage) for stage in stages]
         else:
@@ -62,6 +77,25 @@ def split(
     (*stages, last), scratch = _Split(kernel, *chunks).stages()
     more, extra = split(last, buffers, hints) if last.inner and len(stages) == 2 else ((last,), ())
     return (*stages, *more), (*scratch, *extra)
+
+
+def split_product(
+    kernel: LoopKernel, buffers: Mapping[str, Buffer], parts: int
+) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
+    """A kernel that multiplies matrices as one that adds up equal parts of the sums and one that joins them (split-K).
+
+    Args:
+        kernel: see `contraction`; of one inner loop, whose size is a multiple of `parts`.
+        buffers: of the graph.
+        parts: how many.
+    """
+    if parts == 1:
+        return (kernel,), ()
+    made = _Split(kernel, 0, parts)
+    if len(kernel.inner) != 1 or not made.even:
+        raise ValueError(f"the sum of {kernel.name} has no {parts} equal parts")
+    stages, scratch = made.stages()
+    return tuple(merged(stage) for stage in stages), scratch
 
 
 def _stage_of(store: Store) -> int:
@@ -200,6 +234,8 @@ class _Split:
 
     def _first(self, value: Value) -> Value:
         """The reduction of one part."""
+        if value.data == "dot":
+            return ir.dot(*(ir.substitute(a, {self.cut.symbol: self.position}) for a in value.args))
         if self.even:
             return ir.reduce(value.data, ir.substitute(value.args[0], {self.cut.symbol: self.position}))
         if self.stores:
@@ -222,6 +258,8 @@ class _Split:
         """The whole reduction from the parts' results."""
         if value.data == "welford_mean":
             return ir.reduce("welford_mean", loads[value])  # the parts are of one length
+        if value.data == "dot":
+            return ir.reduce("sum", loads[value])
         if value.data != "welford_m2":
             return ir.reduce(value.data, loads[value])
         # Within the parts, and between them: length * sum((mean of part - mean)**2).

@@ -44,7 +44,7 @@ def device_seconds(runs: Sequence[Callable[[], Any]], *, cold: bool, device: tor
 
 
 def random_like(names: Iterable[str], buffers: Mapping[str, Buffer]) -> dict[str, torch.Tensor]:
-    """A flat tensor for each buffer of fixed size: normal numbers, or zeros for what is not floating."""
+    """A flat tensor for each buffer of fixed size: normal numbers, any int8, zeros of the types that positions have."""
     made: dict[str, torch.Tensor] = {}
     for name in names:
         buffer = buffers[name]
@@ -54,6 +54,8 @@ def random_like(names: Iterable[str], buffers: Mapping[str, Buffer]) -> dict[str
         if buffer.dtype.is_floating_point:
             values = torch.randn(size, generator=generator, device=buffer.device, dtype=torch.float32)
             made[name] = values.to(buffer.dtype)
+        elif buffer.dtype == torch.int8:
+            made[name] = torch.randint(-127, 128, size, generator=generator, dtype=torch.int8, device=buffer.device)
         else:
             made[name] = torch.zeros(size, dtype=buffer.dtype, device=buffer.device)
     return made
