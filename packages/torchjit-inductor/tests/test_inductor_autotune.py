@@ -28,7 +28,7 @@ from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_store
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
 from torchjit_inductor.triton import autotune
-from torchjit_inductor.triton.autotune import ProductTuner, product_kernel
+from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.compile import argument_type, compile_text, jit_function
 from torchjit_inductor.triton.contraction import (
@@ -45,6 +45,7 @@ from torchjit_inductor.triton.descent import PlanTuner, shape_from_disk, shape_o
 from torchjit_inductor.triton.emit import pointer_names
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
+from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split import split_product, split_program
 from torchjit_inductor.triton.trial import Candidate, Trial, TrialProcess

@@ -30,7 +30,7 @@ from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
-from torchjit_inductor.triton.autotune import Measured, ProductTuner, product_kernel
+from torchjit_inductor.triton.autotune import Measured, ProductTuner
 from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.compile import argument_type, compile_text, jit_function
 from torchjit_inductor.triton.contraction import (
@@ -44,6 +44,7 @@ from torchjit_inductor.triton.contraction import (
 )  # fmt: skip
 from torchjit_inductor.triton.emit import pointer_names
 from torchjit_inductor.triton.normalize import merged
+from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.source import function_name, kernel_source
 

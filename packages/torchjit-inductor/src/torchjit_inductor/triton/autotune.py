@@ -16,9 +16,7 @@ import triton
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.events import emit, phase
-from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
-from torchjit_inductor.ir.values import dot, load
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
@@ -41,12 +39,13 @@ from torchjit_inductor.triton.descent import PlanTuner, Timed, shape_from_disk
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
+from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import kernel_source
 from torchjit_inductor.triton.split import split, split_product
 from torchjit_inductor.triton.timing import device_seconds, random_like, runner_of
 from torchjit_inductor.triton.trial import Candidate, Crashed, Launch, Trial, TrialProcess, runner, try_candidates
 
-__all__ = ["Measured", "ProductTuner", "product_kernel"]
+__all__ = ["Measured", "ProductTuner"]
 
 CANDIDATES = 8
 ROUNDS = 6
@@ -448,48 +447,6 @@ def _candidate(
         launches.append(Launch(future.result(), variants.plan.programs.evaluate({}), tuple(variants.kernel.buffers)))
     held = tuple((b.name, b.span.evaluate({}), b.dtype) for b in scratch)
     return Candidate(choice.words, tuple(launches), held)
-
-
-def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer]]:
-    """The product alone as a kernel, and its buffers `left`, `right` and `out`."""
-    p = product
-    outer = [_loop("x0", p.batch), _loop("x1", p.rows), _loop("x2", p.columns)]
-    batch, row, column, depth = (*(as_expr(v.symbol) for v in outer), as_expr(Symbol("r0", 0, p.depth - 1)))
-    if p.batch == 1:
-        outer, batch = outer[1:], constant(0)
-    layouts = {
-        "left": ((p.batch, p.rows, p.depth), p.left_strides),
-        "right": ((p.batch, p.depth, p.columns), p.right_strides),
-        "out": ((p.batch, p.rows, p.columns), (p.rows * p.columns, p.columns, 1)),
-    }
-    buffers = {
-        name: Buffer(
-            name,
-            p.result if name == "out" else p.dtype,
-            p.device,
-            tuple(map(constant, sizes)),
-            tuple(map(constant, strides)),
-        )
-        for name, (sizes, strides) in layouts.items()
-    }
-
-    def at(name: str, *index: Expr) -> Expr:
-        total = constant(0)
-        for i, step in zip(index, buffers[name].strides, strict=True):
-            total = total + i * step
-        return total
-
-    value = dot(
-        load("left", at("left", batch, row, depth), p.dtype), load("right", at("right", batch, depth, column), p.dtype)
-    )
-    store = Store("out", at("out", batch, row, column), value, outer=True)
-    inner = (_loop("r0", p.depth),)
-    kernel = LoopKernel("product", p.device, tuple(outer), inner, (store,), (Origin("product", "matmul"),))
-    return kernel, buffers
-
-
-def _loop(name: str, size: int) -> LoopVar:
-    return LoopVar(Symbol(name, 0, size - 1), constant(size))
 
 
 def _from_disk(held: Any) -> Measured:
