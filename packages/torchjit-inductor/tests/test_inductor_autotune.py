@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[tuple[int, ...], torch.dtype], ...]]] = 
         lambda x, w, b: F.gelu(F.linear(x, w, b)), (((33, 64), BF), ((48, 64), BF), ((48,), BF)),
     ),
     "bmm_residual": (lambda a, b, r: torch.bmm(a, b) + r, (((3, 20, 64), BF), ((3, 64, 24), BF), ((3, 20, 24), BF))),
-    "integers": (lambda a, b, s: torch._int_mm(a, b) * s, (((33, 64), I8), ((64, 40), I8), ((40,), F32))),
+    "integers": (lambda a, b, s: torch._int_mm(a, b) * s, (((48, 64), I8), ((64, 48), I8), ((48,), F32))),
 }  # fmt: skip
 
 
@@ -218,6 +218,7 @@ import os, sys, time
 from torchjit_inductor.assembly.assemble import read_message, write_message
 from torchjit_inductor.triton.trial import Trial
 inp, out = sys.stdin.buffer, sys.stdout.buffer
+write_message(out, ("ready", None))
 while True:
     product, candidates = read_message(inp)
     seconds = {}
@@ -278,7 +279,7 @@ def test_a_candidate_that_ends_its_process_is_rejected_and_said(
     assert found is not None
     bad = candidates(ProductKey("bfloat16", 1, 512, 512, 512, True, False), autotune.CANDIDATES)[2]
     monkeypatch.setitem(WORDS, bad, how)
-    process = TrialProcess([sys.executable, "-c", _ANSWERS], patience=40.0 if how != "hang" else 25.0)
+    process = TrialProcess([sys.executable, "-c", _ANSWERS], patience=40.0 if how != "hang" else 3.0)
     try:
         with _heard("autotune") as heard:
             assert _tuner(process, str(tmp_path)).promising(PRODUCT) is False  # 5 us against 20 at least
@@ -493,7 +494,7 @@ class TestOnDevice:
             made = Inductor(settings)(make_fx(function)(*inputs), inputs)(*inputs)
         assert heard and all(len(f["choices"]) > 2 for f in heard)
         for ours, theirs in zip(made, function(*inputs), strict=True):
-            torch.testing.assert_close(ours, theirs)
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)  # sums in another order
         with _heard("autotune") as heard:
             Inductor(settings)(make_fx(function)(*inputs), inputs)(*inputs)
         assert not heard

@@ -365,7 +365,8 @@ class TestOnDevice:
         finally:
             stop_listening(hear)
         assert [fields["rejected"] for fields in heard] == [{}, {}]
-        assert all(len(fields["choices"]) == 9 for fields in heard)
+        # The library, the table's best, and two that cut the sum where that may pay.
+        assert all(len(fields["choices"]) in (9, 11) for fields in heard)
 
     def test_measurements_are_kept(self, tmp_path: Path) -> None:
         function, specs = (lambda x, w: F.relu(x @ w)), _bf((512, 256), (256, 512))

@@ -55,7 +55,7 @@ def dot_lines(
     ):  # Triton's interpreter multiplies the bits of bfloat16 as if they were integers
         operands = [f"{text}.to(tl.float32)" for text in operands]
     head += [*first.head, *second.head]
-    body += [*first.body, *second.body, f"acc = tl.dot({operands[0]}, {operands[1]}, acc)"]
+    body += [*first.body, *second.body, f"acc = tl.dot({operands[0]}, {operands[1]}, acc, out_dtype={total})"]
     head.append(f"acc = tl.zeros([{plan.rows.block}, {plan.columns.block}], {total})")
     head.append(f"for r_start in range(0, {after.tile.size(plan.depth.size)}, {plan.depth.block}):")
     head += [_INDENT + line for line in body]

@@ -20,6 +20,8 @@ __all__ = ["MULTIPROCESSORS", "Axis", "TilePlan", "make_plan", "power_of_two", "
 
 MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
+THREADS = 2048  # that a multiprocessor runs at once
+CACHED = 40 * 2**20  # bytes that a second pass finds in the cache (of 50 or 60 MiB)
 THREAD_BYTES = 32  # of the widest tensor, per thread, in a pointwise kernel
 
 REDUCED = ("r", "s")
@@ -218,8 +220,24 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
     if size is None:
         block = min(block, power_of_two(facts.count(kernel.inner)))
     block = max(block, 64)
+    warps = max(1, min(8, block // 256))
+    if warps == 8:
+        while warps < 32 and _resident_bytes(facts, warps) > CACHED:
+            warps, block = warps * 2, block * 2
     r = Axis("r", kernel.inner, block, looped=True)
-    return TilePlan(kernel.outer, (r,), num_warps=max(1, min(8, block // 256)))
+    return TilePlan(kernel.outer, (r,), num_warps=warps)
+
+
+def _resident_bytes(facts: _Facts, warps: int) -> int:
+    """Bytes of rows that programs of so many warps read again and again, while they run at once; 0 where each reads its row once."""
+    kernel = facts.kernel
+    if not any(s.value.level and not s.outer for s in kernel.stores):
+        return 0
+    walked = {v.symbol for v in kernel.inner}
+    outer = {v.symbol for v in kernel.outer}
+    rows = sum(1 for v in facts.loads if v.symbols & walked and v.symbols & outer)
+    programs = min(facts.count(kernel.outer), MULTIPROCESSORS * (THREADS // (32 * warps)))
+    return programs * rows * facts.count(kernel.inner) * facts.itemsize
 
 
 def walks_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> bool:

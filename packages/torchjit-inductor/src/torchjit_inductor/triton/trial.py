@@ -30,7 +30,7 @@ __all__ = ["Candidate", "Crashed", "Launch", "Trial", "TrialProcess", "runner", 
 TOLERANCE = 2e-2
 """Largest distance from the float32 product, relative to its norm: 16-bit results are at 2e-3 to 4e-3."""
 PATIENCE = 120.0
-"""Seconds after which a candidate that has not answered counts as hung. The first one waits for torch to be imported."""
+"""Seconds after which a candidate that has not answered counts as hung, and a process that is not ready as broken."""
 
 
 @final
@@ -187,10 +187,11 @@ class TrialProcess:
 
     Args:
         command: for tests.
-        patience: see `PATIENCE`.
+        patience: for candidates, see `PATIENCE`.
     """
 
     def __init__(self, command: Sequence[str] | None = None, patience: float = PATIENCE) -> None:
+        self._ready = False
         self._command = list(command or (sys.executable, "-c", _PROGRAM))
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
@@ -222,9 +223,12 @@ class TrialProcess:
         with self._lock:
             process, position = self._started(), None
             try:
+                if not self._ready:  # it imports torch first
+                    self._answer(process, PATIENCE)
+                    self._ready = True
                 write_message(process.stdin, (product, tuple(candidates)))  # type: ignore[arg-type]
                 while True:
-                    kind, held = self._answer(process)
+                    kind, held = self._answer(process, self._patience)
                     if kind == "done":
                         return held  # type: ignore[no-any-return]
                     if kind == "memory":
@@ -245,11 +249,11 @@ class TrialProcess:
                 self._end()
                 raise
 
-    def _answer(self, process: subprocess.Popen[bytes]) -> tuple[str, Any]:
+    def _answer(self, process: subprocess.Popen[bytes], patience: float) -> tuple[str, Any]:
         answers: Any = process.stdout
-        if not select.select([answers], [], [], self._patience)[0]:
+        if not select.select([answers], [], [], patience)[0]:
             process.kill()
-            raise TimeoutError(f"no answer within {self._patience:.0f} s")
+            raise TimeoutError(f"no answer within {patience:.0f} s")
         answer: tuple[str, Any] = read_message(_Whole(answers))  # type: ignore[arg-type]
         return answer
 
@@ -259,7 +263,7 @@ class TrialProcess:
             self._end()
 
     def _end(self) -> int | None:
-        process, self._process = self._process, None
+        process, self._process, self._ready = self._process, None, False
         if process is None:
             return None
         for stream in (process.stdin, process.stdout):
@@ -292,6 +296,7 @@ def serve() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not come between the answers
     driver = CudaDriver()
+    write_message(answers, ("ready", None))
     while True:
         try:
             product, candidates = read_message(requests)
