@@ -222,8 +222,9 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
     block = max(block, 64)
     warps = max(1, min(8, block // 256))
     if warps == 8:
-        while warps < 32 and _resident_bytes(facts, warps) > CACHED:
-            warps, block = warps * 2, block * 2
+        # Fewer, larger programs where that keeps what they read twice in the cache.
+        more = next((n for n in (1, 2, 4) if _resident_bytes(facts, warps * n) <= CACHED), 1)
+        warps, block = warps * more, block * more
     r = Axis("r", kernel.inner, block, looped=True)
     return TilePlan(kernel.outer, (r,), num_warps=warps)
 

@@ -236,7 +236,7 @@ class TrialProcess:
                     if kind == "failed":
                         raise RuntimeError(held)
                     position = held
-            except (EOFError, TimeoutError, RuntimeError, OSError) as error:
+            except (EOFError, RuntimeError, OSError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
                 # After an error of the device nothing works in that process.
@@ -253,7 +253,7 @@ class TrialProcess:
         answers: Any = process.stdout
         if not select.select([answers], [], [], patience)[0]:
             process.kill()
-            raise TimeoutError(f"no answer within {patience:.0f} s")
+            raise RuntimeError(f"no answer within {patience:.0f} s")
         answer: tuple[str, Any] = read_message(_Whole(answers))  # type: ignore[arg-type]
         return answer
 
