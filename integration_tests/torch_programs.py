@@ -267,6 +267,21 @@ def backward_inside(x):
     return x.grad * 2
 
 
+@program(1, grad=False)
+def elements_that_share_memory(x):
+    wide = x[0].expand(3, 4)
+    try:
+        wide.add_(1)
+    except RuntimeError:
+        return x * 2, wide + 1
+    return x, wide
+
+
+@program(0)
+def dropout_of_everything(x):
+    return torch.nn.functional.dropout(x, 1.0), torch.nn.functional.dropout(x, 0.0), torch.rand(2)
+
+
 # ---------------------------------------------------------------------- kinds of tensors
 @program(2, grad=False)
 def sparse(x):
@@ -334,12 +349,79 @@ def default_device(x):
     return x + y
 
 
-@program(2)
+@program(0)
 def default_dtype(x):
     torch.set_default_dtype(torch.float64)
     y = torch.zeros(4)
     torch.set_default_dtype(torch.float32)
     return x + y
+
+
+@program(0)
+def default_dtype_of_factories(x):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    made = (
+        torch.tensor(1.5),
+        torch.rand(3),
+        torch.linspace(0, 1, 3),
+        torch.eye(2),
+        torch.Tensor([1, 2]),
+        torch.arange(3),
+    )
+    weights = nn.init.kaiming_normal_(torch.empty(3, 3))
+    facts = torch.finfo().bits, str(torch.get_default_dtype()), str(torch.promote_types(torch.int8, torch.float16))
+    mixed = torch.tensor(2.0, dtype=torch.float32) * 1.5 + x
+    torch.set_default_dtype(before)
+    return made, weights, facts, mixed, torch.zeros(2)
+
+
+@program(2)  # a division of integers takes no dtype; `item` breaks where another default is in force
+def default_dtype_around_breaks(x):
+    torch.set_default_dtype(torch.float64)
+    try:
+        y = torch.arange(3) / 2
+        z = torch.zeros(2) + x.sum().item()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return y, z, torch.zeros(2) + x.sum()
+
+
+@program(1, grad=False)
+def default_dtype_that_is_none(x):
+    try:
+        torch.set_default_dtype(torch.int32)
+    except TypeError:
+        return x * 2, torch.zeros(2)
+
+
+@program(2)  # in two specialisations
+def default_dtype_is_left(x):
+    torch.set_default_dtype(torch.float64 if torch.get_default_dtype() is torch.float32 else torch.float32)
+    if x.sum().item() > -1e9:
+        return x + torch.ones(1)
+
+
+@program(0)
+def old_constructors(x):
+    made = (
+        torch.Tensor([1, 2.5]),
+        torch.FloatTensor([[1.0], [2.0]]),
+        torch.LongTensor([1]),
+        torch.BoolTensor([True, False]),
+    )
+    return (
+        made,
+        torch.IntTensor(2, 3).shape,
+        torch.Tensor(torch.Size([2])).shape,
+        torch.DoubleTensor().shape,
+        x * made[0][1],
+    )
+
+
+@program(3, grad=False)
+def old_constructors_with_rules_of_their_own(x):
+    return torch.FloatTensor(x[0]), torch.ByteTensor([True]), torch.LongTensor(torch.tensor([1, 2]))
 
 
 # ---------------------------------------------------------------------- parameters and modules

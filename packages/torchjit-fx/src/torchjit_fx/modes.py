@@ -16,7 +16,7 @@ import torch
 
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
-__all__ = ["MODE_READERS", "MODE_SETTERS", "AmbientState", "TorchModes"]
+__all__ = ["DEFAULT_DTYPE", "MODE_READERS", "MODE_SETTERS", "AmbientState", "TorchModes"]
 
 Key = tuple[str, ...]
 
@@ -46,6 +46,8 @@ def _set_attention(name: str, value: bool) -> None:
     getattr(_C, f"_set_sdp_use_{name}")(value)
 
 
+DEFAULT_DTYPE: Key = ("default_dtype",)
+
 _READ: dict[str, Callable[..., Any]] = {
     "grad": torch.is_grad_enabled,
     "autocast": torch.is_autocast_enabled,
@@ -54,6 +56,7 @@ _READ: dict[str, Callable[..., Any]] = {
     "inference": torch.is_inference_mode_enabled,
     "strict": breaks_are_errors,
     "attention": _read_attention,
+    DEFAULT_DTYPE[0]: torch.get_default_dtype,
 }
 _WRITE: dict[str, Callable[..., Any]] = {
     "grad": _set_grad_mode,
@@ -62,6 +65,7 @@ _WRITE: dict[str, Callable[..., Any]] = {
     "autocast_cache": torch.set_autocast_cache_enabled,
     "strict": set_breaks_are_errors,
     "attention": _set_attention,
+    DEFAULT_DTYPE[0]: torch.set_default_dtype,
 }
 
 MODE_READERS: dict[Any, Callable[..., Key]] = {
@@ -74,6 +78,7 @@ MODE_READERS: dict[Any, Callable[..., Key]] = {
     torch.is_autocast_cpu_enabled: lambda: ("autocast", "cpu"),
     torch.get_autocast_cpu_dtype: lambda: ("autocast_dtype", "cpu"),
     torch.get_autocast_gpu_dtype: lambda: ("autocast_dtype", "cuda"),
+    torch.get_default_dtype: lambda: DEFAULT_DTYPE,
     **{getattr(_C, f"_get_{n}_sdp_enabled"): lambda n=n: ("attention", n) for n in _ATTENTION},
 }
 """A function that reads ambient state, and the key of what it reads for its arguments."""
@@ -91,6 +96,7 @@ MODE_SETTERS: dict[Any, Callable[..., tuple[Key, Any]]] = {
     torch.set_autocast_cpu_enabled: lambda value: (("autocast", "cpu"), value),
     torch.set_autocast_cpu_dtype: lambda dtype: (("autocast_dtype", "cpu"), dtype),
     torch.set_autocast_gpu_dtype: lambda dtype: (("autocast_dtype", "cuda"), dtype),
+    torch.set_default_dtype: lambda d: (DEFAULT_DTYPE, d),
     **{getattr(_C, f"_set_sdp_use_{n}"): lambda value, n=n: (("attention", n), value) for n in _ATTENTION},
 }
 """A function that sets ambient state, and what it sets to which value."""
@@ -156,7 +162,14 @@ class TorchModes:
         self._now: dict[Key, Any] = {}
         self.nesting = 0
         self.inference: bool = torch.is_inference_mode_enabled()
-        for key in (("grad",), ("inference",), ("autocast", "cpu"), ("autocast", "cuda"), ("autocast_cache",)):
+        for key in (
+            ("grad",),
+            ("inference",),
+            ("autocast", "cpu"),
+            ("autocast", "cuda"),
+            ("autocast_cache",),
+            DEFAULT_DTYPE,
+        ):
             self.read(key)
         for device in ("cpu", "cuda"):
             self.read(("autocast_dtype", device))
@@ -192,6 +205,23 @@ class TorchModes:
         """Go back to an earlier state."""
         self._now = {key: snapshot.get(key, self._initial[key]) for key in self._now}
         self._renew()
+
+    @property
+    def default_changed(self) -> bool:
+        """Has the program set another default dtype than the graph will run under?"""
+        return self._now[DEFAULT_DTYPE] is not self._initial[DEFAULT_DTYPE]
+
+    @contextmanager
+    def first_default(self) -> Iterator[None]:
+        """The default dtype is the one at the start while the block runs."""
+        before = self._now[DEFAULT_DTYPE]
+        self._now[DEFAULT_DTYPE] = self._initial[DEFAULT_DTYPE]
+        self._renew()
+        try:
+            yield
+        finally:
+            self._now[DEFAULT_DTYPE] = before
+            self._renew()
 
     @property
     def grad(self) -> bool:

@@ -15,11 +15,20 @@ import torch.nn.functional as F
 from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
 from torchjit_fx.intrinsics import INTRINSICS
+from torchjit_fx.legacy import LEGACY_CONSTRUCTORS
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 from torchjit_fx.strictness import set_breaks_are_errors
 
-__all__ = ["CONSTANT_FUNCTIONS", "REFUSED", "graph_target", "is_shape_question", "owned_functions", "owns"]
+__all__ = [
+    "CONSTANT_FUNCTIONS",
+    "LEGACY_CONSTRUCTORS",
+    "REFUSED",
+    "graph_target",
+    "is_shape_question",
+    "owned_functions",
+    "owns",
+]
 
 _torch: Any = torch
 _C: Any = torch._C  # the stubs leave out much of it
@@ -57,7 +66,6 @@ _INTERPRETED = frozenset(
 _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch.is_tensor,
     torch.is_storage,
-    torch.get_default_dtype,
     torch.finfo,
     torch.iinfo,
     torch.device,
@@ -146,11 +154,11 @@ _REFUSED_METHODS: dict[Reason, tuple[str, ...]] = {
 _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
     breaks.NOT_CAPTURABLE: (
         torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state, torch.save, torch.load,
-        torch.set_default_dtype, torch.set_default_device, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
+        torch.set_default_device, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
         torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
         torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
         torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
-        torch.nn.Buffer, torch.Tensor, torch.Generator,
+        torch.nn.Buffer, torch.Generator,
     ),
     breaks.PARAMETER: (torch.nn.Parameter,),
     breaks.AUTOGRAD_CALL: (
@@ -176,6 +184,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(INTRINSICS)
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
+    found.update(LEGACY_CONSTRUCTORS)
     found.update((torch._check_is_size, torch.autograd.grad))
     found.add(set_breaks_are_errors)
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))

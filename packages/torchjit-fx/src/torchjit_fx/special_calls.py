@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.function_modes import asks_for_modes
 from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
+from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, construct
+from torchjit_fx.modes import DEFAULT_DTYPE, MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS, call_numpy
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
 from torchjit_fx.process_groups import GROUP_CALLS
@@ -55,7 +57,7 @@ def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: A
     return domain.modes.read(key)
 
 
-_ALWAYS_GUARDED = frozenset({("grad",), ("inference",), ("autocast", "cpu"), ("autocast", "cuda")})
+_ALWAYS_GUARDED = frozenset({("grad",), ("inference",), ("autocast", "cpu"), ("autocast", "cuda"), DEFAULT_DTYPE})
 
 
 def _guard_mode(domain: TensorDomain, key: Any, capture: Any) -> None:
@@ -66,9 +68,17 @@ def _guard_mode(domain: TensorDomain, key: Any, capture: Any) -> None:
         capture.guard(Ambient("_".join(key), domain.modes.reader(key), initial, capture.location()))
 
 
+_DEFAULT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
 def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     key, value = MODE_SETTERS[fn](*args, **kwargs)
     _guard_mode(domain, key, capture)
+    if key is DEFAULT_DTYPE:
+        if value not in _DEFAULT_DTYPES:
+            raise GraphBreak(breaks.NOT_CAPTURABLE, f"set_default_dtype({value})", capture.location())
+        domain.modes.write(key, value)  # no step, see `default_dtype`
+        return None
     if domain.modes.read(key) != value:
         domain.modes.write(key, value)
         domain.recorder.add_mode_change(fn, args, (key, value), capture)
@@ -111,7 +121,8 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
             return NotImplemented
         return False  # the questions about torch functions and transforms: a leaf is a plain tensor
     try:
-        result = fn(*args[: len(args) - len(kwargs)], **kwargs)
+        with domain.modes.made_real() if domain.modes.default_changed else contextlib.nullcontext():
+            result = fn(*args[: len(args) - len(kwargs)], **kwargs)
         if fn in STATE_FUNCTIONS:
             capture.guard(Ambient(fn.__name__, fn, result, capture.location()))
         return result
@@ -153,6 +164,12 @@ def _dropout(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any
     given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
     probability, training = given.get("p", 0.5), given.get("training", given.get("train", True))
     known = type(probability) in (int, float) and 0 <= probability <= 1
+    plain = fn in (F.dropout, torch.dropout) and not given.get("inplace")
+    if plain and probability == 1 and training is True and isinstance(given.get("input"), TensorLeaf):
+        # Nothing is drawn; tracers of torch draw what they then multiply by zero.
+        record = given["input"].record
+        zero = domain.recorder.call(torch.zeros, ((),), {"dtype": record.dtype, "device": record.device}, capture)
+        return domain.recorder.call(torch.mul, (given["input"], zero), {}, capture)
     return (
         given["input"] if training is False and known and isinstance(given.get("input"), TensorLeaf) else NotImplemented
     )
@@ -306,6 +323,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.squeeze] = table[torch.squeeze] = _squeeze
     table.update(dict.fromkeys(ARITHMETIC, _arithmetic))
     table[F.multilabel_margin_loss] = _one_row
+    table.update(dict.fromkeys(LEGACY_CONSTRUCTORS, construct))
     return table
 
 

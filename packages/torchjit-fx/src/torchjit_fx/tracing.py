@@ -12,6 +12,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.assertions import CHECK
+from torchjit_fx.default_dtype import written_out
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
@@ -83,6 +84,10 @@ class Recorder:
         Raises:
             GraphBreak: it cannot be in a graph; nothing was recorded.
         """
+        if self.modes.default_changed:
+            kwargs = written_out(self, fn, args, kwargs)
+            with self.modes.first_default():
+                return self.call(fn, args, kwargs, capture)
         try:
             found = Arguments(args, kwargs)
         except UnwritableArgument as error:
@@ -229,6 +234,10 @@ class Recorder:
         changed = dict(outcome.changed)
         for i in outcome.written:
             leaf = found.leaves[i]
+            if any(
+                stride == 0 and size != 1 for size, stride in zip(leaf.record.sizes, leaf.record.strides, strict=True)
+            ):
+                raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
             neighbours = leaf.storage.leaves if leaf.storage is not None else [leaf]
             for other in neighbours:
                 if isinstance(other, InputLeaf):

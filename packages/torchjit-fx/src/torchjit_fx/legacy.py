@@ -1,0 +1,54 @@
+"""Tensors by the old constructors: `torch.FloatTensor([1.0, 2.0])`, `torch.IntTensor(2, 3)`, `torch.Tensor(...)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.modes import DEFAULT_DTYPE
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["LEGACY_CONSTRUCTORS", "construct"]
+
+LEGACY_CONSTRUCTORS: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None,
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.HalfTensor: torch.float16,
+    torch.BFloat16Tensor: torch.bfloat16,
+    torch.ByteTensor: torch.uint8,
+    torch.CharTensor: torch.int8,
+    torch.ShortTensor: torch.int16,
+    torch.IntTensor: torch.int32,
+    torch.LongTensor: torch.int64,
+    torch.BoolTensor: torch.bool,
+}
+"""Classes that make tensors on the CPU, and of which dtype; None: of the default one."""
+
+
+def construct(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """Call one with sizes or with numbers.
+
+    Raises:
+        GraphBreak: other arguments (tensors, storages, numbers of another kind), for which they have rules of their own.
+    """
+    dtype = LEGACY_CONSTRUCTORS[fn] or domain.modes.read(DEFAULT_DTYPE)
+    options = {"dtype": dtype, "device": torch.device("cpu")}
+    only = args[0] if len(args) == 1 else None
+    if not kwargs and type(only) in (list, tuple) and _are_numbers(only, dtype):
+        return domain.recorder.call(torch.tensor, (only,), options, capture)
+    sizes = only if isinstance(only, torch.Size) else args or (0,)
+    if kwargs or not all(type(n) is int for n in sizes):
+        raise GraphBreak(breaks.NOT_CAPTURABLE, fn.__name__, capture.location())
+    return domain.recorder.call(torch.empty, (tuple(sizes),), options, capture)
+
+
+def _are_numbers(data: Any, dtype: torch.dtype) -> bool:
+    if type(data) in (list, tuple):
+        return all(_are_numbers(item, dtype) for item in data)
+    return type(data) is (bool if dtype is torch.bool else int) or (dtype.is_floating_point and type(data) is float)
