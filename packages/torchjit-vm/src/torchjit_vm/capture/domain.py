@@ -227,7 +227,8 @@ class CaptureDomain:
 
     def claimed(self, obj: Any) -> bool:
         """Do calls of this function go somewhere else than into its code?"""
-        if isinstance(type(obj).__hash__, types.FunctionType):
+        hashes = type(obj).__hash__
+        if isinstance(hashes, types.FunctionType) and self.policy.is_user_code(hashes.__code__):
             return False  # looking it up would run code of the program
         try:
             known = obj in self.policy.substitutes or obj in self.policy.allow_in_graph
