@@ -395,7 +395,7 @@ def inspects(x):
     )
 
 
-@program(N(1.0), breaks=2)
+@program(N(1.0), breaks=None)
 def typings(x):
     TV = typing.TypeVar("TV")
 

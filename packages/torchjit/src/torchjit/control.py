@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import torchjit_frame
@@ -99,7 +100,11 @@ def disabled_reason(fn: object) -> Reason | None:
     """Why calls of `fn` must not be captured, or None."""
     if fn is graph_break:
         return EXPLICIT_BREAK
-    return DISABLED if getattr(fn, _DISABLED, None) is not None else None
+    cls = type(fn)
+    # Code of the program that answers for missing attributes is not asked: a metaclass may say yes to everything.
+    asks = hasattr(cls, "__getattr__") or isinstance(cls.__getattribute__, FunctionType)
+    found = inspect.getattr_static(fn, _DISABLED, None) if asks else getattr(fn, _DISABLED, None)
+    return None if found is None else DISABLED
 
 
 def graph_break(msg: str = "") -> None:
