@@ -32,6 +32,8 @@ _OUT_VARIANTS = {
 _fast: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 _empty_cuda: Any = getattr(_fast, "_empty_strided_cuda", None)
 """`(sizes, strides, dtype)`: `empty_strided` on the current CUDA device in half the time. Of torch's C bindings."""
+_empty_cpu: Any = getattr(_fast, "_empty_strided_cpu", None)
+"""The same on the CPU: a third of the time."""
 _seen_as: Any = getattr(_fast, "_reinterpret_tensor", None)
 """`(tensor, sizes, strides, offset)`: `as_strided` in half the time, the offset counted from the tensor's own."""
 
@@ -334,6 +336,10 @@ class _Writer:
         ):
             self.names["empty_cuda"] = _empty_cuda
             self.put(f"{name} = empty_cuda({shape}, {dtype})")
+            return
+        if _empty_cpu is not None and buffer.device.type == "cpu":
+            self.names["empty_cpu"] = _empty_cpu
+            self.put(f"{name} = empty_cpu({shape}, {dtype})")
             return
         device = "" if buffer.device.type == "cpu" else f", device={self._constant(buffer.device)}"
         self.put(f"{name} = empty_strided({shape}, dtype={dtype}{device})")

@@ -52,7 +52,7 @@ def call(x_1):
     grad = is_grad()
     no_grad(False)
     try:
-        constant_pad_nd = empty_strided((6, 45), (45, 1), dtype=torch.float32)
+        constant_pad_nd = empty_cpu((6, 45), (45, 1), torch.float32)
         x_1__at = x_1.data_ptr()
         constant_pad_nd__at = constant_pad_nd.data_ptr()
         fused_constant_pad_nd_0(x_1__at, constant_pad_nd__at)

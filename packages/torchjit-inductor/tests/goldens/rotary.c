@@ -56,7 +56,7 @@ def call(q_1, s_1, d_1):
     grad = is_grad()
     no_grad(False)
     try:
-        cat = empty_strided((3, 6, 32), (192, 32, 1), dtype=torch.float32)
+        cat = empty_cpu((3, 6, 32), (192, 32, 1), torch.float32)
         q_1__at = q_1.data_ptr()
         s_1__at = s_1.data_ptr()
         d_1__at = d_1.data_ptr()

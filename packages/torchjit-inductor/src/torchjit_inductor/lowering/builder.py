@@ -58,6 +58,7 @@ RESERVED = frozenset(
         "empty_strided",
         "as_strided",
         "empty_cuda",
+        "empty_cpu",
         "seen_as",
         "conformed",
         "no_grad",
