@@ -179,3 +179,25 @@ def test_a_default_device_does_not_keep_from_compiling():
     with torch.device("cpu"):
         compiled(torch.ones(3))
     assert len(compiled.compiled.specializations) == 1
+
+
+def test_the_mode_of_mask_functions_is_interpreted():
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex  # where torch keeps it
+
+    allowed = torch.tensor([[True, False, True, True], [True, True, True, False]])
+
+    def masks(x):
+        def mask(batch, q, k):
+            return (q >= k) & allowed[batch, k] & q.new_ones((), dtype=torch.bool)
+
+        over_keys = torch.vmap(mask, in_dims=(None, None, 0))
+        with TransformGetItemToIndex():
+            made = torch.vmap(torch.vmap(over_keys, in_dims=(None, 0, None)), in_dims=(0, None, None))(
+                torch.arange(2), torch.arange(4), torch.arange(4)
+            )
+        return x.masked_fill(~made, -1.0)
+
+    x = torch.randn(2, 4, 4)
+    compiled = torchjit.compile(masks, backend="eager")
+    assert torch.equal(compiled(x), masks(x))
+    assert [record for made in compiled.compiled.specializations for record in made.breaks] == []

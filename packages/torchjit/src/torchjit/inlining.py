@@ -73,6 +73,8 @@ _WHOLE: frozenset[object] = frozenset(
 def should_inline(fn: types.FunctionType) -> bool:
     """May the VM look inside this function? By the module that defines it."""
     module = fn.__globals__.get("__name__") or ""
+    if module == _INDEXING and fn.__qualname__.startswith(("TransformGetItemToIndex.", "ModIndex.")):
+        return True
     if module == _TAGGING or module.startswith("torchjit_fx.polyfills."):
         return True
     if module == "os" and fn.__qualname__ in _ENVIRONMENT:
@@ -89,6 +91,8 @@ def should_inline(fn: types.FunctionType) -> bool:
 # torch.compile, once used in a process, replaces `nn.Module.__init__` by a wrapper of this module, which tags each new
 # module for its own use. The wrapper is interpreted; the tag says nothing about modules that live inside a region.
 _TAGGING = "torch._dynamo.mutation_guard"
+# Where torch keeps a mode that mask functions run under (`transformers.masking_utils`); it imports nothing of the compiler.
+_INDEXING = "torch._dynamo._trace_wrapped_higher_order_op"
 
 
 def substitutes() -> Mapping[Any, object]:
