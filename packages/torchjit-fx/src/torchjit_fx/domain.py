@@ -401,6 +401,16 @@ class TensorDomain:
             target = self.modes.restoring(target)
         return RegionCode(target, paths, tuple(outputs), epilogue)
 
+    def release(self) -> None:
+        """Forget the steps: the capture is over, and steps and leaves, which name each other, need no collector to go."""
+        for step in self.recorder.steps:
+            for leaf in step.results:
+                if leaf.storage is not None:
+                    leaf.storage.leaves = []
+            step.results, step.args, step.kwargs = [], (), {}
+        self.recorder.steps.clear()
+        self.numbers.context.location = lambda: None  # it was the capture's
+
     def _path_of(self, leaf: object) -> AccessPath | None:
         if isinstance(leaf, InputLeaf | OpaqueLeaf):
             return leaf.path

@@ -277,7 +277,10 @@ class Site:
             made.graphs.clear()
             sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
             domain = torchjit_fx.TensorDomain(compile_graph, sizes, owner.fx_settings())
+            domains.append(domain)
             return domain, domain
+
+        domains: list[torchjit_fx.TensorDomain] = []
 
         leaves, compiler = start()
         try:
@@ -298,6 +301,9 @@ class Site:
         except torchjit_vm.BreakForbidden as forbidden:
             why = forbidden.why
             raise exc.Unsupported(why.reason, why.detail, why.location) from None
+        finally:
+            for domain in domains:
+                domain.release()
         counters["stats"]["unique_graphs"] += len(made.graphs)
         made.breaks, made.source = captured.breaks, captured.source
         for record in captured.breaks:

@@ -80,7 +80,10 @@ def _object_getattribute(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) ->
     if found is None:
         error = domain.error(AttributeError, f"'{args[0].cls.__name__}' object has no attribute '{name}'")
         attributes.tell_sought(error.value, args[0], name)
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame, and the whole capture through it
     return found
 
 

@@ -174,6 +174,7 @@ class CaptureDomain:
         self.context_tokens.clear()
         self.decorators.clear()
         self.vm.forget()
+        del self.vm  # the two name each other, and would wait for the collector
 
     def constants(self, code: Decoded) -> list[Value]:
         found: list[Value] | None = code.boxed.get(CaptureDomain)
