@@ -158,3 +158,48 @@ def test_the_collector_is_as_it_was_after_a_capture(on):
         assert seen == [on]
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_a_capture_leaves_next_to_no_cycles():
+    """The collector does not look at what a capture made (`collector.py`), so none of it may need the collector to go."""
+    layers = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.LayerNorm(4)) for _ in range(20)]
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(layers)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x) * getattr(layer, "absent", 1)
+                try:
+                    x = x + self.offset
+                except AttributeError:
+                    x = x + 1
+            return x
+
+    model, x = Net(), torch.randn(2, 4)
+    torchjit.compile(model, backend="eager")(x)
+    torchjit.reset()
+    compiled = torchjit.compile(model, backend="eager")
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        compiled(x)
+        made = len(gc.get_objects()) - before
+        unreachable = gc.collect()
+    finally:
+        gc.enable()
+    assert made > 5000  # of which a few hundred per layer are the graph and the guards
+    assert unreachable < 600, unreachable
+
+
+def test_what_the_program_froze_stays_frozen():
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        torchjit.compile(lambda x: x.sin(), backend="eager")(torch.ones(2))
+        assert gc.get_freeze_count() >= frozen - 1000  # some may have died
+    finally:
+        gc.unfreeze()
