@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 import torch
 
 import torchjit
+import torchjit.collector
 
 
 class Inner(torch.nn.Module):
@@ -193,6 +195,24 @@ def test_a_capture_leaves_next_to_no_cycles():
         gc.enable()
     assert made > 5000  # of which a few hundred per layer are the graph and the guards
     assert unreachable < 600, unreachable
+
+
+def test_cycles_do_not_wait_for_ever(monkeypatch):
+    """Objects that are filed as old without being looked at are looked at after so many of them."""
+    monkeypatch.setattr(torchjit.collector, "_DUE", 20_000)
+
+    class Node:
+        pass
+
+    refs = []
+    for i in range(200):
+        node = Node()
+        node.itself = node
+        refs.append(weakref.ref(node))
+        del node
+        torchjit.compile(lambda x, i=i: x.sin() + i, backend="eager")(torch.ones(2))
+        torchjit.reset()
+    assert sum(ref() is not None for ref in refs) < 150
 
 
 def test_what_the_program_froze_stays_frozen():

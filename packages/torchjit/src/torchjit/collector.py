@@ -25,6 +25,7 @@ def collector_paused() -> Iterator[bool]:
         if was_on:
             _grow_old()
             gc.enable()
+            _collect_if_due()
 
 
 @contextlib.contextmanager
@@ -46,6 +47,22 @@ def _grow_old() -> None:
     Freezing and unfreezing move whole lists, and reset the counts of new objects. Not where the program itself has frozen objects:
     these would be unfrozen.
     """
+    global _filed
     if gc.get_freeze_count() == 0:
+        _filed += gc.get_count()[0]
         gc.freeze()
         gc.unfreeze()
+
+
+def _collect_if_due() -> None:
+    """Python looks at old objects when enough others have grown old in its own collections. It does not know of those filed here, so
+    that cycles of the program's among them could wait for ever: we count them."""
+    global _filed
+    if _filed > _DUE:
+        _filed = 0
+        gc.collect()
+
+
+_filed = 0
+_DUE = 1_000_000
+"""So many objects are filed between full collections: some ten captures of large models, or several hundred small ones."""
