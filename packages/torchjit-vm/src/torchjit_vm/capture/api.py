@@ -31,8 +31,9 @@ from torchjit_vm.capture.reasons import (
     TOO_DEEP,
     UNKNOWN_OPERATION,
 )
-from torchjit_vm.capture.rebuild import Rebuilder, StartedGenerator
+from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.rebuild_classes import NotRemade
+from torchjit_vm.capture.rebuild_generators import StartedGenerator
 from torchjit_vm.capture.restart import Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value

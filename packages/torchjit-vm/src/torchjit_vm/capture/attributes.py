@@ -9,8 +9,7 @@ import weakref
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, cast, final
 
-from torchjit_core.guards import MISSING, Predicate
-from torchjit_core.paths import own_attr
+from torchjit_core.guards import MISSING
 from torchjit_vm.capture import interception
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.contexts import is_local, local_attr, token_attr
@@ -34,6 +33,7 @@ from torchjit_vm.capture.members import (
 from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
+from torchjit_vm.capture.slots import is_exception_field, slot
 from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     DELETED,
@@ -51,11 +51,9 @@ from torchjit_vm.capture.values import (
     Obj,
     SliceValue,
     SuperValue,
-    TracebackValue,
     TupleValue,
     Value,
 )
-from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame, Raised
 
 if TYPE_CHECKING:
@@ -334,65 +332,6 @@ def _annotations(domain: CaptureDomain, value: FunctionValue) -> Value:
             made.entries[domain.use(cast(Const, key))] = (key, content)
     value.annotations = None
     return made
-
-
-_EXCEPTION_FIELDS = frozenset({"args", "__cause__", "__context__", "__suppress_context__", "__traceback__", "value"})
-
-
-def is_exception_field(value: Obj, name: str) -> bool:
-    return issubclass(value.cls, BaseException) and name in _EXCEPTION_FIELDS
-
-
-def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
-    """A slot of an instance, or a field of a C object that merely holds an object."""
-    found = value.attrs.get(name)
-    if found is not None and found is not DELETED:
-        return cast(Value, found)
-    if found is None and value.real is not NEW and value.path is not None:
-        try:
-            real = own_attr(value.real, name)
-        except AttributeError:
-            _guard_empty(domain, value, name)
-            value.attrs[name] = DELETED
-            raise _empty(domain, value.cls, name) from None
-        result = wrap(domain, real, value.path.attr(name))
-        value.attrs[name] = result
-        return result
-    if type(value) is TupleValue:  # structseq
-        names: tuple[str, ...] = getattr(value.cls, "__match_args__", ())
-        if name in names and value.items is not None:
-            return value.items[names.index(name)]
-    if issubclass(value.cls, BaseException) and name == "__traceback__" and value in domain.thrown:
-        return TracebackValue(value)
-    if issubclass(value.cls, BaseException) and name != "args":
-        return Const(False if name == "__suppress_context__" else None)
-    raise _empty(domain, value.cls, name)
-
-
-def _empty(domain: CaptureDomain, cls: type, name: str) -> Exception:
-    """The error for a slot that holds nothing; since 3.13 it gives the class with its module."""
-    label = cls.__name__
-    if VERSION >= (3, 13):
-        label = (
-            cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
-        )
-    return domain.error(AttributeError, f"'{label}' object has no attribute '{name}'")
-
-
-def _guard_empty(domain: CaptureDomain, value: Obj, name: str) -> None:
-    """Rely on a slot to be empty."""
-    descriptor = walk(value.cls.__mro__, name)
-    if type(descriptor) is not types.MemberDescriptorType or value.path is None:
-        raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"empty slot {name}")
-
-    def empty(other: object) -> bool:
-        try:
-            descriptor.__get__(other, type(other))
-        except AttributeError:
-            return True
-        return False
-
-    domain.guard(Predicate(value.path, empty, f"not hasattr({value.path}, {name!r})", domain.location()))
 
 
 def bind(domain: CaptureDomain, member: Member, self_: Value) -> Value | Frame[Value]:

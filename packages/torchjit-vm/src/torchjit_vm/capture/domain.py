@@ -6,26 +6,12 @@ import operator
 import random
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn, final
 
-from torchjit_core.guards import (
-    ClassAttrIs,
-    DictContains,
-    DictKeys,
-    Different,
-    Guard,
-    IdIs,
-    InstanceLacks,
-    LengthIs,
-    MroIs,
-    Predicate,
-    SameObject,
-    TypeIs,
-    ValueEquals,
-)
+from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, Pinned
+from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_vm.capture import (
     attributes,
@@ -36,6 +22,7 @@ from torchjit_vm.capture import (
     formatting,
     functions,
     groups,
+    guard_recording,
     iteration,
     members,
     names,
@@ -247,111 +234,20 @@ class CaptureDomain:
 
     # Guards.
 
-    def _record(self, key: tuple[Any, ...], kind: type[Guard], *args: Any) -> None:
-        if key not in self.pending:
-            frames = self.vm.frames
-            if frames:
-                frame = frames[-1]
-                self.pending[key] = (kind, args, frame.code, frame.pc - 1)
-            else:
-                self.pending[key] = (kind, args, None, 0)
-
-    def guard_type(self, path: AccessPath, cls: type) -> None:
-        self._record(("type", path), TypeIs, path, cls)
-
-    def guard_id(self, path: AccessPath, obj: Any) -> None:
-        self._record(("id", path), IdIs, path, obj)
-
-    def guard_value(self, path: AccessPath, value: Any) -> None:
-        self._record(("value", path), ValueEquals, path, value)
-
-    def guard_length(self, path: AccessPath, length: int) -> None:
-        self._record(("length", path), LengthIs, path, length)
-
-    def guard_keys(self, path: AccessPath, keys: tuple[Any, ...]) -> None:
-        self._record(("keys", path), DictKeys, path, keys)
-
-    def guard_contains(self, path: AccessPath, key: Any, present: bool) -> None:
-        self._record(("contains", path, type(key), key), DictContains, path, key, present)
-
-    def guard_lacks(self, path: AccessPath, name: str) -> None:
-        self._record(("lacks", path, name), InstanceLacks, path, name)
-
-    def guard_class(self, cls: type, name: str, obj: Any) -> None:
-        if cls in self.made_classes:
-            self._guard_bases(cls, name)
-            return
-        self._record(("class", cls, name), ClassAttrIs, cls, name, obj)
-
-    def guard_mro(self, cls: type) -> None:
-        """Rely on the classes that a class inherits from; those of one that the region made are new, their bases are not."""
-        for owner in cls.__mro__ if cls in self.made_classes else (cls,):
-            if not owner.__flags__ & members.IMMUTABLE_TYPE and owner not in self.made_classes:
-                self._record(("mro", owner), MroIs, owner, owner.__mro__)
-
-    def _guard_bases(self, cls: type, name: str) -> None:
-        """What a class that the region made has under a name can change through its bases only."""
-        for owner in cls.__mro__:
-            if owner not in self.made_classes:
-                if not owner.__flags__ & members.IMMUTABLE_TYPE:
-                    self.guard_class(owner, name, members.walk(owner.__mro__, name))
-            elif name in owner.__dict__:
-                return
-
-    def guard_same(self, first: AccessPath, second: AccessPath) -> None:
-        self._record(("same", first, second), SameObject, first, second)
-
-    def guard_different(self, *paths: AccessPath) -> None:
-        self._record(("different", *paths), Different, paths)
-
-    def guard_test(self, what: object, path: AccessPath, test: Callable[[Any], bool], text: str) -> None:
-        """Rely on a test; `what` it says, for leaving out repeats."""
-        self._record(("test", what), Predicate, path, test, text)
-
-    def guard_set(self, path: AccessPath, real: set[Any] | frozenset[Any]) -> None:
-        expected = [(type(element), element) for element in real]
-
-        def same(other: Any) -> bool:
-            return [(type(element), element) for element in other] == expected  # the order is relied on too
-
-        self._record(("set", path), Predicate, path, same, f"list({path}) == {list(real)!r}")
-
-    def guards(self) -> tuple[Guard, ...]:
-        """Everything recorded, with source locations."""
-        for const in self.constants_read:
-            if not const.used and const.path is not None and type(const.path) is not Pinned:
-                self.guard_type(const.path, type(const.value))
-        self.constants_read.clear()
-        self._guard_different_keys()
-        made: list[Guard] = []
-        for kind, args, code, index in self.pending.values():
-            if self.made_classes and self._is_twin(args[0]):
-                continue
-            location = self.root_location if code is None else code.location(index)
-            made.append(kind(*args, location=location))  # type: ignore[call-arg]
-        seen: set[Any] = set()
-        for guard in self.extra_guards:
-            key = guard.key()
-            if key not in seen:
-                seen.add(key)
-                made.append(guard)
-        return tuple(made)
-
-    def _guard_different_keys(self) -> None:
-        """Objects that are keys by their identity stay as many objects as they were; those that are guarded singly do."""
-        paths = [v.path for v in self.keys_by_identity]  # type: ignore[attr-defined]
-        settled = sum(("id", path) in self.pending for path in paths)
-        if len(paths) > max(1, settled):
-            self.guard_different(*paths)
-
-    def _is_twin(self, what: Any) -> bool:
-        """Does this path lead into a class that the region made? It will be another one in the next call."""
-        if not isinstance(what, AccessPath):
-            return False
-        root = what.root()
-        if type(root) is not Pinned:
-            return False
-        return id(root.key) in self.class_parts or id(root.key) in self.twin_ids
+    guard_type = guard_recording.guard_type
+    guard_id = guard_recording.guard_id
+    guard_value = guard_recording.guard_value
+    guard_length = guard_recording.guard_length
+    guard_keys = guard_recording.guard_keys
+    guard_contains = guard_recording.guard_contains
+    guard_lacks = guard_recording.guard_lacks
+    guard_class = guard_recording.guard_class
+    guard_mro = guard_recording.guard_mro
+    guard_same = guard_recording.guard_same
+    guard_different = guard_recording.guard_different
+    guard_test = guard_recording.guard_test
+    guard_set = guard_recording.guard_set
+    guards = guard_recording.guards
 
     def use(self, const: Const | AtomObject) -> Any:
         """The value of a constant, from now on relied on."""

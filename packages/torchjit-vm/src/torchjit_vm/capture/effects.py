@@ -13,7 +13,8 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.byte_arrays import write_byte_array
 from torchjit_vm.capture.containers import _real_key
 from torchjit_vm.capture.contexts import is_local, write_context_stores
-from torchjit_vm.capture.rebuild import Rebuilder, _base
+from torchjit_vm.capture.rebuild import Rebuilder
+from torchjit_vm.capture.rebuild_containers import storage_class
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
@@ -142,7 +143,7 @@ def _list(out: Rebuilder, value: ListValue) -> None:
 
 
 def _dict(out: Rebuilder, value: DictValue) -> None:
-    base = _base(value.cls)
+    base = storage_class(value.cls)
     owner = "dict" if base is dict else out.runtime(base)
     for key, before in (value.changed or {}).items():
         entry = value.entries.get(key)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_vm.capture import attributes, containers, iteration, operators
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.slots import slot
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, Known, ListValue, Obj, TupleValue, Value
 
@@ -68,7 +69,7 @@ def _init(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) ->
 
 
 def _members(domain: CaptureDomain, group: Value) -> list[Value]:
-    return iteration.items_of(domain, attributes.slot(domain, cast(Obj, group), "exceptions"))
+    return iteration.items_of(domain, slot(domain, cast(Obj, group), "exceptions"))
 
 
 def _leaves(domain: CaptureDomain, value: Value) -> Iterator[Value]:
@@ -89,14 +90,14 @@ def _derive(domain: CaptureDomain, group: Value, members: list[Value]) -> Value:
         raise domain.graph_break(UNKNOWN_OPERATION, "derive() of an exception group gave one that existed before")
     source = cast(Obj, group)
     for name in ("__cause__", "__context__"):
-        made.attrs[name] = attributes.slot(domain, source, name)
+        made.attrs[name] = slot(domain, source, name)
     notes = attributes.instance_attr(domain, source, "__notes__")
     if notes is not None:
         made.attrs["__notes__"] = ListValue(iteration.items_of(domain, notes))
     if source in domain.thrown or source.real is not NEW:
         domain.thrown.add(made)
     if source.real is not NEW or "__traceback__" in source.attrs:
-        made.attrs["__traceback__"] = attributes.slot(domain, source, "__traceback__")
+        made.attrs["__traceback__"] = slot(domain, source, "__traceback__")
     elif domain.vm.tracebacks is not None and source in domain.vm.tracebacks:
         domain.vm.tracebacks[made] = list(domain.vm.tracebacks[source])
     domain.origins[made] = domain.origins.get(source, source)
@@ -152,7 +153,7 @@ def _subgroup(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
 
 @method("derive", BaseExceptionGroup)
 def _derive_method(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    message = attributes.slot(domain, cast(Obj, args[0]), "message")
+    message = slot(domain, cast(Obj, args[0]), "message")
     return new_group(domain, BaseExceptionGroup, [message, args[1]])
 
 
@@ -163,7 +164,7 @@ def _text(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) ->
 
 def group_text(domain: CaptureDomain, group: Obj) -> Value:
     """`str(group)`."""
-    message = attributes.slot(domain, group, "message")
+    message = slot(domain, group, "message")
     count = len(_members(domain, group))
     text: Any = domain.use(message) if type(message) is Const else None
     if not isinstance(text, str):

@@ -8,7 +8,7 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture.attributes import instance_attr, is_exception_field, slot, tell_sought
+from torchjit_vm.capture.attributes import instance_attr, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
 from torchjit_vm.capture.contexts import is_local
 from torchjit_vm.capture.members import (
@@ -28,6 +28,7 @@ from torchjit_vm.capture.members import (
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.slots import is_exception_field, slot
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,

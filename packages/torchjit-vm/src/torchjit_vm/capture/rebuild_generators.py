@@ -1,0 +1,102 @@
+"""Generators in emitted code: called anew if they have not started, else resumed where the interpreted one stands."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, final
+
+from torchjit_vm.assembly import suspended_function
+from torchjit_vm.capture import runtime
+from torchjit_vm.capture.iteration import kind_of
+from torchjit_vm.capture.values import CellValue, GeneratorValue, Value
+from torchjit_vm.liveness import live_locals
+from torchjit_vm.region import Region
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.rebuild import Rebuilder
+
+__all__ = ["StartedGenerator", "generator_expr"]
+
+
+@final
+class StartedGenerator(Exception):
+    """A generator that has started is alive at the end of a region."""
+
+    def __init__(self, generator: GeneratorValue) -> None:
+        super().__init__()
+        self.generator = generator
+
+
+def generator_expr(out: Rebuilder, value: GeneratorValue) -> str:
+    """A real generator that gives what the interpreted one has yet to give.
+
+    Raises:
+        StartedGenerator: no such one can be made.
+    """
+    frame = value.frame
+    function = frame.function
+    if value.finished:
+        return out.assign(f"{out.runtime(runtime.exhausted)}()")
+    if value.started:
+        return _suspended(out, value)
+    if function is None:
+        raise StartedGenerator(value)
+    if value.original is not None:
+        original, args, kwargs = value.original
+        texts = [out.expr(a) for a in args] + [f"{k}={out.expr(v)}" for k, v in kwargs.items()]
+        return out.assign(f"{out.runtime(original)}({', '.join(texts)})")
+    code = frame.code.code
+    slots = [out.domain.cell_get(v) if type(v) is CellValue else v for v in frame.fast]
+    texts = []
+    for i in range(code.co_argcount):
+        texts.append(_argument(out, value, slots[i]))
+    at = code.co_argcount + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARARGS:
+        texts.append("*" + _argument(out, value, slots[at]))
+        at += 1
+    for i in range(code.co_argcount, code.co_argcount + code.co_kwonlyargcount):
+        texts.append(f"{code.co_varnames[i]}={_argument(out, value, slots[i])}")
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        texts.append("**" + _argument(out, value, slots[at]))
+    if code.co_varnames[:1] == (".0",):
+        raise StartedGenerator(value)
+    return out.assign(f"{out.expr(function)}({', '.join(texts)})")
+
+
+def _suspended(out: Rebuilder, value: GeneratorValue) -> str:
+    """A real generator that stands where the interpreted one does."""
+    frame = value.frame
+    code, at = frame.code, frame.pc - 1
+    # In `early`: it holds itself, and a real one cannot be made before its contents.
+    if kind_of(value) == "coroutine":
+        raise StartedGenerator(value)
+    if value.running or value.original is not None or value in out.early or code.names[at] != "YIELD_VALUE":
+        raise StartedGenerator(value)
+    live = live_locals(code, frame.pc)
+    row = code.handler_of(at)
+    if row is not None:
+        live |= live_locals(code, row.target)
+    shared = {*code.code.co_cellvars, *code.code.co_freevars}
+    stack = [None if v is None else out.expr(v) for v in frame.stack]
+    cells = {i: out.expr(v) for i, v in enumerate(frame.fast) if type(v) is CellValue and code.locals[i] in shared}
+    chosen = {i: out.expr(v) for i, v in enumerate(frame.fast) if v is not None and i in live and i not in cells}
+    region = Region(
+        code=code.code,
+        globals=frame.globals,
+        offset=code.offsets[at],
+        stack=(*(t is not None for t in stack), True),
+        locals=tuple(chosen),
+        cells=tuple(cells),
+        handled=value.handled is not None,
+    )
+    slots = [*(t for t in stack if t is not None), "None", *chosen.values(), *cells.values()]
+    if value.handled is not None:
+        slots.append(out.expr(value.handled))
+    made = out.constant(suspended_function(region), f"suspended_{code.code.co_name}_{region.offset}")
+    return out.assign(f"{out.runtime(runtime.suspended)}({', '.join([made, *slots])})")
+
+
+def _argument(out: Rebuilder, value: GeneratorValue, content: Value | None) -> str:
+    if content is None:
+        raise StartedGenerator(value)
+    return out.expr(content)
