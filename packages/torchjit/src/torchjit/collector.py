@@ -19,10 +19,12 @@ def collector_paused() -> Iterator[bool]:
     """No automatic collections inside, in any thread. Gives what `collector_resumed` asks for: were they on?"""
     was_on = gc.isenabled()
     gc.disable()
+    _count_young()
     try:
         yield was_on
     finally:
         if was_on:
+            _count_young()  # of the backend
             _grow_old()
             gc.enable()
             _collect_if_due()
@@ -47,16 +49,21 @@ def _grow_old() -> None:
     Freezing and unfreezing move whole lists, and reset the counts of new objects. Not where the program itself has frozen objects:
     these would be unfrozen.
     """
-    global _filed
     if gc.get_freeze_count() == 0:
-        _filed += gc.get_count()[0]
         gc.freeze()
         gc.unfreeze()
 
 
+def _count_young() -> None:
+    """Count the objects about to be filed that others than a capture made: there may be cycles among them."""
+    global _filed
+    new, collections, _ = gc.get_count()
+    _filed += new + collections * gc.get_threshold()[0]
+
+
 def _collect_if_due() -> None:
     """Python looks at old objects when enough others have grown old in its own collections. It does not know of those filed here, so
-    that cycles of the program's among them could wait for ever: we count them."""
+    that cycles among them could wait for ever: after so many of them we ask for a full collection."""
     global _filed
     if _filed > _DUE:
         _filed = 0
@@ -65,4 +72,4 @@ def _collect_if_due() -> None:
 
 _filed = 0
 _DUE = 1_000_000
-"""So many objects are filed between full collections: some ten captures of large models, or several hundred small ones."""
+"""A capture adds some thousands."""
