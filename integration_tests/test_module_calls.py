@@ -220,7 +220,7 @@ def test_a_capture_leaves_next_to_no_cycles(imported):
 
 def test_cycles_do_not_wait_for_ever(monkeypatch):
     """Objects that are filed as old without being looked at are looked at after so many of them."""
-    monkeypatch.setattr(torchjit.collector, "_DUE", 20_000)
+    monkeypatch.setattr(torchjit.collector, "_DUE", 1_000)
 
     class Node:
         pass
