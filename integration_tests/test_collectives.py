@@ -55,3 +55,23 @@ def test_collectives_of_nccl_are_replayed(world: int, tmp_path: Path) -> None:
         assert report["breaks"] == 0, report
         assert report["captured"] >= 4 and report["in training"] >= 2, report
         assert not [line for line in report["told"] if "TJ-CG-008" in line or "TJ-CG-004" in line], report
+
+
+GROUPS = """
+import torch, torchjit, torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+@torchjit.compile(backend="eager")
+def f(x):
+    return x * dist.get_world_size() + dist.get_rank()
+
+for rank, size in ((0, 2), (1, 4), (0, 2)):
+    dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
+    assert f(torch.ones(2)).tolist() == [float(size + rank)] * 2, (rank, size)
+    dist.destroy_process_group()
+"""
+
+
+def test_sizes_and_ranks_are_those_of_the_group_now() -> None:
+    """Groups have the same name each time; what a graph took from one does not hold for the next."""
+    subprocess.run([sys.executable, "-c", GROUPS], check=True, timeout=120)

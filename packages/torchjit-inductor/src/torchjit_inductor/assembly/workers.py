@@ -18,7 +18,7 @@ from typing import Any, final
 from torchjit_core.events import emit
 from torchjit_inductor.assembly.assemble import Assembled, assemble, read_message, write_message
 
-__all__ = ["CompilerDied", "Workers", "default_processes", "shared_workers"]
+__all__ = ["CompilerDied", "Workers", "default_processes", "end_process", "shared_workers"]
 
 _PROGRAM = Path(__file__).with_name("assemble.py")
 
@@ -87,7 +87,7 @@ class Workers:
             ended, self._idle = self._idle, []
             self._alive -= len(ended)
         for process in ended:
-            _end(process)
+            end_process(process)
 
     # ------------------------------------------------------------------------------------------------- processes
 
@@ -104,7 +104,7 @@ class Workers:
         except (OSError, EOFError) as error:
             emit("compile_worker_failed", detail=f"{type(error).__name__}: {error}")
             if process is not None:
-                _end(process)
+                end_process(process)
             with self._state:
                 self._alive -= 1
                 self.count = 0  # what failed once would fail again
@@ -139,7 +139,7 @@ class Workers:
             with self._state:
                 self._alive -= 1
                 self._state.notify_all()
-            status = _end(process)
+            status = end_process(process)
             if status == 0:
                 return None
             raise CompilerDied(f"compiling {request[1]} ended its process with status {status}") from None
@@ -163,7 +163,8 @@ def _pipe(stream: Any) -> Any:
     return stream
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
+def end_process(process: subprocess.Popen[bytes]) -> int:
+    """Close a process's pipes, which ends it, and give its exit status."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ import attrs
 import torch
 
 from torchjit_inductor.assembly.assemble import read_message, write_message
+from torchjit_inductor.assembly.workers import end_process
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
@@ -264,17 +265,7 @@ class TrialProcess:
 
     def _end(self) -> int | None:
         process, self._process, self._ready = self._process, None, False
-        if process is None:
-            return None
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        try:
-            return process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+        return None if process is None else end_process(process)
 
 
 class _Whole:
