@@ -15,6 +15,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", required=True)
     parser.add_argument("--phase", nargs="+", default=["infer", "train"], choices=["infer", "train"])
     parser.add_argument("--compilers", nargs="+", default=["torch", "torchjit"], choices=["eager", "torch", "torchjit"])
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--one", action="store_true", help="the first of each, in this process")
     options = parser.parse_args()
     if options.one:
@@ -82,16 +84,19 @@ def main() -> None:
         row = measure(models_of(options.bench), options.models[0], options.phase[0], options.compilers[0])
         print(json.dumps(row), flush=True)
         return
-    for name in options.models:
-        for phase in options.phase:
-            for compiler in options.compilers:
-                command = [sys.executable, str(Path(__file__).resolve()), "--bench", options.bench, "--one"]
-                command += ["--models", name, "--phase", phase, "--compilers", compiler]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                lines = done.stdout.splitlines()
-                print(
-                    lines[-1] if lines and done.returncode == 0 else f"{name} {phase} {compiler}: {done.stderr[-500:]}"
-                )
+
+    def row_of(job: tuple[str, str, str]) -> str:
+        name, phase, compiler = job
+        command = [sys.executable, str(Path(__file__).resolve()), "--bench", options.bench, "--one"]
+        command += ["--models", name, "--phase", phase, "--compilers", compiler]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = done.stdout.splitlines()
+        return lines[-1] if lines and done.returncode == 0 else f"{name} {phase} {compiler}: {done.stderr[-500:]}"
+
+    jobs = [(n, p, c) for n in options.models for p in options.phase for c in options.compilers]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for done in as_completed([pool.submit(row_of, job) for job in jobs]):
+            print(done.result(), flush=True)
 
 
 if __name__ == "__main__":

@@ -134,13 +134,13 @@ def test_batches_share_the_recordings_of_a_few_sizes() -> None:
 
 
 AFTER_RESET = """
-import copy, gc, torch, torchjit
+import copy, gc, os, torch, torchjit
 from torch import nn
 from torchjit_core.events import listen
 
 def reserved():
     torch.cuda.synchronize()
-    return torch.cuda.memory_reserved()
+    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)).cuda()
@@ -165,7 +165,10 @@ assert len(captured) >= 3, captured
 for o in optimizers: o.state.clear()
 del compiled, step, f, optimizers, x; o = None
 gc.collect(); torchjit.reset(); gc.collect(); torch.cuda.empty_cache()
-assert reserved() <= before + (2 << 20), (reserved(), before)
+now = reserved()
+assert now[0] <= before[0] + (1 << 16), (now, before)
+# Expandable segments grow and shrink by pages of 20 MiB: what lives may lie in one more.
+assert now[1] <= before[1] + (22 << 20 if "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") else 2 << 20), (now, before)
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,9 +16,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from torchjit_core.events import listen, using_compile_id
-from torchjit_cudagraphs import CudaGraphSettings, GraphPool, Recorded, record
+from torchjit_cudagraphs import CudaGraphSettings, GraphPool, Recorded, mark_step_begin, record
+from torchjit_cudagraphs import pool as pool_module
 from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.simulated import SimulatedDriver
+
+record_module = sys.modules["torchjit_cudagraphs.record"]  # the function hides it
 
 
 @attrs.define(eq=False)
@@ -440,3 +444,133 @@ def check_calls(calls: list[tuple[int, int, str]]) -> None:
         for a, b in held:
             assert torch.equal(a, b)
     assert not any(c._broken for c in compiled)
+
+
+# ---------------------------------------------------------------------- results over memory that is lent again
+def test_whoever_holds_only_the_storage_of_a_result_keeps_it() -> None:
+    f = make(GraphPool(SimulatedDriver()), lambda i: [i[0] + 1], 1)
+    f(torch.zeros(4)), f(torch.zeros(4))
+    for n in range(4):
+        storage = f(torch.full((4,), float(n)))[0].untyped_storage()
+        f(torch.full((4,), 50.0))
+        assert torch.empty(0).set_(storage, 0, (4,), (1,)).tolist() == [n + 1.0] * 4
+        del storage
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.resize_(2),
+        lambda t: t.unsqueeze_(0),
+        lambda t: t.set_(torch.ones(7)),
+        lambda t: t.add_(5),
+        lambda t: t.requires_grad_(),
+    ],
+    ids=["smaller", "unsqueezed", "set", "written", "leaf"],
+)
+def test_what_is_done_to_a_result_does_not_reach_the_next(change: Callable[[torch.Tensor], object]) -> None:
+    driver = SimulatedDriver()
+    f = make(GraphPool(driver), lambda i: [i[0] + 1, i[0] * 2], 1)
+    for n in range(6):
+        a, b = f(torch.full((4,), float(n)))
+        assert (a.tolist(), b.tolist()) == ([n + 1.0] * 4, [n * 2.0] * 4)
+        assert a._version == 0 and not a.requires_grad
+        change(a)
+        del a, b
+    assert driver.captures == 1
+
+
+def test_a_view_of_a_result_and_a_graph_that_saved_it_hold_it() -> None:
+    driver = SimulatedDriver()
+    f = make(GraphPool(driver), lambda i: [i[0] + 1], 1)
+    f(torch.zeros(4)), f(torch.zeros(4))
+    view = f(torch.full((4,), 1.0))[0][1:3]
+    w = torch.ones(4, requires_grad=True)
+    loss = (w * f(torch.full((4,), 2.0))[0]).sum()
+    f(torch.full((4,), 9.0))
+    assert view.tolist() == [2.0, 2.0]
+    loss.backward()
+    assert w.grad is not None and w.grad.tolist() == [3.0] * 4
+
+
+# ---------------------------------------------------------------------- what is given up
+def test_a_slower_replay_that_copies_little_was_disturbed() -> None:
+    driver = SimulatedDriver()
+    f = make(GraphPool(driver), lambda i: [i[0] + 1], 1, warmup_calls=2, measure=True)
+    driver.seconds = [1.0, 1.25]
+    for n in range(5):
+        assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
+    assert f.recordings == 1 and not driver.seconds
+
+
+def test_a_backward_whose_forward_ran_without_a_recording_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_module, "_SAVED_ELSEWHERE", 1 << 10)
+    driver = SimulatedDriver()
+    pool = GraphPool(driver)
+    forward = make(pool, lambda i: [i[0] + 1], 1)
+    backward = record(
+        Boxed(lambda i: [i[0].sum()]), [torch.empty(1)],
+        CudaGraphSettings(warmup_calls=1, measure=False, copy_up_to=0), pool=pool, fixed_layouts=True, takes_saved=True,
+    )  # fmt: skip
+    assert isinstance(backward, Recorded)
+    x = torch.ones(1 << 10)
+    for _ in range(2):
+        assert backward(forward(x)[0])[0].item() == 2 * x.numel()
+    forward(x)
+    assert forward.recordings == backward.recordings == 1
+    told: list[str] = []
+    with listen(lambda kind, fields: told.append(fields["reason"]) if kind == "fallback" else None):
+        for _ in range(4):
+            assert backward(x + 1)[0].item() == 2 * x.numel()
+    assert told == ["TJ-CG-015"]
+    assert driver.captures == 2 and backward.recordings == 0
+
+
+def test_the_pool_is_given_up_with_its_last_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[SimulatedDriver] = []
+
+    def driver_of(device: torch.device) -> SimulatedDriver:
+        made.append(SimulatedDriver())
+        return made[-1]
+
+    monkeypatch.setattr(pool_module, "TorchGraphDriver", driver_of)
+    monkeypatch.setattr(pool_module, "_pools", {})
+    monkeypatch.setattr(pool_module, "_closed", [])
+    monkeypatch.setattr(record_module, "refusal", lambda *arguments: None)
+    compiled = Boxed(lambda i: [i[0] + 1])
+    compiled.device = torch.device("cuda", 0)
+    f = record(compiled, [torch.zeros(4)], CudaGraphSettings(copy_up_to=0))
+    assert isinstance(f, Recorded)
+    held = []
+    for n in range(8):
+        if made:
+            made[0].seconds = [1.0] if n == 1 else [2.0]  # the second call is timed, and then replays
+        held.append(f(torch.full((4,), float(n)))[0])
+        assert held[-1].tolist() == [n + 1.0] * 4
+        if n < 5:
+            held.pop()
+    assert made[0].released and f.recordings == 0 and made[0].captures == 1
+    assert [t.tolist() for t in held] == [[n + 1.0] * 4 for n in (5, 6, 7)]
+    held.clear()
+    mark_step_begin()
+    assert not pool_module._closed
+
+
+def test_a_failed_capture_is_not_tried_again_in_the_next_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[SimulatedDriver] = []
+
+    def driver_of(device: torch.device) -> SimulatedDriver:
+        made.append(SimulatedDriver())
+        made[-1].fail = RuntimeError("not permitted")
+        return made[-1]
+
+    monkeypatch.setattr(pool_module, "TorchGraphDriver", driver_of)
+    monkeypatch.setattr(pool_module, "_pools", {})
+    monkeypatch.setattr(pool_module, "_closed", [])
+    monkeypatch.setattr(record_module, "refusal", lambda *arguments: None)
+    compiled = Boxed(lambda i: [i[0] + 1])
+    compiled.device = torch.device("cuda", 0)
+    f = record(compiled, [torch.zeros(4)], CudaGraphSettings(measure=False))
+    for n in range(9):
+        assert f(torch.full((4,), float(n)))[0].tolist() == [n + 1.0] * 4
+    assert sum(driver.fail is not None for driver in made) <= 2

@@ -67,7 +67,22 @@ def _transformer(
     return make
 
 
+def _network() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    nn = torch.nn
+    blocks = [nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256)) for _ in range(12)]
+    return nn.Sequential(*blocks).to("cuda"), (torch.randn(8, 256, device="cuda"),), {}
+
+
+_LLAMA = {
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "intermediate_size": 5632,
+    "vocab_size": 32000,
+}
+
 MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
+    "mlp": _network,
     "resnet18": _torchvision("resnet18", 16, 128, F32),
     "resnet50": _torchvision("resnet50", 64, 224, BF),
     "mobilenet_v3": _torchvision("mobilenet_v3_large", 64, 224, BF),
@@ -80,6 +95,7 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
     "gpt2": _transformer("GPT2Config", "GPT2LMHeadModel", 8, 512),
     "distilbert": _transformer("DistilBertConfig", "DistilBertForMaskedLM", 32, 128),
     "t5_small": _transformer("T5Config", "T5ForConditionalGeneration", 8, 256, decoder_start_token_id=0),
+    "llama_1b": _transformer("LlamaConfig", "LlamaForCausalLM", 4, 512, use_cache=False, **_LLAMA),
 }
 
 

@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Any, tuple[tuple[tuple[int, ...], torch.dtype], ...]]] = 
         lambda x, w, b: F.gelu(F.linear(x, w, b)), (((33, 64), BF), ((48, 64), BF), ((48,), BF)),
     ),
     "bmm_residual": (lambda a, b, r: torch.bmm(a, b) + r, (((3, 20, 64), BF), ((3, 64, 24), BF), ((3, 20, 24), BF))),
-    "integers": (lambda a, b, s: torch._int_mm(a, b) * s, (((48, 64), I8), ((64, 64), I8), ((64,), F32))),
+    "integers": (lambda a, b, s: torch._int_mm(a, b.t()) * s, (((48, 64), I8), ((64, 64), I8), ((64,), F32))),
 }  # fmt: skip
 
 

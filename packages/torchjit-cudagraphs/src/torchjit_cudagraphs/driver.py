@@ -99,6 +99,10 @@ class GraphDriver(Protocol):
         """A function that makes a tensor over a storage; `offset` counts elements."""
         ...
 
+    def release(self) -> None:
+        """There will be no more captures: the pool's memory is free once no recording uses it."""
+        ...
+
     def capturing(self) -> bool:
         """Is somebody capturing the current stream already?"""
         ...
@@ -131,11 +135,12 @@ class TorchGraphDriver:
         self._side: torch.cuda.Stream = torch.cuda.Stream(device=self._device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
         # An empty graph keeps the pool's memory while other graphs come and go.
-        self._anchor = torch.cuda.CUDAGraph()
+        anchor = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device), torch.cuda.stream(self._side), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it is empty
-            self._anchor.capture_begin(self._pool, capture_error_mode="thread_local")
-            self._anchor.capture_end()
+            anchor.capture_begin(self._pool, capture_error_mode="thread_local")
+            anchor.capture_end()
+        self._anchor: torch.cuda.CUDAGraph | None = anchor
 
     def warm_up(self, run: Callable[[], T]) -> T:
         return run()
@@ -150,11 +155,11 @@ class TorchGraphDriver:
     def capture(self, run: Callable[[], T], ground: Ground) -> Capture[T]:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
-        # What the rehearsals allocated is of no use any more, and the pool takes about as much.
-        torch.cuda.empty_cache()
         # Workspaces of cuBLAS made before would be freed by whoever clears them next, under the recording's feet:
         # with none there, the capture allocates its own from the pool. Likewise afterwards, for the others.
         _clear_blas_workspaces()
+        # What the rehearsals allocated, workspaces included, is of no use any more, and the pool takes about as much.
+        torch.cuda.empty_cache()
         if ground.state is not None:
             torch._C._cuda_setCheckpointPoolState(self._index, ground.state, [], list(ground.adopt))
             for address in ground.dead:
@@ -206,6 +211,9 @@ class TorchGraphDriver:
         }  # fmt: skip
         # One C++ call: hundreds of tensors are made at each step of a training loop.
         return functools.partial(torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata, metadata)
+
+    def release(self) -> None:
+        self._anchor = None
 
     def capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()

@@ -17,7 +17,7 @@ _MOST = 3
 """So many tensors are described."""
 
 
-def describe_holders(storages: Set[int], own: Iterable[Any] = ()) -> list[str]:
+def describe_holders(storages: Set[int], own: Iterable[Any] = (), templates: Iterable[torch.Tensor] = ()) -> list[str]:
     """What holds storages, a text for each tensor: its kind, and who refers to it, with the line where that is a variable.
 
     It asks the garbage collector for all objects a few times, which takes a fraction of a second.
@@ -25,10 +25,11 @@ def describe_holders(storages: Set[int], own: Iterable[Any] = ()) -> list[str]:
     Args:
         storages: ids (`UntypedStorage._cdata`).
         own: objects whose references do not count: those of the call that asks.
+        templates: tensors with these storages that nobody is asked to drop.
     """
     if not storages:
         return []
-    tensors, places = _living(storages)
+    tensors, places = _living(storages, {id(t) for t in templates})
     ignored = {id(o) for o in (*own, own, tensors)}
     for frame in _frames():
         code = frame.f_code
@@ -49,7 +50,7 @@ def describe_holders(storages: Set[int], own: Iterable[Any] = ()) -> list[str]:
     return texts
 
 
-def _living(storages: Set[int]) -> tuple[list[torch.Tensor], dict[int, list[str]]]:
+def _living(storages: Set[int], templates: Set[int]) -> tuple[list[torch.Tensor], dict[int, list[str]]]:
     """The tensors with these storages, and for each id what is known of its place: gradients belong to parameters."""
     tensors: dict[int, torch.Tensor] = {}
     places: dict[int, list[str]] = {}
@@ -58,7 +59,7 @@ def _living(storages: Set[int]) -> tuple[list[torch.Tensor], dict[int, list[str]
         kind = type(found)
         if kind not in kinds:
             kinds[kind] = 1 if issubclass(kind, torch.Tensor) else 2 if issubclass(kind, torch.nn.Module) else 0
-        if kinds[kind] == 1 and _storage(found) in storages:
+        if kinds[kind] == 1 and id(found) not in templates and _storage(found) in storages:
             tensors[id(found)] = found
             places.setdefault(id(found), [])
         elif kinds[kind] == 2:

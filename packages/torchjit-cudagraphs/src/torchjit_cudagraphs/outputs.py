@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
+import attrs
 import torch
 
-from torchjit_cudagraphs.liveness import StorageRef
+from torchjit_cudagraphs.liveness import Lent, LentAgain, StorageRef
 from torchjit_cudagraphs.pool import Block, GraphPool
 
 __all__ = ["Arguments", "OutputPlan"]
 
-_Make = tuple[int, Callable[[Any], Any]]
-"""The index of a storage and what makes a tensor of it; or -1 and what makes a result of the inputs."""
+_Make = Callable[[Sequence[Any], list[Any]], Any]
+"""What makes a result of the call's inputs and of the storages that are copied for it."""
 
 
 @final
@@ -72,29 +73,66 @@ class OutputPlan:
         copy: Callable[[int, int], bool],
     ) -> None:
         self._pool = pool
-        self._storages: list[tuple[Block, int]] = []
-        copied: list[bool] = []
         self.owners: dict[int, StorageRef] = {}
         self.needs: set[int] = set()
         self._kept: list[torch.Tensor] = []
-        self._index: dict[int, int] = {}
-        self._makers: list[_Make] = []
+        self._results: list[Any] = [None] * len(outputs)
+        self._storages: dict[int, _Storage] = {}
+        self._others: list[tuple[int, _Make]] = []
         for position, output in enumerate(outputs):
-            known = len(self._storages)
-            self._makers.append(self._maker(output, arguments, examples, blocks, buffers))
-            if len(self._storages) > known:
-                copied.append(copy(position, self._storages[known][1]))
-        self.lent = frozenset(b for (b, _), is_copied in zip(self._storages, copied, strict=True) if not is_copied)
-        self._sources: list[tuple[bool, Block, Callable[[], Any]]] = [
-            (not is_copied, block, self._source(block, nbytes, is_copied))
-            for (block, nbytes), is_copied in zip(self._storages, copied, strict=True)
-        ]
+            storage = self._storage_of(position, output, arguments, blocks, copy)
+            if storage is None:
+                self._others.append((position, self._maker(output, arguments, examples, blocks, buffers)))
+            else:
+                form = (output.dtype, tuple(output.shape), output.stride(), int(output.storage_offset()))
+                storage.tensors.append((position, pool.driver.tensor_maker(*form)))
+        self._copies: list[Callable[[], Any]] = []
+        for storage in self._storages.values():
+            if storage.copied:
+                self._others += [(p, _of_copy(len(self._copies), make)) for p, make in storage.tensors]
+                self._copies.append(self._copier(storage))
+        self._in_pool = [s for s in self._storages.values() if not s.copied]
+        self.lent = frozenset(s.block for s in self._in_pool)
+        self._loans: dict[bool, _Loan] = {}
 
     def make(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of the call with these inputs, after the replay was queued."""
-        lend = self._pool.lend
-        storages = [lend(block, source()) if lent else source() for lent, block, source in self._sources]
-        return [make(storages[index]) if index >= 0 else make(inputs) for index, make in self._makers]
+        results = self._results.copy()
+        if self._in_pool:
+            # An inference tensor is made in inference mode only.
+            mode = torch.is_inference_mode_enabled()
+            loan = self._loans.get(mode)
+            if loan is None:
+                loan = self._loans[mode] = _Loan(self._in_pool, self._pool)
+            for position, template in loan.templates:
+                results[position] = template.data
+            self._pool.lend_all(loan.lent)
+        if self._others:
+            copies = [copy() for copy in self._copies]
+            for position, make in self._others:
+                results[position] = make(inputs, copies)
+        return results
+
+    def _storage_of(
+        self,
+        position: int,
+        output: Any,
+        arguments: Arguments,
+        blocks: Mapping[int, int],
+        copy: Callable[[int, int], bool],
+    ) -> _Storage | None:
+        """The storage of an output that lies in the pool and is no input's; None for others."""
+        if not isinstance(output, torch.Tensor) or output.is_conj() or output.is_neg():
+            return None
+        storage = output.untyped_storage()
+        address = storage.data_ptr()
+        if storage.nbytes() == 0 or address not in blocks or arguments.find(output) is not None:
+            return None
+        if address not in self._storages:
+            self.owners[address] = StorageRef(storage)
+            nbytes = storage.nbytes()
+            self._storages[address] = _Storage((address, blocks[address]), nbytes, copy(position, nbytes))
+        return self._storages[address]
 
     def _maker(
         self,
@@ -119,45 +157,76 @@ class OutputPlan:
                 self.owners[address] = StorageRef(storage)
             self.needs.add(position)
             return _from_input(output, position, base, examples[position], arguments.is_argument(output, position))
-        if address not in blocks:  # a constant of the callable
-            self._kept.append(output)
-            return -1, lambda inputs: output.detach()
-        if address not in self._index:
-            self._index[address] = len(self._storages)
-            self._storages.append(((address, blocks[address]), storage.nbytes()))
-            self.owners[address] = StorageRef(storage)
-        tensor = self._pool.driver.tensor_maker(
-            output.dtype, tuple(output.shape), output.stride(), int(output.storage_offset())
-        )
-        return self._index[address], tensor
+        # A constant of the callable.
+        self._kept.append(output)
+        return lambda inputs, copies: output.detach()
 
-    def _source(self, block: Block, nbytes: int, is_copied: bool) -> Callable[[], Any]:
-        """What makes the storage for a call: over the block, or a copy."""
-        make = self._pool.driver.storage_maker(block[0], nbytes)
-        if not is_copied:
-            return make
-        flat = self._pool.driver.tensor_maker(torch.uint8, (nbytes,), (1,), 0)(make())
+    def _copier(self, storage: _Storage) -> Callable[[], Any]:
+        """What makes a copy of a storage of the pool."""
+        driver = self._pool.driver
+        flat = driver.tensor_maker(torch.uint8, (storage.nbytes,), (1,), 0)(
+            driver.storage_maker(storage.block[0], storage.nbytes)()
+        )
         return lambda: flat.clone().untyped_storage()
 
 
+@final
+@attrs.define(eq=False)
+class _Storage:
+    """A storage that a recording writes to: where, how large, whether results are copied out of it, and how to make them."""
+
+    block: Block
+    nbytes: int
+    copied: bool
+    tensors: list[tuple[int, Callable[[Any], torch.Tensor]]] = attrs.field(factory=list)
+
+
+@final
+class _Loan:
+    """The results that lie in the pool, once, to be copied as objects at each replay: position and tensor.
+
+    Attributes:
+        templates: the position of each result, and the tensor.
+        lent: their storages.
+    """
+
+    __slots__ = ("lent", "templates")
+
+    def __init__(self, storages: Sequence[_Storage], pool: GraphPool) -> None:
+        self.templates: list[tuple[int, torch.Tensor]] = []
+        self.lent: list[Lent] = []
+        for storage in storages:
+            memory = pool.driver.storage_maker(storage.block[0], storage.nbytes)()
+            made = [(position, make(memory)) for position, make in storage.tensors]
+            self.templates += made
+            lent = LentAgain(storage.block, memory, [t for _, t in made])
+            del memory
+            lent.settle()
+            self.lent.append(lent)
+
+
 def _constant(value: Any) -> _Make:
-    return -1, lambda inputs: value
+    return lambda inputs, copies: value
 
 
 def _empty(output: torch.Tensor) -> _Make:
     size, stride, dtype, device = output.shape, output.stride(), output.dtype, output.device
-    return -1, lambda inputs: torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return lambda inputs, copies: torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+def _of_copy(index: int, make: Callable[[Any], torch.Tensor]) -> _Make:
+    return lambda inputs, copies: make(copies[index])
 
 
 def _from_input(output: torch.Tensor, position: int, base: int, example: torch.Tensor, same: bool) -> _Make:
     if same:
-        return -1, lambda inputs: inputs[position]
+        return lambda inputs, copies: inputs[position]
     size, stride, dtype = output.shape, output.stride(), output.dtype
     # Offsets count elements of a tensor's own dtype; `base` is where the argument began.
     width, own = example.dtype.itemsize, dtype.itemsize
     shift = output.storage_offset() - base * width // own
 
-    def view(inputs: Sequence[Any]) -> Any:
+    def view(inputs: Sequence[Any], copies: list[Any]) -> Any:
         source = inputs[position]
         offset = source.storage_offset() * width // own + shift
         if source.dtype == dtype:
@@ -165,4 +234,4 @@ def _from_input(output: torch.Tensor, position: int, base: int, example: torch.T
         empty = torch.empty(0, dtype=dtype, device=source.device)
         return empty.set_(source.untyped_storage(), offset, size, stride)
 
-    return -1, view
+    return view

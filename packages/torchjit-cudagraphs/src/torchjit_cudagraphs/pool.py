@@ -11,6 +11,7 @@ Blocks are in use while a storage that was handed out for them lives, which refe
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar, final
 
@@ -18,14 +19,11 @@ import attrs
 import torch
 
 from torchjit_cudagraphs.driver import Capture, GraphDriver, Ground, TorchGraphDriver
-from torchjit_cudagraphs.liveness import StorageRef, expired
+from torchjit_cudagraphs.liveness import Block, Lent, LentOnce, StorageRef
 
-__all__ = ["Block", "GraphPool", "PooledTensor", "mark_step_begin", "pool_of", "release_pools"]
+__all__ = ["Block", "GraphPool", "PooledTensor", "mark_step_begin", "pool_of", "release_pools", "retire"]
 
 T = TypeVar("T")
-
-Block = tuple[int, int]
-"""Address and size in bytes, as the allocator counts them."""
 
 
 @final
@@ -65,11 +63,12 @@ class GraphPool:
         self.lock = threading.RLock()
         self.closed = False
         # Several storages may lie over one block.
-        self._live: list[tuple[int, StorageRef, Block]] = []
+        self._live: list[Lent] = []
         self._permanent: set[Block] = set()
         self._end: _End | None = None
         self._ground: set[int] = set()
         self._stream: int | None = None
+        self._recordings: weakref.WeakSet[Any] = weakref.WeakSet()
         # Recordings whose owner is gone. Their memory may still be seen through outputs.
         self._orphans: list[Callable[[], None]] = []
 
@@ -77,38 +76,41 @@ class GraphPool:
     def blocks_in_use(self) -> set[Block]:
         """The blocks with a living storage, and those that a library keeps for itself."""
         self._forget_dead()
-        return {block for _, _, block in self._live} | self._permanent
+        return {lent.block for lent in self._live} | self._permanent
 
     def admits(self, kept: frozenset[Block]) -> bool:
         """May a recording with this `kept` set be replayed now?"""
         self._forget_dead()
-        return (not self._live or all(block in kept for _, _, block in self._live)) and (
+        return (not self._live or all(lent.block in kept for lent in self._live)) and (
             not self._permanent or self._permanent <= kept
         )
 
     def _forget_dead(self) -> None:
         if self._live:
-            self._live = [entry for entry in self._live if not expired(entry[0])]
+            self._live = [lent for lent in self._live if not lent.idle()]
         if not self._live and self._orphans:
             self._orphans.clear()
 
-    def storages_in(self, blocks: Set[Block]) -> frozenset[int]:
-        """Ids of the living storages that lie in some of these blocks."""
+    def lent_in(self, blocks: Set[Block]) -> list[Lent]:
+        """What is in somebody's hands of these blocks."""
         self._forget_dead()
-        return frozenset(cdata for cdata, _, block in self._live if block in blocks)
+        return [lent for lent in self._live if lent.block in blocks]
 
     def block_of(self, tensor: torch.Tensor) -> Block | None:
         """The block in use under a tensor, or None when its memory is not the pool's."""
         if not self._live:
             return None
         address = tensor.untyped_storage().data_ptr()
-        return next((block for cdata, _, block in self._live if block[0] == address and not expired(cdata)), None)
+        return next((lent.block for lent in self._live if lent.block[0] == address and not lent.idle()), None)
 
     def lend(self, block: Block, storage: Any) -> Any:
         """`storage` lies over a block, which is in use while the storage lives."""
-        ref = StorageRef(storage)
-        self._live.append((ref.cdata, ref, block))
+        self._live.append(LentOnce(block, storage))
         return storage
+
+    def lend_all(self, storages: Sequence[Lent]) -> None:
+        """These storages were handed out."""
+        self._live += storages
 
     # ------------------------------------------------------------------ inputs that lie in the pool
     def describe(self, tensor: torch.Tensor) -> PooledTensor | None:
@@ -196,9 +198,22 @@ class GraphPool:
             self._stream = stream
 
     # ------------------------------------------------------------------ ends
+    def belongs(self, recording: Any) -> None:
+        """`recording` was made in this pool."""
+        self._recordings.add(recording)
+
+    def lost(self, recording: Any) -> None:
+        """`recording` will not be replayed again."""
+        self._recordings.discard(recording)
+
+    def unused(self) -> bool:
+        """Was something recorded, and is no recording left that could be replayed?"""
+        return self._end is not None and not self._recordings
+
     def close(self) -> None:
-        """No more captures here."""
+        """No more captures here. What is recorded keeps the memory."""
         self.closed = True
+        self.driver.release()
 
     def bury(self, replays: Sequence[Callable[[], None]]) -> None:
         """Keep recordings that nobody will replay, and with them the memory, until no output of the pool lives."""
@@ -216,7 +231,7 @@ class GraphPool:
 
 _pools: dict[torch.device, GraphPool] = {}
 _closed: list[GraphPool] = []
-_pools_lock = threading.Lock()
+_pools_lock = threading.RLock()  # a finalizer may come in between
 
 
 def pool_of(device: torch.device) -> GraphPool:
@@ -228,17 +243,37 @@ def pool_of(device: torch.device) -> GraphPool:
         if pool is None or pool.closed:
             if pool is not None:
                 _closed.append(pool)
-            _closed[:] = [old for old in _closed if not old.idle()]
+            _forget_idle()
             pool = _pools[key] = GraphPool(TorchGraphDriver(key))
         return pool
+
+
+def retire(pool: GraphPool) -> None:
+    """Give a pool's memory back, as far as no output holds it, if no recording is left in it. The next one gets a new pool."""
+    if pool.unused():
+        pool.close()
+        with _pools_lock:
+            for key in [key for key, known in _pools.items() if known is pool]:
+                del _pools[key]
+                _closed.append(pool)
+            _forget_idle()
+
+
+def _forget_idle() -> None:
+    """Give the memory of closed pools back whose outputs are gone."""
+    rest = [pool for pool in _closed if not pool.idle()]
+    if len(rest) < len(_closed):
+        _closed[:] = rest
+        torch.cuda.empty_cache()
 
 
 def mark_step_begin() -> None:
     """Tell that a step of a loop begins. Results are protected while they are held, so nothing depends on it; memory
     that waited for results to be dropped is looked after at once."""
     with _pools_lock:
-        for pool in (*_pools.values(), *_closed):
+        for pool in _pools.values():
             pool.idle()
+        _forget_idle()
 
 
 def release_pools() -> None:

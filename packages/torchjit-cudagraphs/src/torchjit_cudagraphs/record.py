@@ -13,10 +13,11 @@ from torchjit_core.reasons import Reason
 from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.inputs import signature
 from torchjit_cudagraphs.padded import Batch, Padded
-from torchjit_cudagraphs.pool import GraphPool, pool_of, release_pools
+from torchjit_cudagraphs.pool import GraphPool, pool_of, release_pools, retire
 from torchjit_cudagraphs.recordable import (
     CAPTURE_FAILED,
     DOES_NOT_PAY,
+    FORWARD_WITHOUT,
     OVERLAPPING_INPUT,
     TOO_MANY_SIZES,
     TOO_MANY_VERSIONS,
@@ -33,7 +34,13 @@ __all__ = ["Recorded", "record", "reset"]
 
 _Key = tuple[Any, ...]
 _NO_SLOWER = 1.02
-"""A replay may take this much of the time of the call without a CUDA graph."""
+"""A replay may take this much of the time of the call without a CUDA graph, where its copies could be the reason."""
+_DISTURBED = 1.3
+"""And this much where they could not: the same kernels, launched at once, are slower because of other programs only."""
+_COPIED_PER_SECOND = 5e11
+"""Bytes: copies take less time than this says."""
+_SAVED_ELSEWHERE = 64 << 20
+"""Bytes that a backward may copy: what its forward saved outside the pool."""
 _NAMED = 3
 """So many inputs are named in a message."""
 _TRIALS = 3
@@ -51,6 +58,7 @@ def record(
     batch: Batch | None = None,
     names: Sequence[str] = (),
     name: str = "graph",
+    takes_saved: bool = False,
 ) -> Callable[..., Sequence[Any]]:
     """Make `compiled` replay a CUDA graph after its first calls.
 
@@ -72,6 +80,8 @@ def record(
         batch: where the batch is, for `settings.capture_sizes`.
         names: what messages call the inputs.
         name: what events call the callable.
+        takes_saved: it is a backward, which takes what a forward saved: where the forward ran without a recording, so that
+            much of that lies outside the pool, it runs without one too, rather than to copy it.
 
     Returns:
         A `Recorded`, with capture sizes a `Padded` around one; or `compiled` itself when it cannot be recorded, after a `fallback` event that says why.
@@ -86,7 +96,7 @@ def record(
     if batch is not None:
         recorded = Recorded(compiled, chosen, internal, pool=pool, names=names, name=name)
         return Padded(recorded, compiled, chosen.capture_sizes, batch)
-    return Recorded(compiled, chosen, internal, fixed_layouts, pool, names, name)
+    return Recorded(compiled, chosen, internal, fixed_layouts, pool, names, name, takes_saved)
 
 
 @final
@@ -100,6 +110,7 @@ class Recorded:
         fixed_layouts: need sizes and strides of inputs not be compared?
         pool: the memory; that of the callable's device if None.
         names: what messages call the inputs.
+        takes_saved: is it a backward?
         name: what events call the callable. They carry the compile id under which it was made.
     """
 
@@ -112,6 +123,7 @@ class Recorded:
         pool: GraphPool | None = None,
         names: Sequence[str] = (),
         name: str = "graph",
+        takes_saved: bool = False,
     ) -> None:
         self._names = tuple(names)
         # Recordings are made and measured by later calls, which belong to no compilation.
@@ -127,6 +139,8 @@ class Recorded:
         self._warmups: dict[_Key, int] = {}
         self._plain: dict[_Key, float] = {}
         self._useless: set[_Key] = set()
+        self._takes_saved = takes_saved
+        self._elsewhere: dict[_Key, int] = {}
         self._told: set[str] = set()
         self._broken = False
         _recorded.add(self)
@@ -143,13 +157,17 @@ class Recorded:
         if pool is None:
             return
         with pool.lock:
-            self._last = None
-            _bury(self._recordings)
-            self._recordings.clear()
+            self._move()
             self._warmups.clear()
             self._useless.clear()
             self._broken = False
-            self._pool = self._given
+
+    def _move(self) -> None:
+        """Drop all recordings, and look for the pool anew."""
+        self._last = None
+        _bury(self._recordings)
+        self._recordings.clear()
+        self._pool = self._given
 
     def inside_capture(self) -> bool:
         """Is somebody capturing the current stream, so that nothing may wait for the device?"""
@@ -163,7 +181,9 @@ class Recorded:
         """Call with the inputs in a list, which is emptied: memory of inputs that nobody else holds is reused."""
         pool = self._pool
         if pool is None or (pool.closed and self._given is None):
-            self.forget()  # if a capture failed there: a fresh pool serves from now on
+            if pool is not None:
+                with pool.lock:
+                    self._move()  # it was closed: a fresh one serves from now on
             pool = self._pool = _pool_for(self.compiled)
         if self._broken or pool.driver.capturing():
             # Inside somebody's capture our kernels become part of theirs.
@@ -204,20 +224,31 @@ class Recorded:
         if recording.replays == 0:  # it loads the graph to the device
             return recording.run(inputs)
         results, seconds = pool.driver.timed(lambda: recording.run(inputs))
-        recording.decided = seconds <= plain * _NO_SLOWER
+        copied = recording.inputs.bytes_copied()
+        allowed = _NO_SLOWER if copied > (_NO_SLOWER - 1) * plain * _COPIED_PER_SECOND else _DISTURBED
+        recording.decided = seconds <= plain * allowed
         if not recording.decided:
             recording.slow.append(seconds)
             if len(recording.slow) < _TRIALS:
                 return results
             self._useless.add(key)
-            self._last = None
-            pool.bury([r.replay for r in self._recordings.pop(key)])
-        best, copied = min([seconds, *recording.slow]), recording.inputs.bytes_copied()
+            self._drop(pool, key)
+        best = min([seconds, *recording.slow])
         emit("cudagraph_timed", plain=plain, replay=best, bytes_copied=copied, kept=recording.decided, **self._of)
         if not recording.decided:
             detail = f"{plain * 1e3:.3f} ms without, {best * 1e3:.3f} ms with one, which copies {copied} bytes"
             self._tell(DOES_NOT_PAY, detail)
         return results
+
+    def _drop(self, pool: GraphPool, key: _Key) -> None:
+        """No recordings for these sizes any more."""
+        self._last = None
+        dropped = self._recordings.pop(key)
+        pool.bury([r.replay for r in dropped])
+        for recording in dropped:
+            pool.lost(recording)
+        if self._given is None:
+            retire(pool)
 
     def _warming(self, key: _Key) -> bool:
         """Are ordinary calls still due before these sizes are recorded? Never beyond the limit on recordings."""
@@ -239,6 +270,12 @@ class Recorded:
         if pool.closed:
             return None
         versions = self._recordings.get(key, [])
+        if self._takes_saved and self._saved_elsewhere(pool, inputs):
+            self._elsewhere[key] = self._elsewhere.get(key, 0) + 1
+            if versions and self._elsewhere[key] == _TRIALS:
+                self._drop(pool, key)
+            self._tell(FORWARD_WITHOUT, f"more than {_SAVED_ELSEWHERE >> 20} MiB of what was saved lie elsewhere")
+            return None
         if not versions and len(self._recordings) >= self.settings.max_recordings:
             self._tell(TOO_MANY_SIZES, f"{len(self._recordings)} combinations of sizes are recorded")
             return None
@@ -271,6 +308,11 @@ class Recorded:
         self._recordings.setdefault(key, []).insert(0, recording)
         return recording
 
+    def _saved_elsewhere(self, pool: GraphPool, inputs: list[Any]) -> bool:
+        """Would a replay copy much, because the forward ran without a CUDA graph?"""
+        copied = [v for p, v in enumerate(inputs) if self._is_copied(p, v) and pool.block_of(v) is None]
+        return bool(sum(v.untyped_storage().nbytes() for v in copied) > _SAVED_ELSEWHERE)
+
     def _why_none_fits(self, pool: GraphPool, versions: list[Recording], inputs: list[Any]) -> str:
         """What keeps this call from the recordings that exist: parameters that moved, and who holds earlier results."""
         moved = {i for r in versions for i in r.inputs.moved(inputs)}
@@ -282,7 +324,9 @@ class Recorded:
         # What the recording that misses least would overwrite.
         used = pool.blocks_in_use()
         missing = min((used - r.kept for r in unmoved or versions), key=len, default=set())
-        parts += describe_holders(pool.storages_in(missing), (inputs,))
+        held = pool.lent_in(missing)
+        templates = [t for lent in held for t in lent.templates]
+        parts += describe_holders({lent.cdata for lent in held}, (inputs,), templates)
         return "; ".join(parts)
 
     def _is_copied(self, position: int, value: Any) -> bool:

@@ -118,6 +118,14 @@ NO_BATCH = reason(
     "Mark the dimension (`torchjit.mark_dynamic(x, 0)`) and return results row by row. Every size is recorded on its own otherwise.",
 )
 
+FORWARD_WITHOUT = reason(
+    "TJ-CG-015",
+    "no CUDA graph: the forward ran without one",
+    "What a recorded forward saves lies where the recorded backward reads it. This forward ran without a CUDA graph, so a replay of "
+    "the backward would copy all of it, and keep a second place for it.",
+    "Another message says why the forward has none.",
+)
+
 Refusal = tuple[Reason, str]
 
 

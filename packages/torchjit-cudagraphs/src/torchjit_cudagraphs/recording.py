@@ -98,6 +98,7 @@ class Recording:
         self.replay, self._state, self._blocks = capture.replay, capture.state, dict(capture.blocks)
         self.results: frozenset[Block] = self._plan.lent
         self.inputs.settle()
+        pool.belongs(self)
         self._droppable = [i for i in self.inputs.pooled if i not in self._plan.needs]
 
     def fits(self, inputs: list[Any]) -> bool:

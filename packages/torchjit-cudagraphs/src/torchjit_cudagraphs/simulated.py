@@ -48,6 +48,7 @@ class SimulatedDriver:
         current: the id of the current stream; set it to switch.
         waits: what `order_after` was told, as (earlier, current).
         inside: somebody else captures; set it to say so.
+        released: there will be no more captures.
         fail: raised by the next capture, once the run is over.
         seconds: what `timed` reports for the next calls, in order; real time when empty.
     """
@@ -63,7 +64,7 @@ class SimulatedDriver:
         self.captures = self.replays = self.warmups = 0
         self.current = 1
         self.waits: list[tuple[int, int]] = []
-        self.inside = False
+        self.inside = self.released = False
         self.fail: Exception | None = None
         self.seconds: list[float] = []
 
@@ -125,6 +126,9 @@ class SimulatedDriver:
         """A tensor over a storage."""
         with torch.inference_mode(False):
             return torch.empty(0, dtype=dtype).set_(storage, offset, tuple(size), tuple(stride))
+
+    def release(self) -> None:
+        self.released = True
 
     def capturing(self) -> bool:
         return self.inside

@@ -87,7 +87,8 @@ class _Compiler:
             if not self.record:
                 return compiled
             batch = self._batch(gm, kind, name, static_inputs)
-            return self._recorded(compiled, gm, example_inputs, _internal(gm, kind), name, batch)
+            internal = _internal(gm, kind)
+            return self._recorded(compiled, gm, example_inputs, internal, name, batch, takes_saved=kind == "backward")
         torchjit_cudagraphs.tell_split(parts, name)
         if self.capture_sizes:
             self._tell_no_batch(name, "it is captured in pieces")
@@ -112,10 +113,13 @@ class _Compiler:
         internal: frozenset[int],
         name: str,
         batch: torchjit_cudagraphs.Batch | None = None,
+        *,
+        takes_saved: bool = False,
     ) -> Callable[..., Sequence[Any]]:
         return torchjit_cudagraphs.record(
             compiled, inputs, torchjit_cudagraphs.CudaGraphSettings(capture_sizes=self.capture_sizes if batch else ()),
             internal=internal, fixed_layouts=not _is_symbolic(inputs), batch=batch, names=_names(gm), name=name,
+            takes_saved=takes_saved,
         )  # fmt: skip
 
     def _batch(
