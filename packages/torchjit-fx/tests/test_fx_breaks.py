@@ -31,7 +31,7 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "int": (lambda x: int(x[0]), (r(3),), "TJ-FX-001"),
     "float": (lambda x: float(x[0]), (r(3),), "TJ-FX-001"),
     "tolist": (lambda x: x.tolist(), (r(3),), "TJ-FX-001"),
-    "numpy": (lambda x: x.numpy(), (r(3),), "TJ-FX-001"),
+    "numpy": (lambda x: x.bfloat16().numpy(), (r(3),), "TJ-FX-001"),
     "one_hot": (lambda x: F.one_hot(x), (torch.arange(3),), "TJ-FX-001"),
     "mask_index": (lambda x: x[x > 0], (r(3),), "TJ-FX-002"),
     "nonzero": (lambda x: x.nonzero(), (r(3),), "TJ-FX-002"),

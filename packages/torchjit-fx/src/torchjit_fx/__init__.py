@@ -5,7 +5,7 @@ from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
 from torchjit_fx.function_modes import seen_by_function_modes
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS
+from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES
 from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
@@ -15,6 +15,7 @@ __all__ = [
     "NUMPY",
     "NUMPY_METHODS",
     "NUMPY_SCALARS",
+    "NUMPY_VALUES",
     "PARAMETER",
     "POLYFILLS",
     "REPLACEMENTS",

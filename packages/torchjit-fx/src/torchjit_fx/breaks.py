@@ -124,8 +124,9 @@ LAZY_PARAMETER = reason(
 NUMPY = reason(
     "TJ-FX-020",
     "a NumPy function",
-    "NumPy's scalars are constants of the graph and functions of constants are evaluated; arrays and random numbers of NumPy are "
-    "not captured. A function that works without tensors runs for real as a whole, between two graphs.",
+    "What depends on no tensor NumPy computes at capture; functions of arrays that come from tensors or arguments are captured where "
+    "torch computes what NumPy does. Random numbers, files, warnings and all else run for real, a function that works without tensors as "
+    "a whole, between two graphs.",
     "Use the torch function of the same name, or compute the array outside of the compiled region.",
 )
 PARAMETER = reason(

@@ -27,6 +27,8 @@ from torchjit_fx.marks import marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.naming import is_module_state
+from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, holds_array, is_captured, with_arrays
+from torchjit_fx.numpy_graph import array_attribute, array_rows, call_arrays
 from torchjit_fx.ownership import owns
 from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute, may_be_gradient
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
@@ -68,7 +70,7 @@ class TensorDomain:
         settings: see `FxSettings`.
     """
 
-    leaf_types: tuple[type, ...] = (TensorLeaf, InputLeaf, OpaqueLeaf, SymLeaf)
+    leaf_types: tuple[type, ...] = (TensorLeaf, InputLeaf, OpaqueLeaf, SymLeaf, ArrayLeaf)
 
     def __init__(
         self,
@@ -93,6 +95,7 @@ class TensorDomain:
         self.metas = MetaService(self.fakes, self.modes, self.numbers)
         self.memory = InputMemory(writes_to_shared=settings.writes_to_shared_inputs)
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, _TRANSCRIPTS, self.memory)
+        self.arrays = Arrays(self)
         self.functions: list[FunctionCapture] = []
         self.transforms: list[TransformCapture] = []
         self.kept_functions: dict[int, KeptFunction] = {}
@@ -106,12 +109,18 @@ class TensorDomain:
 
     # ---- the leaf protocol
 
+    def made_of_constants(self, leaf: object) -> bool:
+        """Is this leaf made without tensors? A call that is given only such ones may run for real as a whole."""
+        return type(leaf) is ArrayLeaf and (leaf.constant or leaf.path is not None)
+
     def wants(self, obj: object, path: AccessPath | None) -> bool:
-        """Is this real object a leaf? Every tensor; an int or a float that varies between calls."""
+        """Is this real object a leaf? Every tensor; an array that torch can see; an int or a float that varies between calls."""
         if isinstance(obj, torch.Tensor):
             return True
         if path is None or isinstance(path, Pinned):
             return False
+        if is_captured(obj):
+            return True
         if type(obj) is int and self.settings.symbolic_ints:
             return not isinstance(self._number(obj, path), int)
         if type(obj) is float and self.settings.symbolic_floats:
@@ -136,7 +145,9 @@ class TensorDomain:
                 self.numbers.plain(self._number(obj, path)) if type(obj) is int else self.numbers.plain_float(obj, path)
             )
         if not isinstance(obj, torch.Tensor):
-            raise TypeError(f"not a leaf: {type(obj)}")
+            if path is None or not is_captured(obj):
+                raise TypeError(f"not a leaf: {type(obj)}")
+            return self.arrays.input(obj, path, capture)
         if path is None:
             path = Pinned.of(obj, "constant")
         found = self._inputs.get(id(obj))
@@ -224,6 +235,8 @@ class TensorDomain:
         """What `type(x)` gives."""
         if isinstance(leaf, InputLeaf | OpaqueLeaf):
             return type(leaf.real)
+        if type(leaf) is ArrayLeaf:
+            return self.arrays.type_of(leaf)
         return self.numbers.type_of(leaf) if type(leaf) is SymLeaf else torch.Tensor
 
     def handles(self, fn: object) -> bool:
@@ -237,6 +250,8 @@ class TensorDomain:
             GraphBreak: it cannot be in a graph.
         """
         self.numbers.context.location = capture.location
+        if self.arrays.used and (holds_array(args) or holds_array(tuple(kwargs.values()))):
+            return call_arrays(self, fn, args, kwargs, capture)
         special = special_call(fn)
         if special is not None:
             result = special(self, fn, args, kwargs, capture)
@@ -261,6 +276,8 @@ class TensorDomain:
             raise GraphBreak(leaf.reason, f"{leaf.path}.{name}", capture.location())
         if isinstance(leaf, SymLeaf):
             return self.numbers.attribute(leaf, name, capture.location())
+        if type(leaf) is ArrayLeaf:
+            return array_attribute(self, leaf, name, capture)
         if not isinstance(leaf, TensorLeaf):
             raise TypeError(f"not a leaf: {type(leaf)}")
         read = RECORDED.get(name)
@@ -349,6 +366,8 @@ class TensorDomain:
         if isinstance(leaf, SymLeaf):
             self.numbers.context.location = capture.location
             return self.numbers.truth(leaf)
+        if type(leaf) is ArrayLeaf:
+            return bool(call_arrays(self, bool, (leaf,), {}, capture))
         known = decided(leaf) if isinstance(leaf, TensorLeaf) else None
         if known is not None:
             return known
@@ -365,7 +384,9 @@ class TensorDomain:
         return True
 
     def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:
-        """The rows of a tensor."""
+        """The rows of a tensor or an array."""
+        if type(leaf) is ArrayLeaf:
+            return array_rows(self, leaf, capture)
         if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes or type(leaf.record.sizes[0]) is not int:
             raise GraphBreak(breaks.META_FAILED, "iteration over this value", capture.location())
         rows = self.recorder.call(torch.Tensor.unbind, (leaf, 0), {}, capture)
@@ -378,27 +399,34 @@ class TensorDomain:
         asked: list[TensorLeaf | SymLeaf] = []
         outputs: list[int | AccessPath] = []
         places: dict[int, int] = {}
-        for leaf in leaves:
-            path = self._path_of(leaf)
-            if path is not None:
-                outputs.append(path)
-                continue
-            if leaf.step is not None and leaf.step.scope is not None:  # type: ignore[attr-defined]
+
+        def place(leaf: Any) -> int:
+            if leaf.step is not None and leaf.step.scope is not None:
                 escaped(leaf, capture)
             if id(leaf) not in places:
                 places[id(leaf)] = len(asked)
-                asked.append(leaf)  # type: ignore[arg-type]
-            outputs.append(places[id(leaf)])
+                asked.append(leaf)
+            return places[id(leaf)]
+
+        arrays = [leaf for leaf in leaves if type(leaf) is ArrayLeaf and leaf.path is None]
+        for leaf in leaves:
+            path = self._path_of(leaf)
+            outputs.append(path if path is not None else -1 if type(leaf) is ArrayLeaf else place(leaf))
+        makers = self.arrays.makers(arrays, place, capture)
+        found = iter(range(len(asked), len(asked) + len(arrays)))
+        outputs = [next(found) if where == -1 else where for where in outputs]
         refuse_escaping_leaves(self, asked, capture)
         steps = live_steps(self.recorder.steps, asked, self.modes.initial)
         epilogue = self.modes.epilogue()
         if not steps:
-            return RegionCode(None, (), tuple(outputs), epilogue)
+            return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
         gm, paths, examples = self._graph(steps, asked, capture)
         emit_graph(gm, "captured")
         target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
         if any(step.mode is not None for step in steps):
             target = self.modes.restoring(target)
+        if makers:
+            target = with_arrays(target, makers)
         return RegionCode(target, paths, tuple(outputs), epilogue)
 
     def release(self) -> None:
@@ -412,7 +440,7 @@ class TensorDomain:
         self.numbers.context.location = lambda: None  # it was the capture's
 
     def _path_of(self, leaf: object) -> AccessPath | None:
-        if isinstance(leaf, InputLeaf | OpaqueLeaf):
+        if isinstance(leaf, InputLeaf | OpaqueLeaf | ArrayLeaf):
             return leaf.path
         if isinstance(leaf, SymLeaf) and leaf.step is None and leaf.expr is not None:
             return self.numbers.path(leaf.expr)

@@ -1,40 +1,105 @@
-"""NumPy beside torch: scalars are constants, functions of constants are evaluated at capture, arrays break the graph."""
+"""NumPy's functions by what a capture may do with them, and its scalars, which are constants of the graph."""
 
 from __future__ import annotations
 
 import contextlib
+import operator
 import types
 from typing import Any
 
 import torch
 
-from torchjit_core.reasons import GraphBreak
-from torchjit_fx import breaks
+__all__ = [
+    "FOLDED",
+    "IN_PLACE",
+    "NUMPY_FUNCTIONS",
+    "NUMPY_METHODS",
+    "NUMPY_SCALARS",
+    "NUMPY_VALUES",
+    "PLAIN_ATOMS",
+    "WRITING",
+    "numpy_module",
+    "plain_numbers",
+]
 
-__all__ = ["NUMPY_FUNCTIONS", "NUMPY_METHODS", "NUMPY_SCALARS", "call_numpy", "plain_numbers"]
-
-_np: Any = None
+numpy_module: Any = None
 with contextlib.suppress(ImportError):  # torch works without NumPy, and so do we
     import numpy
 
-    _np = numpy
+    numpy_module = numpy
+
+_np = numpy_module
 
 NUMPY_SCALARS: tuple[type[Any], ...] = ()
 """Types of NumPy's numbers: immutable values."""
 
+NUMPY_VALUES: tuple[type[Any], ...] = ()
+"""Those, and the types of dtypes."""
+
 NUMPY_METHODS: tuple[Any, ...] = ()
-"""Methods of theirs that only compute, and give such numbers or Python's."""
+"""Methods of numbers that only compute, and give such numbers or Python's."""
+
+PLAIN_ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, type(None), type(Ellipsis)})
+"""Python's constants that NumPy's functions take."""
 
 if _np is not None:
     NUMPY_SCALARS = tuple({t: None for t in _np.sctypeDict.values() if issubclass(t, (_np.number, _np.bool_))})
+    NUMPY_VALUES = (*NUMPY_SCALARS, *{type(_np.dtype(t)): None for t in NUMPY_SCALARS})
     NUMPY_METHODS = tuple(getattr(_np.generic, n) for n in ("item", "tolist", "astype", "round", "conj", "conjugate"))
 
-# Functions besides ufuncs that only compute. All others (random numbers, files, error states, arrays) run for real.
+# Functions besides ufuncs that only compute. All others (random numbers, files, error states, callbacks) run for real.
 _COMPUTING = (
     "prod", "sum", "max", "min", "amax", "amin", "mean", "median", "std", "var", "any", "all", "argmax", "argmin", "isclose",
     "allclose", "dot", "vdot", "inner", "trace", "round", "around", "ptp", "count_nonzero", "ndim", "size", "array_equal",
     "isscalar", "iscomplexobj", "isrealobj", "clip", "interp", "nan_to_num",
+    # makers
+    "array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "zeros", "ones", "full", "empty", "zeros_like",
+    "ones_like", "full_like", "empty_like", "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri", "tril", "triu",
+    "diag", "diagonal", "diagflat", "vander", "meshgrid", "indices", "tril_indices", "triu_indices", "diag_indices", "ix_", "copy",
+    "blackman", "hamming", "hanning", "bartlett", "kaiser",
+    # shapes
+    "reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis", "rollaxis", "squeeze", "expand_dims",
+    "concatenate", "concat", "stack", "unstack", "vstack", "hstack", "dstack", "column_stack", "block", "split", "array_split",
+    "hsplit", "vsplit", "dsplit", "broadcast_to", "broadcast_arrays", "broadcast_shapes", "atleast_1d", "atleast_2d", "atleast_3d",
+    "flip", "fliplr", "flipud", "rot90", "roll", "tile", "repeat", "resize", "append", "insert", "delete", "pad", "shape",
+    # values
+    "where", "take", "take_along_axis", "choose", "compress", "extract", "select", "nonzero", "flatnonzero", "argwhere", "sort",
+    "argsort", "lexsort", "partition", "argpartition", "searchsorted", "digitize", "bincount", "histogram", "histogram_bin_edges",
+    "unique", "unique_values", "unique_counts", "isin", "union1d", "intersect1d", "setdiff1d", "setxor1d", "unravel_index",
+    "ravel_multi_index", "cumsum", "cumprod", "diff", "ediff1d", "gradient", "trapezoid", "trapz", "average", "cov", "corrcoef",
+    "percentile", "quantile", "nansum", "nanprod", "nanmean", "nanmax", "nanmin", "nanstd", "nanvar", "nanmedian", "nanargmax",
+    "nanargmin", "real", "imag", "angle", "sinc", "i0", "unwrap", "array_equiv", "convolve", "correlate", "cross", "kron", "outer",
+    "tensordot", "einsum", "matvec", "vecmat", "polyval", "polyfit", "polyadd", "polymul", "polyder", "polyint", "roots", "poly", "can_cast",
+    "promote_types", "result_type", "min_scalar_type", "common_type", "isneginf", "isposinf", "iscomplex", "isreal", "fix",
+    "packbits", "unpackbits", "astype",
 )  # fmt: skip
+_WRITING = ("copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis")
+_METHODS = (
+    "all", "any", "argmax", "argmin", "argpartition", "argsort", "astype", "choose", "clip", "compress", "conj", "conjugate", "copy",
+    "cumprod", "cumsum", "diagonal", "dot", "flatten", "item", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape",
+    "round", "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "tobytes", "tolist", "trace", "transpose", "var", "view",
+)  # fmt: skip
+_WRITING_METHODS = ("fill", "itemset", "partition", "put", "sort")
+
+IN_PLACE: dict[Any, Any] = {
+    getattr(operator, f"i{name.rstrip('_')}"): getattr(operator, name)
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "matmul",
+        "lshift",
+        "rshift",
+        "xor",
+        "and_",
+        "or_",
+    )
+}
+"""In-place operators, and what they compute."""
 
 
 def _functions() -> frozenset[int]:
@@ -42,46 +107,42 @@ def _functions() -> frozenset[int]:
         return frozenset()
     kinds = (_np.ufunc, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
     spaces = (_np, _np.random, _np.linalg, _np.fft)
-    return frozenset(
+    found = {
         id(getattr(value, "__func__", value))
         for space in spaces
         for name, value in vars(space).items()
         if not name.startswith("_") and callable(value) and not isinstance(value, type)
         # functions of C have types of their own: dispatchers of NumPy, functions and methods of Cython
         if isinstance(value, kinds) or type(value).__name__ in ("_ArrayFunctionDispatcher", "cython_function_or_method")
-    )
+    }
+    methods = [v for n, v in vars(_np.ndarray).items() if isinstance(v, types.MethodDescriptorType) and n[0] != "_"]
+    return frozenset({*found, *map(id, methods)})
 
 
 NUMPY_FUNCTIONS: frozenset[int] = _functions()
-"""The ids of NumPy's functions, which live as long as the process."""
-
-_PURE: frozenset[int] = frozenset(id(getattr(_np, name)) for name in _COMPUTING if hasattr(_np, name))
-_ATOMS: tuple[type[Any], ...] = (bool, int, float, complex, str, type(None), type, *NUMPY_SCALARS)
+"""The ids of NumPy's functions and of the methods of arrays, which live as long as the process."""
 
 
-def _is_constant(arg: Any) -> bool:
-    if type(arg) in (list, tuple) or isinstance(arg, torch.Size):
-        return all(map(_is_constant, arg))
-    return isinstance(arg, _ATOMS)
+def _writing() -> frozenset[int]:
+    found = [getattr(_np, name) for name in _WRITING if hasattr(_np, name)]
+    return frozenset(map(id, found + [getattr(_np.ndarray, n) for n in _WRITING_METHODS if hasattr(_np.ndarray, n)]))
 
 
-def call_numpy(domain: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
-    """Evaluate a function whose arguments and result are constants.
+WRITING: frozenset[int] = frozenset() if _np is None else _writing()
+"""Functions and methods that change an array."""
 
-    Raises:
-        GraphBreak: anything else, and errors, which the run for real then raises.
-    """
-    name = str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", repr(fn)))
-    computes = isinstance(fn, _np.ufunc) or id(fn) in _PURE
-    if computes and all(map(_is_constant, args)) and all(map(_is_constant, kwargs.values())):
-        try:
-            with _np.errstate(all="raise"):  # a warning must be seen
-                result = fn(*args, **kwargs)
-        except Exception as error:
-            raise GraphBreak(breaks.NUMPY, f"{name}: {error}", capture.location()) from error
-        if _is_constant(result):
-            return result
-    raise GraphBreak(breaks.NUMPY, name, capture.location())
+
+def _folded() -> frozenset[int]:
+    spaces = [
+        v for space in (_np.linalg, _np.fft) for n, v in vars(space).items() if n[0] != "_" and id(v) in NUMPY_FUNCTIONS
+    ]
+    ufuncs = [v for v in vars(_np).values() if isinstance(v, _np.ufunc)]
+    named = [getattr(_np, name) for name in _COMPUTING if hasattr(_np, name)]
+    return frozenset(map(id, [*spaces, *ufuncs, *named, *(getattr(_np.ndarray, n) for n in _METHODS)])) | WRITING
+
+
+FOLDED: frozenset[int] = frozenset() if _np is None else _folded()
+"""Functions and methods that only compute, or write to their arguments: of constants, they are evaluated at capture."""
 
 
 # These take their dtype from a NumPy scalar.
@@ -92,7 +153,7 @@ def plain_numbers(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     """Arguments with Python numbers in the place of NumPy's, where torch makes no difference between them; else None."""
     if fn in _TYPED:
         data = args[0] if args else None
-        if not isinstance(data, NUMPY_SCALARS) or len(args) > 1:
+        if not isinstance(data, NUMPY_SCALARS) or len(args) > 1 or isinstance(data, _np.uint64):
             return None
         kwargs = {"dtype": torch.from_numpy(_np.asarray(data)).dtype} | kwargs
         return (data.item(),), kwargs

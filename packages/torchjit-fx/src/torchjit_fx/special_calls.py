@@ -21,7 +21,8 @@ from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, construct
 from torchjit_fx.modes import DEFAULT_DTYPE, MODE_READERS, MODE_SETTERS
-from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS, call_numpy
+from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
+from torchjit_fx.numpy_graph import call_arrays, of_tensor
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
 from torchjit_fx.process_groups import GROUP_CALLS
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
@@ -307,6 +308,7 @@ def _table() -> dict[Any, Any]:
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache
     table[torch.Tensor.type] = _type
+    table[torch.Tensor.numpy] = table[torch.Tensor.__array__] = of_tensor
     table.update(dict.fromkeys((F.dropout, torch.dropout, F.alpha_dropout, F.feature_alpha_dropout), _dropout))
     table[torch.Tensor.size] = _size
     table[torch.Tensor.new] = _new
@@ -330,7 +332,7 @@ def _table() -> dict[Any, Any]:
 def special_call(fn: Any) -> Any:
     """The handler of a callable, or None."""
     if id(fn) in NUMPY_FUNCTIONS:
-        return call_numpy
+        return call_arrays
     found = SPECIAL.get(fn)
     return SHAPE_QUESTIONS[fn.__name__] if found is None and is_shape_question(fn) else found
 

@@ -421,6 +421,7 @@ class InputMemory:
         self._writes_to_shared = writes_to_shared
         self.by_storage: dict[int, list[InputLeaf]] = {}
         self.leaves: list[InputLeaf] = []
+        self.arrays: list[InputLeaf] = []  # on the memory of an array of NumPy: which others lie there is not known
         self._counted = 0
         self._any_written = False
 
@@ -431,11 +432,23 @@ class InputMemory:
             GraphBreak: it lies on memory that the graph has already written through another input.
         """
         self.leaves.append(leaf)
+        if self._any_written and self.arrays:
+            raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, str(leaf.path), capture.location())
         if self._any_written:
             sharing = self.sharing(leaf)
             for other in sharing:
                 if other.storage is not None and other.storage.written and not self._may_write(sharing):
                     raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, f"{other.path}, {leaf.path}", capture.location())
+
+    def add_array(self, leaf: InputLeaf, capture: CaptureContext) -> None:
+        """The input that was added last is an array of NumPy.
+
+        Raises:
+            GraphBreak: the graph has already written to an input.
+        """
+        self.arrays.append(leaf)
+        if self._any_written:
+            raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, str(leaf.path), capture.location())
 
     def _count(self) -> None:
         for leaf in self.leaves[self._counted :]:
@@ -459,6 +472,8 @@ class InputMemory:
         if len(self.sharing(leaf)) > 1 and (with_history or not self._may_write(self.sharing(leaf))):
             others = ", ".join(str(other.path) for other in self.sharing(leaf))
             raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, others, capture.location())
+        if self.arrays and (len(self.leaves) > 1 or with_history):
+            raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, f"{leaf.path}, {self.arrays[0].path}", capture.location())
         if with_history and leaf.real._is_view():
             raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(leaf.path), capture.location())
         self._any_written = True

@@ -163,7 +163,7 @@ VALUE_TYPES = (
     torch.layout,
     torch.memory_format,
     torch.nn.attention.SDPBackend,
-    *torchjit_fx.NUMPY_SCALARS,
+    *torchjit_fx.NUMPY_VALUES,
 )
 """Immutable values of torch and NumPy with a trustworthy `==`: guarded by value."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -301,11 +302,12 @@ class _Capture:
         What the breaking instruction itself is given does not count: it was made for it.
         """
         at = self.domain.break_at
+        holds_leaf = functools.partial(_holds_leaf, self.domain)
         if at is not None and at[0] == self.vm.step:
             return  # we are there
         outermost: Frame[Value] | None = None
         for frame in reversed(self.vm.frames[1:]):
-            if any(map(_holds_leaf, frame.fast)) or (outermost is not None and any(map(_holds_leaf, frame.stack))):
+            if any(map(holds_leaf, frame.fast)) or (outermost is not None and any(map(holds_leaf, frame.stack))):
                 break
             outermost = frame
         if outermost is not None:
@@ -316,8 +318,11 @@ class _Capture:
         return self.domain.guards()
 
 
-def _holds_leaf(value: Value | None) -> bool:
+def _holds_leaf(domain: CaptureDomain, value: Value | None) -> bool:
     content = value.content if isinstance(value, CellValue) else value
+    constant = getattr(domain.leaves, "made_of_constants", None)
+    if type(content) is Leaf and constant is not None and constant(content.payload):
+        return False
     return isinstance(content, Value) and has_leaf(content)
 
 
