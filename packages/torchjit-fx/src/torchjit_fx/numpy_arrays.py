@@ -101,7 +101,7 @@ class Arrays:
         """What `type(x)` gives."""
         if not array.scalar:
             return _np.ndarray  # type: ignore[no-any-return]
-        return torch.empty(0, dtype=array.leaf.record.dtype).numpy().dtype.type  # type: ignore[no-any-return,union-attr]
+        return torch.empty(0, dtype=array.leaf.record.dtype).numpy().dtype.type  # type: ignore[union-attr]
 
     # ---- arrays of constants
 
