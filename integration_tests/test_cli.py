@@ -62,7 +62,7 @@ def test_logs_from_the_environment(tmp_path: Path) -> None:
 
 def test_the_demo_agrees_with_eager(tmp_path: Path) -> None:
     # One thread: two that wait for each other beside another busy process take minutes.
-    command = ("-m", "torchjit.cli", "demo", "--seconds", "0.1", "--device", "cpu")
+    command = ("-m", "torchjit.cli", "demo", "--small", "--seconds", "0.1", "--device", "cpu")
     done = _run(*command, cwd=tmp_path, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("as eager") == 4 and "torchjit-report.html" in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ import attrs
 import pytest
 import torch
 import torch.nn.functional as F
+from inductor_interpreter import INTERPRETING, run_interpreted
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -50,7 +49,6 @@ from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split import split_product, split_program
 from torchjit_inductor.triton.trial import Candidate, Trial, TrialProcess
 
-INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 compiled = pytest.mark.skipif(INTERPRETING, reason="compiles")
 BF, I8, F32 = torch.bfloat16, torch.int8, torch.float32
 DEVICE = torch.device("cuda", 0)
@@ -116,13 +114,7 @@ def test_parts_compute_what_the_ir_means(name: str, parts: int) -> None:
 
 @compiled
 def test_numbers_in_the_interpreter() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "compute", __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
-    assert "passed" in run.stdout and "skipped" not in run.stdout
+    run_interpreted(__file__)
 
 
 @compiled

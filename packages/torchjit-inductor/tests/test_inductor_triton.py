@@ -6,10 +6,7 @@ their own, which `test_numerics_in_the_interpreter` starts with this same file.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +14,7 @@ import attrs
 import pytest
 import torch
 import torch.nn.functional as F
+from inductor_interpreter import INTERPRETING, run_interpreted
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -34,7 +32,6 @@ from torchjit_inductor.triton.plan import make_plan
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split import split
 
-INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 compiled = pytest.mark.skipif(INTERPRETING, reason="compiles")
 
 BF, F16, F32, F64, I8, I32, I64 = (
@@ -306,13 +303,4 @@ def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch
 
 @compiled
 def test_numerics_in_the_interpreter() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "compute", __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
-    assert "passed" in run.stdout and "skipped" not in run.stdout
+    run_interpreted(__file__)

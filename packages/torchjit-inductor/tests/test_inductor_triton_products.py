@@ -6,9 +6,6 @@ As in `test_inductor_triton.py`, numbers come from Triton's interpreter, in a pr
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from inductor_interpreter import INTERPRETING, run_interpreted
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -48,7 +46,6 @@ from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.source import function_name, kernel_source
 
-INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 compiled = pytest.mark.skipif(INTERPRETING, reason="compiles")
 BF, F16 = torch.bfloat16, torch.float16
 
@@ -157,13 +154,7 @@ def test_products_compute_what_the_ir_means(name: str, choice: TileChoice, wide:
 
 @compiled
 def test_numbers_in_the_interpreter() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "compute", __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
-    assert "passed" in run.stdout and "skipped" not in run.stdout
+    run_interpreted(__file__)
 
 
 @compiled

@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--device", choices=["cpu", "cuda"], help="default: the GPU when there is one")
     demo.add_argument("--mode", help="as torchjit.compile's, for example reduce-overhead")
     demo.add_argument("--seconds", type=float, default=4.0, help="timing budget per row (default: 4)")
+    demo.add_argument("--small", action="store_true", help="small sizes: checks an installation in seconds")
     demo.add_argument("--report", type=Path, default=Path("torchjit-report.html"), help="where the HTML report goes")
     demo.set_defaults(run=_demo)
     report = commands.add_parser("report", help="make the HTML report of a trace (see TORCHJIT_TRACE)")
@@ -44,7 +45,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    return 0 if run_demo(options.report, device=options.device, mode=options.mode, seconds=options.seconds) else 1
+    chosen = {"device": options.device, "mode": options.mode, "seconds": options.seconds, "small": options.small}
+    return 0 if run_demo(options.report, **chosen) else 1
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -19,7 +19,9 @@ from torchjit_report import Recorder, write_report
 __all__ = ["run_demo"]
 
 
-def run_demo(report: Path, *, device: str | None = None, mode: str | None = None, seconds: float = 4.0) -> bool:
+def run_demo(
+    report: Path, *, device: str | None = None, mode: str | None = None, seconds: float = 4.0, small: bool = False
+) -> bool:
     """Run the main job and print its table.
 
     Args:
@@ -27,6 +29,7 @@ def run_demo(report: Path, *, device: str | None = None, mode: str | None = None
         device: `cuda` or `cpu`; None takes a GPU when there is one.
         mode: of `torchjit.compile`.
         seconds: timing budget per row.
+        small: fewer and smaller images, and a GPT of two layers: a check of an installation, not a measurement.
 
     Returns:
         True if every value agreed with eager.
@@ -40,7 +43,7 @@ def run_demo(report: Path, *, device: str | None = None, mode: str | None = None
     recorder = Recorder()
     rows: list[Row] = []
     with events.listen(recorder), progress_line():
-        for name, make, inputs, loss in _jobs(chosen):
+        for name, make, inputs, loss in _jobs(chosen, small):
             for phase in PHASES:
                 row = measure(name, make, inputs, loss, phase, seconds=seconds, mode=mode)
                 rows.append(row)
@@ -54,17 +57,18 @@ def run_demo(report: Path, *, device: str | None = None, mode: str | None = None
     return right
 
 
-def _jobs(device: str) -> list[tuple[str, Any, torch.Tensor, Any]]:
+def _jobs(device: str, small: bool) -> list[tuple[str, Any, torch.Tensor, Any]]:
     torch.manual_seed(0)
-    images = torch.randn(16, 3, 128, 128, device=device)
+    batch, pixels, layers, width = (4, 64, 2, 64) if small else (16, 128, 12, 256)
+    images = torch.randn(batch, 3, pixels, pixels, device=device)
     tokens = torch.randint(0, 1024, (8, 128), device=device)
 
     def next_token_loss(logits: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
     return [
-        ("resnet18, 128 px, batch 16", lambda: resnet18().to(device), images, lambda out: out.pow(2).mean()),
-        ("GPT, 12 layers, width 256", lambda: GPT().to(device), tokens, next_token_loss),
+        (f"resnet18, {pixels} px, batch {batch}", lambda: resnet18().to(device), images, lambda out: out.pow(2).mean()),
+        (f"GPT, {layers} layers, width {width}", lambda: GPT(layers, width).to(device), tokens, next_token_loss),
     ]
 
 
