@@ -193,3 +193,42 @@ def test_a_reduction_and_its_user_through_a_split_dimension_are_one_kernel() -> 
     program = lowered(traced(function, [x]))
     assert len(program.steps) == 1
     torch.testing.assert_close(results(program, [x])[0], function(x))
+
+
+def test_rows_are_stored_in_the_order_of_windows_by_the_kernel_of_their_norm() -> None:
+    """A window is a digit of a row's number; so is a head of a column's."""
+
+    def function(x: torch.Tensor) -> Any:
+        y = F.layer_norm(x, (8,))
+        windows = y.view(2, 3, 2, 3, 2, 8).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 8)
+        return y.sin(), windows + 0
+
+    x = torch.randn(2, 6, 6, 8)
+    program = lowered(traced(function, [x]))
+    assert len(program.steps) == 1
+    for got, want in zip(results(program, [x]), function(x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_halves_that_are_rotated_are_read_where_they_come_from() -> None:
+    """The gradient of a rotary embedding: the product with the sine is not stored before its halves are swapped."""
+
+    def function(g: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
+        turned = g * sin
+        low, high = aten.slice.Tensor(turned, -1, 0, 8), aten.slice.Tensor(turned, -1, 8, 16)
+        back = aten.slice_backward(low.neg(), g.shape, 2, 8, 16, 1) + aten.slice_backward(high, g.shape, 2, 0, 8, 1)
+        return back + g * cos
+
+    inputs = [torch.randn(2, 5, 16), torch.randn(5, 16), torch.randn(5, 16)]
+    program = lowered(traced(function, inputs))
+    assert len(program.steps) == 1
+    torch.testing.assert_close(results(program, inputs)[0], function(*inputs))
+
+    def both(g: torch.Tensor, sin: torch.Tensor) -> Any:
+        turned = (g * sin).tanh()
+        return turned[..., :12].sum(0), turned[..., 4:].sum(1)  # more than all of it: computed once
+
+    twice = lowered(traced(both, inputs[::2]))
+    assert any(name.startswith("tanh") for step in twice.steps for name in step.writes)
+    for got, want in zip(results(twice, inputs[::2]), both(*inputs[::2]), strict=True):
+        torch.testing.assert_close(got, want)

@@ -159,3 +159,15 @@ def test_a_refused_kernel_is_evaluated_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert len(graph.kernels) == 2
     for got, want in zip(graph(x), fn(x)):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize(
+    ("shifts", "dims"), [((3, -2), (1, 2)), (-5, -1), (17, 0), ((1, 2, 14), (1, 1, 2)), (7, ())], ids=str
+)
+def test_a_roll_is_an_index(shifts: Any, dims: Any) -> None:
+    x = _floats(4, 14, 14, 6)
+
+    def windows(x: torch.Tensor) -> torch.Tensor:
+        return torch.roll(x * 2, shifts, dims).view(4, 2, 7, 2, 7, 6).permute(0, 1, 3, 2, 4, 5).reshape(-1, 49, 6) + 1
+
+    check(windows, [x], kernels=None if dims == () else 1, aten=None if dims == () else 0)

@@ -90,6 +90,11 @@ CASES: dict[str, Case] = {
     "logsumexp_long": _case(lambda x: (x - x.amax(-1, keepdim=True)).exp().sum(-1), (2, 20001)),
     "layer_norm": _case(lambda x, w, b: F.layer_norm(x, (64,), w, b), (5, 64), (64,), (64,)),
     "layer_norm_long": _case(lambda x, w: F.layer_norm(x, (20000,), w), (2, 20000), (20000,)),
+    "norm_by_windows": _case(
+        lambda x, w: F.layer_norm(x, (8,), w).view(2, 3, 2, 3, 2, 8).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 8) + 1,
+        (2, 6, 6, 8), (8,),
+    ),
+    "rolled_norm": _case(lambda x: F.layer_norm(x + x.roll((2, -1), (1, 2)), (8,)), (2, 6, 6, 8)),
     "rms_norm": _case(lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, (7, 48), (48,)),
     "sum_inner": _case(lambda x: x.sum(-1), (9, 100)),
     "sum_outer": _case(lambda x: x.sum(0), (100, 40)),

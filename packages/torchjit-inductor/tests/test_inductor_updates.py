@@ -95,3 +95,22 @@ def test_dependent_small_kernels_stay_apart() -> None:
 def test_independent_small_kernels_are_one() -> None:
     before, after = check(lambda a, b, c: (a + 1, b * 2, c.exp()), (9,), (9,), (9,))
     assert (before, after) == (3, 1)
+
+
+def test_a_tiny_kernel_goes_to_one_of_its_size_that_ran_before() -> None:
+    def function(p: torch.Tensor, q: torch.Tensor, x: torch.Tensor) -> Any:
+        # Scales of rows that are needed one after the other, each by a large kernel.
+        one = p.exp().sin() + 1
+        first = (x * one[:, None]).cos().sum(0)
+        two = q.exp().sin() + 1
+        return one, two, (x * two[:, None] * first).sum(0)
+
+    assert check(function, (32,), (32,), (32, 96)) == (4, 3)
+
+
+def test_a_tiny_kernel_stays_behind_what_it_reads() -> None:
+    def function(p: torch.Tensor, x: torch.Tensor) -> Any:
+        first = p.exp()
+        return first, (x * first.sum()).sum(0)[:32].exp()
+
+    check(function, (32,), (96, 96))

@@ -54,6 +54,7 @@ def gradients(
             # AccumulateGrad has the highest number, yet nothing comes after it: it runs last, when its sum is complete
             order = 1 if type(node).__name__ == "AccumulateGrad" else -node._sequence_nr()
             heapq.heappush(queue, (order, id(node), node))
+        gradient = _fit(gradient, node, slot)  # here, not when the node runs: the sum for a bias is beside what it sums
         if gradient is not None:
             held = buffer[slot]
             buffer[slot] = gradient if held is None else held + gradient
@@ -66,7 +67,7 @@ def gradients(
         done: dict[Any, list[torch.Tensor | None]] = {}
         while queue:
             _, _, node = heapq.heappop(queue)
-            incoming = [_fit(g, node, i) for i, g in enumerate(waiting.pop(node))]
+            incoming = waiting.pop(node)
             if node in leaves:
                 done[node] = incoming
                 if type(node).__name__ == "AccumulateGrad":

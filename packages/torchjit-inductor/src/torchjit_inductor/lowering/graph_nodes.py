@@ -136,9 +136,24 @@ _STEPS = 6
 def read_whole(node: torch.fx.Node) -> int:
     """How many users read all of the node's result: those that pick a few elements, perhaps after a formula, do not.
 
-    The loss of a language model picks one log-probability of each row of a large vocabulary.
+    The loss of a language model picks one log-probability of each row of a large vocabulary. Slices that are read by formulas on
+    a GPU and together have no more elements than the result count as one: rotary embeddings rotate halves.
     """
-    return sum(not _reads_few(node, user) for user in node.users)
+    whole = [user for user in node.users if not _reads_few(node, user)]
+    parts = [user for user in whole if _is_part(user)]
+    if len(parts) > 1:
+        have = node.meta["val"].numel()
+        sizes = [part.meta["val"].numel() for part in parts]
+        if all(type(n) is int for n in (have, *sizes)) and sum(sizes) <= have:
+            return len(whole) - len(parts) + 1
+    return len(whole)
+
+
+def _is_part(node: torch.fx.Node) -> bool:
+    val = node.meta.get("val")
+    if node.target is not _aten.slice.Tensor or not isinstance(val, torch.Tensor) or val.device.type != "cuda":
+        return False
+    return all(user.op == "call_function" and find_lowering(user.target) is not None for user in node.users)
 
 
 def picked_result(node: torch.fx.Node) -> bool:

@@ -318,6 +318,26 @@ def _diagonal(b: Builder, meta: TensorMeta, x: Lowered, offset: int = 0, dim1: i
     return view(x, meta, back)
 
 
+@lowering("roll")
+def _roll(b: Builder, meta: TensorMeta, x: Lowered, shifts: Any, dims: Sequence[int] = ()) -> Lowered:
+    """A view with `(i - shift) % n` for an index: readers read where the values come from, nothing is copied."""
+    shifts = [shifts] if isinstance(shifts, (int, Expr)) else shifts
+    sizes = [n.value for n in x.sizes]
+    if len(shifts) != len(dims) or any(not isinstance(k, int) for k in shifts) or any(sizes[d] is None for d in dims):
+        raise NotLowered("a roll of all elements, or by symbolic sizes")
+    by = [0] * len(sizes)
+    for d, shift in zip(dims, shifts, strict=True):
+        by[dim_of(d, len(sizes))] += shift
+
+    def back(index: Index) -> Index:
+        # A remainder of what is never negative.
+        return tuple(
+            i if not n or not k % n else (i + (n - k % n)) % n for i, n, k in zip(index, sizes, by, strict=True)
+        )
+
+    return view(x, meta, back)
+
+
 @lowering("flip")
 def _flip(b: Builder, meta: TensorMeta, x: Lowered, dims: Sequence[int]) -> Lowered:
     flipped = {dim_of(d, len(x.sizes)) for d in dims}

@@ -39,7 +39,7 @@ def with_joined_digits(kernel: LoopKernel) -> LoopKernel:
     return attrs.evolve(kernel, stores=stores)
 
 
-def with_split_loops(kernel: LoopKernel) -> LoopKernel:
+def with_split_loops(kernel: LoopKernel, shortest: int = SHORTEST) -> LoopKernel:
     """The kernel with loops of their own for digits: where indices hold `x // 192` and `x % 192`, x becomes two loops.
 
     What is read at such an index lies in order again, and a concatenation along the digit has pieces of a loop.
@@ -53,17 +53,17 @@ def with_split_loops(kernel: LoopKernel) -> LoopKernel:
     indices = [*(v.data.index for v in kernel.values if v.op in INDEXED), *(s.index for s in kernel.stores)]
     mapping: dict[Symbol, Expr] = {}
     outer, inner = (
-        tuple(p for v in loops for p in _split(v, indices, mapping)) for loops in (kernel.outer, kernel.inner)
+        tuple(p for v in loops for p in _split(v, indices, mapping, shortest)) for loops in (kernel.outer, kernel.inner)
     )
     if not mapping:
         return kernel
     return attrs.evolve(kernel, outer=outer, inner=inner, stores=rewrite_stores(kernel.stores, mapping))
 
 
-def _split(var: LoopVar, indices: list[Expr], mapping: dict[Symbol, Expr]) -> list[LoopVar]:
+def _split(var: LoopVar, indices: list[Expr], mapping: dict[Symbol, Expr], shortest: int) -> list[LoopVar]:
     """The loops that replace one, and their sum in `mapping`; the loop itself if it stays whole."""
     size = var.size.value
-    cuts = None if size is None else _cuts(var.symbol, size, indices)
+    cuts = None if size is None else _cuts(var.symbol, size, indices, shortest)
     if not cuts or size is None:
         return [var]
     made, total = [], constant(0)
@@ -75,7 +75,7 @@ def _split(var: LoopVar, indices: list[Expr], mapping: dict[Symbol, Expr]) -> li
     return made
 
 
-def _cuts(symbol: Symbol, size: int, indices: list[Expr]) -> list[int]:
+def _cuts(symbol: Symbol, size: int, indices: list[Expr], shortest: int) -> list[int]:
     """Where the digits of a loop variable in the indices begin, the largest first; empty if they do not fit together."""
     found: set[int] = set()
     for index in indices:
@@ -89,4 +89,4 @@ def _cuts(symbol: Symbol, size: int, indices: list[Expr]) -> list[int]:
     cuts = sorted((cut for cut in found if 1 < cut < size), reverse=True)
     chain = [size, *cuts, 1]
     fits = all(high % low == 0 and high // low > 1 for high, low in itertools.pairwise(chain))
-    return cuts if fits and all(cut >= SHORTEST for cut in cuts) else []
+    return cuts if fits and all(cut >= shortest for cut in cuts) else []

@@ -25,6 +25,8 @@ from torchjit_inductor.ir.kernel import (
 )
 from torchjit_inductor.ir.values import Value, cast, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
+from torchjit_inductor.schedule.delay import fuse_delayed
+from torchjit_inductor.schedule.digits import with_split_loops
 from torchjit_inductor.steps import KernelStep, Program, Step
 
 __all__ = ["FusionLimits", "Refusal", "fuse"]
@@ -90,7 +92,8 @@ def fuse(
     )
     for step in program.steps:
         fusion.add(step)
-    return attrs.evolve(program, steps=tuple(fusion.groups))
+    program = attrs.evolve(program, steps=tuple(fusion.groups))
+    return fuse_delayed(program, hints, fusion.joined, limits.lookback)
 
 
 @final
@@ -155,6 +158,11 @@ class _Fusion:
                 else:
                     self._refuse(-position, kernel, "the backend cannot compile the two as one")
 
+    def joined(self, first: LoopKernel, second: LoopKernel) -> LoopKernel | None:
+        """One kernel of two that may run one behind the other, if it is sound and the backend takes it."""
+        made = join(first, second, self.hints, self.limits)
+        return None if isinstance(made, str) or not self.accepts(made) else made
+
     def _refuse(self, position: int, kernel: LoopKernel, why: str) -> None:
         group = self.groups[position]
         if self.explain is None or not isinstance(group, KernelStep):
@@ -190,6 +198,18 @@ def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], lim
         if reduction.inner and not _wide(reduction, hints, limits):
             why += f", or the reduction's {_count(reduction.outer, hints)} rows are too few to spread over threads"
             break
+    made = _in_one_space(first, second, hints, limits, why)
+    if isinstance(made, str) and first.device.type == "cuda":
+        # A window or a head is a digit of a row's number. As loops of their own such digits may have any order.
+        split = with_split_loops(first, 1), with_split_loops(second, 1)
+        if split != (first, second):
+            return _in_one_space(*split, hints, limits, made)
+    return made
+
+
+def _in_one_space(
+    first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimits, why: str
+) -> LoopKernel | str:
     for space, first_outer, second_outer in _spaces(first, second, hints, limits):
         made = _joined(first, second, space, first_outer, second_outer)
         if isinstance(made, str):

@@ -19,6 +19,10 @@ __all__ = ["combine_small", "store_in_place"]
 
 SMALL = 2**16
 """Iterations of a kernel that costs little more than its launch."""
+TINY = 2**13
+"""Iterations of a kernel whose results may as well live from an earlier point of the program on."""
+LOOKBACK = 256
+"""So many steps are looked at between the two."""
 MOST_BUFFERS = 48
 
 
@@ -99,12 +103,36 @@ def _reads_what_it_writes(kernel: LoopKernel, store: Store, target: str) -> bool
 
 
 def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
-    """Join small pointwise kernels over loops of the same sizes that do not depend on one another."""
+    """Join small pointwise kernels over loops of the same sizes that do not depend on one another.
+
+    Kernels wait for others like them until somebody needs a result. A tiny one whose operands are there early goes to one that
+    somebody needed before.
+    """
     steps: list[Step] = []
     waiting: dict[tuple[object, ...], list[LoopKernel]] = {}
+    emitted: dict[tuple[object, ...], int] = {}
 
     def emit(key: tuple[object, ...]) -> None:
+        emitted[key] = len(steps)
         steps.append(KernelStep(_together(waiting.pop(key))))
+
+    def earlier(key: tuple[object, ...], kernel: LoopKernel) -> bool:
+        """Let the last kernel of its sizes that was emitted do the work of this one, if it can."""
+        at = emitted.get(key)
+        if (
+            at is None
+            or len(steps) - at > LOOKBACK
+            or (element_count(tuple(v.size for v in kernel.outer)).value or 0) > TINY
+        ):
+            return False
+        first = steps[at]
+        if not isinstance(first, KernelStep) or len({*first.kernel.buffers, *kernel.buffers}) > MOST_BUFFERS:
+            return False
+        between = (*steps[at:], *(KernelStep(k) for group in waiting.values() for k in group))
+        if any(_before(step, kernel) for step in between):
+            return False
+        steps[at] = KernelStep(_together([first.kernel, kernel]))
+        return True
 
     for step in program.steps:
         for key in [k for k, group in waiting.items() if _depends(step, group)]:
@@ -114,6 +142,8 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
             continue
         kernel = step.kernel
         key = (kernel.device, *(v.size for v in kernel.outer))
+        if key not in waiting and earlier(key, kernel):
+            continue
         if key in waiting and len({n for k in (*waiting[key], kernel) for n in k.buffers}) > MOST_BUFFERS:
             emit(key)
         waiting.setdefault(key, []).append(kernel)
@@ -135,6 +165,12 @@ def _depends(step: Step, group: list[LoopKernel]) -> bool:
     writes = {n for k in group for n in k.writes}
     aliases = step.aliases if isinstance(step, ExternStep) else ()
     return bool(writes & {*step.reads, *step.writes, *aliases} or reads & {*step.writes})
+
+
+def _before(step: Step, kernel: LoopKernel) -> bool:
+    """Must the step run before the kernel?"""
+    aliases = step.aliases if isinstance(step, ExternStep) else ()
+    return bool({*kernel.reads, *kernel.writes} & {*step.writes} or {*kernel.writes} & {*step.reads, *aliases})
 
 
 def _together(group: list[LoopKernel]) -> LoopKernel:
