@@ -142,6 +142,7 @@ def split(gm: torch.fx.GraphModule, outside: Outside = why_outside, *, smallest:
             break
     if all(where is None for where, _ in groups):
         return None
+    groups = _later(groups, needs, smallest)
     result: Any = gm.graph.output_node().args[0]
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     pieces = _pieces(gm, groups, {o for o in outputs if isinstance(o, torch.fx.Node)})
@@ -190,9 +191,7 @@ def _aliases(node: torch.fx.Node) -> bool:
 
 def lies_in_input(node: torch.fx.Node) -> bool:
     """Is the node's value an input of the graph, or a view of one?"""
-    while node.op == "call_function" and node.all_input_nodes and (_is_part(node) or _aliases(node)):
-        node = node.all_input_nodes[0]
-    return node.op == "placeholder"
+    return _base(node).op == "placeholder"
 
 
 def _kernels(nodes: Sequence[torch.fx.Node]) -> int:
@@ -284,14 +283,92 @@ def _place(node: torch.fx.Node, beside: Set[torch.fx.Node]) -> torch.device | No
     return next(iter(_devices([node, *node.all_input_nodes])), None)
 
 
+def _later(groups: list[_Group], needs: Mapping[torch.fx.Node, Set[torch.fx.Node]], smallest: int) -> list[_Group]:
+    """The groups, with captured calls moved on to the first captured group that takes their results, where less memory is
+    held between the groups by that. Unchanged if a group would become too small."""
+    at = {n: k for k, (_, nodes) in enumerate(groups) for n in nodes}
+    after: dict[torch.fx.Node, set[torch.fx.Node]] = {n: set() for n in at}
+    for node, sources in needs.items():
+        for source in sources:
+            after[source].add(node)
+    bases = {n: _base(n) for n in at}
+    readers: dict[torch.fx.Node, set[torch.fx.Node]] = {}
+    for node in at:
+        for source in node.all_input_nodes:
+            readers.setdefault(bases.get(source, source), set()).add(node)
+    wanted = {n for n in at if any(user.op == "output" for user in n.users)}
+    for node in reversed([n for _, nodes in groups for n in nodes]):
+        goal = min((at[n] for n in after[node]), default=at[node])
+        where = groups[at[node]][0]
+        if where is None or goal == at[node] or groups[goal][0] != where or node in wanted or _stays(node):
+            continue
+        # What would live longer: results that nothing takes from there on. A view holds what it is a view of anyway.
+        sources = {bases[n] for n in node.all_input_nodes if n in bases} if bases[node] is node else set()
+        longer = [n for n in sources if n.op == "call_function" and all(at[u] < goal for u in readers[n] - {node})]
+        if sum(map(_nbytes, longer)) <= _nbytes(node):
+            at[node] = goal
+    moved: list[_Group] = [(where, []) for where, _ in groups]
+    for node in (n for n in needs if n in at):  # in the graph's order
+        moved[at[node]][1].append(node)
+    small = any(where is not None and _kernels(nodes) < smallest for where, nodes in moved)
+    return groups if small else moved
+
+
+def _stays(node: torch.fx.Node) -> bool:
+    """Is the node's place fixed: by what it writes or draws, by being a part, or because it has parts?"""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or schema.is_mutable or node.is_impure() or _is_part(node) or len(_tensors(node)) != 1:
+        return True
+    return torch.Tag.nondeterministic_seeded in node.target.tags  # type: ignore[union-attr]
+
+
+def _base(node: torch.fx.Node) -> torch.fx.Node:
+    """What a view is a view of; other nodes themselves."""
+    while node.op == "call_function" and node.all_input_nodes and (_is_part(node) or _aliases(node)):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _nbytes(node: torch.fx.Node) -> int:
+    """Bytes of a call's results, as far as they are known."""
+    sizes = [t.numel() * t.element_size() for t in _tensors(node)]
+    return sum(n for n in sizes if isinstance(n, int))
+
+
 # ------------------------------------------------------------------------------------------------ graphs of their own
+def _views_of(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Views that these calls read and that others make, in an order in which they can be made: a view of a parameter is made
+    where it is needed, since the result of an earlier piece has no address that stays."""
+    members = set(nodes)
+    found: dict[torch.fx.Node, None] = {}
+
+    def visit(node: torch.fx.Node) -> None:
+        for source in node.all_input_nodes:
+            if source not in members and source not in found and _is_view(source):
+                visit(source)
+                found[source] = None
+
+    for node in nodes:
+        visit(node)
+    return list(found)
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or schema.is_mutable or not _aliases(node):
+        return False
+    return len(_tensors(node)) == 1 and not isinstance(node.meta.get("val"), (tuple, list)) and lies_in_input(node)
+
+
 def _pieces(gm: torch.fx.GraphModule, groups: Sequence[_Group], wanted: Set[torch.fx.Node]) -> tuple[Piece, ...]:
     pieces = []
     order = {n: k for k, n in enumerate(gm.graph.nodes)}
-    for position, (where, nodes) in enumerate(groups):
+    complete = [[*_views_of(nodes), *nodes] for _, nodes in groups]
+    reads = [{m for n in nodes for m in n.all_input_nodes} - set(nodes) for nodes in complete]
+    for position, ((where, own), nodes) in enumerate(zip(groups, complete, strict=True)):
         members = set(nodes)
-        later = {m for _, others in groups[position + 1 :] for n in others for m in n.all_input_nodes}
-        outputs = tuple(n for n in nodes if n in wanted or n in later)
+        later = set().union(*reads[position + 1 :])
+        outputs = tuple(n for n in own if n in wanted or n in later)
         read = {m for n in nodes for m in n.all_input_nodes if m not in members}
         inputs = tuple(sorted((m for m in read if m.op != "get_attr"), key=order.__getitem__))
         graph = torch.fx.Graph()
