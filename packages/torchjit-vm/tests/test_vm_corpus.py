@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import inspect
 import itertools
 import sys
 from typing import Any
@@ -16,8 +18,10 @@ import vm_corpus_coroutines
 import vm_corpus_exceptions
 import vm_corpus_groups
 import vm_corpus_iteration
+import vm_corpus_language
 import vm_corpus_made_classes
 import vm_corpus_observed
+import vm_corpus_protocols
 import vm_corpus_random
 import vm_corpus_stdlib
 import vm_corpus_values
@@ -28,6 +32,7 @@ import vm_corpus_walk_objects
 import vm_corpus_weak
 from vm_compare import check, outcome
 from vm_corpus import CORPUS, Program
+from vm_lazy import Jit, Num
 
 from torchjit_vm import interpret
 
@@ -39,8 +44,10 @@ _MODULES = (
     vm_corpus_exceptions,
     vm_corpus_groups,
     vm_corpus_iteration,
+    vm_corpus_language,
     vm_corpus_made_classes,
     vm_corpus_observed,
+    vm_corpus_protocols,
     vm_corpus_random,
     vm_corpus_stdlib,
     vm_corpus_values,
@@ -70,6 +77,47 @@ def test_interpreted(program: Program) -> None:
     expected = outcome(program.function, copy.deepcopy(program.args))
     actual = outcome(functools.partial(interpret, program.function), copy.deepcopy(program.args))
     assert actual == expected
+
+
+def test_signature_that_leaves() -> None:
+    """It holds the defaults themselves, not what stood for them at capture."""
+
+    def program(x: Num) -> tuple[inspect.Signature, list[int]]:
+        items = [1]
+
+        def inner(a: Num = x, *, b: list[int] = items) -> None: ...
+
+        return inspect.signature(inner), items
+
+    jit, number = Jit(program), Num(1.0)
+    for _ in range(2):
+        signature, items = jit(number)
+        assert signature.parameters["a"].default is number
+        assert signature.parameters["b"].default is items
+    assert jit.breaks == []
+
+
+def test_existing_exception_raised_while_another_is_handled() -> None:
+    """Its context is what the region handled, also where the caller handles a third one."""
+
+    def program(error: Exception) -> None:
+        try:
+            raise KeyError("inside")
+        except KeyError:
+            raise error
+
+    def contexts(function: Any) -> list[str]:
+        error = ValueError("given")
+        try:
+            raise TypeError("outside")
+        except TypeError:
+            with contextlib.suppress(ValueError):
+                function(error)
+        inner = error.__context__
+        assert inner is not None
+        return [repr(inner), repr(inner.__context__)]
+
+    assert contexts(Jit(program)) == contexts(program) == ["KeyError('inside')", "TypeError('outside')"]
 
 
 def test_library_functions_need_no_permission() -> None:

@@ -397,6 +397,10 @@ class ConcreteDomain:
 
     def _super(self) -> Any:
         frame = self.vm.frames[-1]
+        if not frame.code.code.co_argcount:
+            raise RuntimeError("super(): no arguments")
+        if "__class__" not in frame.code.locals:
+            raise RuntimeError("super(): __class__ cell not found")
         cell = frame.fast[frame.code.locals.index("__class__")]
         first = frame.fast[0]
         if cell is None or first is None:
@@ -528,15 +532,18 @@ class ConcreteDomain:
     def match_class(self, value: Box, cls: Box, count: int, names: Box) -> Box | None:
         if not isinstance(value.value, cls.value):
             return None
-        own = cls.value in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
-        arguments = getattr(cls.value, "__match_args__", ())
-        if not arguments and own and count:
+        arguments = getattr(cls.value, "__match_args__", None) if count else ()
+        own = arguments is None and cls.value.__flags__ & 1 << 22  # Py_TPFLAGS_MATCH_SELF
+        name = cls.value.__name__
+        if arguments is not None and type(arguments) is not tuple:
+            raise TypeError(f"{name}.__match_args__ must be a tuple (got {type(arguments).__name__})")
+        allowed = 1 if own else len(arguments or ())
+        if count > allowed:
+            raise TypeError(f"{name}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} ({count} given)")
+        arguments = arguments or ()
+        if own and count:
             positional: list[Any] = [value.value]
         else:
-            if count > len(arguments):
-                s = "" if len(arguments) == 1 else "s"
-                name = cls.value.__name__
-                raise TypeError(f"{name}() accepts {len(arguments)} positional sub-pattern{s} ({count} given)")
             names = Box(tuple(arguments[:count]) + names.value)
             positional = []
         missing = object()
@@ -555,8 +562,13 @@ def _left(exception: Box, _: None) -> None:
 
 
 def _shown(function: Any) -> str:
-    """How messages name what is called; its `repr` may be code of the program, so it is only asked for then."""
-    return getattr(function, "__qualname__", None) or str(function)
+    """How messages name what is called (`_PyObject_FunctionStr`); its `repr` may be code of the program, so it is only
+    asked for then."""
+    name = getattr(function, "__qualname__", None)
+    if name is None:
+        return str(function)
+    module = getattr(function, "__module__", None)
+    return name if module in (None, "builtins") else f"{module}.{name}"
 
 
 def _iterate(value: Any) -> Iterator[Any]:

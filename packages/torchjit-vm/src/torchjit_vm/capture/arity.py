@@ -19,10 +19,11 @@ _UNTOLD: dict[str, tuple[int, int]] = {
     "symmetric_difference_update": (2, 2), "values": (1, 1), "add_note": (2, 2), "with_traceback": (2, 2),
     "filter": (2, 2), "frozenset": (0, 1), "getattr": (2, 3), "islice": (2, 4), "iter": (1, 2), "max": (1, _ANY), "min": (1, _ANY),
     "next": (1, 2), "range": (1, 3), "reduce": (2, 3), "set": (0, 1), "slice": (1, 3), "vars": (0, 1), "bool": (0, 1),
-    "deque": (0, 2),
+    "deque": (0, 2), "map": (2, _ANY), "repeat": (1, 2),
 }  # fmt: skip
 """By name, for functions that do not tell (fewer with each Python); positional ones, self included."""
 _KEYWORDS = {
+    "repeat": frozenset({"object", "times"}),
     "deque": frozenset({"iterable", "maxlen"}), "max": frozenset({"key", "default"}), "min": frozenset({"key", "default"}),
 }  # fmt: skip
 

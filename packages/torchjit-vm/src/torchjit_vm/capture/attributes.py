@@ -316,6 +316,12 @@ def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
         return TupleValue(list(value.closure)) if value.closure else Const(None)
     if name == "__defaults__":
         return TupleValue(list(value.defaults)) if value.defaults else Const(None)
+    if name == "__globals__":
+        from torchjit_vm.capture.names import namespace  # noqa: PLC0415  the modules know one another
+
+        return namespace(domain, value.globals)
+    if name == "__kwdefaults__":
+        return Const(None) if value.kwdefaults is None else value.kwdefaults
     if name == "__annotations__" and value.real is NEW:
         value.attrs[name] = _annotations(domain, value)
         return cast(Value, value.attrs[name])

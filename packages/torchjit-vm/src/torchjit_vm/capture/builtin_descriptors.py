@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchjit_vm.capture import attributes
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.twins import WRAPPED
@@ -12,6 +13,20 @@ from torchjit_vm.frame import Frame
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+
+
+def _is_none(value: Value) -> bool:
+    return type(value) is Const and value.value is None
+
+
+def _document(domain: CaptureDomain, made: Obj, getter: Value, untold: bool) -> None:
+    """A property without a text has that of its getter."""
+    if not untold:
+        return
+    found = attributes.lookup(domain, getter, "__doc__")
+    domain.documented.add(made)
+    if found is not None:
+        made.attrs["__doc__"] = found
 
 
 def _register(cls: type) -> None:
@@ -23,6 +38,8 @@ def _register(cls: type) -> None:
             return None
         made = Obj(cls)
         made.attrs = {n: given.get(n, Const(None)) for n in names}
+        if cls is property and "fget" in given:
+            _document(domain, made, given["fget"], _is_none(given.get("__doc__", Const(None))))
         if cls is not property:
             made.attrs["__wrapped__"] = made.attrs["__func__"]
         return made
@@ -45,6 +62,11 @@ def _accessor(name: str, field: str) -> None:
             return None
         made = Obj(property)
         made.attrs = {**fields, field: args[1]}
+        if field == "fget":
+            told = before.attrs.get("__doc__") if isinstance(before, Obj) else None
+            _document(domain, made, args[1], told is None or before in domain.documented)
+        elif isinstance(before, Obj) and before in domain.documented:
+            domain.documented.add(made)
         return made
 
     method(name, property)(change)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import (
+    answers,
     attributes,
     classes,
     comparisons,
@@ -168,6 +169,8 @@ def _super(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if args:
         return None
     frame = domain.vm.frames[-1]
+    if not frame.code.code.co_argcount:
+        raise domain.error(RuntimeError, "super(): no arguments")
     try:
         cell = frame.fast[frame.code.locals.index("__class__")]
     except ValueError:
@@ -207,7 +210,11 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(value, Obj):
         member = members.find_member(domain, value.cls, "__hash__")
         if type(member.raw) is types.FunctionType:
-            return operators.special_call(domain, value, "__hash__", [])
+            found = cast(Value, operators.special_call(domain, value, "__hash__", []))
+            if type(found) is IdValue:
+                return found
+            found = answers.checked(domain, value, "__hash__", found, int, hash)
+            return operators.compute(domain, hash, domain.use(found)) if type(found) is Const else found
         value = stripped(domain, value, "__hash__")
     if is_constant(domain, value) and not is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
@@ -270,9 +277,33 @@ for _function in (round, divmod, pow):
             found = operators.special_call(domain, args[0], dunder, [*args[1:], *kwargs.values()])
             if not (type(found) is Const and found.value is NotImplemented):
                 return found
+        reflected = f"__r{function.__name__}__"
+        asks = len(args) == 2 and isinstance(args[1], Obj) and not isinstance(args[0], Leaf)
+        if asks and operators.defines(domain, cast(Obj, args[1]), reflected):
+            found = operators.special_call(domain, args[1], reflected, [args[0]])
+            if not operators.is_not_implemented(found):
+                return found
         return _direct(domain, function, args, kwargs)
 
     builtin(_function)(_numeric_function)
+
+
+_DIGITS: tuple[Any, ...] = (bin, oct, hex)
+for _function in _DIGITS:
+    builtin(_function)(
+        lambda domain, args, kwargs, function=_function: operators.compute(domain, function, domain.index(args[0]))  # type: ignore[misc]
+    )
+
+_ROUNDED: tuple[Any, ...] = (math.floor, math.ceil, math.trunc)
+for _function in _ROUNDED:
+
+    def _rounded(domain: CaptureDomain, args: _Args, kwargs: _Kwargs, function: Any = _function) -> Value | None:
+        dunder = f"__{function.__name__}__"
+        if isinstance(args[0], (Obj, AtomObject)) and operators.defines(domain, args[0], dunder):
+            return operators.special_call(domain, args[0], dunder, [])
+        return _direct(domain, function, args, kwargs)
+
+    builtin(_function)(_rounded)
 
 
 @builtin(sum)
@@ -375,9 +406,6 @@ def _print(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 _MATH: tuple[Any, ...] = (
     math.sqrt,
-    math.floor,
-    math.ceil,
-    math.trunc,
     math.pow,
     math.log,
     math.exp,

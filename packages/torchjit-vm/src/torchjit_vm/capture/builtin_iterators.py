@@ -6,7 +6,7 @@ import itertools
 import types
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import coroutines, iteration, library, members, operators, subscripts
+from torchjit_vm.capture import containers, coroutines, iteration, library, members, operators
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -20,7 +20,19 @@ from torchjit_vm.capture.iteration import (
     ZipIterator,
 )
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, DictValue, GeneratorValue, Known, ListValue, Obj, TupleValue, Value
+from torchjit_vm.capture.values import (
+    Const,
+    DictValue,
+    DictView,
+    GeneratorValue,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    SetValue,
+    TupleValue,
+    Value,
+)
 from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
@@ -34,15 +46,35 @@ _Kwargs = dict[str, Value]
 def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if len(args) == 1:
         return iteration.get_iter(domain, args[0])
+    if members.find_member(domain, type_of(domain, args[0]), "__call__").kind == members.ABSENT:
+        return operators.compute(domain, iter, None, None)  # it raises
     return _library_iterator(domain, iter, library.until, args, {})
 
 
 def _library_iterator(domain: CaptureDomain, original: Any, function: Any, args: _Args, kwargs: _Kwargs) -> Value:
-    """A C iterator as a generator over the same arguments."""
+    """A C iterator as a generator over the same arguments, of which those to iterate over are asked for iterators now."""
+    if original is itertools.islice:
+        args = [args[0], *_bounds(domain, args[1:])]
+    if original is not iter:
+        name = original.__name__
+        places = range(len(args)) if original is itertools.zip_longest else library.ITERATED.get(name, (0,))
+        args = [iteration.get_iter(domain, a) if i in places else a for i, a in enumerate(args)]
+        kwargs = {k: iteration.get_iter(domain, v) if k in _ITERATED_NAMES else v for k, v in kwargs.items()}
     made = domain.vm.call(Known(function), args, kwargs)
     if type(made) is GeneratorValue:
         made.original = (original, list(args), dict(kwargs))
     return made
+
+
+_ITERATED_NAMES = ("iterable", "data", "selectors")
+
+
+def _bounds(domain: CaptureDomain, bounds: _Args) -> _Args:
+    """Those of `islice`, checked as it checks them."""
+    plain = [Const(domain.index(b)) if isinstance(b, Obj) else b for b in bounds]
+    if all(type(b) is Const for b in plain):
+        operators.compute(domain, itertools.islice, (), *(domain.use(cast(Const, b)) for b in plain))
+    return plain
 
 
 def _register_library() -> None:
@@ -64,8 +96,7 @@ _register_library()
 @builtin(itertools.combinations_with_replacement)
 def _multisets(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     pool = iteration.items_of(domain, args[0])
-    found = itertools.combinations_with_replacement(pool, domain.index(args[1]))
-    return ListIterator([TupleValue(list(p)) for p in found])
+    return _chosen(domain, itertools.combinations_with_replacement, pool, domain.index(args[1]))
 
 
 @builtin(next)
@@ -133,11 +164,22 @@ def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return operators.special_call(domain, value, "__reversed__", [])
     if type(value) is Const and isinstance(value.value, range):
         return RangeIterator(domain.use(value)[::-1])
-    if isinstance(value, (ListValue, TupleValue, DictValue)) or type(value) is Const:
+    if type(value) is ListValue and operators.plain_base(value.cls) is list:
+        return SequenceIterator(value, len(containers.items(domain, value)) - 1, -1)
+    if isinstance(value, DictValue):
+        return ListIterator([k for k, _ in containers.dict_pairs(domain, value)][::-1], value, "reversed")
+    if isinstance(value, (ListValue, TupleValue, DictView)):
         return ListIterator(iteration.items_of(domain, value)[::-1])
-    if isinstance(value, Obj):
-        size = domain.index(operators.length(domain, value))
-        return ListIterator([subscripts.getitem(domain, value, Const(i)) for i in range(size - 1, -1, -1)])
+    if type(value) is Const and isinstance(value.value, (str, bytes, tuple)):
+        return ListIterator(iteration.items_of(domain, value)[::-1])
+    getter = members.find_member(domain, cls, "__getitem__")
+    if isinstance(value, Obj) and getter.kind == members.FUNCTION and not isinstance(value, SetValue):
+        index = domain.index(operators.length(domain, value)) - 1
+        made = domain.vm.call(Known(library.backwards), [value, Const(index)])
+        cast(GeneratorValue, made).original = (reversed, [value], {})
+        return made
+    if type(value) is not Leaf and (getter.kind == members.ABSENT or member.raw is None):
+        raise domain.error(TypeError, f"'{cls.__name__}' object is not reversible")
     return ListIterator(iteration.items_of(domain, value)[::-1])
 
 
@@ -163,7 +205,9 @@ def _repeat(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if kwargs or not all(isinstance(a, Const) for a in args):
         return None
-    return iteration.RealIterator(itertools.count(*(domain.use(cast(Const, a)) for a in args)))
+    given = [domain.use(cast(Const, a)) for a in args]
+    operators.compute(domain, itertools.count, *given)  # which checks them
+    return iteration.RealIterator(itertools.count(*given))
 
 
 @builtin(itertools.product)
@@ -175,16 +219,22 @@ def _product(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 @builtin(itertools.permutations)
 def _permutations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    size = domain.index(args[1]) if len(args) > 1 else None
-    return ListIterator(
-        [TupleValue(list(p)) for p in itertools.permutations(iteration.items_of(domain, args[0]), size)]
-    )
+    pool = iteration.items_of(domain, args[0])
+    size = args[1] if len(args) > 1 else kwargs.get("r", Const(None))
+    whole = type(size) is Const and size.value is None
+    return _chosen(domain, itertools.permutations, pool, len(pool) if whole else domain.index(size))
+
+
+def _chosen(domain: CaptureDomain, function: Any, pool: list[Value], count: int) -> Value:
+    if count < 0:
+        raise domain.error(ValueError, "r must be non-negative")
+    return ListIterator([TupleValue(list(p)) for p in function(pool, count)])
 
 
 @builtin(itertools.combinations)
 def _combinations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     pool = iteration.items_of(domain, args[0])
-    return ListIterator([TupleValue(list(p)) for p in itertools.combinations(pool, domain.index(args[1]))])
+    return _chosen(domain, itertools.combinations, pool, domain.index(args[1]))
 
 
 # Generators.

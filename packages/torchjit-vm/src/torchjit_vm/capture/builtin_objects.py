@@ -453,13 +453,30 @@ def _get_ident(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
     return IdValue(Known(threading.get_ident))
 
 
+def _holds_constants(domain: CaptureDomain, function: FunctionValue) -> bool:
+    """Are all defaults and annotations constants?"""
+    held = list(function.defaults)
+    if function.kwdefaults is not None:
+        held += [v for _, v in containers.dict_pairs(domain, function.kwdefaults)]
+    annotations = function.annotations
+    if isinstance(annotations, DictValue):
+        held += [v for _, v in containers.dict_pairs(domain, annotations)]
+    elif annotations is not None:
+        held += domain.unpack_all(annotations)
+    return all(type(v) in (Const, Known) for v in held)
+
+
 @builtin(inspect.signature)
 def _signature(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     value = args[0]
     if kwargs or len(args) != 1:
         return None
     if isinstance(value, FunctionValue) and value.real is NEW:
-        return operators.compute(domain, inspect.signature, twin_of(domain, value))
+        if _holds_constants(domain, value):
+            return operators.compute(domain, inspect.signature, twin_of(domain, value))
+        # What it holds would be twins of the defaults.
+        from_callable = domain.vm.finish(attributes.load_attr(domain, Known(inspect.Signature), "from_callable"))
+        return domain.vm.call(from_callable, [value])
     if isinstance(value, Known):
         return operators.compute(domain, inspect.signature, value.obj)
     if isinstance(value, BoundMethod) and isinstance(value.function, Known):

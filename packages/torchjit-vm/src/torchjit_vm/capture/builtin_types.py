@@ -7,7 +7,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import containers, formatting, iteration, members, operators
+from torchjit_vm.capture import answers, containers, formatting, iteration, members, operators
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.byte_arrays import content
@@ -114,7 +114,12 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
             if len(args) == 1 and isinstance(args[0], Obj):
                 member = members.find_member(domain, args[0].cls, dunder)
                 if member.kind == members.FUNCTION:
-                    return operators.special_call(domain, args[0], dunder, [])
+                    answer = operators.special_call(domain, args[0], dunder, [])
+                    expected: Any = int if dunder == "__index__" else (object if dunder == "__trunc__" else cls)
+                    if answer is None:
+                        return None
+                    answer = answers.checked(domain, args[0], dunder, answer, expected, cls)
+                    return Const(int(answer.value)) if type(answer) is Const and type(answer.value) is bool else answer
         return None
 
     builtin(cls)(make)

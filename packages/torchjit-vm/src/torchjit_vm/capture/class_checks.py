@@ -57,6 +57,9 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
         if isinstance(origin, type) and not isinstance(target, types.GenericAlias):
             return issubclass(cls, origin)
         raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+    if cls is target and instance is not None:
+        domain.guard_mro(cls)
+        return True  # CPython asks no metaclass then
     if type(target) is not type and instance is not None:
         hook = members.find_member(domain, type(target), "__instancecheck__")
         special = _special_instance_check(domain, target, hook, instance)

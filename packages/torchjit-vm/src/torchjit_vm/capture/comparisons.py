@@ -266,9 +266,12 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
         meta = members.find_member(domain, type(container.obj), "__contains__")
         if meta.kind != members.ABSENT and isinstance(item, (Const, Known)):
             return compute(domain, operator.contains, container.obj, to_raw(domain, item))
-    for candidate in iteration.items_of(domain, container):
+    iterator, left = iteration.get_iter(domain, container), domain.policy.step_limit
+    while (candidate := iteration.advance(domain, iterator)) is not None:  # no further than to the item
         if same_or_equal(domain, candidate, item):
             return domain.constant(True)
+        if (left := left - 1) < 0:
+            raise domain.graph_break(UNKNOWN_OPERATION, "in over an endless iterator")
     return domain.constant(False)
 
 

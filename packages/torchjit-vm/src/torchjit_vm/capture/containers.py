@@ -41,6 +41,7 @@ from torchjit_vm.capture.values import (
     Value,
     WeakKey,
 )
+from torchjit_vm.decode import VERSION
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -73,6 +74,10 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         return domain.use(value)
     if type(value) is Known:
         return value.obj
+    if isinstance(value, (TupleValue, ListValue, DictValue, SetValue)):
+        own = _own_container_key(domain, value)
+        if own is not None:
+            return own
     if isinstance(value, TupleValue):
         return tuple(key_of(domain, v) for v in items(domain, value))
     if type(value) is Leaf:
@@ -92,6 +97,8 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         return IdKey(value.target)
     if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
         return frozenset(set_entries(domain, value))
+    if isinstance(value, SliceValue) and VERSION >= (3, 12):
+        raise domain.graph_break(UNHASHABLE, "a slice")
     view = isinstance(value, DictView) and value.kind != "values"
     if view or isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
         raise domain.error(TypeError, f"unhashable type: '{type_label(type_of(domain, value))}'")
@@ -102,6 +109,20 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
     if isinstance(value, Obj):
         return _object_key(domain, value)
     return Ref(value)
+
+
+def _own_container_key(domain: CaptureDomain, value: TupleValue | ListValue | DictValue | SetValue) -> HashKey | None:
+    """The key of a container whose class has its own rules; None for those of C."""
+    if value.cls in (tuple, list, dict, set, frozenset):
+        return None
+    hashes, equals = (members.find_member(domain, value.cls, name) for name in ("__hash__", "__eq__"))
+    if hashes.raw is None:
+        raise domain.error(TypeError, f"unhashable type: '{type_label(value.cls)}'")
+    if hashes.kind == members.FUNCTION:
+        return _hashed_key(domain, value)
+    if equals.kind == members.FUNCTION or hashes.raw is object.__hash__:
+        raise domain.graph_break(UNHASHABLE, value.cls.__name__)
+    return None
 
 
 def _weak_key(domain: CaptureDomain, value: Obj) -> Any:
@@ -180,10 +201,12 @@ def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
         found = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), [])
         if type(found) is IdValue:  # of another object, or of a tuple of them: numbers that are only compared
             number = hash(key_of(domain, found.target)) if found.function is hash else id(found.target)
-        elif type(found) is not Const:
+        elif type(found) is Const and isinstance(found.value, int):
+            number = hash(domain.use(found))
+        elif issubclass(type_of(domain, found), int):
             raise domain.graph_break(UNHASHABLE, value.cls.__name__)
         else:
-            number = hash(domain.use(found))
+            raise domain.error(TypeError, "__hash__ method should return an integer")
     else:
         number = id(value)
     return HashKey(value, number, lambda key, mine: _equal_keys(domain, key, mine))

@@ -14,6 +14,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_vm.capture import (
+    answers,
     attributes,
     calls,
     comparisons,
@@ -109,6 +110,7 @@ class CaptureDomain:
         self.mutated_at = -1
         self.deferred: list[Deferred] = []
         self.draws: list[Step] = []
+        self.documented: set[Value] = set()  # properties whose text is that of their getter
         self.shown: set[Value] = set()  # containers whose text is being made
         self.context: dict[Obj, Any] = {}  # context variables to what they hold, DELETED if nothing
         self.context_stores: list[ContextStore] = []
@@ -196,7 +198,8 @@ class CaptureDomain:
 
     def check_init(self, result: Value) -> None:
         if not (type(result) is Const and result.value is None):
-            raise self.error(TypeError, "__init__() should return None")
+            kind = type_of(self, result).__name__
+            raise self.error(TypeError, f"__init__() should return None, not '{kind}'")
 
     def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
         """An exception that CPython raises here; `name`: the attribute or variable that is missing."""
@@ -290,10 +293,11 @@ class CaptureDomain:
                 raise self.error(TypeError, f"'{cls.__name__}' object cannot be interpreted as an integer")
             return int(self.leaf_constant(value))
         found = operators.special_call(self, value, "__index__", [])
-        if type(found) is not Const:
+        if found is None:
             name = type_of(self, value).__name__
             raise self.error(TypeError, f"'{name}' object cannot be interpreted as an integer")
-        return int(self.use(found))
+        found = answers.checked(self, value, "__index__", found, int, operator.index)
+        return int(self.use(found)) if type(found) is Const else self.index(found)
 
     def slice(self, value: SliceValue) -> slice:
         """A slice of constant bounds."""

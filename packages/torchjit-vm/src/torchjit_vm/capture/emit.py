@@ -137,6 +137,8 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
     """Effects, then `raise exception`, below stand-ins of the frames that it left."""
     out.raising = exception
     text = out.expr(exception)
+    context = exception.attrs.get("__context__") if isinstance(exception, Obj) else None
+    before = out.expr(context) if isinstance(context, Obj) else None
     out.flush()
     write_deferred(domain, out)
     write_back(domain, out)
@@ -148,8 +150,17 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
     if places:
         out.location = places[0].location
     inner = places[1:]
+    chained = before is not None and statement.startswith(
+        "raise"
+    )  # a `raise` while the caller handles an exception would put that one in its place
+    if chained:
+        out.write("try:")
     for line in in_frames(out, inner, [statement]) if inner else (statement,):
-        out.write(line)
+        out.write("    " * chained + line)
+    if chained:
+        out.write("except BaseException as left:")
+        out.write(f"    {out.runtime(runtime.chained)}(left, {before})")
+        out.write("    raise")
     return []
 
 

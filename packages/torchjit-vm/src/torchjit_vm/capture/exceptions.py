@@ -57,8 +57,7 @@ def make_raise(domain: CaptureDomain, exception: Value, cause: Value | None) -> 
     if cause is not None and isinstance(value, Obj):
         because = cause if type(cause) is Const and cause.value is None else _cause(domain, cause)
         if value.real is not NEW:
-            domain.touch(value)
-            value.written = {**(value.written or {}), "__cause__": None}
+            _note_write(domain, value, "__cause__")
         value.attrs["__cause__"] = because
         value.attrs["__suppress_context__"] = Const(True)
     return value
@@ -85,8 +84,6 @@ def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> Non
     domain.origins.pop(exception, None)
     if handled is None or handled is exception or not isinstance(exception, Obj):
         return
-    if exception.real is not NEW:
-        return
     # An exception that is raised again deeper in its own chain is taken out of the chain there.
     link, seen = handled, {handled}
     while isinstance(link, Obj):
@@ -98,7 +95,16 @@ def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> Non
             break
         link = following
         seen.add(following)
+    if exception.real is not NEW:
+        _note_write(domain, exception, "__context__")
     exception.attrs["__context__"] = handled
+
+
+def _note_write(domain: CaptureDomain, exception: Obj, name: str) -> None:
+    """A field of an exception that existed before is about to be stored."""
+    domain.touch(exception)
+    if exception.written is None or name not in exception.written:
+        exception.written = {**(exception.written or {}), name: exception.attrs.get(name)}
 
 
 def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> bool:

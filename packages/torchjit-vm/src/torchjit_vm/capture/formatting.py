@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, iteration, members, operators, texts
+from torchjit_vm.capture import answers, attributes, iteration, members, operators, texts
 from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -39,7 +39,7 @@ def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Val
     if isinstance(value, Obj) and operators.defines(domain, value, "__format__"):
         found = operators.special_call(domain, value, "__format__", [Const(text)])
         if found is not None:
-            return found
+            return answers.checked(domain, value, "__format__", found, str, lambda made: format(made, text))
     if text == "" and not isinstance(value, Const):
         return to_text(domain, value, str)
     if is_constant(domain, value):
@@ -63,7 +63,7 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
             member = members.find_member(domain, type_of(domain, value), name)
             if type(member.raw) is types.FunctionType:
                 bound = domain.vm.finish(attributes.bind(domain, member, value))
-                return domain.vm.call(bound, [])
+                return answers.checked(domain, value, name, domain.vm.call(bound, []), str, function)
             if member.raw is not object.__str__:
                 break
     if type(value) is AtomObject:
@@ -88,6 +88,8 @@ def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any],
         raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {value.cls.__name__}")
     real = [constant_of(domain, a) for a in args]
     cls = cast(type[BaseException], value.cls)
-    stand_in = cls.__new__(cls, *real)
+    stand_in = (
+        cls(*real) if issubclass(cls, UnicodeError) else cls.__new__(cls, *real)
+    )  # whose text is made of its fields
     stand_in.args = tuple(real)
     return operators.compute(domain, function, stand_in)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.binding import bind as bind_for_real
+from torchjit_vm.capture import containers
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import ASYNC
 from torchjit_vm.capture.values import CellValue, Const, DictValue, FunctionValue, TupleValue, Value
@@ -32,8 +33,7 @@ def set_function_attribute(domain: CaptureDomain, function: Value, flag: int, va
     if flag == 1:
         made.defaults = domain.unpack_all(value)
     elif flag == 2:
-        pairs = cast(DictValue, value).entries
-        made.kwdefaults = {k: e[1] for k, e in pairs.items() if e is not None}
+        made.kwdefaults = cast(DictValue, value)
     elif flag == 4:
         made.annotations = value
     else:
@@ -63,7 +63,7 @@ def enter_known(
     return domain.vm.new_frame(code, slots, list(closure), function.__globals__, value)
 
 
-Facts = tuple[list[Value], dict[str, Value], list[Value]]
+Facts = tuple[list[Value], "DictValue | None", list[Value]]
 
 
 def facts_of(domain: CaptureDomain, function: FunctionType) -> Facts:
@@ -80,15 +80,13 @@ def _facts(domain: CaptureDomain, function: FunctionType) -> Facts:
     domain.guard_id(path.attr("__defaults__"), function.__defaults__)
     label = f"{function.__qualname__}.__defaults__"
     defaults = [pinned(domain, v, f"{label}[{i}]") for i, v in enumerate(function.__defaults__ or ())]
-    kwdefaults: dict[str, Value] = {}
+    kwdefaults: DictValue | None = None
     if function.__kwdefaults__ is not None or function.__code__.co_kwonlyargcount:
         where = path.attr("__kwdefaults__")
         if function.__kwdefaults__ is None:
             domain.guard_value(where, None)
         else:
-            domain.guard_type(where, dict)
-            domain.guard_keys(where, tuple(function.__kwdefaults__))
-            kwdefaults = {k: wrap(domain, v, where.item(k)) for k, v in function.__kwdefaults__.items()}
+            kwdefaults = cast(DictValue, wrap(domain, function.__kwdefaults__, where))
     closure: list[Value] = []
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         found = domain.interned.get(id(cell))
@@ -106,7 +104,7 @@ def bind(
     args: Sequence[Value],
     kwargs: Mapping[str, Value],
     defaults: Sequence[Value],
-    kwdefaults: Mapping[str, Value],
+    kwdefaults: DictValue | None,
 ) -> list[Value | None]:
     """Values for the argument slots, in the order of `co_varnames`.
 
@@ -140,7 +138,7 @@ def bind(
             slots[i] = defaults[i - first]
     for i in range(count, len(slots)):
         if slots[i] is None:
-            slots[i] = kwdefaults.get(names[i])
+            slots[i] = None if kwdefaults is None else containers.dict_lookup(domain, kwdefaults, names[i])
     if not ok or None in slots:
         raise _binding_error(domain, code, name, args, kwargs, defaults, kwdefaults)
     if flags & inspect.CO_VARARGS:
@@ -159,12 +157,14 @@ def _binding_error(
     args: Sequence[Value],
     kwargs: Mapping[str, Value],
     defaults: Sequence[Value],
-    kwdefaults: Mapping[str, Value],
+    kwdefaults: DictValue | None,
 ) -> Exception:
     closure = tuple(types.CellType() for _ in code.co_freevars)
     twin = FunctionType(code, {}, code.co_name, tuple(None for _ in defaults), closure)
     twin.__qualname__ = name
-    twin.__kwdefaults__ = dict.fromkeys(kwdefaults)
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if kwdefaults is not None:
+        twin.__kwdefaults__ = {n: None for n in named if containers.dict_lookup(domain, kwdefaults, n) is not None}
     placeholders: list[Any] = [None] * len(args)
     try:
         bind_for_real(twin, placeholders, dict.fromkeys(kwargs))

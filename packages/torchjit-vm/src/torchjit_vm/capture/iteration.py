@@ -9,7 +9,7 @@ import itertools
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
 from torchjit_vm.capture import containers
 from torchjit_vm.capture.atoms import stripped
@@ -74,14 +74,15 @@ class IteratorValue(Value):
 
 @final
 class SequenceIterator(IteratorValue):
-    """Over a list, tuple or user-defined sequence, which may change meanwhile; a deque may not change its length."""
+    """Over a list or tuple, which may change meanwhile; a deque may not change its length. `step` is -1 in `reversed(list)`."""
 
-    __slots__ = ("index", "sequence", "size")
+    __slots__ = ("index", "sequence", "size", "step")
     python_type: ClassVar[type] = type(iter([]))
 
-    def __init__(self, sequence: ListValue | TupleValue, index: int = 0) -> None:
+    def __init__(self, sequence: ListValue | TupleValue, index: int = 0, step: int = 1) -> None:
         self.sequence = sequence
         self.index = index
+        self.step = step
         self.size = -1
 
     def stale(self, domain: CaptureDomain) -> bool:
@@ -96,7 +97,7 @@ class SequenceIterator(IteratorValue):
         if 0 <= self.index < len(items):
             domain.mutated_at = domain.vm.step
             item = items[self.index]
-            self.index += 1
+            self.index += self.step
             return item
         self.index = 1 << 62
         return None
@@ -109,7 +110,7 @@ class ListIterator(IteratorValue):
     `owner` is the dict or set that they come from, `kind` how they do; its size may not change meanwhile.
     """
 
-    __slots__ = ("done", "index", "items", "kind", "owner", "size")
+    __slots__ = ("done", "index", "items", "keys", "kind", "owner", "size")
     python_type: ClassVar[type] = type(iter({}))
 
     def __init__(self, items: list[Value], owner: DictValue | SetValue | None = None, kind: str = "keys") -> None:
@@ -119,6 +120,9 @@ class ListIterator(IteratorValue):
         self.kind = kind
         self.size = len(items)
         self.done = False
+        self.keys: list[Any] | None = None
+        if kind in ("values", "items") and isinstance(owner, DictValue):
+            self.keys = [key for key, entry in owner.entries.items() if entry is not None]
 
     def stale(self, domain: CaptureDomain) -> bool:
         """Has the owner changed its size since the iterator was made?"""
@@ -139,8 +143,13 @@ class ListIterator(IteratorValue):
             self.done = True
             return None
         domain.mutated_at = domain.vm.step
+        item = self.items[self.index]
+        if self.keys is not None and isinstance(self.owner, DictValue):  # the value may be another one by now
+            found = self.owner.entries.get(self.keys[self.index])
+            if found is not None:
+                item = found[1] if self.kind == "values" else TupleValue([*found])
         self.index += 1
-        return self.items[self.index - 1]
+        return item
 
 
 @final
@@ -321,10 +330,14 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
         return ListIterator(containers.view_items(domain, value), value.target, value.kind)
     if isinstance(value, InstanceDict):
         return ListIterator([k for k, _ in containers.instance_pairs(domain, value)])
-    if isinstance(value, Known) and isinstance(value.obj, enum.EnumType):
-        members: Any = value.obj.__members__
-        return ListIterator([Known(m) for n, m in members.items() if m.name == n])
+    if isinstance(value, Known) and isinstance(value.obj, enum.EnumType) and _plain_enum(type(value.obj)):
+        return ListIterator([Known(m) for m in cast(Any, value.obj)])
     return _user_iter(domain, value)
+
+
+def _plain_enum(meta: type) -> bool:
+    """Does the metaclass leave it to `enum` to say which members are iterated over?"""
+    return meta.__iter__ is enum.EnumType.__iter__  # type: ignore[attr-defined]
 
 
 def _const_iter(domain: CaptureDomain, value: Const) -> Value:
@@ -342,7 +355,7 @@ def _user_iter(domain: CaptureDomain, value: Value) -> Value:
     cls = type_of(domain, value)
     member = find_member(domain, cls, "__iter__")
     if type(member.raw) is types.FunctionType:
-        return domain.vm.call(domain.vm.finish(bind(domain, member, value)), [])
+        return _checked(domain, domain.vm.call(domain.vm.finish(bind(domain, member, value)), []))
     if isinstance(value, Obj) and value.real is not NEW and isinstance(value.real, Iterator):
         return value
     if member.kind == ABSENT:
@@ -352,6 +365,15 @@ def _user_iter(domain: CaptureDomain, value: Value) -> Value:
         if getter.kind == ABSENT:
             raise domain.error(TypeError, f"'{cls.__name__}' object is not iterable")
     raise domain.graph_break(OPAQUE_ITERATOR, cls.__name__)
+
+
+def _checked(domain: CaptureDomain, iterator: Value) -> Value:
+    """What an `__iter__` gave."""
+    if not isinstance(iterator, (IteratorValue, GeneratorValue)):
+        cls = type_of(domain, iterator)
+        if find_member(domain, cls, "__next__").kind == ABSENT:
+            raise domain.error(TypeError, f"iter() returned non-iterator of type '{cls.__name__}'")
+    return iterator
 
 
 @final

@@ -9,84 +9,90 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["ITERATORS", "REPLACED", "LruCache", "log_enabled", "log_plainly", "substitute", "until"]
+__all__ = [
+    "ITERATED",
+    "ITERATORS",
+    "REPLACED",
+    "LruCache",
+    "backwards",
+    "log_enabled",
+    "log_plainly",
+    "substitute",
+    "until",
+]
 
 _NOTHING: Any = object()
 
 
-def _takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    for x in iterable:
+def _takewhile(predicate: Callable[[Any], Any], iterable: Iterator[Any]) -> Iterator[Any]:
+    while (x := next(iterable, _NOTHING)) is not _NOTHING:
         if not predicate(x):
             return
         yield x
 
 
-def _dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
-    for x in iterator:
-        if not predicate(x):
+def _dropwhile(predicate: Callable[[Any], Any], iterable: Iterator[Any]) -> Iterator[Any]:
+    dropping = True
+    while (x := next(iterable, _NOTHING)) is not _NOTHING:
+        if not dropping or not predicate(x):
+            dropping = False
             yield x
-            break
-    yield from iterator
 
 
-def _compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
-    for d, s in zip(data, selectors, strict=False):
+def _compress(data: Iterator[Any], selectors: Iterator[Any]) -> Iterator[Any]:
+    while (d := next(data, _NOTHING)) is not _NOTHING and (s := next(selectors, _NOTHING)) is not _NOTHING:
         if s:
             yield d
 
 
-def _filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
-    for x in iterable:
+def _filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterator[Any]) -> Iterator[Any]:
+    while (x := next(iterable, _NOTHING)) is not _NOTHING:
         if not (x if predicate is None else predicate(x)):
             yield x
 
 
-def _cycle(iterable: Iterable[Any]) -> Iterator[Any]:
+def _cycle(iterable: Iterator[Any]) -> Iterator[Any]:
     saved = []
-    for x in iterable:
-        yield x
+    while (x := next(iterable, _NOTHING)) is not _NOTHING:
         saved.append(x)
+        yield x
     while saved:
         yield from saved
 
 
 def _accumulate(
-    iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
+    iterable: Iterator[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
 ) -> Iterator[Any]:
-    iterator = iter(iterable)
     total = initial
     if initial is None:
-        total = next(iterator, _NOTHING)
+        total = next(iterable, _NOTHING)
         if total is _NOTHING:
             return
     yield total
-    for x in iterator:
+    while (x := next(iterable, _NOTHING)) is not _NOTHING:
         total = total + x if func is None else func(total, x)
         yield total
 
 
-def _starmap(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    for args in iterable:
-        yield function(*args)
+def _starmap(function: Callable[..., Any], iterable: Iterator[Any]) -> Iterator[Any]:
+    while (args := next(iterable, _NOTHING)) is not _NOTHING:
+        yield function(*tuple(args))
 
 
-def _pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
-    a = next(iterator, _NOTHING)
+def _pairwise(iterable: Iterator[Any]) -> Iterator[Any]:
+    a = next(iterable, _NOTHING)
     if a is _NOTHING:
         return
-    for b in iterator:
+    while (b := next(iterable, _NOTHING)) is not _NOTHING:
         yield a, b
         a = b
 
 
-def _islice(iterable: Iterable[Any], *args: Any) -> Iterator[Any]:
+def _islice(iterator: Iterator[Any], *args: Any) -> Iterator[Any]:
     bounds = slice(*args)
     start = 0 if bounds.start is None else bounds.start
     stop = bounds.stop
     step = 1 if bounds.step is None else bounds.step
-    iterator = iter(iterable)
     at = 0
     wanted = start
     while stop is None or wanted < stop:
@@ -106,8 +112,8 @@ def _islice(iterable: Iterable[Any], *args: Any) -> Iterator[Any]:
         at += 1
 
 
-def _zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[Any]:
-    iterators: list[Any] = [iter(i) for i in iterables]
+def _zip_longest(*given: Iterator[Any], fillvalue: Any = None) -> Iterator[Any]:
+    iterators: list[Any] = [*given]
     active = len(iterators)
     while active:
         row = []
@@ -123,38 +129,55 @@ def _zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[A
         yield tuple(row)
 
 
-def _groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
-    iterator = iter(iterable)
-    item = next(iterator, _NOTHING)
-    current = _NOTHING
-    live: Any = None
+def _groupby(iterable: Iterator[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+    value = current = target = _NOTHING
+    live: Any = None  # the group that may still give items: none once the iterator over the groups went on
 
-    def group(target: Any) -> Iterator[Any]:
-        nonlocal item, current
-        while item is not _NOTHING and current == target and live is token:
-            yield item
-            item = next(iterator, _NOTHING)
-            if item is not _NOTHING:
-                current = item if key is None else key(item)
+    def step() -> bool:
+        nonlocal value, current
+        new = next(iterable, _NOTHING)
+        if new is _NOTHING:
+            return False
+        current = new if key is None else key(new)
+        value = new
+        return True
 
-    if item is not _NOTHING:
-        current = item if key is None else key(item)
-    while item is not _NOTHING:
-        target = current
-        live = token = [target]
-        yield target, group(target)
+    def group(token: Any, wanted: Any) -> Iterator[Any]:
+        nonlocal value, current
+        while live is token:
+            if value is _NOTHING and not step():
+                return
+            if not (wanted is current or wanted == current):
+                return
+            found, value, current = value, _NOTHING, _NOTHING
+            yield found
+
+    while True:
         live = None
-        while item is not _NOTHING and current == target:
-            item = next(iterator, _NOTHING)
-            if item is not _NOTHING:
-                current = item if key is None else key(item)
+        while current is _NOTHING or (target is not _NOTHING and (target is current or target == current)):
+            if not step():
+                return
+        target = current
+        live = [target]
+        yield target, group(live, target)
 
 
 def _until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
     while True:
         x = function()
-        if x == sentinel:
+        if sentinel is x or sentinel == x:
             return
+        yield x
+
+
+def backwards(sequence: Any, index: int) -> Iterator[Any]:
+    """`reversed(sequence)` of a class that only has `__getitem__`, from an index on."""
+    while index >= 0:
+        try:
+            x = sequence[index]
+        except (IndexError, StopIteration):
+            return
+        index -= 1
         yield x
 
 
@@ -170,7 +193,9 @@ def _tee_one(iterator: Iterator[Any], mine: deque[Any], everyone: list[deque[Any
 
 
 def _tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
-    iterator = iter(iterable)
+    if n < 0:
+        raise ValueError("n must be >= 0")
+    iterator = iter(iter(iterable)) if n else iter(())  # it is asked for one twice, as in CPython
     everyone: list[deque[Any]] = [deque() for _ in range(n)]
     return tuple([_tee_one(iterator, mine, everyone) for mine in everyone])
 
@@ -447,6 +472,14 @@ def _table() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any
 
 
 ITERATORS, REPLACED = _table()
-"""C iterator classes to generator functions that do the same; C functions to functions that do the same."""
+"""C iterator classes to generator functions that do the same, given iterators; C functions to functions that do the same."""
+ITERATED: dict[str, tuple[int, ...]] = {
+    "takewhile": (1,),
+    "dropwhile": (1,),
+    "filterfalse": (1,),
+    "starmap": (1,),
+    "compress": (0, 1),
+}
+"""Which arguments of these classes are iterated over; of the others the first one is."""
 until = _until
 """`iter(function, sentinel)`."""

@@ -9,6 +9,7 @@ from torchjit_vm.capture import comparisons, construct, containers, iteration, o
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
+from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -134,8 +135,17 @@ def _reverse(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 @method("sort", list)
 def _sort(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    ordered = sort(domain, list(containers.items(domain, target)), kwargs)
-    containers.change(domain, target)[:] = ordered
+    before = list(containers.items(domain, target))
+    containers.change(domain, target).clear()  # as it looks to the keys and comparisons
+    try:
+        after = sort(domain, list(before), kwargs)
+    except Raised:
+        containers.change(domain, target)[:] = before
+        raise
+    modified = bool(containers.items(domain, target))
+    containers.change(domain, target)[:] = after
+    if modified:
+        raise domain.error(ValueError, "list modified during sort")
     return Const(None)
 
 

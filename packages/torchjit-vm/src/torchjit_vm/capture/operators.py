@@ -10,7 +10,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, packing, subscripts, texts
+from torchjit_vm.capture import (
+    answers,
+    attributes,
+    byte_arrays,
+    containers,
+    iteration,
+    members,
+    packing,
+    subscripts,
+    texts,
+)
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.atoms import base_of, real_of, stripped
 from torchjit_vm.capture.exceptions import from_real
@@ -395,6 +405,10 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
                 return result
         elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known, IdValue)):
             unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
+    if function is operator.mul:
+        repeated = _repeat(domain, left, right, asked)
+        if repeated is not None:
+            return repeated
     if isinstance(left, (Known, Const, AtomObject)) and isinstance(right, (Known, Const, AtomObject)):
         plain = [to_raw(domain, stripped(domain, v)) for v in (left, right)]  # whose own methods had no answer
         try:
@@ -408,6 +422,20 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
     if unknown or dicts or is_set_view(left) or is_set_view(right):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
     raise domain.error(TypeError, _operand_text(domain, asked, left, right))
+
+
+def _repeat(domain: CaptureDomain, left: Value, right: Value, asked: Any) -> Value | None:
+    """`sequence * count`, in either order, where the count is an object with an `__index__`."""
+    for sequence, count in ((left, right), (right, left)):
+        text = type(sequence) is Const and isinstance(sequence.value, (str, bytes, tuple))
+        if (text or isinstance(sequence, (ListValue, TupleValue, ByteArray))) and isinstance(count, Obj):
+            if defines(domain, count, "__index__"):
+                number = Const(domain.index(count))
+                return binary(domain, asked if sequence is left else operator.mul, sequence, number)
+            raise domain.error(
+                TypeError, f"can't multiply sequence by non-int of type '{type_label(type_of(domain, count))}'"
+            )
+    return None
 
 
 def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Value) -> str:
@@ -455,7 +483,11 @@ def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
         for name in ("__bool__", "__len__"):
             if defines(domain, value, name):
                 found = special_call(domain, value, name, [])
-                return found is not None and truth(domain, found)
+                if found is None:
+                    return False
+                if name == "__bool__":
+                    return truth(domain, answers.checked(domain, value, name, found, bool, bool))
+                return truth(domain, _counted(domain, value, found))
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         return size(domain, value) > 0
     if type(value) is AtomObject:
@@ -500,4 +532,16 @@ def length(domain: CaptureDomain, value: Value) -> Value:
     found = special_call(domain, value, "__len__", [])
     if found is None:
         raise domain.error(TypeError, f"object of type '{type_of(domain, value).__name__}' has no len()")
-    return found
+    return _counted(domain, value, found)
+
+
+def _counted(domain: CaptureDomain, value: Value, found: Value) -> Value:
+    """What `__len__` gave."""
+    if type(found) is Const and type(found.value) is int and domain.use(found) >= 0:
+        return found
+    if isinstance(found, Obj) and defines(domain, found, "__index__"):
+        return _counted(domain, value, Const(domain.index(found)))
+    if type(found) is Const and type(found.value) is bool:
+        return Const(int(domain.use(found)))
+    negative = type(found) is Const and isinstance(found.value, int) and domain.use(found) < 0
+    return answers.checked(domain, value, "__len__", found, () if negative else int, len)

@@ -205,7 +205,7 @@ def match_keys(domain: CaptureDomain, value: Value, keys: Value) -> Value | None
     return TupleValue(present) if len(present) == len(found) else None
 
 
-_SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+_MATCHES_ITSELF = 1 << 22  # Py_TPFLAGS_MATCH_SELF, which subclasses inherit
 
 
 def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, names: Value) -> Value | None:
@@ -217,14 +217,21 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
     wanted = [domain.use(cast(Const, n)) for n in unpack_all(domain, names)]
     if count:
         arguments = attributes.lookup(domain, cls, "__match_args__")
-        if arguments is None and issubclass(cls.obj, _SELF_MATCHING) and count == 1:
+        itself = arguments is None and cls.obj.__flags__ & _MATCHES_ITSELF
+        known: list[Value] = []
+        if arguments is not None:
+            if type_of(domain, arguments) is not tuple:
+                kind, given = cls.obj.__name__, type_of(domain, arguments).__name__
+                raise domain.error(TypeError, f"{kind}.__match_args__ must be a tuple (got {given})")
+            known = unpack_all(domain, arguments)
+        if itself and count == 1:
             found.append(value)
         else:
-            known = [] if arguments is None else unpack_all(domain, arguments)
-            if count > len(known):
-                s = "" if len(known) == 1 else "s"
+            allowed = 1 if itself else len(known)
+            if count > allowed:
+                s = "" if allowed == 1 else "s"
                 kind = cls.obj.__name__
-                text = f"{kind}() accepts {len(known)} positional sub-pattern{s} ({count} given)"
+                text = f"{kind}() accepts {allowed} positional sub-pattern{s} ({count} given)"
                 raise domain.error(TypeError, text)
             wanted = [domain.use(cast(Const, n)) for n in known[:count]] + wanted
     for name in wanted:

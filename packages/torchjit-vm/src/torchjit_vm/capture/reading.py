@@ -9,7 +9,7 @@ import re
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -70,7 +70,8 @@ def wrap(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
         return _const(domain, obj, path)
     found = domain.interned.get(id(obj))
     if found is not None:
-        _alias(domain, found, obj, path)
+        if id(obj) not in domain.twin_ids:
+            _alias(domain, found, obj, path)
         return found
     wrapper = _WRAPPERS.get(t, _wrap_other)
     return wrapper(domain, obj, path)
@@ -152,10 +153,7 @@ def _function(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if obj.__kwdefaults__ is None:
         domain.guard_value(path.attr("__kwdefaults__"), None)
     else:
-        kwdefaults = path.attr("__kwdefaults__")
-        domain.guard_type(kwdefaults, dict)
-        domain.guard_keys(kwdefaults, tuple(obj.__kwdefaults__))
-        made.kwdefaults = {k: wrap(domain, v, kwdefaults.item(k)) for k, v in obj.__kwdefaults__.items()}
+        made.kwdefaults = cast(DictValue, wrap(domain, obj.__kwdefaults__, path.attr("__kwdefaults__")))
     closure = path.attr("__closure__")
     made.closure = [wrap(domain, c, closure.item(i)) for i, c in enumerate(obj.__closure__ or ())]
     return made

@@ -27,12 +27,13 @@ def function_expr(out: Rebuilder, value: FunctionValue) -> str:
     code = out.constant(value.code, f"code_{value.name}")
     globals_ = out.constant(value.globals, "globals_")
     defaults = f"({''.join(out.expr(v) + ', ' for v in value.defaults)})"
-    kwdefaults = "{" + ", ".join(f"{k!r}: {out.expr(v)}" for k, v in value.kwdefaults.items()) + "}"
     closure = f"({''.join(out.expr(v) + ', ' for v in value.closure)})"
     names = repr((value.name, value.qualname))
     make = out.runtime(runtime.function)
-    name = out.assign(f"{make}({code}, {globals_}, {names}, {defaults}, {kwdefaults}, {closure})")
+    name = out.assign(f"{make}({code}, {globals_}, {names}, {defaults}, {closure})")
     out.name(value, name)
+    if value.kwdefaults is not None:
+        out.write(f"{name}.__kwdefaults__ = {out.expr(value.kwdefaults)}")
     if value.annotations is not None:
         items = out.domain.unpack_all(value.annotations) if not isinstance(value.annotations, DictValue) else None
         if items is None:

@@ -25,6 +25,12 @@ def iterator_expr(out: Rebuilder, value: iteration.IteratorValue) -> str:
             return "iter(())"
         if value.size >= 0:
             return _deque_iterator(out, value, sequence)
+        if value.step < 0:
+            return (
+                f"{out.runtime(runtime.reversed_iterator)}({sequence}, {value.index})"
+                if value.index >= 0
+                else "iter(())"
+            )
         return (
             f"{out.runtime(runtime.list_iterator)}({sequence}, {value.index})" if value.index else f"iter({sequence})"
         )
@@ -68,7 +74,7 @@ def _owned_iterator(out: Rebuilder, value: iteration.ListIterator) -> str:
         return f"{out.runtime(runtime.stale_iterator)}({out.expr(owner)}, {size})"
     if isinstance(owner, DictValue) and not value.done and owner not in out.domain.touched:
         keys = [entry[0] for entry in owner.entries.values() if entry is not None]
-        if owner.loaded and (value.kind != "keys" or keys == value.items):
+        if owner.loaded and value.kind != "reversed" and (value.kind != "keys" or keys == value.items):
             view = f"{out.runtime(storage_class(owner.cls))}.{value.kind}({out.expr(owner)})"
             return f"{out.runtime(runtime.advanced)}(iter({view}), {value.index})"
     constant = all(type(item) is Const for item in value.items)  # else a set's order may be another one

@@ -15,6 +15,7 @@ from typing import Any
 __all__ = [
     "END",
     "advanced",
+    "chained",
     "discard",
     "discard_local",
     "drop_entries",
@@ -120,19 +121,24 @@ def function(
     globals: dict[str, Any],
     names: tuple[str, str],
     defaults: tuple[Any, ...],
-    kwdefaults: dict[str, Any],
     closure: tuple[CellType, ...],
 ) -> FunctionType:
     """A function as MAKE_FUNCTION makes it."""
     made = FunctionType(code, globals, names[0], defaults or None, closure)
     made.__qualname__ = names[1]
-    made.__kwdefaults__ = kwdefaults or None
     return made
 
 
 def list_iterator(sequence: Any, index: int) -> Any:
     """A real iterator over a list, tuple or range, at an index."""
     iterator = iter(sequence)
+    iterator.__setstate__(index)
+    return iterator
+
+
+def reversed_iterator(sequence: Any, index: int) -> Any:
+    """`reversed(sequence)` of a list, at an index."""
+    iterator: Any = list.__reversed__(sequence)
     iterator.__setstate__(index)
     return iterator
 
@@ -176,6 +182,25 @@ def trace(error: BaseException, raiser: Callable[[BaseException], Any]) -> None:
     except BaseException:
         error.__context__ = context
     drop_entries(error, 1)  # this function's
+
+
+def chained(error: BaseException, context: BaseException) -> None:
+    """Give an exception that was raised its context back; what the caller handles is that of the first one in its chain."""
+    handled = error.__context__
+    error.__context__ = context
+    if handled is None or handled is context:
+        return
+    outer: BaseException | None = handled
+    link = context
+    seen = {error}
+    while (following := link.__context__) is not None and link not in seen:
+        seen.add(link)
+        link = following
+    while outer is not None and outer is not link and outer not in seen:
+        seen.add(outer)
+        outer = outer.__context__
+    if outer is None:
+        link.__context__ = handled
 
 
 def drop_entries(error: BaseException, count: int) -> BaseException:

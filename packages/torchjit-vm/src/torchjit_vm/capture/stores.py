@@ -6,7 +6,7 @@ import functools
 import types
 from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture.attributes import instance_attr, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
@@ -35,6 +35,7 @@ from torchjit_vm.capture.values import (
     NEW,
     CellValue,
     Const,
+    DictValue,
     FunctionValue,
     Known,
     Leaf,
@@ -213,6 +214,9 @@ def _function_store(domain: CaptureDomain, value: FunctionValue, name: str, cont
     elif name == "__defaults__" and value.real is NEW and (_is_none(content) or type_of(domain, content) is tuple):
         domain.touch(value)
         value.defaults = [] if _is_none(content) else domain.unpack_all(content)
+    elif name == "__kwdefaults__" and value.real is NEW and (_is_none(content) or isinstance(content, DictValue)):
+        domain.touch(value)
+        value.kwdefaults = None if _is_none(content) else cast(DictValue, content)
     elif name == "__type_params__" and isinstance(content, TupleValue) and not domain.unpack_all(content):
         pass  # as it is
     elif name == "__code__" and value.real is NEW and type(content) is Const:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 import types
 from collections import deque
@@ -79,6 +80,12 @@ def key_error(domain: CaptureDomain, key: Value) -> Value:
 
 
 def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
+    if isinstance(container.obj, type):
+        above = members.find_member(domain, type(container.obj), "__getitem__")
+        if above.kind in (members.FUNCTION, members.STATIC, members.PLAIN) and not isinstance(
+            container.obj, enum.EnumType
+        ):
+            return domain.vm.call(domain.vm.finish(attributes.bind(domain, above, container)), [key])
     if isinstance(container.obj, type) and _settled(domain, key):
         member = members.find_member(domain, container.obj, "__class_getitem__")
         if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:

@@ -89,9 +89,10 @@ def _intern(domain: CaptureDomain, value: Value, twin: Any) -> Any:
 
 def _function_twin(domain: CaptureDomain, value: FunctionValue) -> types.FunctionType:
     defaults = tuple(twin_of(domain, v) for v in value.defaults)
-    kwdefaults = {k: twin_of(domain, v) for k, v in value.kwdefaults.items()}
     cells = tuple(types.CellType() for _ in value.closure)
-    twin = real_function(value.code, value.globals, (value.name, value.qualname), defaults, kwdefaults, cells)
+    twin = real_function(value.code, value.globals, (value.name, value.qualname), defaults, cells)
+    if value.kwdefaults is not None:
+        twin.__kwdefaults__ = twin_of(domain, value.kwdefaults)
     for key, content in value.attrs.items():
         if type(content) is Const and key != "__annotations__":
             setattr(twin, key, domain.use(content))

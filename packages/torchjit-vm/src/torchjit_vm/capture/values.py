@@ -291,7 +291,7 @@ class FunctionValue(Obj):
         self.name = code.co_name
         self.qualname = code.co_qualname
         self.defaults: list[Value] = []
-        self.kwdefaults: dict[str, Value] = {}
+        self.kwdefaults: DictValue | None = None
         self.closure: list[Value] = []
         self.annotations: Value | None = None
 
