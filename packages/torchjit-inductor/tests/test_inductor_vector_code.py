@@ -40,6 +40,25 @@ def test_a_number_in_all_lanes_keeps_its_sign(value: float) -> None:
     torch.testing.assert_close(out, expected, equal_nan=True, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("shape", [(40, 1000), (3, 2, 17), (4, 31, 129)], ids=str)
+def test_columns_are_summed_in_long_runs_of_memory(shape: tuple[int, ...]) -> None:
+    x = sample(*shape, dtype=torch.bfloat16)
+
+    def once(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x.float().sum(-2), x.float().amax(-2)]
+
+    def twice(x: torch.Tensor) -> list[torch.Tensor]:
+        return list(torch.var_mean(x.float(), -2))
+
+    check(once, (x,))
+    check(twice, (x,))
+
+    # One pass has a wide tile of accumulators; several passes over few rows go one vector at a time.
+    for fn, tile in ((once, "64"), (twice, "1")):
+        text = c_text(compiled(fn, (sample(40, 1000, dtype=torch.bfloat16),), vector_bytes=16))
+        assert set(re.findall(r"vf32 t\d+\[(\d+)\]", text)) == {tile}
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float16, torch.float32, torch.int64])
 @pytest.mark.parametrize("shape", [(64, 64), (33, 47), (7, 100), (100, 7), (513, 31), (32, 16)], ids=str)
 def test_transposed_operands(dtype: torch.dtype, shape: tuple[int, int]) -> None:

@@ -7,8 +7,8 @@ static void range(i64 lo, i64 hi, void* data) {
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // sum_1
   for (i64 chunk = lo; chunk < hi; chunk++) {
-    const i64 from = chunk * 8, to = imin((chunk + 1) * 8, 40);
-    vf32 t1[1]; for (int k = 0; k < 1; k++) t1[k] = splat<vf32>(0.0f);
+    const i64 from = chunk * 40, to = imin((chunk + 1) * 40, 40);
+    vf32 t1[5]; for (int k = 0; k < 5; k++) t1[k] = splat<vf32>(0.0f);
      {
       for (i64 r0 = 0; r0 < 6; r0++) {
         auto body = [&](auto full, const i64 x0, const int n) __attribute__((always_inline)) {
@@ -32,7 +32,7 @@ static void range(i64 lo, i64 hi, void* data) {
   }
 }
 static void run(Args args) {
-  const i64 total = ((40 + 7) / 8); const i64 work = 48 * 3;
+  const i64 total = ((40 + 39) / 40); const i64 work = 240 * 3;
   const i64 grain = 1 + 65536 / (work + 1);
   if (total <= grain) { if (total > 0) range(0, total, &args); }
   else tj_parallel(0, total, grain, range, &args);

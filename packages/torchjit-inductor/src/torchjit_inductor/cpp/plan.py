@@ -377,7 +377,7 @@ class Plan:
     def _tile(self, threads: int) -> int:
         """Vectors per tile of an outer reduction."""
         rows = math.prod(v.size.value or 2 * FEW_ROWS for v in self.kernel.inner)
-        if self.kernel.levels > 1 and rows <= FEW_ROWS:
+        if rows <= FEW_ROWS and max(self._passes().values(), default=1) > 1:
             return 1
         size = None if self.vector is None else self.vector.size.value
         if size is None:
