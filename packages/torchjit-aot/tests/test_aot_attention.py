@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._subclasses import FakeTensorMode
 
 import torchjit_aot
 from torchjit_aot import AotSettings, run_eagerly
@@ -256,6 +257,18 @@ def test_writes_in_between_are_seen(f: Callable[..., Any]) -> None:
     gm.recompile()
     counted: collections.Counter[str] = collections.Counter()
     assert not fuse_attention(gm.graph, counted)
+
+
+@pytest.mark.parametrize(("device", "keys", "fused"), [("cuda", 49, False), ("cpu", 49, True)])
+def test_few_keys_with_an_added_mask_stay_products_on_gpus(device: str, keys: int, fused: bool) -> None:
+    gm = traced(lambda q, k, v, mask: ((q * 0.5) @ k.transpose(-2, -1) + mask).softmax(-1) @ v)
+    counted: collections.Counter[str] = collections.Counter()
+    assert fuse_attention(gm.graph, counted)
+    gm.recompile()
+    with FakeTensorMode(), torch.no_grad():
+        q, k, v = (torch.empty(2, 3, keys, 32, device=device) for _ in range(3))
+        assert gm(q, k, v, torch.empty(1, 3, keys, keys, device=device)).shape == q.shape
+    assert (counted["attention"] == 1) == fused
 
 
 def test_nothing_is_fused_unless_asked_for() -> None:
