@@ -348,13 +348,16 @@ class TensorDomain:
         return self.numbers.fix(leaf)
 
     def setattr(self, leaf: object, name: str, value: object, capture: CaptureContext) -> bool:
-        """Gradients may be assigned: the interpreter stores them at the region's end (True). All else is a break.
+        """Gradients and `.data` may be assigned: the interpreter stores them at the region's end (True). All else is a break.
 
         What else can be assigned changes how autograd or a kernel sees the tensor, which the graph would not notice.
         """
         if name == "grad" and isinstance(leaf, InputLeaf) and may_be_gradient(leaf, value):
             if leaf.record.requires_grad:
                 capture.guard(leaf.leafness(capture.location()))
+            return True
+        if name == "data" and isinstance(leaf, InputLeaf):
+            self.recorder.data.assign(leaf, value, self.recorder.scope is not None, capture)
             return True
         if name == "requires_grad" and value is True and type(leaf) is TensorLeaf and not leaf.record.requires_grad:
             make_leaf(self, leaf, capture)

@@ -12,6 +12,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.assertions import CHECK
+from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.default_dtype import written_out
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument
@@ -75,6 +76,7 @@ class Recorder:
         self._own = MetaCache()
         self._inputs = inputs
         self.scope: Scope | None = None
+        self.data = AssignedData()
         self._checkpoints: list[Checkpoint] = []
         self._checkpoint_count = 0
 
@@ -84,6 +86,10 @@ class Recorder:
         Raises:
             GraphBreak: it cannot be in a graph; nothing was recorded.
         """
+        if self.data.values:
+            seen = self.data.seen(fn, args, kwargs, self.modes.grad, capture)
+            if seen is not None:
+                return self.data.given_back(self.call(fn, *seen, capture), args)
         if self.modes.default_changed:
             kwargs = written_out(self, fn, args, kwargs)
             with self.modes.first_default():
