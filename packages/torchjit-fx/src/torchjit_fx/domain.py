@@ -22,6 +22,7 @@ from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.functions import FunctionCapture
+from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.marks import marks_of
 from torchjit_fx.metas import MetaCache, MetaService
@@ -96,6 +97,7 @@ class TensorDomain:
         self.memory = InputMemory(writes_to_shared=settings.writes_to_shared_inputs)
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, _TRANSCRIPTS, self.memory)
         self.arrays = Arrays(self)
+        self.known = KnownNumbers(sizes, self.recorder.data)
         self.functions: list[FunctionCapture] = []
         self.transforms: list[TransformCapture] = []
         self.kept_functions: dict[int, KeptFunction] = {}
@@ -257,7 +259,22 @@ class TensorDomain:
             result = special(self, fn, args, kwargs, capture)
             if result is not NotImplemented:
                 return result
-        return self.recorder.call(fn, args, kwargs, capture)
+        try:
+            return self.recorder.call(fn, args, kwargs, capture)
+        except GraphBreak as stop:
+            if stop.reason is breaks.DATA_DEPENDENT and (fn is max or fn is min) and not kwargs:
+                return self._extreme(fn, args, capture)
+            known = self.known.settled(args, kwargs, capture) if stop.reason is breaks.DATA_DEPENDENT else None
+            if known is None:
+                raise
+            return self.recorder.call(fn, *known, capture)
+
+    def _extreme(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
+        """`max` and `min` of Python, of numbers and tensors: one of the arguments."""
+        numbers = [self.known.value(a, capture) if isinstance(a, TensorLeaf) else a for a in args]
+        if len(args) < 2 or not all(type(n) in (int, float, bool) for n in numbers):
+            raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__} of tensors", capture.location())
+        return args[numbers.index(fn(numbers))]
 
     def owns_attribute(self, leaf: object, name: str) -> bool:
         """Does the attribute say something about the tensor, or is it one that the program put on the object?"""
@@ -372,8 +389,10 @@ class TensorDomain:
         if type(leaf) is ArrayLeaf:
             return bool(call_arrays(self, bool, (leaf,), {}, capture))
         known = decided(leaf) if isinstance(leaf, TensorLeaf) else None
+        if known is None and isinstance(leaf, TensorLeaf):
+            known = self.known.value(leaf, capture)
         if known is not None:
-            return known
+            return bool(known)
         raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
 
     def assume(self, leaf: object, truth: bool, message: str | None, capture: CaptureContext) -> bool:

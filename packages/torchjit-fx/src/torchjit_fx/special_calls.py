@@ -230,6 +230,8 @@ def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
         if fn is complex:
             raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
         number = read_number(domain, number, f"{fn.__name__}() of a tensor", capture)
+        if type(number) in (int, float, bool):
+            return fn(number)
     if isinstance(number, SymLeaf):
         return domain.numbers.convert(fn, number, lambda f, a: domain.recorder.call(f, a, {}, capture))
     return NotImplemented

@@ -36,6 +36,9 @@ def read_number(domain: TensorDomain, leaf: TensorLeaf, what: str, capture: Any)
     Raises:
         GraphBreak: the settings do not allow it, or it is complex.
     """
+    known = domain.known.value(leaf, capture)
+    if known is not None:
+        return known
     if not domain.settings.capture_scalar_outputs or leaf.record.dtype.is_complex:
         raise GraphBreak(breaks.DATA_DEPENDENT, what, capture.location())
     return domain.recorder.call(torch.Tensor.item, (leaf,), {}, capture)

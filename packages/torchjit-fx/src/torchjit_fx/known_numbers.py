@@ -1,0 +1,131 @@
+"""Numbers in a module's state: `self.stride = torch.tensor(2)` as a buffer, read where Python needs a number.
+
+Such a buffer of integers or truth values, on the CPU, is what it was at capture as long as its guard holds; and so is what the region
+computes from it alone. Only where Python asks for the number it is taken: everything else stays a tensor. A buffer that was seen with two
+values varies, and breaks the graph as any other tensor does.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from torchjit_core.guards import ValueEquals
+from torchjit_fx.flatten import map_raw
+from torchjit_fx.leaves import InputLeaf, TensorLeaf
+
+if TYPE_CHECKING:
+    from torchjit_fx.assigned_data import AssignedData
+    from torchjit_fx.protocols import SymbolicSizes
+
+__all__ = ["KnownNumbers"]
+
+_INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+
+
+class _Unknown(Exception):
+    """The tensor depends on something else."""
+
+
+@final
+class KnownNumbers:
+    """What one capture knows of tensors with one element."""
+
+    def __init__(self, sizes: SymbolicSizes, assigned: AssignedData) -> None:
+        self._sizes = sizes
+        self._assigned = assigned
+        self._found: dict[int, tuple[TensorLeaf, torch.Tensor, dict[int, InputLeaf]]] = {}
+        self._varying: set[int] = set()
+
+    def value(self, leaf: TensorLeaf, capture: Any) -> Any:
+        """The number in a tensor, guarded; None if it is not known."""
+        if leaf.record.device.type != "cpu" or leaf.record.sizes != ():
+            return None
+        roots: dict[int, InputLeaf] = {}
+        try:
+            number = self._tensor(leaf, roots).item()
+        except _Unknown:
+            return None
+        for root in roots.values():
+            path = root.path.computed(number_in)
+            capture.guard(ValueEquals(path, number_in(root.real), capture.location()))
+        return number
+
+    def settled(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments of a call that needs numbers, with those that are known; None if none is."""
+        changed = False
+
+        def number(leaf: Any) -> Any:
+            nonlocal changed
+            found = (
+                self.value(leaf, capture) if isinstance(leaf, TensorLeaf) and leaf.record.dtype in _INTEGERS else None
+            )
+            changed |= found is not None
+            return leaf if found is None else found
+
+        first = args[:1] if args and isinstance(args[0], TensorLeaf) else ()
+        rest = map_raw(args[len(first) :], number)
+        named = {k: map_raw(v, number) for k, v in kwargs.items()}
+        return ((*first, *rest), named) if changed else None
+
+    def _tensor(self, leaf: TensorLeaf, roots: dict[int, InputLeaf]) -> torch.Tensor:
+        """The real tensor.
+
+        Raises:
+            _Unknown: it depends on more than such buffers.
+        """
+        if leaf.storage is not None and leaf.storage.written:
+            raise _Unknown
+        if isinstance(leaf, InputLeaf):
+            self._check(leaf)
+            roots[id(leaf)] = leaf
+            return leaf.real
+        found = self._found.get(id(leaf))
+        if found is not None:
+            roots.update(found[2])
+            return found[1]
+        step = leaf.step
+        if step is None or leaf.record.sizes != () or leaf.way or step.effect or step.written or step.scope is not None:
+            raise _Unknown
+        if not isinstance(step.target, str | types.BuiltinFunctionType):
+            raise _Unknown  # a function of the program
+        own: dict[int, InputLeaf] = {}
+
+        def real(arg: Any) -> Any:
+            if not isinstance(arg, TensorLeaf):
+                raise _Unknown  # a size that varies
+            return self._tensor(arg, own)
+
+        args, kwargs = map_raw(step.args, real), map_raw(step.kwargs, real)
+        if not own:
+            raise _Unknown  # a factory function: it may draw
+        with torch.no_grad():
+            call = getattr(args[0], step.target) if isinstance(step.target, str) else step.target
+            result = call(*(args[1:] if isinstance(step.target, str) else args), **kwargs)
+        if type(result) is not torch.Tensor or result.shape != ():
+            raise _Unknown
+        self._found[id(leaf)] = leaf, result, own
+        roots.update(own)
+        return result
+
+    def _check(self, leaf: InputLeaf) -> None:
+        r = leaf.entry
+        if not leaf.static or r.dtype not in _INTEGERS or r.sizes != () or r.device.type != "cpu":
+            raise _Unknown
+        if id(leaf) in self._assigned.values:
+            raise _Unknown
+        if id(leaf) in self._found:
+            return
+        if id(leaf) in self._varying or self._sizes.varies(number_in(leaf.real), leaf.path.computed(number_in)):
+            self._varying.add(id(leaf))
+            raise _Unknown
+        self._found[id(leaf)] = leaf, leaf.real, {}
+
+
+def number_in(tensor: torch.Tensor) -> int | bool:
+    """What a guard compares."""
+    return tensor.item()  # type: ignore[return-value]
