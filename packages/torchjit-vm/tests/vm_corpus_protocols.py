@@ -773,3 +773,12 @@ def hash_subs(x):
             lambda: hash({}.values()) is not None,
         ),
     )
+
+
+@program(N(2.0))
+def methods_that_are_none(x):
+    class Nothing:
+        __len__ = __getitem__ = __neg__ = __iter__ = __hash__ = __setitem__ = __call__ = None
+
+    n = Nothing()
+    return errs(lambda: len(n), lambda: n[0], lambda: -n, lambda: iter(n), lambda: hash(n), lambda: n()), x + 1

@@ -142,12 +142,20 @@ def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> 
     return found
 
 
+_REFUSED = frozenset({"__contains__", "__hash__", "__iter__", "__reversed__"})
+"""Methods for which a class says with None that it has none; None in the place of others is called."""
+
+
 def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Value]) -> Value | None:
     """Call a dunder of a user-defined class, in a nested loop; None if the class has none."""
     cls = type_of(domain, value)
     member = members.find_member(domain, cls, name)
-    if member.kind == members.ABSENT or member.raw is None:
+    if member.kind == members.ABSENT:
         return None
+    if member.raw is None:
+        if name in _REFUSED:
+            return None
+        raise domain.error(TypeError, "'NoneType' object is not callable")
     if member.kind == members.CMETHOD and not isinstance(value, Known):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__}.{name}")
     return domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), args)
