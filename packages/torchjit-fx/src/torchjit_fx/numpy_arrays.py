@@ -248,7 +248,7 @@ def tensor_of_array(array: Any) -> torch.Tensor:
 
 def is_captured(array: Any) -> bool:
     """Can a graph take this array?"""
-    if type(array) is not _np.ndarray or array.dtype.kind not in "bifuc" or not array.dtype.isnative:
+    if _np is None or type(array) is not _np.ndarray or array.dtype.kind not in "bifuc" or not array.dtype.isnative:
         return False
     size = array.dtype.itemsize
     return (
