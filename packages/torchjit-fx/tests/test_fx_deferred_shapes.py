@@ -24,7 +24,7 @@ import sys
 import torch, torch.nn.functional as F
 from torchjit_fx.testing import SimpleSizes, capture_by_proxy
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.LayerNorm(6), torch.nn.Linear(6, 5))
-captured = capture_by_proxy(lambda x: F.softmax(net(x), -1).mean(), torch.randn(2, 3, 8, 8))
+captured = capture_by_proxy(lambda x: F.softmax(net(x), -1).pow(2).mean(), torch.randn(2, 3, 8, 8))
 captured(torch.randn(2, 3, 8, 8)).backward()
 assert "sympy" not in sys.modules
 import torch.fx.experimental.symbolic_shapes as shapes
@@ -125,3 +125,10 @@ def test_types_are_promoted_as_before() -> None:
     assert promote(torch.ones(2), sympy.Integer(2), type_promotion_kind=KIND.DEFAULT) == expected
     with pytest.raises(ValueError, match="Unexpected type"):
         promote("text", type_promotion_kind=KIND.DEFAULT)
+
+
+def test_layouts_are_judged_as_before() -> None:
+    judge = torch._prims_common.is_non_overlapping_and_dense_or_false
+    x = torch.ones(2, 3, 4)
+    assert judge(x) and judge(x.permute(2, 0, 1)) and judge(x[:1, :1, :1]) and judge(torch.ones(0, 3))
+    assert not judge(x[:, :, ::2]) and not judge(torch.ones(3, 1).expand(3, 4))

@@ -6,7 +6,8 @@ place with these answers only and is executed, in the same object, as soon as an
 (like `importlib.util.LazyLoader`, but with names that can be had before).
 
 `torch._prims_common.elementwise_dtypes` imports sympy itself, to ask whether a number is one of sympy's, and fake tensors do
-after each operation, for real tensors that they do not propagate.
+after each operation, for real tensors that they do not propagate. `_is_non_overlapping_and_dense_or_false`, which `clone` asks, imports torch's
+functions over sympy and uses none.
 
 Source: torch/fx/experimental/symbolic_shapes.py and torch/_prims_common/__init__.py, torch/_subclasses/fake_tensor.py, versions 2.11 and 2.15.
 """
@@ -112,19 +113,40 @@ class _DeferredSympy:
         return getattr(importlib.import_module("sympy"), name)
 
 
-_deferred_sympy = _DeferredSympy()
+class _DeferredFunctions:
+    """What `from torch.utils._sympy.functions import Max` finds inside one of them, which then does not use it."""
+
+    def __getattr__(self, name: str) -> Any:
+        def function(*args: Any) -> Any:
+            return getattr(importlib.import_module(_FUNCTIONS), name)(*args)
+
+        return function
+
+
+_FUNCTIONS = "torch.utils._sympy.functions"
+_deferred = {"sympy": _DeferredSympy(), _FUNCTIONS: _DeferredFunctions()}
 
 
 def _import(name: str, *args: Any, **kwargs: Any) -> Any:
-    return _deferred_sympy if name == "sympy" and "sympy" not in sys.modules else __import__(name, *args, **kwargs)
+    stands_in = None if "sympy" in sys.modules else _deferred.get(name)
+    return __import__(name, *args, **kwargs) if stands_in is None else stands_in
 
 
 def defer_sympy() -> None:
-    """Two functions of torch that run at every operation no longer import sympy."""
-    old: Any = torch._prims_common.elementwise_dtypes
-    if "sympy" in sys.modules or "sympy" not in old.__code__.co_names:
-        return
+    """Three functions of torch that run at many operations no longer import sympy."""
     own_import = {**vars(builtins), "__import__": _import}
+    for name, taken in (("elementwise_dtypes", "sympy"), ("_is_non_overlapping_and_dense_or_false", _FUNCTIONS)):
+        old: Any = getattr(torch._prims_common, name, None)  # a version of torch may not have it
+        if "sympy" in sys.modules or old is None or taken not in old.__code__.co_names:
+            continue
+        _with_builtins(old, own_import)
+    # The last one is defined inside of a method, anew at each call, and then takes the built-in functions of its module.
+    if "sympy" not in sys.modules:
+        vars(torch._subclasses.fake_tensor)["__builtins__"] = own_import
+
+
+def _with_builtins(old: Any, own_import: dict[str, Any]) -> None:
+    """Replace a function of torch by one with other built-in functions."""
     new = types.FunctionType(
         old.__code__, {**old.__globals__, "__builtins__": own_import}, old.__name__, old.__defaults__, old.__closure__
     )
@@ -132,8 +154,6 @@ def defer_sympy() -> None:
     new.__kwdefaults__ = old.__kwdefaults__
     del new.__wrapped__  # type: ignore[attr-defined]  # it does not call the old one
     _replace(old, new)
-    # The other one is defined inside of a method, anew at each call, and then takes the built-in functions of its module.
-    vars(torch._subclasses.fake_tensor)["__builtins__"] = own_import
 
 
 # ------------------------------------------------------------------ the answers

@@ -24,6 +24,8 @@ TINY = 2**13
 LOOKBACK = 256
 """So many steps are looked at between the two."""
 MOST_BUFFERS = 48
+MOST_VALUES = 128
+"""Triton takes some 5 ms for each value of a kernel; smaller groups of equal kernels are compiled once."""
 
 
 # ------------------------------------------------------------------------------------------------ updates in place
@@ -126,7 +128,7 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
         ):
             return False
         first = steps[at]
-        if not isinstance(first, KernelStep) or len({*first.kernel.buffers, *kernel.buffers}) > MOST_BUFFERS:
+        if not isinstance(first, KernelStep) or _too_large([first.kernel, kernel]):
             return False
         between = (*steps[at:], *(KernelStep(k) for group in waiting.values() for k in group))
         if any(_before(step, kernel) for step in between):
@@ -144,7 +146,7 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
         key = (kernel.device, *(v.size for v in kernel.outer))
         if key not in waiting and earlier(key, kernel):
             continue
-        if key in waiting and len({n for k in (*waiting[key], kernel) for n in k.buffers}) > MOST_BUFFERS:
+        if key in waiting and _too_large([*waiting[key], kernel]):
             emit(key)
         waiting.setdefault(key, []).append(kernel)
     for key in list(waiting):
@@ -157,6 +159,11 @@ def _small(kernel: LoopKernel, hints: Mapping[Symbol, int]) -> bool:
         return False
     count = element_count(tuple(v.size for v in kernel.outer)).value
     return count is not None and 0 < count <= SMALL
+
+
+def _too_large(group: list[LoopKernel]) -> bool:
+    """Would the kernels have too many arguments, or compute too much, for one launch?"""
+    return len({n for k in group for n in k.buffers}) > MOST_BUFFERS or sum(len(k.values) for k in group) > MOST_VALUES
 
 
 def _depends(step: Step, group: list[LoopKernel]) -> bool:
