@@ -37,6 +37,7 @@ ONCE_WRONG = [
     "r = [1] in {1, 2}", "r = {1} in {frozenset({1})}", "r = {1, 2} in frozenset({1})", "r = [1] in 'ab'", "r = [1] in b'ab'",
     "r = {'z': 3}.keys() in {1: 2}", "a = object(); a += 1", "a = [1]; a *= 'x'", "r = -collections.deque([1])", "r = ~[1]",
     "r = collections.Counter('aab') | collections.defaultdict(int, {'q': 1})", "r = None + collections.Counter('a')",
+    "r = 1 in None", "r = [1] not in slice(1)", "a = [1]; a *= [2]", "r = 'x' * [1]",
 ]  # fmt: skip
 
 

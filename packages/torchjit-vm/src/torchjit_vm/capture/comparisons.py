@@ -47,6 +47,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -266,7 +267,14 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
         meta = members.find_member(domain, type(container.obj), "__contains__")
         if meta.kind != members.ABSENT and isinstance(item, (Const, Known)):
             return compute(domain, operator.contains, container.obj, to_raw(domain, item))
-    iterator, left = iteration.get_iter(domain, container), domain.policy.step_limit
+    try:
+        iterator, left = iteration.get_iter(domain, container), domain.policy.step_limit
+    except Raised as raised:
+        if not issubclass(type_of(domain, raised.value), TypeError):
+            raise
+        # CPython says this in the place of any TypeError from there.
+        label = type_label(type_of(domain, container))
+        raise domain.error(TypeError, f"argument of type '{label}' is not iterable") from None
     while (candidate := iteration.advance(domain, iterator)) is not None:  # no further than to the item
         if same_or_equal(domain, candidate, item):
             return domain.constant(True)

@@ -436,13 +436,15 @@ def _repeat(domain: CaptureDomain, left: Value, right: Value, asked: Any) -> Val
     """`sequence * count`, in either order, where the count is an object with an `__index__`."""
     for sequence, count in ((left, right), (right, left)):
         text = type(sequence) is Const and isinstance(sequence.value, (str, bytes, tuple))
-        if (text or isinstance(sequence, (ListValue, TupleValue, ByteArray))) and isinstance(count, Obj):
-            if defines(domain, count, "__index__"):
-                number = Const(domain.index(count))
-                return binary(domain, asked if sequence is left else operator.mul, sequence, number)
-            raise domain.error(
-                TypeError, f"can't multiply sequence by non-int of type '{type_label(type_of(domain, count))}'"
-            )
+        if not text and not isinstance(sequence, (ListValue, TupleValue, ByteArray)):
+            continue
+        if not isinstance(count, Obj):
+            return None  # the right operand is asked only where the left one is no sequence
+        if defines(domain, count, "__index__"):
+            number = Const(domain.index(count))
+            return binary(domain, asked if sequence is left else operator.mul, sequence, number)
+        label = type_label(type_of(domain, count))
+        raise domain.error(TypeError, f"can't multiply sequence by non-int of type '{label}'")
     return None
 
 
