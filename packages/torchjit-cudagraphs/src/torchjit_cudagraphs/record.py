@@ -141,6 +141,7 @@ class Recorded:
         self._useless: set[_Key] = set()
         self._takes_saved = takes_saved
         self._elsewhere: dict[_Key, int] = {}
+        self._dropped = False
         self._told: set[str] = set()
         self._broken = False
         _recorded.add(self)
@@ -195,7 +196,12 @@ class Recorded:
                 if recording.admitted() and recording.decided:
                     return recording.run(inputs)
                 recording.take_back(inputs)
-            return self._other(pool, inputs)
+            results = self._other(pool, inputs)
+        if self._dropped:
+            # Without the pool's lock: others take it while they hold the one that all pools share.
+            self._dropped = False
+            retire(pool)
+        return results
 
     # ------------------------------------------------------------------ the slow path
     def _other(self, pool: GraphPool, inputs: list[Any]) -> Sequence[Any]:
@@ -247,8 +253,7 @@ class Recorded:
         pool.bury([r.replay for r in dropped])
         for recording in dropped:
             pool.lost(recording)
-        if self._given is None:
-            retire(pool)
+        self._dropped = self._given is None
 
     def _warming(self, key: _Key) -> bool:
         """Are ordinary calls still due before these sizes are recorded? Never beyond the limit on recordings."""
