@@ -14,6 +14,7 @@ from torchjit_vm.binding import bind, import_from_real
 from torchjit_vm.concrete_callers import CALLER_FUNCTIONS
 from torchjit_vm.concrete_generator import Box, InterpretedGenerator
 from torchjit_vm.concrete_groups import extend_traceback, match_group, prepare_reraise
+from torchjit_vm.concrete_patterns import match_class, match_keys
 from torchjit_vm.decode import Decoded
 from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Completion, Frame, Raised
@@ -524,31 +525,13 @@ class ConcreteDomain:
 
     @_real
     def match_keys(self, value: Box, keys: Box) -> Box | None:
-        missing = object()
-        found = tuple(value.value.get(k, missing) for k in keys.value)
-        return None if any(v is missing for v in found) else Box(found)
+        found = match_keys(value.value, keys.value)
+        return None if found is None else Box(found)
 
     @_real
     def match_class(self, value: Box, cls: Box, count: int, names: Box) -> Box | None:
-        if not isinstance(value.value, cls.value):
-            return None
-        arguments = getattr(cls.value, "__match_args__", None) if count else ()
-        own = arguments is None and cls.value.__flags__ & 1 << 22  # Py_TPFLAGS_MATCH_SELF
-        name = cls.value.__name__
-        if arguments is not None and type(arguments) is not tuple:
-            raise TypeError(f"{name}.__match_args__ must be a tuple (got {type(arguments).__name__})")
-        allowed = 1 if own else len(arguments or ())
-        if count > allowed:
-            raise TypeError(f"{name}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} ({count} given)")
-        arguments = arguments or ()
-        if own and count:
-            positional: list[Any] = [value.value]
-        else:
-            names = Box(tuple(arguments[:count]) + names.value)
-            positional = []
-        missing = object()
-        found = [getattr(value.value, n, missing) for n in names.value]
-        return None if any(v is missing for v in found) else Box((*positional, *found))
+        found = match_class(value.value, cls.value, count, names.value)
+        return None if found is None else Box(found)
 
     @_real
     def length(self, value: Box) -> Box:
