@@ -89,7 +89,8 @@ AUTOGRAD_CALL = reason(
 MODE_OBJECT = reason(
     "TJ-FX-014",
     "this torch mode cannot be entered inside a graph",
-    "Inference mode, functorch transforms and other modes held by C objects are not tracked by the capture. " + _EAGER,
+    "Modes held by C objects are not tracked by the capture, and a graph runs either inside of inference mode or outside. "
+    + _EAGER,
     "Enter the mode outside of the compiled function.",
 )
 SYMBOLIC_UNSUPPORTED = reason(

@@ -133,7 +133,7 @@ def _check_inputs(
         capture.guard(IdIs(leaf.path.attr("_backward_hooks"), None, capture.location()))
     if not asked:
         return
-    used, _ = used_inputs(live_steps(domain.recorder.steps, outputs, domain.modes.initial), outputs)
+    used, _ = used_inputs(live_steps(domain.recorder.steps, outputs, domain.modes.graph_initial), outputs)
     for leaf in used:
         if leaf.entry.requires_grad and not (len(asked) == 1 and leaf is asked[0]):
             if not leaf.entry.is_leaf:
@@ -144,7 +144,7 @@ def _check_inputs(
 def _try(domain: TensorDomain, call: Differentiated, leaves: Sequence[TensorLeaf], capture: CaptureContext) -> Any:
     """What the call gives, over fakes of the capture."""
     run = _Rerun(domain)
-    steps = live_steps(domain.recorder.steps, leaves, domain.modes.initial)
+    steps = live_steps(domain.recorder.steps, leaves, domain.modes.graph_initial)
     try:
         for step in steps:
             run.step(step)

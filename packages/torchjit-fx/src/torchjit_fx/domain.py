@@ -18,6 +18,7 @@ from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
+from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.float_node import FloatNode
@@ -255,6 +256,8 @@ class TensorDomain:
         if self.arrays.used and (holds_array(args) or holds_array(tuple(kwargs.values()))):
             return call_arrays(self, fn, args, kwargs, capture)
         special = special_call(fn)
+        if self.modes.device_changed and (special is None or may_make(fn)):
+            kwargs = with_device(self, fn, args, kwargs, capture)
         if special is not None:
             result = special(self, fn, args, kwargs, capture)
             if result is not NotImplemented:
@@ -438,13 +441,15 @@ class TensorDomain:
         found = iter(range(len(asked), len(asked) + len(arrays)))
         outputs = [next(found) if where == -1 else where for where in outputs]
         refuse_escaping_leaves(self, asked, capture)
-        steps = live_steps(self.recorder.steps, asked, self.modes.initial)
+        steps = live_steps(self.recorder.place.kept(self.recorder.steps), asked, self.modes.graph_initial)
         epilogue = self.modes.epilogue()
         if not steps:
             return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
         gm, paths, examples = self._graph(steps, asked, capture)
         emit_graph(gm, "captured")
-        target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
+        with self.recorder.place.made_real():
+            target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
+        target = self.recorder.place.running(target, asked)
         if any(step.mode is not None for step in steps):
             target = self.modes.restoring(target)
         if makers:

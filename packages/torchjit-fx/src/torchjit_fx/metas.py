@@ -262,7 +262,7 @@ class MetaService:
     def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
         storages = [fake.untyped_storage()._cdata for fake in fakes]
         written = tuple(i for i, storage in enumerate(storages) if storage in watch.written)
-        if any(leaves[i].record.inference for i in written) and not torch.is_inference_mode_enabled():
+        if any(leaves[i].record.inference for i in written) and not self.modes.inference:
             raise GraphBreak(breaks.META_FAILED, "a write to an inference tensor outside of inference mode")
         changed: list[tuple[int, TensorRecord]] = []
         for i, fake in enumerate(fakes):

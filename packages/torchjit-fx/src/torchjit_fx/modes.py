@@ -1,4 +1,4 @@
-"""Ambient state of torch that a capture tracks: grad mode and autocast.
+"""Ambient state of torch that a capture tracks: grad mode, inference mode, autocast.
 
 The process keeps its real state during a capture; only while an operation is tried on fake tensors is the tracked state
 made real.
@@ -14,9 +14,19 @@ from typing import Any, final
 import attrs
 import torch
 
+from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
-__all__ = ["DEFAULT_DTYPE", "MODE_READERS", "MODE_SETTERS", "AmbientState", "TorchModes"]
+__all__ = [
+    "DEFAULT_DEVICE",
+    "DEFAULT_DTYPE",
+    "GRAD",
+    "INFERENCE",
+    "MODE_READERS",
+    "MODE_SETTERS",
+    "AmbientState",
+    "TorchModes",
+]
 
 Key = tuple[str, ...]
 
@@ -30,6 +40,7 @@ def _read_nesting() -> int:
     return torch.autocast_decrement_nesting()
 
 
+_torch: Any = torch
 _C: Any = torch._C
 _ATTENTION = tuple(
     n
@@ -46,7 +57,16 @@ def _set_attention(name: str, value: bool) -> None:
     getattr(_C, f"_set_sdp_use_{name}")(value)
 
 
+def _read_default_device() -> torch.device | None:
+    """What `torch.set_default_device` was told last in this thread."""
+    context = getattr(_torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if context is None else context.device
+
+
 DEFAULT_DTYPE: Key = ("default_dtype",)
+DEFAULT_DEVICE: Key = ("default_device",)
+INFERENCE: Key = ("inference",)
+GRAD: Key = ("grad",)
 
 _READ: dict[str, Callable[..., Any]] = {
     "grad": torch.is_grad_enabled,
@@ -57,21 +77,24 @@ _READ: dict[str, Callable[..., Any]] = {
     "strict": breaks_are_errors,
     "attention": _read_attention,
     DEFAULT_DTYPE[0]: torch.get_default_dtype,
+    DEFAULT_DEVICE[0]: _read_default_device,
 }
 _WRITE: dict[str, Callable[..., Any]] = {
     "grad": _set_grad_mode,
     "autocast": torch.set_autocast_enabled,
     "autocast_dtype": torch.set_autocast_dtype,
     "autocast_cache": torch.set_autocast_cache_enabled,
+    "inference": set_inference_mode,
     "strict": set_breaks_are_errors,
     "attention": _set_attention,
     DEFAULT_DTYPE[0]: torch.set_default_dtype,
+    DEFAULT_DEVICE[0]: torch.set_default_device,
 }
 
 MODE_READERS: dict[Any, Callable[..., Key]] = {
-    torch.is_grad_enabled: lambda: ("grad",),
-    torch._C.is_grad_enabled: lambda: ("grad",),
-    torch.is_inference_mode_enabled: lambda: ("inference",),
+    torch.is_grad_enabled: lambda: GRAD,
+    torch._C.is_grad_enabled: lambda: GRAD,
+    torch.is_inference_mode_enabled: lambda: INFERENCE,
     torch.is_autocast_enabled: lambda device="cuda": ("autocast", device),
     torch.get_autocast_dtype: lambda device: ("autocast_dtype", device),
     torch.is_autocast_cache_enabled: lambda: ("autocast_cache",),
@@ -89,7 +112,7 @@ def _autocast_key(*args: Any) -> tuple[Key, Any]:
 
 
 MODE_SETTERS: dict[Any, Callable[..., tuple[Key, Any]]] = {
-    torch._C._set_grad_enabled: lambda value: (("grad",), value),
+    torch._C._set_grad_enabled: lambda value: (GRAD, value),
     torch.set_autocast_enabled: _autocast_key,
     torch.set_autocast_dtype: lambda device, dtype: (("autocast_dtype", device), dtype),
     torch.set_autocast_cache_enabled: lambda value: (("autocast_cache",), value),
@@ -153,6 +176,7 @@ class TorchModes:
     """The ambient state as the captured program sees it.
 
     Attributes:
+        inference_changed: the program has entered or left inference mode.
         token: what metadata depends on; equal tokens mean equal state.
         nesting: how many autocast blocks the program has entered beyond those at the start.
     """
@@ -161,10 +185,10 @@ class TorchModes:
         self._initial: dict[Key, Any] = {}
         self._now: dict[Key, Any] = {}
         self.nesting = 0
-        self.inference: bool = torch.is_inference_mode_enabled()
+        self.inference_changed = False
         for key in (
-            ("grad",),
-            ("inference",),
+            GRAD,
+            INFERENCE,
             ("autocast", "cpu"),
             ("autocast", "cuda"),
             ("autocast_cache",),
@@ -195,6 +219,8 @@ class TorchModes:
         """The program sets `key`; the process is left alone."""
         self.read(key)
         self._now[key] = value
+        if key == INFERENCE:
+            self.inference_changed |= value != self._initial[key]
         self._renew()
 
     def snapshot(self) -> dict[Key, Any]:
@@ -211,6 +237,11 @@ class TorchModes:
         """Has the program set another default dtype than the graph will run under?"""
         return self._now[DEFAULT_DTYPE] is not self._initial[DEFAULT_DTYPE]
 
+    @property
+    def device_changed(self) -> bool:
+        """Has the program set another default device than the graph will run under?"""
+        return DEFAULT_DEVICE in self._now and self._now[DEFAULT_DEVICE] != self._initial[DEFAULT_DEVICE]
+
     @contextmanager
     def first_default(self) -> Iterator[None]:
         """The default dtype is the one at the start while the block runs."""
@@ -224,9 +255,25 @@ class TorchModes:
             self._renew()
 
     @property
+    def inference(self) -> bool:
+        """Is the program in inference mode?"""
+        return bool(self._now[INFERENCE])
+
+    @property
+    def graph_grad(self) -> bool:
+        """Is autograd recording what goes into the graph? Not in inference mode, whatever the grad mode is."""
+        return self.grad and not self.inference
+
+    def graph_initial(self, key: Key) -> Any:
+        """What a graph that runs outside of inference mode finds under `key` when it starts."""
+        if key == GRAD and self._initial[INFERENCE]:
+            return False
+        return self.initial(key)
+
+    @property
     def grad(self) -> bool:
         """Is autograd recording?"""
-        return bool(self._now[("grad",)])
+        return bool(self._now[GRAD])
 
     def _renew(self) -> None:
         self.token = (self._process, *self._now.items())
@@ -239,6 +286,7 @@ class TorchModes:
         """
         wanted = dict(self._now if token is None else token[1:])
         wanted[("autocast_cache",)] = False
+        wanted.pop(DEFAULT_DEVICE, None)  # calls are written with their device
         with _set_for_a_while(wanted):
             yield
 
@@ -246,7 +294,7 @@ class TorchModes:
         """The calls that bring the process from the state at the start to the state now."""
         calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         for key, value in self._now.items():
-            if value != self._initial[key]:
+            if value != self._initial[key] or (key == GRAD and self.inference_changed):
                 setter = torch._C._set_grad_enabled if key[0] == "grad" else _WRITE[key[0]]
                 calls.append((setter, (*key[1:], value)))
         step = torch.autocast_increment_nesting if self.nesting > 0 else torch.autocast_decrement_nesting

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
+from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.legacy import LEGACY_CONSTRUCTORS
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
@@ -154,7 +155,7 @@ _REFUSED_METHODS: dict[Reason, tuple[str, ...]] = {
 _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
     breaks.NOT_CAPTURABLE: (
         torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state, torch.save, torch.load,
-        torch.set_default_device, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
+        torch.set_default_tensor_type, torch.use_deterministic_algorithms,
         torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
         torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
         torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
@@ -169,7 +170,6 @@ _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
         torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_compressed_tensor, torch.quantize_per_tensor,
         torch.quantize_per_channel,
     ),
-    breaks.MODE_OBJECT: (torch._C._InferenceMode,),
 }  # fmt: skip
 
 REFUSED: dict[Any, Reason] = _refused()
@@ -186,7 +186,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(MODE_SETTERS)
     found.update(LEGACY_CONSTRUCTORS)
     found.update((torch._check_is_size, torch.autograd.grad))
-    found.add(set_breaks_are_errors)
+    found.update((torch.set_default_device, set_breaks_are_errors, set_inference_mode))
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
     for namespace, python_too in _NAMESPACES:
         for name in dir(namespace):

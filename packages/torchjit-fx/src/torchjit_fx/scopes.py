@@ -34,6 +34,8 @@ class Scope:
 
     def __init__(self, domain: TensorDomain, mark: int, sees: Scope | None = None) -> None:
         recorder = domain.recorder
+        if domain.modes.inference:
+            recorder.place.must_be_inside("a graph of its own", None)
         self.domain = domain
         self.parent = recorder.scope
         self.sees = sees

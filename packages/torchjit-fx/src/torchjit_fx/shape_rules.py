@@ -35,7 +35,7 @@ def outcome_by_rule(
         table: where records are interned.
     """
     rule = _RULES.get(target) if isinstance(target, str) or callable(target) else None
-    if rule is None or not found.leaves or torch.is_inference_mode_enabled():
+    if rule is None or not found.leaves or modes.inference:
         return None
     if any(leaf.record.inference or leaf.record.conj or leaf.record.neg for leaf in found.leaves):
         return None

@@ -14,13 +14,15 @@ from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import ARITHMETIC
+from torchjit_fx.default_device import get_default_device, set_default_device
 from torchjit_fx.differentiation import DIFFERENTIATION_CALLS, make_leaf
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.function_modes import asks_for_modes
 from torchjit_fx.functions import INTRINSIC_CALLS
+from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, construct
-from torchjit_fx.modes import DEFAULT_DTYPE, MODE_READERS, MODE_SETTERS
+from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 from torchjit_fx.numpy_graph import call_arrays, of_tensor
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
@@ -58,7 +60,7 @@ def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: A
     return domain.modes.read(key)
 
 
-_ALWAYS_GUARDED = frozenset({("grad",), ("inference",), ("autocast", "cpu"), ("autocast", "cuda"), DEFAULT_DTYPE})
+_ALWAYS_GUARDED = frozenset({GRAD, INFERENCE, ("autocast", "cpu"), ("autocast", "cuda"), DEFAULT_DTYPE})
 
 
 def _guard_mode(domain: TensorDomain, key: Any, capture: Any) -> None:
@@ -80,7 +82,9 @@ def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
             raise GraphBreak(breaks.NOT_CAPTURABLE, f"set_default_dtype({value})", capture.location())
         domain.modes.write(key, value)  # no step, see `default_dtype`
         return None
-    if domain.modes.read(key) != value:
+    if key == GRAD:
+        _set_grad(domain, key, value, capture)
+    elif domain.modes.read(key) != value:
         domain.modes.write(key, value)
         domain.recorder.add_mode_change(fn, args, (key, value), capture)
     return None
@@ -94,6 +98,22 @@ def _set_strictness(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captu
     domain.modes.write(key, value)
     capture.set_state("breaks_are_errors", value)
     return before
+
+
+def _set_inference(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """A graph runs in one mode, see `inference`; its grad mode may change."""
+    if domain.recorder.scope is not None:
+        raise GraphBreak(breaks.MODE_OBJECT, f"inference_mode({args[0]})", capture.location())
+    _set_grad(domain, INFERENCE, args[0], capture)
+
+
+def _set_grad(domain: TensorDomain, key: Any, value: bool, capture: Any) -> None:
+    """Set one of the two modes that say whether autograd records; where it makes a difference, in the graph too."""
+    before = domain.modes.graph_grad
+    domain.modes.write(key, value)
+    now = domain.modes.graph_grad
+    if now is not before:
+        domain.recorder.add_mode_change(torch._C._set_grad_enabled, (now,), (GRAD, now), capture)
 
 
 def _nest_autocast(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
@@ -117,6 +137,8 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
         return capture.new_object(torch.Size, args[0]) if _holds_leaf(args) else torch.Size(*args)
     if capture.state("intercepted") and asks_for_modes(fn):
         return True
+    if fn is torch.get_default_device and domain.modes.device_changed:
+        return get_default_device(domain)
     if _holds_leaf(args):
         if fn in (torch.result_type, torch.can_cast, torch.promote_types):
             return NotImplemented
@@ -322,6 +344,8 @@ def _table() -> dict[Any, Any]:
     table[float.__float__] = _number
     table[torch._check_is_size] = check_is_size
     table[set_breaks_are_errors] = _set_strictness
+    table[torch.set_default_device] = set_default_device
+    table[set_inference_mode] = _set_inference
     table[torch.Tensor.item] = _item
     table[torch.Tensor.tolist] = _tolist
     table[torch.Tensor.squeeze] = table[torch.squeeze] = _squeeze

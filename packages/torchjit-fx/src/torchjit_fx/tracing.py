@@ -16,6 +16,7 @@ from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.default_dtype import written_out
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument
+from torchjit_fx.inference import Place
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.modes import TorchModes
@@ -76,6 +77,7 @@ class Recorder:
         self._own = MetaCache()
         self._inputs = inputs
         self.scope: Scope | None = None
+        self.place = Place(modes)
         self.data = AssignedData()
         self._checkpoints: list[Checkpoint] = []
         self._checkpoint_count = 0
@@ -137,6 +139,11 @@ class Recorder:
                 escaped(leaf, capture)
 
     def _new_step(self, op: str, target: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Step:
+        if not self.modes.inference:
+            self.place.must_be_outside(capture)
+        return self._new_step_anywhere(op, target, args, kwargs, capture)
+
+    def _new_step_anywhere(self, op: str, target: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Step:
         stack = capture.stack()
         step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
         step.scope = self.scope
@@ -247,6 +254,8 @@ class Recorder:
             neighbours = leaf.storage.leaves if leaf.storage is not None else [leaf]
             for other in neighbours:
                 if isinstance(other, InputLeaf):
+                    if other.entry.inference:
+                        self.place.must_be_inside(f"a write to {other.path}", capture)
                     after = changed.get(i, leaf.record)
                     self._inputs.check_write(other, after.requires_grad and self.modes.grad, capture)
                     if other.entry.requires_grad and self.modes.grad:
@@ -330,7 +339,7 @@ class Recorder:
 
     def add_mode_change(self, fn: Any, args: tuple[Any, ...], mode: tuple[Any, Any], capture: CaptureContext) -> None:
         """Record a call that sets ambient state."""
-        step = self._new_step("call_function", fn, args, {}, capture)
+        step = self._new_step_anywhere("call_function", fn, args, {}, capture)
         step.effect = True
         step.mode = mode
         self.steps.append(step)

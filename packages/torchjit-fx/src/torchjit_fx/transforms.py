@@ -133,6 +133,8 @@ class TransformCapture:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a transformed function")
         self.domain = domain
         self.flat = list(flat)
+        if any(wrapped) and domain.modes.inference:
+            raise GraphBreak(breaks.MODE_OBJECT, "a derivative in inference mode")  # its result is no inference tensor
         self.scope = Scope(domain, mark)
         if any(wrapped):  # the transform turns gradients on
             domain.modes.write(("grad",), True)

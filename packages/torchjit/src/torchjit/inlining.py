@@ -65,9 +65,7 @@ _TRITON = frozenset(
 )  # fmt: skip
 
 # Functions whose insides would break the graph several times.
-_WHOLE: frozenset[object] = frozenset(
-    {torch.inference_mode.__enter__, torch.inference_mode.__exit__, torch.func.stack_module_state}
-)
+_WHOLE: frozenset[object] = frozenset({torch.func.stack_module_state})
 
 
 def should_inline(fn: types.FunctionType) -> bool:

@@ -34,6 +34,7 @@ from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
 from torchjit_fx.polyfills.hooks import register_hook, setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
 from torchjit_fx.polyfills.small import (
+    InferenceBlock,
     NoRange,
     device_constructors,
     device_enter,
@@ -95,6 +96,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
 POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function: NoRange,
+    _torch._C._InferenceMode: InferenceBlock,
     torch.nn.attention.sdpa_kernel: sdpa_kernel,
     torch.library.wrap_triton: wrap_triton,
     torch.device.__enter__: device_enter,

@@ -10,9 +10,11 @@ import torch
 from torch.nn import attention
 from torch.utils._device import DeviceContext, _device_constructors
 
+from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import refuse
 
 __all__ = [
+    "InferenceBlock",
     "NoRange",
     "device_constructors",
     "device_enter",
@@ -38,6 +40,22 @@ class NoRange:
 
     def __exit__(self, *exc: object) -> None:
         pass
+
+
+class InferenceBlock:
+    """Interpreted instead of `torch._C._InferenceMode`, the guard that `torch.inference_mode` holds."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        self.before = (torch.is_inference_mode_enabled(), torch.is_grad_enabled())
+        set_inference_mode(self.mode)
+        torch._C._set_grad_enabled(not self.mode)
+
+    def __exit__(self, *exc: object) -> None:
+        set_inference_mode(self.before[0])
+        torch._C._set_grad_enabled(self.before[1])
 
 
 def device_enter(self: torch.device) -> torch.device:

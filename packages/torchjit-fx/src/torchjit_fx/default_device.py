@@ -1,0 +1,117 @@
+"""The default device that the program sets inside of a region.
+
+The graph runs under the default device of its start; a call that makes a tensor is written with the device that it takes from the
+program's, as the mode that torch installs for it does.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import get_testing_overrides
+from torch.utils._device import _device_constructors
+
+from torchjit_core.guards import Ambient
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.flatten import map_raw
+from torchjit_fx.leaves import TensorLeaf
+from torchjit_fx.modes import DEFAULT_DEVICE
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["get_default_device", "may_make", "set_default_device", "with_device"]
+
+_OF_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
+"""Where no default is set they take the device of a tensor that they are given."""
+
+
+@functools.cache
+def _constructors() -> frozenset[Any]:
+    constructors: Any = _device_constructors
+    return frozenset(constructors())
+
+
+@functools.cache
+def _overridable() -> frozenset[Any]:
+    return frozenset(get_testing_overrides())
+
+
+def set_default_device(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
+    """`torch.set_default_device(device)`: no step; the process is told at the end of the region."""
+    wanted = args[0] if args else kwargs["device"]
+    if capture.state("intercepted") or domain.recorder.scope is not None or domain.arrays.used:
+        raise GraphBreak(breaks.NOT_CAPTURABLE, "set_default_device under another mode", capture.location())
+    try:
+        device = None if wanted is None else torch.device(wanted)
+    except (RuntimeError, TypeError) as error:  # the run for real shows the program its own error
+        raise GraphBreak(breaks.META_FAILED, f"set_default_device: {error}", capture.location()) from error
+    before = domain.modes.read(DEFAULT_DEVICE)
+    if not _is_alone():
+        raise GraphBreak(breaks.NOT_CAPTURABLE, "set_default_device under another mode", capture.location())
+    if before != device:
+        initial = domain.modes.initial(DEFAULT_DEVICE)
+        capture.guard(Ambient("default_device", domain.modes.reader(DEFAULT_DEVICE), initial, capture.location()))
+        domain.modes.write(DEFAULT_DEVICE, device)
+
+
+def _is_alone() -> bool:
+    """Is there no other mode in this thread than that of `torch.set_default_device`?"""
+    modules: Any = torch
+    context = getattr(modules._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    if context is None:
+        return torch._C._len_torch_function_stack() == 0
+    return torch._C._len_torch_function_stack() == 1 and getattr(context, "prev_mode", None) is None
+
+
+def get_default_device(domain: TensorDomain) -> torch.device:
+    """What `torch.get_default_device()` gives while the program has set another one than that of the start."""
+    device = domain.modes.read(DEFAULT_DEVICE) or torch.device("cpu")
+    with device:  # a device without an index is told the current one
+        return torch.get_default_device()
+
+
+def may_make(fn: Any) -> bool:
+    """Does this function make tensors on the default device?"""
+    return fn in _constructors()
+
+
+def with_device(
+    domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
+) -> dict[str, Any]:
+    """The keywords with which a call does under the graph's default device what it does under the program's.
+
+    Raises:
+        GraphBreak: its own insides may ask for the default.
+    """
+    if may_make(fn):
+        if kwargs.get("device") is not None:
+            return kwargs
+        device = domain.modes.read(DEFAULT_DEVICE)
+        if device is None:
+            device = _of_data(fn, args)
+        return kwargs | {"device": device}
+    if isinstance(fn, types.FunctionType) and fn not in _overridable():
+        raise GraphBreak(breaks.NOT_CAPTURABLE, f"{fn.__qualname__} under another default device", capture.location())
+    return kwargs
+
+
+def _of_data(fn: Any, args: tuple[Any, ...]) -> torch.device:
+    found: list[Any] = []
+
+    def note(leaf: Any) -> Any:
+        found.append(leaf)
+        return leaf
+
+    if fn in _OF_DATA:
+        map_raw(args, note)
+    if not found:
+        return torch.device("cpu")
+    if isinstance(args[0], TensorLeaf):
+        device: torch.device = args[0].record.device
+        return device
+    raise GraphBreak(breaks.NOT_CAPTURABLE, f"{fn.__name__} of tensors, where another default device was unset")
