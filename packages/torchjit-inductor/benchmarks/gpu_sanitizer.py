@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torchjit_inductor import Inductor, InductorSettings
 from torchjit_inductor.triton import backend
 from torchjit_inductor.triton.autotune import ProductTuner
-from torchjit_inductor.triton.contraction import TileChoice
+from torchjit_inductor.triton.tile_choices import TileChoice
 
 Make = tuple[Any, ...]
 BF, I64 = torch.bfloat16, torch.int64

@@ -5,6 +5,8 @@
 #include <Python.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <structmember.h>
 
 #define MAX_PARAMETERS 512
@@ -13,12 +15,38 @@
 typedef int (*LaunchFn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                         void **);
 
+/* cuTensorMapEncodeTiled(map, type, rank, address, sizes, strides, box, element strides, interleave, swizzle, promotion, fill) */
+typedef int (*EncodeFn)(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *,
+                        const uint32_t *, int, int, int, int);
+
+#define MAP_BYTES 128
+#define MAP_ALIGNMENT 64
+#define MAP_PARAMETERS 5     /* the map, two sizes, two strides */
+#define MAP_PROMOTION_128 2  /* CU_TENSOR_MAP_L2_PROMOTION_L2_128B */
+
+/* An operand that a kernel reads through a descriptor: a matrix, and the tile that one copy brings. As `Descriptor.packed`. */
+typedef struct {
+    uint64_t argument, offset /* bytes */, type, rows, columns, step /* elements */, step_bytes, box_rows, box_columns,
+        swizzle;
+} Matrix;
+
+typedef struct {
+    unsigned char map[MAP_BYTES]; /* first: it has to be aligned */
+    uint64_t address;             /* that the map was encoded for; 0: none yet */
+    Matrix matrix;
+    uint32_t sizes[2];
+    uint64_t strides[2];
+} __attribute__((aligned(MAP_ALIGNMENT))) Described;
+
 /* One specialisation of a kernel: what the driver wants to know. */
 typedef struct {
     void *function; /* NULL: not loaded yet */
     unsigned threads, shared;
     Py_ssize_t parameters;
     PyObject *fallback; /* called with (programs, stream, *arguments) when the driver refuses */
+    EncodeFn encode;
+    Py_ssize_t count;     /* of descriptors */
+    Described *described; /* their parameters lie behind the addresses */
 } Code;
 
 typedef struct {
@@ -27,31 +55,78 @@ typedef struct {
     LaunchFn launch;
     PyObject *stream; /* function of the device's index: the raw handle of its current stream */
     PyObject *device;
-    PyObject *load; /* function of (aligned): a tuple (function, threads, shared, parameters, fallback) */
+    PyObject *load; /* function of (aligned): a tuple (function, threads, shared, parameters, fallback, encode, matrices) */
     Py_ssize_t arguments;
     unsigned programs;
     Code codes[2]; /* for addresses that are no multiples of 16, and that are */
 } Launcher;
+
+/* Room for the descriptors of a kernel. */
+static int describe(Launcher *self, Code *code, const char *packed) {
+    if (code->count == 0) {
+        return 0;
+    }
+    code->described = aligned_alloc(MAP_ALIGNMENT, (size_t)code->count * sizeof(Described));
+    if (code->described == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < code->count; i++) {
+        Described *d = &code->described[i];
+        memcpy(&d->matrix, packed + i * (Py_ssize_t)sizeof(Matrix), sizeof(Matrix));
+        if (d->matrix.argument >= (uint64_t)self->arguments) {
+            PyErr_SetString(PyExc_ValueError, "a descriptor of an argument that there is not");
+            free(code->described);
+            return -1;
+        }
+        d->address = 0;
+        d->sizes[0] = (uint32_t)d->matrix.rows;
+        d->sizes[1] = (uint32_t)d->matrix.columns;
+        d->strides[0] = d->matrix.step;
+        d->strides[1] = 1;
+    }
+    return 0;
+}
+
+/* Encode a descriptor for an address, unless that was done last time. */
+static int encode(const Code *code, Described *d, uint64_t address) {
+    if (d->address == address) {
+        return 0;
+    }
+    const Matrix *m = &d->matrix;
+    uint64_t sizes[2] = {m->columns, m->rows}, strides[1] = {m->step_bytes};
+    uint32_t box[2] = {(uint32_t)m->box_columns, (uint32_t)m->box_rows}, steps[2] = {1, 1};
+    int error = code->encode(d->map, (int)m->type, 2, (void *)(uintptr_t)(address + m->offset), sizes, strides, box,
+                             steps, 0, (int)m->swizzle, MAP_PROMOTION_128, 0);
+    d->address = error == 0 ? address : 0;
+    return error;
+}
 
 static int load_code(Launcher *self, int aligned) {
     PyObject *made = PyObject_CallOneArg(self->load, aligned ? Py_True : Py_False);
     if (made == NULL) {
         return -1;
     }
-    unsigned long long function;
+    unsigned long long function, encode;
+    const char *packed;
+    Py_ssize_t bytes;
     Code code = {0};
-    int ok = PyArg_ParseTuple(made, "KIInO", &function, &code.threads, &code.shared, &code.parameters, &code.fallback);
-    if (ok && (code.parameters < self->arguments || code.parameters > MAX_PARAMETERS || function == 0)) {
+    int ok = PyArg_ParseTuple(made, "KIInOKy#", &function, &code.threads, &code.shared, &code.parameters, &code.fallback,
+                              &encode, &packed, &bytes);
+    code.count = ok ? bytes / (Py_ssize_t)sizeof(Matrix) : 0;
+    if (ok && (code.parameters < self->arguments + MAP_PARAMETERS * code.count || code.parameters > MAX_PARAMETERS ||
+               function == 0 || (code.count && encode == 0))) {
         PyErr_SetString(PyExc_ValueError, "a kernel with fewer parameters than arguments, or too many");
         ok = 0;
     }
-    if (ok) {
+    ok = ok && describe(self, &code, packed) == 0;
+    if (ok && self->codes[aligned].function != NULL) {
+        free(code.described); /* `load` ran Python code: another thread was here meanwhile, and its map may be in use */
+    } else if (ok) {
         code.function = (void *)(uintptr_t)function;
+        code.encode = (EncodeFn)(uintptr_t)encode;
         Py_INCREF(code.fallback);
-        /* `load` ran Python code: another thread may have been here meanwhile. */
-        PyObject *old = self->codes[aligned].fallback;
         self->codes[aligned] = code;
-        Py_XDECREF(old);
     }
     Py_DECREF(made);
     return ok ? 0 : -1;
@@ -114,7 +189,18 @@ static PyObject *launcher_call(PyObject *callable, PyObject *const *args, size_t
         return NULL;
     }
     const Code *code = &self->codes[aligned];
-    for (Py_ssize_t i = count; i < code->parameters; i++) {
+    Py_ssize_t next = count;
+    for (Py_ssize_t i = 0; i < code->count; i++) {
+        Described *d = &code->described[i];
+        if (encode(code, d, values[d->matrix.argument]) != 0) {
+            return refused(code->fallback, self->programs, stream, values, count); /* it words the error */
+        }
+        /* The driver copies what these point to. */
+        void *parts[MAP_PARAMETERS] = {d->map, &d->sizes[0], &d->sizes[1], &d->strides[0], &d->strides[1]};
+        memcpy(&pointers[next], parts, sizeof(parts));
+        next += MAP_PARAMETERS;
+    }
+    for (Py_ssize_t i = next; i < code->parameters; i++) {
         values[i] = 0; /* no scratch memory */
         pointers[i] = &values[i];
     }
@@ -175,6 +261,8 @@ static int launcher_clear(Launcher *self) {
 static void launcher_dealloc(Launcher *self) {
     PyObject_GC_UnTrack(self);
     launcher_clear(self);
+    free(self->codes[0].described);
+    free(self->codes[1].described);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

@@ -30,15 +30,7 @@ from torchjit_inductor.triton import autotune
 from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.backend import TritonBackend, TritonSettings
 from torchjit_inductor.triton.compile import argument_type, compile_text, jit_function
-from torchjit_inductor.triton.contraction import (
-    ProductKey,
-    TileChoice,
-    candidates,
-    contraction,
-    has_dot,
-    neighbours,
-    plan_of,
-)  # fmt: skip
+from torchjit_inductor.triton.contraction import contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver
 from torchjit_inductor.triton.descent import PlanTuner, shape_from_disk, shape_of
 from torchjit_inductor.triton.emit import pointer_names
@@ -47,6 +39,7 @@ from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split import split_product, split_program
+from torchjit_inductor.triton.tile_choices import ProductKey, TileChoice, candidates, neighbours
 from torchjit_inductor.triton.trial import Candidate, Trial, TrialProcess
 
 compiled = pytest.mark.skipif(INTERPRETING, reason="compiles")

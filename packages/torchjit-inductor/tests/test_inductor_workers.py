@@ -46,7 +46,7 @@ def test_a_process_compiles_what_this_one_does_and_its_errors_are_raised_here() 
     ready(workers)
     (process,) = workers._idle
     made = workers.assemble(*request(3.25))
-    name, binary, text, shared = assemble(*request(3.25))  # type: ignore[arg-type]
+    name, binary, text, shared, _ = assemble(*request(3.25))  # type: ignore[arg-type]
     # The binaries hold names of temporary files.
     assert (made[0], len(made[1]), made[3]) == (name, len(binary), shared)
     instructions = [re.findall(r"^\s+[a-z@%].*;$", t, re.MULTILINE) for t in (made[2], text)]

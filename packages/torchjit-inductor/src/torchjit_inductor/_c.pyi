@@ -7,7 +7,7 @@ class Launcher:
         launch: int,
         stream: Callable[[int], int],
         device: int,
-        load: Callable[[bool], tuple[int, int, int, int, Callable[..., Any]]],
+        load: Callable[[bool], tuple[int, int, int, int, Callable[..., Any], int, bytes]],
         arguments: int,
         programs: int,
     ) -> None: ...

@@ -22,8 +22,9 @@ from typing import Any, BinaryIO
 
 __all__ = ["Assembled", "assemble", "function_of", "read_message", "write_message"]
 
-Assembled = tuple[str, bytes, str, int]
-"""Name of the entry point, binary, assembly, bytes of shared memory."""
+Assembled = tuple[str, bytes, str, int, tuple[tuple[tuple[int, int], int], ...]]
+"""Name of the entry point, binary, assembly, bytes of shared memory, and for each descriptor among the parameters the tile that
+is copied at once and how it lies in shared memory (`CUtensorMapSwizzle`)."""
 
 
 def function_of(text: str, name: str) -> Any:
@@ -61,7 +62,12 @@ def assemble(
     if "tl.device_assert" in text:  # assertions are compiled in this mode only; of its other checks we want none
         options |= {"debug": True, "sanitize_overflow": False}
     compiled = _compile(ast, GPUTarget("cuda", arch, 32), options)
-    return compiled.metadata.name, compiled.asm["cubin"], compiled.asm["ptx"], compiled.metadata.shared
+    metadata = compiled.metadata
+    copies = tuple(
+        ((d["block_size"][0], d["block_size"][1]), d["swizzle"])
+        for d in getattr(metadata, "tensordesc_meta", None) or ()
+    )
+    return metadata.name, compiled.asm["cubin"], compiled.asm["ptx"], metadata.shared, copies
 
 
 _alone = threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 __all__ = [
+    "EIGHT_BIT_FLOATS",
     "FLOATS",
     "INTS",
     "KERNEL_DTYPES",
@@ -19,6 +20,8 @@ FLOATS: frozenset[torch.dtype] = frozenset({torch.float16, torch.bfloat16, torch
 INTS: frozenset[torch.dtype] = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
 KERNEL_DTYPES: frozenset[torch.dtype] = FLOATS | INTS | {torch.bool}
 """What a generated kernel may load and store; anything else is left to aten."""
+EIGHT_BIT_FLOATS: frozenset[torch.dtype] = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+"""What a generated kernel may multiply (`ir.values.dot`) besides, and do nothing else with."""
 
 
 def is_float(dtype: torch.dtype) -> bool:
@@ -37,8 +40,8 @@ def is_signed_int(dtype: torch.dtype) -> bool:
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What values of a storage dtype are computed in: float16 and bfloat16 in float32, the others in themselves."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    """What values of a storage dtype are computed in: floats of 16 and of 8 bits in float32, the others in themselves."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) or dtype in EIGHT_BIT_FLOATS else dtype
 
 
 def accumulate_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -12,7 +12,7 @@ import torch
 from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store
 from torchjit_inductor.ir.operations import OPERATIONS
-from torchjit_inductor.ir.values import BoundData, Value
+from torchjit_inductor.ir.values import DOTS, BoundData, Value
 
 __all__ = ["evaluate_index", "evaluate_kernel", "position_error"]
 
@@ -99,7 +99,7 @@ def _evaluate(
     if value.op == "scan":
         return _scan(value.data, args[0].expand(args[0].shape[0], shape[1]))
     if value.op == "reduce":
-        operand = args[0].to(value.dtype) * args[1].to(value.dtype) if value.data == "dot" else args[0]
+        operand = args[0].to(value.dtype) * args[1].to(value.dtype) if value.data in DOTS else args[0]
         return _reduce(value.data, operand.expand(operand.shape[0], shape[1]))
     if value.op == "cast":
         return args[0].to(value.dtype)
@@ -158,9 +158,9 @@ def _reduce(kind: str, x: torch.Tensor) -> torch.Tensor:
         return x.mean(1, keepdim=True)
     if kind == "welford_m2":
         return (x - x.mean(1, keepdim=True)).square().sum(1, keepdim=True)
+    kind = "sum" if kind in DOTS else kind
     functions: dict[str, Callable[..., torch.Tensor]] = {
         "sum": lambda x: x.sum(1, keepdim=True, dtype=x.dtype),
-        "dot": lambda x: x.sum(1, keepdim=True, dtype=x.dtype),
         "prod": lambda x: x.prod(1, keepdim=True, dtype=x.dtype),
         "max": lambda x: x.amax(1, keepdim=True),
         "min": lambda x: x.amin(1, keepdim=True),

@@ -11,8 +11,8 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_core.reasons import InvalidIR, reason
-from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
-from torchjit_inductor.ir.values import INDEXED, Value, substitute_all, walk
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES
+from torchjit_inductor.ir.values import DOTS, INDEXED, Value, substitute_all, walk
 
 __all__ = [
     "Buffer",
@@ -186,6 +186,15 @@ class LoopKernel:
         """How many times the inner loops run, at most: 1 + the highest level of a store's value."""
         return 1 + max((s.value.level for s in self.stores), default=0)
 
+    @property
+    def _only_multiplied(self) -> set[str]:
+        """Buffers with which the kernel does nothing but to load operands of a `dot`."""
+        operands = {a for v in self.values if v.op == "reduce" and v.data in DOTS for a in v.args}
+        others = {a for v in self.values if v.op != "reduce" or v.data not in DOTS for a in v.args}
+        others |= set(roots(self.stores))
+        read = {v.data.buffer for v in operands - others if v.op == "load"}
+        return read - {v.data.buffer for v in others if v.op == "load"} - set(self.writes)
+
     def verify(self, buffers: Mapping[str, Buffer]) -> None:
         """Check the rules above.
 
@@ -200,9 +209,12 @@ class LoopKernel:
                 raise InvalidIR(BROKEN_KERNEL, f"{self.name}: {text}")
 
         check(len(loops) == len(self.outer) + len(self.inner), "a loop symbol occurs twice")
+        multiplied = self._only_multiplied
         for name in self.buffers:
             check(name in buffers, f"unknown buffer {name}")
-            check(buffers[name].dtype in KERNEL_DTYPES, f"{name} has dtype {buffers[name].dtype}")
+            dtype = buffers[name].dtype
+            known = dtype in KERNEL_DTYPES or (dtype in EIGHT_BIT_FLOATS and name in multiplied)
+            check(known, f"{name} has dtype {dtype}")
             check(buffers[name].device == self.device, f"{name} is on {buffers[name].device}")
         for value in self.values:
             if value.op == "reduce":

@@ -22,6 +22,7 @@ from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.ir.dtypes import compute_dtype
 
 __all__ = [
+    "DOTS",
     "INDEXED",
     "REDUCTIONS",
     "SCANS",
@@ -50,7 +51,7 @@ __all__ = [
 Number: TypeAlias = "int | float | bool"
 
 REDUCTIONS: tuple[str, ...] = (
-    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2", "dot",
+    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2", "dot", "fast_dot",
 )  # fmt: skip
 """Kinds of `reduce`, each over all inner loop variables of the kernel.
 
@@ -58,8 +59,11 @@ sum, prod: in the operand's dtype (lowerings cast to `accumulate_dtype` first); 
 max, min: a NaN wins. any, all: over bool. argmax, argmin: the int64 position, in the row-major order of the inner
 variables, of the first largest (smallest) element; a NaN is larger (smaller) than any number, the first NaN wins.
 welford_mean: the mean. welford_m2: the sum of squared distances from the mean. Both of floats, without cancellation.
-dot: of two float32 operands, the sum of their products, for the matrix units: see `dot`.
+dot, fast_dot: of two operands, the sum of their products, for the matrix units: see `dot`.
 """
+
+DOTS: tuple[str, ...] = ("dot", "fast_dot")
+"""Kinds of `reduce` that multiply."""
 
 SCANS: tuple[str, ...] = ("sum", "prod", "max", "min")
 """Kinds of `scan`: the combination of the operand at this inner point and at all before it, in the row-major order of the
@@ -289,19 +293,23 @@ def _bind(index: Expr, binders: Mapping[Symbol, Value] | None) -> tuple[Expr, tu
 
 def reduce(kind: str, value: Value) -> Value:
     """Reduce over all inner loop variables of the kernel; see `REDUCTIONS`."""
-    if kind not in REDUCTIONS or kind == "dot":
+    if kind not in REDUCTIONS or kind in DOTS:
         raise ValueError(f"unknown reduction {kind!r}; known: {', '.join(REDUCTIONS)}")
     dtype = torch.int64 if kind in ("argmax", "argmin") else value.dtype
     return Value("reduce", (value,), dtype, kind)
 
 
-def dot(left: Value, right: Value) -> Value:
+def dot(left: Value, right: Value, *, fast: bool = False) -> Value:
     """The sum of `left * right` over all inner loop variables, as a product of matrices: what a kernel computes in tiles.
 
-    Each operand is a float16, bfloat16 or int8 element (a load of one, or `round_to`), and the outer loops of the kernel divide into
-    those of the left operand, those of the right one and those of both. Products are exact, sums are float32 (int32 of int8).
+    Each operand is a float16, bfloat16, int8 or 8-bit float element (a load of one, or `round_to`), and the outer loops of the kernel
+    divide into those of the left operand, those of the right one and those of both. Products are exact, sums are float32 (int32 of int8).
+
+    Args:
+        fast: sums of 8-bit floats may have as few bits as the matrix units give them (14 on Hopper).
     """
-    return Value("reduce", (left, right), torch.int32 if left.dtype == torch.int8 else torch.float32, "dot")
+    kind = "fast_dot" if fast else "dot"
+    return Value("reduce", (left, right), torch.int32 if left.dtype == torch.int8 else torch.float32, kind)
 
 
 def scan(kind: str, value: Value) -> Value:

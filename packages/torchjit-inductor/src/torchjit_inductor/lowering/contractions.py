@@ -13,17 +13,37 @@ import attrs
 import torch
 
 from torchjit_core.expr import constant
-from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, compute_dtype
+from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, dot, round_to
 from torchjit_inductor.lowering.builder import Builder, Output
 from torchjit_inductor.lowering.tensors import Index, Lowered, Strided, TensorMeta
 from torchjit_inductor.steps import ExternStep
 
-__all__ = ["MatrixProduct", "ProductChoice", "tile_product"]
+__all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
 
 _HALF = (torch.float16, torch.bfloat16)
+_SCALED_V2 = getattr(getattr(torch.ops.aten, "_scaled_mm_v2", None), "default", None)
+_KINDS = ([0], [1])
+"""`ScalingType` of tensors and of rows."""
 _LEAST = 16
 """Sides below this leave most of a tile empty."""
+
+
+@final
+@attrs.frozen
+class Scales:
+    """What a product of 8-bit floats is multiplied by (`_scaled_mm`): float32 numbers of both operands.
+
+    Attributes:
+        by_rows: one for each row of the left operand and for each column of the right one; else one for each operand.
+        result: dtype.
+        fast: sums may be inexact, see `ir.values.dot`.
+    """
+
+    by_rows: bool
+    result: torch.dtype
+    fast: bool
 
 
 @final
@@ -32,11 +52,13 @@ class MatrixProduct:
     """A product `left @ right` of two matrices or two batches of them, as it lies in memory.
 
     Attributes:
-        dtype: of the operands: float16, bfloat16 or int8.
+        dtype: of the operands, or of the left one: float16, bfloat16, int8 or a float of 8 bits.
         device: of all.
         batch: how many; 1 for matrices.
         rows, depth, columns: sizes: left is (batch, rows, depth), right (batch, depth, columns).
         left_strides, right_strides: in elements, of the three dimensions.
+        right_dtype: where it is another one.
+        scales: of 8-bit floats.
     """
 
     dtype: torch.dtype
@@ -47,19 +69,114 @@ class MatrixProduct:
     columns: int
     left_strides: tuple[int, int, int]
     right_strides: tuple[int, int, int]
+    right_dtype: torch.dtype | None = None
+    scales: Scales | None = None
 
     @property
     def result(self) -> torch.dtype:
         """Of the product: int32 where integers are multiplied."""
+        if self.scales is not None:
+            return self.scales.result
         return torch.int32 if self.dtype == torch.int8 else self.dtype
+
+    @property
+    def second(self) -> torch.dtype:
+        """The right operand's dtype."""
+        return self.right_dtype or self.dtype
+
+    @property
+    def form(self) -> str:
+        """What the library's time depends on besides dtypes, sizes and strides of the operands."""
+        return "" if self.scales is None else str(self.scales)
 
 
 ProductChoice: TypeAlias = Callable[[MatrixProduct], bool]
 """May a generated kernel be better than aten, where other kernels become part of it?"""
 
 
+@final
+@attrs.frozen(eq=False)
+class _Asked:
+    """An operator's operands.
+
+    Attributes:
+        left, right: matrices, or batches of them.
+        bias: added to the product.
+        scales: of the left and the right operand.
+        fast: see `Scales`.
+    """
+
+    left: Lowered
+    right: Lowered
+    bias: Lowered | None = None
+    scales: tuple[Lowered, Lowered] | None = None
+    fast: bool = False
+
+
+def _asked(op: Any, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+    """What an operator multiplies; None where it does something else, or something that kernels do not do."""
+    aten = torch.ops.aten
+    multiplied: tuple[torch.dtype, ...]
+    if op in (aten.mm.default, aten.bmm.default) and len(args) == 2 and meta.dtype in _HALF:
+        found, multiplied = _Asked(*args), (meta.dtype,)
+    elif op in (aten.addmm.default, aten.baddbmm.default) and len(args) == 3 and meta.dtype in _HALF:
+        found, multiplied = _Asked(args[1], args[2], args[0]), (meta.dtype,)
+    elif op is aten._int_mm.default and len(args) == 2:
+        found, multiplied = _Asked(*args), (torch.int8,)
+    elif op in (aten._scaled_mm.default, _SCALED_V2):
+        scaled = _scaled(_first_version(args) if op is _SCALED_V2 else args, meta)
+        if scaled is None:
+            return None
+        found, multiplied = scaled, tuple(EIGHT_BIT_FLOATS)
+    else:
+        return None
+    if any(o.dtype not in multiplied for o in (found.left, found.right)):
+        return None
+    if found.bias is not None and found.scales is None and found.bias.dtype != meta.dtype:
+        return None
+    operands = (found.left, found.right, found.bias, *(found.scales or ()))
+    return found if all(o.device == meta.device for o in operands if o is not None) else None
+
+
+def _first_version(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands of `_scaled_mm_v2(left, right, scales of left, what they are of, how they lie, the same of right, bias, dtype,
+    contracted dimensions, fast sums)` as `_scaled_mm` takes them; () where those do not say it all."""
+    left, right, scale_left, kind_left, lies_left, scale_right, kind_right, lies_right, bias, dtype, *rest = args
+    defaults: list[Any] = [[], False]
+    contracted, fast = [*rest, *defaults[len(rest) :]]
+    if (
+        list(kind_left) != list(kind_right)
+        or list(kind_left) not in _KINDS
+        or any((*lies_left, *lies_right))
+        or contracted
+    ):
+        return ()
+    return left, right, scale_left[0], scale_right[0], bias, None, dtype, fast
+
+
+def _scaled(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+    """`_scaled_mm(left, right, scale of left, scale of right, bias, scale of the result, dtype, fast sums)`."""
+    if not args:
+        return None
+    defaults: list[Any] = [None, None, None, False]
+    left, right, first, second, bias, scale_result, _, fast = [*args, *defaults[len(args) - 4 :]]
+    scales = (first, second)
+    if scale_result is not None or meta.dtype not in (*_HALF, torch.float32):
+        return None
+    counts = [element_count(s.sizes).value for s in scales]
+    (rows, columns), shapes = meta.sizes, [[n.value for n in s.sizes] for s in scales]
+    by_rows = shapes == [[rows.value, 1], [1, columns.value]]
+    # What else there is has scales for blocks of the operands.
+    if not (by_rows or counts == [1, 1]) or any(s.dtype != torch.float32 for s in scales):
+        return None
+    if bias is not None and bias.dtype not in (*_HALF, torch.float32):
+        return None
+    return _Asked(left, right, bias, scales, bool(fast))
+
+
 def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: ProductChoice) -> Lowered | None:
-    """`mm`, `addmm`, `bmm`, `baddbmm` or `_int_mm` as a kernel, or None where aten is better or the operator is another one.
+    """`mm`, `addmm`, `bmm`, `baddbmm`, `_int_mm` or `_scaled_mm` as a kernel, or None where aten is better or the operator is
+    another one.
 
     The call of aten that would do the same is kept in `Builder.products`: whether the kernel stays is decided when it is
     known what becomes part of it.
@@ -69,29 +186,30 @@ def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: 
         meta: of the result.
         choice: asked once the product is known to be of the right form.
     """
-    aten = torch.ops.aten
-    integers = op is aten._int_mm.default
-    if (op in (aten.mm.default, aten.bmm.default) or integers) and len(args) == 2:
-        bias, (left, right) = None, args
-    elif op in (aten.addmm.default, aten.baddbmm.default) and len(args) == 3:
-        bias, left, right = args
-    else:
+    if not isinstance(meta, TensorMeta) or meta.device.type != "cuda":
         return None
-    if not isinstance(meta, TensorMeta) or meta.device.type != "cuda" or not (integers or meta.dtype in _HALF):
+    asked = _asked(op, args, meta)
+    if asked is None:
         return None
-    multiplied = torch.int8 if integers else meta.dtype
-    if any(o.dtype != multiplied or o.device != meta.device for o in (bias, left, right) if o is not None):
+    first, second = _in_memory(b, asked.left), _in_memory(b, asked.right)
+    if first is None or second is None:
         return None
-    first, second = _in_memory(b, left), _in_memory(b, right)
-    product = None if first is None or second is None else _product(first, second, meta.device)
-    if product is None or first is None or second is None or not choice(product):
+    scales = None
+    if asked.scales is not None:
+        by_rows = any(element_count(s.sizes).value != 1 for s in asked.scales)
+        scales = Scales(by_rows, meta.dtype, asked.fast)
+    product = _product(first, second, meta.device, scales)
+    if product is None or not choice(product):
         return None
 
     def body(read: Any, outer: Index, inner: Index) -> list[Value]:
         *lead, row, column = outer
-        total: Value = dot(_operand(read, first, (*lead, row, *inner)), _operand(read, second, (*lead, *inner, column)))
-        if bias is not None:
-            total = total + read(bias, _broadcast(outer, bias.sizes))
+        left, right = _operand(read, first, (*lead, row, *inner)), _operand(read, second, (*lead, *inner, column))
+        total: Value = dot(left, right, fast=asked.fast)
+        for scale in asked.scales or ():
+            total = total * read(scale, _broadcast(outer, scale.sizes))
+        if asked.bias is not None:
+            total = total + read(asked.bias, _broadcast(outer, asked.bias.sizes))
         return [cast(total, compute_dtype(meta.dtype))]
 
     target: Strided = b.extern(op, args, {}, meta)
@@ -113,12 +231,12 @@ def _operand(read: Any, tensor: Strided, index: Index) -> Value:
 
 
 def _broadcast(outer: Index, sizes: Index) -> Index:
-    """The index of a bias, which has fewer dimensions or some of size 1."""
+    """The index of a bias or a scale, which has fewer dimensions or some of size 1."""
     last = outer[len(outer) - len(sizes) :]
     return tuple(constant(0) if n.value == 1 else i for i, n in zip(last, sizes, strict=True))
 
 
-def _product(left: Strided, right: Strided, device: torch.device) -> MatrixProduct | None:
+def _product(left: Strided, right: Strided, device: torch.device, scales: Scales | None) -> MatrixProduct | None:
     numbers = [e.value for t in (left, right) for e in (*t.sizes, *t.strides)]
     if any(n is None for n in numbers):
         return None
@@ -131,4 +249,5 @@ def _product(left: Strided, right: Strided, device: torch.device) -> MatrixProdu
     (a, b) = ((s if len(s) == 3 else (0, *s)) for s in strides)
     if 1 not in a or 1 not in b:
         return None
-    return MatrixProduct(left.dtype, device, batch, rows, depth, columns, a, b)  # type: ignore[arg-type]
+    other = None if right.dtype == left.dtype else right.dtype
+    return MatrixProduct(left.dtype, device, batch, rows, depth, columns, a, b, other, scales)  # type: ignore[arg-type]

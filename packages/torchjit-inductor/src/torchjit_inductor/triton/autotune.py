@@ -21,19 +21,7 @@ from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
 from torchjit_inductor.triton.compile import MachineCode
-from torchjit_inductor.triton.contraction import (
-    Contraction,
-    DotPlan,
-    ProductKey,
-    TileChoice,
-    candidates,
-    contraction,
-    fallback_choice,
-    has_dot,
-    key_of,
-    neighbours,
-    plan_of,
-)  # fmt: skip
+from torchjit_inductor.triton.contraction import Contraction, DotPlan, contraction, has_dot, key_of, plan_of
 from torchjit_inductor.triton.cuda import KernelDriver
 from torchjit_inductor.triton.descent import PlanTuner, Timed, shape_from_disk
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
@@ -42,6 +30,14 @@ from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import kernel_source
 from torchjit_inductor.triton.split import split, split_product
+from torchjit_inductor.triton.tile_choices import (
+    SHARED,
+    ProductKey,
+    TileChoice,
+    candidates,
+    fallback_choice,
+    neighbours,
+)
 from torchjit_inductor.triton.timing import device_seconds, random_like, runner_of
 from torchjit_inductor.triton.trial import Candidate, Crashed, Launch, Trial, TrialProcess, runner, try_candidates
 
@@ -54,6 +50,8 @@ RANKED = 3
 """So many of a product's choices are tried again with what became part of the kernel."""
 GAIN = 0.95
 """A kernel that only multiplies must take at most this part of the library's time."""
+_DESCRIPTORS = 90
+"""Compute capability from which on there are descriptors."""
 PROMISING = 1.35
 """A kernel that takes more than so many times the library's time does not win by what it saves besides."""
 
@@ -109,6 +107,7 @@ class ProductTuner:
         self._stores: dict[torch.device, Measurements] = {}
         self._steps: dict[torch.device, Measurements] = {}
         self._ranked: dict[ProductKey, tuple[TileChoice, ...]] = {}
+        self._forms: dict[ProductKey, dict[str, Measured]] = {}
         self._settled: dict[str, TileChoice] = {}
         self._without_room: set[ProductKey] = set()
         self._shapes: dict[torch.device, Measurements] = {}
@@ -125,7 +124,7 @@ class ProductTuner:
             return False
         store = self._store(product.device)
         # A descent goes on from what was measured without one.
-        name = f"{key!r} descended" if self._descends else repr(key)
+        name = f"{key!r} {product.form}".strip() + (" descended" if self._descends else "")
         found: Measured | None = store.get(name)
         if found is None:
             if self._left <= 0 or key in self._without_room:
@@ -141,6 +140,7 @@ class ProductTuner:
                 return False
             store.put(name, attrs.asdict(found))
         self._ranked[key] = tuple(choice for _, choice in found.ranked)
+        self._forms.setdefault(key, {})[product.form] = found
         return found.promising
 
     @contextlib.contextmanager
@@ -171,7 +171,7 @@ class ProductTuner:
         rejected: dict[str, str] = {}
         times: dict[TileChoice, float] = {}
         library = 0.0
-        todo, tried = candidates(key, CANDIDATES), set[TileChoice]()
+        todo, tried = self._able(product.device, candidates(key, CANDIDATES)), set[TileChoice]()
         for _ in range(1 + (ROUNDS if self._descends else 0)):
             emit("autotune_progress", what=_text_of(key), tried=len(tried), known=len(tried) + len(todo))
             best = min(times.values(), default=0.0)
@@ -180,7 +180,7 @@ class ProductTuner:
             if not times or (best and min(times.values()) > 0.99 * best) or self._left <= 0:
                 break
             around = neighbours(key, min(times, key=times.__getitem__)) if self._descends else []
-            todo = [c for c in around if c not in tried]
+            todo = [c for c in self._able(product.device, around) if c not in tried]
             if not todo:
                 break
         measured = sorted(((took, choice) for choice, took in times.items()), key=lambda pair: pair[0])
@@ -192,6 +192,10 @@ class ProductTuner:
             rejected=rejected,
         )
         return Measured(library, tuple(measured[:RANKED]))
+
+    def _able(self, device: torch.device, choices: Sequence[TileChoice]) -> list[TileChoice]:
+        """Choices that the device has the means for."""
+        return [c for c in choices if not c.descriptors or self._arch(device) >= _DESCRIPTORS]
 
     def _tried(
         self, product: MatrixProduct, kernel: LoopKernel, buffers: Mapping[str, Buffer], choices: Sequence[TileChoice],
@@ -249,7 +253,7 @@ class ProductTuner:
     def _plan(self, stage: LoopKernel, buffers: Mapping[str, Buffer], choice: TileChoice) -> TilePlan | DotPlan:
         """Of a stage of a product that is computed by this choice."""
         found = contraction(stage, buffers) if has_dot(stage) else None
-        return make_plan(stage, buffers, {}) if found is None else plan_of(stage, found, choice)
+        return make_plan(stage, buffers, {}) if found is None else plan_of(stage, found, choice, buffers)
 
     def _compiled(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plans: Sequence[TilePlan | DotPlan]
@@ -296,7 +300,7 @@ class ProductTuner:
     def _product_text(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], found: Contraction, likely: TileChoice
     ) -> str:
-        return f"{self._text(kernel, buffers, plan_of(kernel, found, likely))} {likely.parts}"
+        return f"{self._text(kernel, buffers, plan_of(kernel, found, likely, buffers))} {likely.parts}"
 
     def _likely(self, kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> TileChoice:
         key = key_of(kernel, found, buffers)
@@ -307,8 +311,9 @@ class ProductTuner:
         """Is a kernel that only multiplies faster than the library?"""
         found = contraction(kernel, buffers)
         key = None if found is None else key_of(kernel, found, buffers)
-        measured: Measured | None = None if key is None else self._store(kernel.device).get(repr(key))
-        return measured is not None and bool(measured.ranked) and measured.ranked[0][0] < GAIN * measured.library
+        # A kernel does not tell in which forms its product was asked for: it has to win in all of them.
+        measured = () if key is None else tuple(self._forms.get(key, {}).values())
+        return bool(measured) and all(m.ranked and m.ranked[0][0] < GAIN * m.library for m in measured)
 
     def look(self, step: Step, buffers: Mapping[str, Buffer]) -> str:
         """Equal for steps that take equally long: a kernel's text and what it is for, an operator and its operands."""
@@ -323,7 +328,8 @@ class ProductTuner:
 
     def _text(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan | DotPlan) -> str:
         types = " ".join(str(buffers[name].dtype) for name in kernel.buffers)
-        return f"{kernel_source(kernel, buffers, plan)}{types} {plan.programs}"
+        described = [attrs.evolve(o, buffer="") for o in plan.operands] if isinstance(plan, DotPlan) else []
+        return f"{kernel_source(kernel, buffers, plan)}{types} {plan.programs}{described or ''}"
 
     def seconds(self, step: Step, buffers: Mapping[str, Buffer]) -> float | None:
         """Device time of a step on random operands; None where it depends on their values or is not known yet."""
@@ -444,7 +450,10 @@ def _candidate(
         error = future.exception()
         if error is not None:
             return f"{type(error).__name__}: {error}"
-        launches.append(Launch(future.result(), variants.plan.programs.evaluate({}), tuple(variants.kernel.buffers)))
+        code = future.result()
+        if code.shared > SHARED:  # for what follows the product, beside its operands
+            return f"{code.shared} bytes of shared memory"
+        launches.append(Launch(code, variants.plan.programs.evaluate({}), tuple(variants.kernel.buffers)))
     held = tuple((b.name, b.span.evaluate({}), b.dtype) for b in scratch)
     return Candidate(choice.words, tuple(launches), held)
 
@@ -464,9 +473,11 @@ def _step_from_disk(held: Any) -> tuple[float, TileChoice | None]:
 
 
 def _choice(held: dict[str, Any]) -> TileChoice:
-    sizes = {name: int(value) for name, value in held.items() if name != "persistent"}
-    return TileChoice(**sizes, persistent=bool(held["persistent"]))
+    flags = {name: bool(held[name]) for name in ("persistent", "descriptors")}
+    values: dict[str, Any] = {name: int(value) for name, value in held.items()} | flags
+    return TileChoice(**values)
 
 
 def _text_of(key: ProductKey) -> str:
-    return f"{key.batch} x [{key.rows}, {key.depth}] @ [{key.depth}, {key.columns}] {key.dtype}"
+    types = key.dtype + (f", {key.right_dtype}" if key.right_dtype else "")
+    return f"{key.batch} x [{key.rows}, {key.depth}] @ [{key.depth}, {key.columns}] {types}"

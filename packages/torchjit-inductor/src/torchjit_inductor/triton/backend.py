@@ -35,6 +35,9 @@ __all__ = ["TritonBackend", "TritonSettings"]
 
 _ATOMIC = frozenset((torch.float32, torch.float64, torch.int32, torch.int64))
 
+_EIGHT_BIT_FLOATS = 89
+"""Compute capability from which on matrix units take them."""
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -97,7 +100,9 @@ class TritonBackend:
 
     def takes_product(self, product: MatrixProduct) -> bool:
         """Do measurements say that a kernel comes close to the library's? Only asked for under `max_autotune`."""
-        return self._settings.max_autotune and self._tuner.promising(product)
+        if not self._settings.max_autotune or (product.scales and self._arch(product.device) < _EIGHT_BIT_FLOATS):
+            return False
+        return self._tuner.promising(product)
 
     def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
         """The program before fusion with those products as kernels that make it faster, the others as calls of aten."""
@@ -161,7 +166,7 @@ class TritonBackend:
         found = contraction(kernel, buffers) if has_dot(kernel) else None
         if found is None:
             return self._tuner.plan(kernel, buffers, make_plan(kernel, buffers, hints))
-        return plan_of(kernel, found, self._tuner.choice(kernel, found, buffers))
+        return plan_of(kernel, found, self._tuner.choice(kernel, found, buffers), buffers)
 
     def _arch(self, device: torch.device) -> int:
         if self._settings.arch is not None:

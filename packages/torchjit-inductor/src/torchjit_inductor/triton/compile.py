@@ -9,9 +9,10 @@ import attrs
 import torch
 
 from torchjit_inductor.assembly.assemble import Assembled, assemble, function_of
+from torchjit_inductor.triton.descriptors import Descriptor, OperandTiles
 from torchjit_inductor.triton.source import HEADER
 
-__all__ = ["MachineCode", "argument_type", "compile_text", "jit_function"]
+__all__ = ["MachineCode", "argument_type", "compile_text", "descriptor_type", "jit_function"]
 
 _TYPES: dict[torch.dtype, str] = {
     torch.float16: "fp16",
@@ -24,12 +25,19 @@ _TYPES: dict[torch.dtype, str] = {
     torch.int64: "i64",
     torch.uint8: "u8",
     torch.bool: "i1",
+    torch.float8_e4m3fn: "fp8e4nv",
+    torch.float8_e5m2: "fp8e5",
 }
 
 
 def argument_type(dtype: torch.dtype) -> str:
     """Triton's name of a pointer to this dtype."""
     return f"*{_TYPES[dtype]}"
+
+
+def descriptor_type(operand: OperandTiles) -> str:
+    """Triton's name of a descriptor of this operand."""
+    return f"tensordesc<{_TYPES[operand.dtype]}[{operand.tile[0]}, {operand.tile[1]}]>"
 
 
 @final
@@ -44,6 +52,7 @@ class MachineCode:
         threads: per program.
         shared: bytes of dynamic shared memory per program.
         parameters: how many the entry point has; those beyond the kernel's own are null pointers to scratch memory.
+        descriptors: behind the addresses, each of five parameters: itself, two sizes, two strides.
     """
 
     name: str
@@ -52,6 +61,7 @@ class MachineCode:
     threads: int
     shared: int
     parameters: int
+    descriptors: tuple[Descriptor, ...] = ()
 
 
 def jit_function(source: str, name: str) -> Any:
@@ -74,6 +84,7 @@ def compile_text(
     num_warps: int,
     num_stages: int,
     by: Callable[..., Assembled] = assemble,
+    operands: Mapping[str, tuple[int, OperandTiles]] | None = None,
 ) -> MachineCode:
     """Compile a kernel for an NVIDIA GPU. Needs no GPU, and may run in several threads at once.
 
@@ -86,9 +97,10 @@ def compile_text(
         num_warps: warps per program.
         num_stages: depth of software pipelining.
         by: what compiles: `assemble`, or `Workers.assemble`.
+        operands: for each parameter that is a descriptor the position of the address that it is of, and what it says.
     """
     text = HEADER + "\n\n" + source
-    entry_name, cubin, ptx, shared = by(text, name, dict(arguments), aligned, arch, num_warps, num_stages)
+    entry_name, cubin, ptx, shared, copies = by(text, name, dict(arguments), aligned, arch, num_warps, num_stages)
     entry = ptx[ptx.index(".entry") :]
     return MachineCode(
         name=entry_name,
@@ -97,4 +109,8 @@ def compile_text(
         threads=num_warps * 32,
         shared=shared,
         parameters=entry[: entry.index("{")].count(".param"),
+        descriptors=tuple(
+            Descriptor(argument, tiles, box, swizzle)
+            for (argument, tiles), (box, swizzle) in zip((operands or {}).values(), copies, strict=True)
+        ),
     )

@@ -10,14 +10,16 @@ ctypes.
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol, final
 
 import torch
 
 from torchjit_inductor.triton.compile import MachineCode
+from torchjit_inductor.triton.descriptors import MAP_BYTES, Descriptor
 
 try:
     from torchjit_inductor._c import Launcher
@@ -27,6 +29,7 @@ except ImportError:  # built without a C compiler
 __all__ = ["CudaDriver", "KernelDriver", "LoadedKernel", "c_launcher"]
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_PROMOTED = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B: what a copy brings into the cache at least
 _STATIC_SHARED_LIMIT = 48 * 1024  # bytes; more must be asked for
 
 
@@ -64,6 +67,7 @@ class LoadedKernel:
         function: handle of the kernel.
         code: its machine code.
         recover: called with the error number of a failed launch and a function that tries again.
+        encode: `cuTensorMapEncodeTiled`, for kernels with descriptors.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class LoadedKernel:
         function: int,
         code: MachineCode,
         recover: Callable[[int, Callable[[], int]], None],
+        encode: Callable[..., int] | None = None,
     ) -> None:
         self.name = code.name
         self._launch, self._recover = launch, recover
@@ -83,6 +88,8 @@ class LoadedKernel:
         size, base = ctypes.sizeof(ctypes.c_uint64), ctypes.addressof(self._values)
         self._pointers = (ctypes.c_void_p * code.parameters)(*(base + n * size for n in range(code.parameters)))
         self._lock = threading.Lock()
+        self._encode = encode
+        self._maps = (ctypes.c_char * (MAP_BYTES * (len(code.descriptors) + 1)))()
 
     def __call__(self, programs: int, stream: int, *arguments: int) -> None:
         """Enqueue the kernel.
@@ -97,9 +104,26 @@ class LoadedKernel:
         """
         with self._lock:
             self._values[: len(arguments)] = [*arguments]
+            error = self._describe(arguments) if self.code.descriptors else 0
+            if error:
+                raise RuntimeError(f"encoding a descriptor for {self.name} failed: error {error}")
             error = self._enqueue(programs, stream)
             if error:
                 self._recover(error, lambda: self._enqueue(programs, stream))
+
+    def _describe(self, addresses: Sequence[int]) -> int:
+        """Encode the descriptors of operands at these addresses, and put them behind those; the driver's error number."""
+        base = ctypes.addressof(self._maps)
+        base += -base % MAP_BYTES
+        for number, descriptor in enumerate(self.code.descriptors):
+            position, place = len(addresses) + 5 * number, base + MAP_BYTES * number
+            tiles = descriptor.tiles
+            self._pointers[position] = place
+            self._values[position + 1 : position + 5] = [*tiles.sizes, tiles.step, 1]
+            error = _encoded(self._encode, place, addresses[descriptor.argument], descriptor)
+            if error:
+                return error
+        return 0
 
     def _enqueue(self, programs: int, stream: int) -> int:
         queue = ctypes.c_void_p(stream)
@@ -140,7 +164,8 @@ class CudaDriver:
                 _check(cuda.cuCtxSetCurrent(context), "setting the context")
                 _check(again(), f"launch of {code.name}")
 
-        return LoadedKernel(cuda.cuLaunchKernel, function.value, code, recover)
+        encode = cuda.cuTensorMapEncodeTiled if code.descriptors else None
+        return LoadedKernel(cuda.cuLaunchKernel, function.value, code, recover, encode)
 
     def stream(self, device: int) -> int:
         return _raw_stream(device)
@@ -148,19 +173,27 @@ class CudaDriver:
     def launcher(
         self, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
     ) -> Callable[..., None] | None:
-        return c_launcher(launch_address(), load, device, arguments, programs)
+        return c_launcher(launch_address(), load, device, arguments, programs, encode_address)
 
 
 def c_launcher(
-    launch: int, load: Callable[[bool], LoadedKernel], device: int, arguments: int, programs: int
+    launch: int,
+    load: Callable[[bool], LoadedKernel],
+    device: int,
+    arguments: int,
+    programs: int,
+    encode: Callable[[], int] = lambda: 0,
 ) -> Callable[..., None] | None:
-    """`CudaDriver.launcher` with `cuLaunchKernel`, or a stand-in, at an address."""
+    """`CudaDriver.launcher` with `cuLaunchKernel`, or a stand-in, at an address, and `cuTensorMapEncodeTiled` likewise."""
     if Launcher is None:
         return None
 
-    def parts(aligned: bool) -> tuple[int, int, int, int, Callable[..., Any]]:
+    def parts(aligned: bool) -> tuple[int, int, int, int, Callable[..., Any], int, bytes]:
         kernel = load(aligned)
-        return kernel.function, kernel.code.threads, kernel.code.shared, kernel.code.parameters, kernel
+        code = kernel.code
+        packed = b"".join(d.packed for d in code.descriptors)
+        encoder = encode() if packed else 0
+        return kernel.function, code.threads, code.shared, code.parameters, kernel, encoder, packed
 
     made: Callable[..., None] = Launcher(launch, _raw_stream, device, parts, arguments, programs)
     return made
@@ -169,6 +202,23 @@ def c_launcher(
 def launch_address() -> int:
     """Where `cuLaunchKernel` is."""
     return ctypes.cast(_library().cuLaunchKernel, ctypes.c_void_p).value or 0
+
+
+def encode_address() -> int:
+    """Where `cuTensorMapEncodeTiled` is."""
+    return ctypes.cast(_library().cuTensorMapEncodeTiled, ctypes.c_void_p).value or 0
+
+
+def _encoded(encode: Callable[..., int] | None, place: int, address: int, descriptor: Descriptor) -> int:
+    """Write a `CUtensorMap`; the driver's error number. As in `csrc/launcher.c`."""
+    _, offset, kind, rows, columns, _, step, *box, swizzle = struct.unpack("<10Q", descriptor.packed)
+    if encode is None:
+        raise RuntimeError("nothing that encodes descriptors")
+    pair, wide = ctypes.c_uint32 * 2, ctypes.c_uint64 * 2
+    return encode(
+        ctypes.c_void_p(place), kind, 2, ctypes.c_void_p(address + offset), wide(columns, rows),
+        (ctypes.c_uint64 * 1)(step), pair(box[1], box[0]), pair(1, 1), 0, swizzle, _PROMOTED, 0,
+    )  # fmt: skip
 
 
 _raw_stream: Callable[[int], int] = getattr(

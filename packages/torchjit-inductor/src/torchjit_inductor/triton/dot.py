@@ -6,16 +6,20 @@ import itertools
 from collections.abc import Mapping
 
 from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.ir.values import substitute
 from torchjit_inductor.triton.contraction import DotPlan
+from torchjit_inductor.triton.descriptors import OperandTiles
 from torchjit_inductor.triton.emit import Emitter
 from torchjit_inductor.triton.operations import Dialect, type_name
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, Axis, TilePlan
 
-__all__ = ["dot_lines"]
+__all__ = ["DESCRIPTORS", "dot_lines"]
 
 _INDENT = "    "
+DESCRIPTORS = ("left_tiles", "right_tiles")
+"""Parameters of a kernel whose operands come through descriptors, behind all others."""
 
 
 def dot_lines(
@@ -47,15 +51,23 @@ def dot_lines(
         emitter(plan.rows, plan.columns),
     )
     head = _tile(after, plan)
-    body = [*first.tile.reduced("r_start"), *second.tile.reduced("r_start")]
-    operands = [e.as_stored(v, e.tile.all_axes) for e, v in ((first, found.left), (second, right))]
+    if plan.operands:
+        body: list[str] = []
+        operands = [_copied(o, n, first.fresh(), body) for n, o in enumerate(plan.operands)]
+    else:
+        body = [*first.tile.reduced("r_start"), *second.tile.reduced("r_start")]
+        operands = [e.as_stored(v, e.tile.all_axes) for e, v in ((first, found.left), (second, right))]
     total = type_name(found.dot.dtype)
     if (
         dialect.portable and total == "tl.float32"
     ):  # Triton's interpreter multiplies the bits of bfloat16 as if they were integers
         operands = [f"{text}.to(tl.float32)" for text in operands]
     head += [*first.head, *second.head]
-    body += [*first.body, *second.body, f"acc = tl.dot({operands[0]}, {operands[1]}, acc, out_dtype={total})"]
+    body += [
+        *first.body,
+        *second.body,
+        f"acc = tl.dot({operands[0]}, {operands[1]}, acc, out_dtype={total}{_exact(kernel, buffers, plan)})",
+    ]
     head.append(f"acc = tl.zeros([{plan.rows.block}, {plan.columns.block}], {total})")
     head.append(f"for r_start in range(0, {after.tile.size(plan.depth.size)}, {plan.depth.block}):")
     head += [_INDENT + line for line in body]
@@ -67,6 +79,26 @@ def dot_lines(
         return [f"tile = tl.program_id(0){cast}", *lines]
     every = f"tl.range(tl.program_id(0){cast}, {after.tile.size(plan.tiles)}, {MULTIPROCESSORS}, flatten=True)"
     return [f"for tile in {every}:", *(_INDENT + line for line in lines)]
+
+
+def _copied(operand: OperandTiles, position: int, name: str, lines: list[str]) -> str:
+    """The name of an operand's tile, brought by a descriptor: what lies outside of the matrix is 0."""
+    starts = [("y_start", "r_start"), ("r_start", "x_start")][position]
+    down, across = starts[::-1] if operand.turned else starts
+    lines.append(f"{name} = {DESCRIPTORS[position]}.load([{down}, {across}])" + (".T" if operand.turned else ""))
+    return name
+
+
+def _exact(kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: DotPlan) -> str:
+    """Sums of 8-bit floats that are no longer than a tile is deep are left to the matrix units, which keep few bits of them."""
+    left = plan.found.left
+    if (
+        plan.found.dot.data == "fast_dot"
+        or left.op != "load"
+        or buffers[left.data.buffer].dtype not in EIGHT_BIT_FLOATS
+    ):
+        return ""
+    return f", max_num_imprecise_acc={plan.depth.block}"
 
 
 def _tile(after: Emitter, plan: DotPlan) -> list[str]:
@@ -87,8 +119,12 @@ def _tile(after: Emitter, plan: DotPlan) -> list[str]:
         f"group = tl.minimum({rows} - first_row, {plan.group})",
         f"within = {number} % ({plan.group} * {columns})",
     ]
-    lines += tile.block(plan.rows, f"(first_row + within % group) * {plan.rows.block}")
-    lines += tile.block(plan.columns, f"(within // group) * {plan.columns.block}")
+    for axis, block in ((plan.rows, "(first_row + within % group)"), (plan.columns, "(within // group)")):
+        start = f"{block} * {axis.block}"
+        if plan.operands:
+            lines.append(f"{axis.name}_start = ({start}).to(tl.int32)")
+            start = f"{axis.name}_start"
+        lines += tile.block(axis, start)
     return lines
 
 

@@ -11,6 +11,7 @@ from typing import final
 import torch
 
 from torchjit_core.expr import Expr, Symbol
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import INDEXED, Value
 from torchjit_inductor.triton.expressions import triton_text
@@ -306,7 +307,8 @@ class Emitter:
         )
         index = self.tile.spread(self._index(data.index, self._bound(value)), have, want)
         masks = self.tile.masks(want)
-        other = "0"
+        # Triton has no conversion from integers to 8-bit floats.
+        other = "0.0" if self.buffers[data.buffer].dtype in EIGHT_BIT_FLOATS else "0"
         if data.masked:
             masks.append(self.tile.spread(self.value(value.args[-1]), self.axes(value.args[-1]), want))
             other = _number(data.other)

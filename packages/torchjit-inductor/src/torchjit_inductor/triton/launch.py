@@ -12,9 +12,10 @@ import attrs
 from torchjit_core.expr import Expr
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
-from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
+from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, descriptor_type
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
+from torchjit_inductor.triton.dot import DESCRIPTORS
 from torchjit_inductor.triton.emit import pointer_names
 from torchjit_inductor.triton.expressions import host_text, largest
 from torchjit_inductor.triton.plan import TilePlan
@@ -67,7 +68,12 @@ class KernelVariants:
 
     def source(self, variant: Variant) -> str:
         """The kernel's text."""
-        return kernel_source(self.kernel, self.buffers, self.plan, wide=variant.wide)
+        return kernel_source(self.kernel, self.buffers, self._plan_of(variant), wide=variant.wide)
+
+    def _plan_of(self, variant: Variant) -> TilePlan | DotPlan:
+        """The plan; descriptors are for aligned addresses only."""
+        plan = self.plan
+        return attrs.evolve(plan, operands=()) if isinstance(plan, DotPlan) and not variant.aligned else plan
 
     def compile(self, variant: Variant) -> MachineCode:
         """Machine code of a specialisation."""
@@ -78,8 +84,13 @@ class KernelVariants:
             arguments[symbol.name] = "i64" if variant.wide else "i32"
             if divisible:
                 aligned.add(symbol.name)
-        source, plan = self.source(variant), self.plan
-        key = (source, tuple(arguments.items()), frozenset(aligned), plan.num_warps, plan.num_stages, self.arch)
+        source, plan = self.source(variant), self._plan_of(variant)
+        operands = plan.operands if isinstance(plan, DotPlan) else ()
+        arguments.update((n, descriptor_type(o)) for n, o in zip(DESCRIPTORS, operands, strict=False))
+        # A text with descriptors does not say what they describe.
+        described = tuple((self.kernel.buffers.index(o.buffer), attrs.evolve(o, buffer="")) for o in operands)
+        options = (plan.num_warps, plan.num_stages, self.arch)
+        key = (source, tuple(arguments.items()), frozenset(aligned), *options, described)
         mine: Future[MachineCode] = Future()
         known = self._cache.setdefault(key, mine)
         if known is not mine:  # perhaps not yet made: another thread is at it
@@ -94,6 +105,7 @@ class KernelVariants:
                 num_warps=plan.num_warps,
                 num_stages=plan.num_stages,
                 by=shared_workers().assemble,
+                operands=dict(zip(DESCRIPTORS, described, strict=False)),
             )
         except BaseException as error:
             del self._cache[key]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
 from torchjit_inductor.ir.values import dot, load
@@ -11,7 +13,7 @@ __all__ = ["product_kernel"]
 
 
 def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer]]:
-    """The product alone as a kernel, and its buffers `left`, `right` and `out`."""
+    """The product alone as a kernel, and its buffers: `left`, `right` and `out`, and with scales `left_scale` and `right_scale`."""
     p = product
     outer = [_loop("x0", p.batch), _loop("x1", p.rows), _loop("x2", p.columns)]
     batch, row, column, depth = (*(as_expr(v.symbol) for v in outer), as_expr(Symbol("r0", 0, p.depth - 1)))
@@ -22,10 +24,14 @@ def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer
         "right": ((p.batch, p.depth, p.columns), p.right_strides),
         "out": ((p.batch, p.rows, p.columns), (p.rows * p.columns, p.columns, 1)),
     }
+    dtypes = {"left": p.dtype, "right": p.second, "out": p.result}
+    if p.scales is not None:
+        rows, columns = (p.rows, p.columns) if p.scales.by_rows else (1, 1)
+        layouts |= {"left_scale": ((1, rows, 1), (0, 1, 0)), "right_scale": ((1, 1, columns), (0, 0, 1))}
     buffers = {
         name: Buffer(
             name,
-            p.result if name == "out" else p.dtype,
+            dtypes.get(name, torch.float32),
             p.device,
             tuple(map(constant, sizes)),
             tuple(map(constant, strides)),
@@ -40,8 +46,15 @@ def product_kernel(product: MatrixProduct) -> tuple[LoopKernel, dict[str, Buffer
         return total
 
     value = dot(
-        load("left", at("left", batch, row, depth), p.dtype), load("right", at("right", batch, depth, column), p.dtype)
+        load("left", at("left", batch, row, depth), p.dtype),
+        load("right", at("right", batch, depth, column), p.second),
+        fast=p.scales is not None and p.scales.fast,
     )
+    if p.scales is not None:
+        nothing = constant(0)
+        first, second = (row, column) if p.scales.by_rows else (nothing, nothing)
+        value = value * load("left_scale", at("left_scale", nothing, first, nothing), torch.float32)
+        value = value * load("right_scale", at("right_scale", nothing, nothing, second), torch.float32)
     store = Store("out", at("out", batch, row, column), value, outer=True)
     inner = (_loop("r0", p.depth),)
     kernel = LoopKernel("product", p.device, tuple(outer), inner, (store,), (Origin("product", "matmul"),))

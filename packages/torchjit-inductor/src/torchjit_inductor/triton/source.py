@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.contraction import DotPlan
-from torchjit_inductor.triton.dot import dot_lines
+from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
 from torchjit_inductor.triton.emit import HALF, Emitter, pointer_names
 from torchjit_inductor.triton.operations import Dialect
 from torchjit_inductor.triton.plan import TilePlan
@@ -54,6 +54,8 @@ def kernel_source(
         reduced = plan.reduced
         lines = _looped(emitter) if reduced is not None and reduced.looped else _straight(emitter)
     parameters = [*pointer_names(kernel).values(), *(s.name for s in kernel.symbols)]
+    if isinstance(plan, DotPlan) and plan.operands:
+        parameters += DESCRIPTORS
     text = ["@triton.jit", f"def {function_name(kernel)}({', '.join(parameters)}):"]
     return "\n".join(text + [_INDENT + line for line in lines]) + "\n"
 

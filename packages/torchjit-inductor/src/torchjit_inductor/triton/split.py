@@ -234,8 +234,9 @@ class _Split:
 
     def _first(self, value: Value) -> Value:
         """The reduction of one part."""
-        if value.data == "dot":
-            return ir.dot(*(ir.substitute(a, {self.cut.symbol: self.position}) for a in value.args))
+        if value.data in ir.DOTS:
+            left, right = (ir.substitute(a, {self.cut.symbol: self.position}) for a in value.args)
+            return ir.dot(left, right, fast=value.data == "fast_dot")
         if self.even:
             return ir.reduce(value.data, ir.substitute(value.args[0], {self.cut.symbol: self.position}))
         if self.stores:
@@ -258,7 +259,7 @@ class _Split:
         """The whole reduction from the parts' results."""
         if value.data == "welford_mean":
             return ir.reduce("welford_mean", loads[value])  # the parts are of one length
-        if value.data == "dot":
+        if value.data in ir.DOTS:
             return ir.reduce("sum", loads[value])
         if value.data != "welford_m2":
             return ir.reduce(value.data, loads[value])

@@ -128,15 +128,16 @@ def try_candidates(
         torch.OutOfMemoryError: there is no room for the operands.
         RuntimeError: a candidate broke the device, the one that `at` named last.
     """
-    left, right, out = _operands(product)
-    exact = left.float() @ right.float()
-    library = library_product(product, left, right, out)
+    memory = operands_of(product)
+    out = memory["out"]
+    exact = _exact(product, memory)
+    library = library_product(product, memory)
     rejected: dict[int, str] = {}
     runs: dict[int, Callable[[], None]] = {}
     for position, candidate in enumerate(candidates):
         at(position)
         try:
-            run = runner(candidate, driver, product.device, {"left": left, "right": right, "out": out})
+            run = runner(candidate, driver, product.device, memory)
             out.fill_(float("nan") if out.dtype.is_floating_point else -1)
             run()
             wrong = float((out.float() - exact).norm() / exact.norm().clamp(min=1e-30))
@@ -152,30 +153,44 @@ def try_candidates(
     return Trial(took, dict(zip(runs, times, strict=True)), rejected)
 
 
-def _operands(p: MatrixProduct) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Random operands that lie in memory as the product's do, and room for the result."""
+def operands_of(p: MatrixProduct) -> dict[str, torch.Tensor]:
+    """Random operands that lie in memory as the product's do, and room for the result, called as in `product_kernel`."""
 
-    def random(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-        made = torch.empty_strided(sizes, strides, dtype=p.dtype, device=p.device)
+    def random(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        made = torch.empty_strided(sizes, strides, dtype=dtype, device=p.device)
         # A generator of its own: the user's random numbers do not depend on what is measured.
         numbers = torch.randn(sizes, generator=generator, device=p.device, dtype=torch.float32)
-        return made.copy_(numbers if p.dtype.is_floating_point else (numbers * 40).clamp(-127, 127))
+        return made.copy_(numbers if dtype.is_floating_point else (numbers * 40).clamp(-127, 127))
 
     generator = torch.Generator(p.device).manual_seed(0)
     first = 1 if p.batch == 1 else 0
-    left = random((p.batch, p.rows, p.depth)[first:], p.left_strides[first:])
-    right = random((p.batch, p.depth, p.columns)[first:], p.right_strides[first:])
-    out = torch.empty((p.batch, p.rows, p.columns)[first:], dtype=p.result, device=p.device)
-    return left, right, out
+    made = {
+        "left": random((p.batch, p.rows, p.depth)[first:], p.left_strides[first:], p.dtype),
+        "right": random((p.batch, p.depth, p.columns)[first:], p.right_strides[first:], p.second),
+        "out": torch.empty((p.batch, p.rows, p.columns)[first:], dtype=p.result, device=p.device),
+    }
+    if p.scales is not None:
+        rows, columns = (p.rows, p.columns) if p.scales.by_rows else (1, 1)
+        for name, sizes in (("left_scale", (rows, 1)), ("right_scale", (1, columns))):
+            made[name] = torch.rand(sizes, generator=generator, device=p.device) + 0.5
+    return made
 
 
-def library_product(
-    p: MatrixProduct, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor
-) -> Callable[[], object]:
+def _exact(p: MatrixProduct, memory: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    exact = memory["left"].float() @ memory["right"].float()
+    return exact if p.scales is None else exact * memory["left_scale"] * memory["right_scale"]
+
+
+def library_product(p: MatrixProduct, memory: Mapping[str, torch.Tensor]) -> Callable[[], object]:
     """The product by aten."""
+    left, right = memory["left"], memory["right"]
+    if p.scales is not None:
+        scales = [memory[n] if p.scales.by_rows else memory[n].view(()) for n in ("left_scale", "right_scale")]
+        options: dict[str, Any] = {"out_dtype": p.result, "use_fast_accum": p.scales.fast}
+        return functools.partial(torch._scaled_mm, left, right, scales[0], scales[1], **options)
     if p.dtype == torch.int8:
         return functools.partial(torch._int_mm, left, right)
-    return functools.partial(torch.matmul, left, right, out=out)
+    return functools.partial(torch.matmul, left, right, out=memory["out"])
 
 
 # ------------------------------------------------------------------------------------------------------ the process

@@ -1,0 +1,132 @@
+"""Operands of products through the tensor memory accelerator (TMA) of Hopper and later GPUs.
+
+A kernel gets a descriptor for each operand, 128 bytes that the driver encodes from address, sizes, strides and tile, and
+asks for tiles by position: no pointers or masks in registers, and the copy runs beside everything else. Triton passes such
+a descriptor by value, behind it the sizes (32 bits each) and strides (64 bits each) of the matrix.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import attrs
+import torch
+
+from torchjit_core.expr import constant
+from torchjit_inductor.indexing import stride
+from torchjit_inductor.ir.kernel import Buffer, LoopVar
+from torchjit_inductor.ir.values import Value
+
+__all__ = ["MAP_BYTES", "Descriptor", "OperandTiles", "matrix_of"]
+
+MAP_BYTES = 128
+"""Of a `CUtensorMap`."""
+_ALIGNMENT = 16
+"""Bytes that addresses and rows of a described matrix must be multiples of."""
+_HOST_TYPES = {torch.float16: 6, torch.bfloat16: 9, torch.int8: 0, torch.float8_e4m3fn: 0, torch.float8_e5m2: 0}
+"""`CUtensorMapDataType` of each dtype; bytes are bytes."""
+
+
+@final
+@attrs.frozen
+class OperandTiles:
+    """An operand as a descriptor says it: a matrix whose rows lie in memory one after the other.
+
+    Attributes:
+        buffer: its name.
+        dtype: of its elements.
+        offset: of the first element, in elements.
+        sizes: rows, and elements of a row.
+        step: from a row to the next, in elements.
+        turned: the operand is the matrix turned: its rows run along memory's columns.
+        tile: rows and columns of what is copied at once; (0, 0) as long as nothing is chosen.
+    """
+
+    buffer: str
+    dtype: torch.dtype
+    offset: int
+    sizes: tuple[int, int]
+    step: int
+    turned: bool
+    tile: tuple[int, int] = (0, 0)
+
+
+def matrix_of(
+    value: Value, down: Sequence[LoopVar], across: Sequence[LoopVar], buffers: Mapping[str, Buffer]
+) -> OperandTiles | None:
+    """The matrix that an operand is, or None where a descriptor cannot say it.
+
+    Args:
+        value: the operand.
+        down, across: loops of its rows and of its columns.
+        buffers: of the graph.
+    """
+    if value.op != "load" or value.data.binders or value.data.masked:
+        return None
+    index, dtype = value.data.index, buffers[value.data.buffer].dtype
+    if index.symbols != {v.symbol for v in (*down, *across)} or dtype not in _HOST_TYPES:
+        return None
+    offset = index.substitute({s: constant(0) for s in index.symbols}).value
+    steps, counts = [_step(index, loops) for loops in (down, across)], [_count(loops) for loops in (down, across)]
+    if offset is None or None in steps or None in counts or 1 not in steps:
+        return None
+    turned = steps[1] != 1
+    sizes, step = (counts[::-1], steps[1]) if turned else (counts, steps[0])
+    unit = _ALIGNMENT // dtype.itemsize
+    if not step or step % unit or offset % unit or step < (sizes[1] or 0) or max(s or 0 for s in sizes) >= 2**31:
+        return None
+    return OperandTiles(value.data.buffer, dtype, offset, (sizes[0] or 0, sizes[1] or 0), step, turned)
+
+
+def _step(index: Any, loops: Sequence[LoopVar]) -> int | None:
+    """The distance in memory of neighbours along loops that are walked as one; None where it varies."""
+    found: int | None = None
+    span = 1
+    for var in reversed(loops):
+        by = stride(index, var.symbol)
+        if by is None or by.value is None or var.size.value is None:
+            return None
+        if found is None:
+            found = by.value
+        elif by.value != found * span:
+            return None
+        span *= var.size.value
+    return found
+
+
+def _count(loops: Sequence[LoopVar]) -> int | None:
+    total = 1
+    for var in loops:
+        if not var.size.value:
+            return None
+        total *= var.size.value
+    return total
+
+
+@final
+@attrs.frozen
+class Descriptor:
+    """What the launcher encodes.
+
+    Attributes:
+        argument: position of the buffer's address among the kernel's.
+        tiles: the operand.
+        box: rows and columns of one copy, which may be a part of a tile.
+        swizzle: `CUtensorMapSwizzle`: how a copy lies in shared memory.
+    """
+
+    argument: int
+    tiles: OperandTiles
+    box: tuple[int, int]
+    swizzle: int
+
+    @property
+    def packed(self) -> bytes:
+        """For `csrc/launcher.c`: ten 64-bit numbers."""
+        size, t = self.tiles.dtype.itemsize, self.tiles
+        return struct.pack(
+            "<10Q", self.argument, t.offset * size, _HOST_TYPES[t.dtype], *t.sizes, t.step, t.step * size,
+            *self.box, self.swizzle,
+        )  # fmt: skip
