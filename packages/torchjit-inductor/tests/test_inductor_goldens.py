@@ -58,6 +58,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "concatenated": (lambda x, y: torch.cat([x, y * 2], 1), (X, Y)),
     "padded": (lambda x: F.pad(x, (2, 3)), (X,)),
     "strided_slice": (lambda x: x[:, 1::2] * 2, (X,)),
+    "shuffled": (
+        lambda x, y: torch.cat([x, y * 2], 1).view(6, 2, 41).transpose(1, 2).reshape(6, 82),
+        (sample(6, 41), sample(6, 41, seed=1)),
+    ),
     "rotary": (
         lambda q, s, d: torch.cat([q[..., :16] * s - q[..., 16:] * d, q[..., :16] * d + q[..., 16:] * s], -1),
         (sample(3, 6, 32), sample(6, 16), sample(6, 16, seed=1)),

@@ -7,7 +7,7 @@ static void range(i64 lo, i64 hi, void* data) {
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // mul
   auto body = [&](auto full, const i64 x1, const int n) __attribute__((always_inline)) {
-    const vf32 t1 = lanes<vf32>([&](int k) { return p0[2*(x1 + k) + 1]; }, n);
+    const vf32 t1 = ld_strided<2, vf32>(full, p0 + 2*x1 + 1, n);
     const vf32 t2 = t1 * splat<vf32>(2.0f);
     st(full, p1 + x1, t2, n);
   };

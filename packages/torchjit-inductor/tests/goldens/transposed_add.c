@@ -10,7 +10,7 @@ static void range(i64 lo, i64 hi, void* data) {
   for (i64 x0 = lo; x0 < hi; x0++) {
     auto body = [&](auto full, const i64 x1, const int n) __attribute__((always_inline)) {
       const vf32 t1 = ld<vf32>(full, p0 + 40*x0 + x1, n);
-      const vf32 t2 = lanes<vf32>([&](int k) { return p1[x0 + 6*(x1 + k)]; }, n);
+      const vf32 t2 = ld_strided<6, vf32>(full, p1 + x0 + 6*x1, n);
       const vf32 t3 = t1 + t2;
       st(full, p2 + 40*x0 + x1, t3, n);
     };

@@ -15,7 +15,8 @@ from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import checks_positions, generate
 from torchjit_inductor.cpp.loader import load
-from torchjit_inductor.cpp.plan import Plan, chooses_piece
+from torchjit_inductor.cpp.pieces import chooses_piece
+from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel

@@ -9,6 +9,7 @@ import torch
 
 from torchjit_core.expr import Symbol
 from torchjit_inductor.cpp.operations import from_storage, operation_text, to_storage
+from torchjit_inductor.cpp.phases import MOST_STRIDE, stored_together
 from torchjit_inductor.cpp.plan import EXTREMES, Plan
 from torchjit_inductor.cpp.text import C_TYPES, VECTOR, c_constant, c_index
 from torchjit_inductor.indexing import stride
@@ -215,10 +216,12 @@ class Emitter:
         mask = value.args[-1] if data.masked else None
         uniform = mask is not None and self.plan.places[mask] != "body"
         other = self._vector_constant(data.other, value.dtype)
-        if step is not None and step.value in (0, 1) and (mask is None or uniform):
+        apart = None if step is None else step.value
+        regular = apart is not None and 0 <= apart <= (1 if dtype == torch.float16 else MOST_STRIDE)
+        if regular and (mask is None or uniform):
             at = c_index(data.index, {b: self.scalar_name(p) for b, p in zip(data.binders, positions, strict=True)})
-            if step.value == 1:
-                text = self._contiguous(f"{pointer} + {at}", dtype)
+            if apart:
+                text = self._contiguous(f"{pointer} + {at}", dtype, apart)
             else:
                 scalar = from_storage(f"{pointer}[{at}]", dtype)
                 text = f"splat_mask<{kind}>({scalar})" if value.dtype == torch.bool else f"splat<{kind}>({scalar})"
@@ -242,14 +245,16 @@ class Emitter:
         text = c_constant(value, dtype)
         return f"splat_mask<{kind}>({text})" if dtype == torch.bool else f"splat<{kind}>({text})"
 
-    def _contiguous(self, address: str, dtype: torch.dtype) -> str:
+    def _contiguous(self, address: str, dtype: torch.dtype, apart: int = 1) -> str:
+        """The vector of the elements from an address on, or of every second, third ... of them."""
+        read = "ld<" if apart == 1 else f"ld_strided<{apart}, "
         if dtype == torch.bool:
-            return f"(convert<vmask>(ld<vu8>(full, {address}, n)) != 0)"
+            return f"(convert<vmask>({read}vu8>(full, {address}, n)) != 0)"
         if dtype == torch.bfloat16:
-            return f"from_bf16v<vf32, vu32>(ld<vu16>(full, {address}, n))"
+            return f"from_bf16v<vf32, vu32>({read}vu16>(full, {address}, n))"
         if dtype == torch.float16:
             return f"half_load<vf32>({address}, n)"
-        return f"ld<{VECTOR[dtype]}>(full, {address}, n)"
+        return f"{read}{VECTOR[dtype]}>(full, {address}, n)"
 
     # ------------------------------------------------------------------ stores
     def write(self, stores: Sequence[Store], scalar: bool = False) -> None:
@@ -257,7 +262,15 @@ class Emitter:
         body = self.plan.vector is not None and not scalar
         in_body = [s for s in stores if body and self.plan.store_place(s) == "body"]
         self.values(roots([s for s in in_body if not self._copies_bits(s)]), "body")
+        together: set[Store] = set()
+        if self.plan.phases is not None:
+            for group in stored_together(in_body, self.vector, self.plan.phases.count):
+                if self.buffers[group[0].buffer].dtype != torch.float16:
+                    self._interleaved_store(group)
+                    together.update(group)
         for store in stores:
+            if store in together:
+                continue
             if store in in_body:
                 self._vector_store(store)
             else:
@@ -284,6 +297,16 @@ class Emitter:
         indices = [store.index] if value in self.tiles else [value.data.index, store.index]
         steps = [stride(i, self.vector) for i in indices]
         return all(step is not None and step.value == 1 for step in steps)
+
+    def _interleaved_store(self, group: tuple[Store, ...]) -> None:
+        """The vectors of all phases, their elements in turns."""
+        first = group[0]
+        dtype = self.buffers[first.buffer].dtype
+        kind = "vu16" if dtype == torch.bfloat16 else "vu8" if dtype == torch.bool else VECTOR[dtype]
+        texts = [self._stored_vector(self.vector_name(s.value), s.value.dtype, dtype) for s in group]
+        name = self.fresh()
+        self.put(f"const {kind} {name}[] = {{{', '.join(texts)}}};")
+        self.put(f"st_interleaved(full, {self.args[first.buffer]} + {c_index(first.index)}, {name}, n);")
 
     def _vector_store(self, store: Store) -> None:
         dtype = self.buffers[store.buffer].dtype

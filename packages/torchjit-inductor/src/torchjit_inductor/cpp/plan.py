@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import final
 
 import attrs
-import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.cpp.phases import Phases, with_phases
+from torchjit_inductor.cpp.pieces import Segment, change_of, sharing, within
 from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
 from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce, walk, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
 
-__all__ = ["BLOCK", "CHUNK", "Plan", "Segment", "chooses_piece"]
+__all__ = ["BLOCK", "CHUNK", "Plan"]
 
 MIN_TILE, MAX_TILE = 4, 64
 """Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
@@ -94,88 +94,6 @@ def with_serial_loops(kernel: LoopKernel) -> LoopKernel:
     return attrs.evolve(kernel, outer=outer, inner=tuple(v for v in kernel.outer if v not in outer))
 
 
-@final
-@attrs.frozen
-class Segment:
-    """A piece of the vector loop, from `low` to before `high` (None: all of it), and what is stored in it."""
-
-    low: int | None
-    high: int | None
-    stores: tuple[Store, ...]
-
-
-def chooses_piece(value: Value) -> bool:
-    """Is it a comparison of a position with a constant?"""
-    return value.op in _ORDER and value.args[0].op == "index" and value.args[1].op == "constant"
-
-
-def change_of(value: Value, symbol: Symbol) -> tuple[int, ...] | None:
-    """Where the answer of a comparison of a loop variable (plus a constant) with a constant changes, or None."""
-    if not chooses_piece(value):
-        return None
-    data, limit = value.args[0].data, value.args[1].data
-    rest = data.index - as_expr(symbol)
-    if data.binders or rest.value is None:
-        return None
-    at = int(limit) - rest.value
-    return {"lt": (at,), "ge": (at,), "le": (at + 1,), "gt": (at + 1,), "eq": (at, at + 1), "ne": (at, at + 1)}[
-        value.op
-    ]
-
-
-_ORDER: dict[str, Callable[[int, int], bool]] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
-}  # fmt: skip
-
-
-def within(stores: Sequence[Store], symbol: Symbol, low: int, high: int) -> tuple[Store, ...]:
-    """Stores as they are for a loop variable from `low` to before `high`, between which no comparison changes."""
-
-    def replace(value: Value) -> Value | None:
-        if change_of(value, symbol) is not None:
-            offset = (value.args[0].data.index - as_expr(symbol)).value or 0
-            return number(_ORDER[value.op](low + offset, int(value.args[1].data)), torch.bool)
-        if value.op in ("and", "or") and value.dtype == torch.bool:
-            for known, other in (value.args, value.args[::-1]):
-                if known.op == "constant":
-                    return other if known.data == (value.op == "and") else known
-        if value.op == "not" and value.args[0].op == "constant" and value.dtype == torch.bool:
-            return number(not value.args[0].data, torch.bool)
-        if value.op == "where" and value.args[0].op == "constant":
-            return value.args[1] if value.args[0].data else value.args[2]
-        if value.op == "load" and value.data.masked and value.args[-1].op == "constant":
-            if not value.args[-1].data:
-                return number(value.data.other, value.dtype)
-            return Value("load", value.args[:-1], value.dtype, attrs.evolve(value.data, masked=False, other=0))
-        return None
-
-    return rewrite_stores(stores, {}, replace)
-
-
-def sharing(segments: Sequence[Segment], symbol: Symbol) -> tuple[Segment, ...]:
-    """The segments, those of one length that read the same elements as one: the halves of a rotary embedding."""
-    merged: dict[int, Segment] = {}
-    others: list[Segment] = []
-    for segment in segments:
-        assert segment.low is not None and segment.high is not None
-        length = segment.high - segment.low
-        if length not in merged:
-            merged[length] = segment
-            continue
-        first = merged[length]
-        assert first.low is not None
-        moved = rewrite_stores(segment.stores, {symbol: as_expr(symbol) + (segment.low - first.low)})
-        if _loads(first.stores) & _loads(moved):
-            merged[length] = attrs.evolve(first, stores=tuple(dict.fromkeys((*first.stores, *moved))))
-        else:
-            others.append(segment)
-    return tuple(sorted((*merged.values(), *others), key=lambda s: s.low or 0))
-
-
-def _loads(stores: Sequence[Store]) -> set[Value]:
-    return {v for v in walk(*roots(stores)) if v.op == "load"}
-
-
 def _without_reductions(operands: Iterable[Value]) -> Iterator[Value]:
     """The loads below some values, except for those inside of reductions, which are over by then."""
     stack, seen = list(operands), set()
@@ -206,6 +124,7 @@ class Plan:
         tile: vectors per tile of the outer shape.
         position: of an inner point in row-major order, for argmax and argmin.
         positions: the type of vectors of positions.
+        phases: how the vector loop goes in steps, if it does.
         places: for each value `row`, `mid` or `body`.
     """
 
@@ -213,7 +132,8 @@ class Plan:
         self.positional = any(v.op == "reduce" and v.data.startswith("arg") for v in kernel.values)
         self.scans = any(v.op == "scan" for v in kernel.values)
         self.position: Expr | None = None
-        self.kernel = self._merged(expand_welford(kernel))
+        self.phases: Phases | None = None
+        self.kernel = self._merged(expand_welford(kernel), vector_bytes // 4)
         if any(s.scatters for s in kernel.stores):
             self.kernel = with_serial_loops(self.kernel)
         self.inner_set = {v.symbol for v in self.kernel.inner}
@@ -228,10 +148,22 @@ class Plan:
         self._place_all()
 
     # ------------------------------------------------------------------ decisions
-    def _merged(self, kernel: LoopKernel) -> LoopKernel:
+    def _merged(self, kernel: LoopKernel, lanes: int) -> LoopKernel:
+        """Loops for the digits of indices, and short ones written out."""
+        kernel = with_joined_digits(kernel)
+        for looped in (kernel, with_split_loops(kernel)):
+            merged = self._with_merged_loops(looped)
+            phased = None if self.positional else with_phases(merged, lanes)
+            if phased is not None:
+                merged, self.phases = phased
+                return self._with_merged_loops(merged)
+        return merged
+
+    def _with_merged_loops(self, kernel: LoopKernel) -> LoopKernel:
         """Merge loops that every access walks as one."""
-        kernel = with_split_loops(with_joined_digits(kernel))
         indices = [s.index for s in kernel.stores] + [v.data.index for v in kernel.values if v.op in INDEXED]
+        if self.phases is not None and self.phases.whole is not None:
+            indices.append(as_expr(self.phases.symbol))  # whose last step is not whole: the loop ends there
         if self.positional:
             position = constant(0)
             for var in kernel.inner:
@@ -241,6 +173,11 @@ class Plan:
         outer, outer_map = merge_loops(kernel.outer, indices)
         inner, inner_map = merge_loops(kernel.inner, indices)
         mapping = {**outer_map, **inner_map}
+        if self.phases is not None:
+            symbol = mapping.get(self.phases.symbol, as_expr(self.phases.symbol)).as_symbol
+            if symbol is None:
+                return kernel
+            self.phases = attrs.evolve(self.phases, symbol=symbol)
         if self.position is not None:
             self.position = self.position.substitute(mapping)
         stores = rewrite_stores(kernel.stores, mapping)
@@ -252,6 +189,8 @@ class Plan:
         loops = [*kernel.outer, *kernel.inner]
         if not loops:
             return "pointwise", None
+        if self.phases is not None:
+            return "pointwise", next(v for v in loops if v.symbol is self.phases.symbol)
         weighted = self._weighted_accesses(loops)
 
         def score(position: int) -> tuple[int, int]:
@@ -311,21 +250,20 @@ class Plan:
         if self.shape != "pointwise" or self.vector is None or self.vector.size.value is None:
             return whole
         symbol, size = self.vector.symbol, self.vector.size.value
-        ends: set[int] = {0, size}
-        for value in self.kernel.values:
-            change = change_of(value, symbol)
-            if change is not None:
-                ends |= {at for at in change if 0 < at < size}
-        points = sorted(ends)
-        if not 2 < len(points) <= MAX_SEGMENTS + 1:
+        steps = size if self.phases is None or self.phases.whole is None else self.phases.whole
+        changes = [change for v in self.kernel.values if (change := change_of(v, symbol)) is not None]
+        points = sorted({0, steps, size}.union(at for change in changes for at in change if 0 < at < size))
+        if len(points) > MAX_SEGMENTS + 1:
+            points, changes = sorted({0, steps, size}), []
+        if len(points) == 2 and not (changes and self.phases is not None):
             return whole
-        return sharing(
-            [
-                Segment(low, high, within(self.kernel.stores, symbol, low, high))
-                for low, high in itertools.pairwise(points)
-            ],
-            symbol,
-        )
+        pieces = []
+        for low, high in itertools.pairwise(points):
+            stores = (
+                self.kernel.stores if low < steps or self.phases is None else self.kernel.stores[: self.phases.stores]
+            )
+            pieces.append(Segment(low, high, within(stores, symbol, low, high) if changes else stores))
+        return sharing(pieces, symbol)
 
     def _blocked(self) -> LoopVar | None:
         """The loop along which a transposed operand is contiguous: it runs inside the vector loop, in blocks."""

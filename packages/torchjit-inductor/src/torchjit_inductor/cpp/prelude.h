@@ -40,6 +40,7 @@ template <class V> INLINE V iota() { V v; for (unsigned k = 0; k < sizeof(v) / s
 // Loads and stores of consecutive elements; a Part touches only the first n lanes.
 template <class V, class T> INLINE V ld(Full, const T* p, int) { V v; __builtin_memcpy(&v, p, sizeof(v)); return v; }
 #if defined(__AVX512VL__) && defined(__AVX512BW__) && !defined(__clang__)
+#define MASKED_PARTS
 #define MASKED(bytes, element, lane, mask, name) \
   if constexpr (sizeof(V) == bytes && sizeof(T) == element) { \
     typedef lane M __attribute__((vector_size(bytes))); M zero = {}; \
@@ -143,27 +144,81 @@ template <class T> INLINE T op_remainder_int(T a, T b) { T zero = {}; T r = a % 
 template <class T> INLINE T op_sign(T a) { T zero = {}; T one = zero + 1; return (a > zero) ? one : ((a < zero) ? -one : zero); }
 template <class T> INLINE T op_reciprocal(T a) { T one = {}; return (one + 1) / a; }
 
-// Two vectors interleaved: the first halves, the second halves.
-#if defined(__clang__) || __GNUC__ >= 12
-#define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define ZIP(a, b, ...) __builtin_shuffle(a, b, (V){__VA_ARGS__})
-#endif
-template <class V> INLINE V zip_low(V a, V b) {
-  constexpr unsigned N = sizeof(a) / sizeof(a[0]);
-  if constexpr (N == 16) return ZIP(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  else if constexpr (N == 8) return ZIP(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-  else if constexpr (N == 4) return ZIP(a, b, 0, 4, 1, 5);
-  else return ZIP(a, b, 0, 2); }
-template <class V> INLINE V zip_high(V a, V b) {
-  constexpr unsigned N = sizeof(a) / sizeof(a[0]);
-  if constexpr (N == 16) return ZIP(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  else if constexpr (N == 8) return ZIP(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-  else if constexpr (N == 4) return ZIP(a, b, 2, 6, 3, 7);
-  else return ZIP(a, b, 1, 3); }
-#undef ZIP
+// Lane k of the result is lane F::at(k) of the two vectors put together.
 template <unsigned Bytes> struct bits_of { typedef u8 type; }; template <> struct bits_of<2> { typedef u16 type; };
 template <> struct bits_of<4> { typedef u32 type; }; template <> struct bits_of<8> { typedef u64 type; };
+template <class T, unsigned N> struct bit_lanes { typedef typename lanes_of<typename bits_of<sizeof(T)>::type, N>::type type; };
+#if defined(__clang__) || __GNUC__ >= 12
+#define PICK(...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICK(...) __builtin_shuffle(a, b, (V){__VA_ARGS__})
+#endif
+#define FOUR(k) F::at(k), F::at(k + 1), F::at(k + 2), F::at(k + 3)
+template <class F, class V> INLINE V picked(V a, V b) {
+  constexpr unsigned N = sizeof(a) / sizeof(a[0]);
+  if constexpr (N == 16) return PICK(FOUR(0), FOUR(4), FOUR(8), FOUR(12));
+  else if constexpr (N == 8) return PICK(FOUR(0), FOUR(4));
+  else if constexpr (N == 4) return PICK(FOUR(0));
+  else return PICK(F::at(0), F::at(1)); }
+#undef PICK
+#undef FOUR
+// Two vectors interleaved: the first halves, the second halves.
+template <unsigned N, unsigned From> struct Zip { static constexpr int at(int k) { return From + k / 2 + k % 2 * N; } };
+template <class V> INLINE V zip_low(V a, V b) { return picked<Zip<sizeof(a) / sizeof(a[0]), 0>>(a, b); }
+template <class V> INLINE V zip_high(V a, V b) {
+  constexpr unsigned N = sizeof(a) / sizeof(a[0]); return picked<Zip<N, N / 2>>(a, b); }
+// Every S-th element of S vectors: vector J joins what was picked from those before it.
+template <unsigned N, unsigned S, unsigned J> struct Comb {
+  static constexpr int at(int k) { return k * S / N == J ? N + k * S % N : J > 1 ? k : k * S % N; } };
+template <unsigned S, unsigned J, class V> INLINE V combed(const V* v) {
+  constexpr unsigned N = sizeof(v[0]) / sizeof(v[0][0]);
+  if constexpr (J == 0) return v[0]; else return picked<Comb<N, S, J>>(combed<S, J - 1>(v), v[J]); }
+template <unsigned S, class V, class M, class T> INLINE V ld_strided(M, const T* p, int n) {
+  constexpr unsigned N = sizeof(V) / sizeof(T);
+#ifdef MASKED_PARTS
+  constexpr bool whole = true;
+#else
+  constexpr bool whole = __is_same(M, Full);
+#endif
+  if constexpr (S > N || !whole) { V v = {}; for (int k = 0; k < n; k++) v[k] = p[k * S]; return v; }
+  else {
+    typedef typename bit_lanes<T, N>::type B;
+    B v[S]; V part; const int last = __is_same(M, Full) ? N * S - S + 1 : n * S - S + 1;
+#pragma GCC unroll 8
+    for (unsigned k = 0; k < S; k++) {  // no element behind the last one is touched
+      if (__is_same(M, Full) && k + 1 < S) part = ld<V>(Full(), p + k * N, N);
+      else part = ld<V>(Part(), p + k * N, last < (int)(k * N) ? 0 : last < (int)(k * N + N) ? last - k * N : N);
+      v[k] = (B)part; }
+    return (V)combed<S, S - 1>(v); } }
+// The elements of P vectors in turns: a power of two in rounds of interleaving vector k with vector k + P/2.
+template <unsigned N, unsigned P, unsigned J, unsigned Q> struct Weave {
+  static constexpr int at(int k) {
+    unsigned r = (J * N + k) % P, g = (J * N + k) / P;
+    return r == Q ? N + g : Q > 1 ? k : r == 0 ? g : 0; } };
+template <unsigned P, unsigned J, unsigned Q, class V> INLINE V woven(const V* v) {
+  constexpr unsigned N = sizeof(v[0]) / sizeof(v[0][0]);
+  if constexpr (Q == 0) return v[0]; else return picked<Weave<N, P, J, Q>>(woven<P, J, Q - 1>(v), v[Q]); }
+template <unsigned P, unsigned J, class V> INLINE void weave(V* out, const V* v) {
+  if constexpr (J < P) { out[J] = woven<P, J, P - 1>(v); weave<P, J + 1>(out, v); } }
+template <class M, class T, class V, unsigned P> INLINE void st_interleaved(M, T* p, const V (&v)[P], int n) {
+  constexpr unsigned N = sizeof(V) / sizeof(T);
+  typedef typename bit_lanes<T, N>::type B;
+  B a[P], b[P];
+#pragma GCC unroll 8
+  for (unsigned k = 0; k < P; k++) a[k] = (B)v[k];
+  if constexpr ((P & (P - 1)) != 0) { weave<P, 0>(b, a); }
+  else {
+#pragma GCC unroll 3
+    for (unsigned step = 1; step < P; step *= 2) {
+#pragma GCC unroll 4
+      for (unsigned k = 0; k < P / 2; k++) { b[2 * k] = zip_low(a[k], a[k + P / 2]); b[2 * k + 1] = zip_high(a[k], a[k + P / 2]); }
+#pragma GCC unroll 8
+      for (unsigned k = 0; k < P; k++) a[k] = b[k]; } }
+#pragma GCC unroll 8
+  for (unsigned k = 0; k < P; k++) {
+    const int left = n * P - k * N;
+    if (__is_same(M, Full)) st(Full(), p + k * N, (V)b[k], N);
+    else if (left > 0) st(Part(), p + k * N, (V)b[k], left < (int)N ? left : N); } }
 // N x N elements transposed: after log2(N) rounds of interleaving vector k with vector k + N/2 rows are columns.
 template <unsigned N, class T> INLINE void transpose_square(T* to, const T* from, i64 stride) {
   typedef typename lanes_of<typename bits_of<sizeof(T)>::type, N>::type V;

@@ -1,0 +1,118 @@
+"""Pieces of a vector loop in which comparisons with constants have one answer: each becomes a loop without conditions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import final
+
+import attrs
+import torch
+
+from torchjit_core.expr import Symbol, as_expr
+from torchjit_inductor.indexing import stride
+from torchjit_inductor.ir.kernel import Store, rewrite_stores, roots
+from torchjit_inductor.ir.values import Value, walk
+from torchjit_inductor.ir.values import constant as number
+
+__all__ = ["Segment", "change_of", "chooses_piece", "decided", "sharing", "within"]
+
+
+@final
+@attrs.frozen
+class Segment:
+    """A piece of the vector loop, from `low` to before `high` (None: all of it), and what is stored in it."""
+
+    low: int | None
+    high: int | None
+    stores: tuple[Store, ...]
+
+
+def chooses_piece(value: Value) -> bool:
+    """Is it a comparison of a position with a constant?"""
+    return value.op in _ORDER and value.args[0].op == "index" and value.args[1].op == "constant"
+
+
+def change_of(value: Value, symbol: Symbol) -> tuple[int, ...] | None:
+    """Where the answer of a comparison of a multiple of a loop variable (plus a constant) with a constant changes, or None."""
+    line = _line(value, symbol)
+    if line is None:
+        return None
+    factor, rest, limit = line
+    # The first positions with factor * position + rest >= limit and > limit.
+    reaches, passes = -((rest - limit) // factor), (limit - rest) // factor + 1
+    return {"lt": (reaches,), "ge": (reaches,), "le": (passes,), "gt": (passes,)}.get(value.op, (reaches, passes))
+
+
+def _line(value: Value, symbol: Symbol) -> tuple[int, int, int] | None:
+    """`factor * symbol + rest` is compared with `limit`: the three, or None if it is not so."""
+    if not chooses_piece(value) or value.args[0].data.binders:
+        return None
+    index = value.args[0].data.index
+    step = stride(index, symbol)
+    factor = None if step is None else step.value
+    if not factor or factor < 0:
+        return None
+    rest = (index - as_expr(symbol) * factor).value
+    return None if rest is None else (factor, rest, int(value.args[1].data))
+
+
+_ORDER: dict[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+
+
+def within(stores: Sequence[Store], symbol: Symbol, low: int, high: int) -> tuple[Store, ...]:
+    """Stores as they are for a loop variable from `low` to before `high`, between which no comparison changes."""
+
+    def replace(value: Value) -> Value | None:
+        line = _line(value, symbol)
+        if line is not None:
+            factor, rest, limit = line
+            return number(_ORDER[value.op](factor * low + rest, limit), torch.bool)
+        return decided(value)
+
+    return rewrite_stores(stores, {}, replace)
+
+
+def decided(value: Value) -> Value | None:
+    """What a value is where a condition is a constant; None where none is."""
+    if value.op in _ORDER and all(a.op == "constant" and a.dtype == torch.int64 for a in value.args):
+        return number(_ORDER[value.op](*(a.data for a in value.args)), torch.bool)
+    if value.op in ("and", "or") and value.dtype == torch.bool:
+        for known, other in (value.args, value.args[::-1]):
+            if known.op == "constant":
+                return other if known.data == (value.op == "and") else known
+    if value.op == "not" and value.args[0].op == "constant" and value.dtype == torch.bool:
+        return number(not value.args[0].data, torch.bool)
+    if value.op == "where" and value.args[0].op == "constant":
+        return value.args[1] if value.args[0].data else value.args[2]
+    if value.op == "load" and value.data.masked and value.args[-1].op == "constant":
+        if not value.args[-1].data:
+            return number(value.data.other, value.dtype)
+        return Value("load", value.args[:-1], value.dtype, attrs.evolve(value.data, masked=False, other=0))
+    return None
+
+
+def sharing(segments: Sequence[Segment], symbol: Symbol) -> tuple[Segment, ...]:
+    """The segments, those of one length that read the same elements as one: the halves of a rotary embedding."""
+    merged: dict[int, Segment] = {}
+    others: list[Segment] = []
+    for segment in segments:
+        assert segment.low is not None and segment.high is not None
+        length = segment.high - segment.low
+        if length not in merged:
+            merged[length] = segment
+            continue
+        first = merged[length]
+        assert first.low is not None
+        moved = rewrite_stores(segment.stores, {symbol: as_expr(symbol) + (segment.low - first.low)})
+        if _loads(first.stores) & _loads(moved):
+            merged[length] = attrs.evolve(first, stores=tuple(dict.fromkeys((*first.stores, *moved))))
+        else:
+            others.append(segment)
+    return tuple(sorted((*merged.values(), *others), key=lambda s: s.low or 0))
+
+
+def _loads(stores: Sequence[Store]) -> set[Value]:
+    return {v for v in walk(*roots(stores)) if v.op == "load"}
