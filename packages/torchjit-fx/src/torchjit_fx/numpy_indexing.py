@@ -1,0 +1,97 @@
+"""Items of arrays that are tensors of the graph: reading, writing, and what may be an index."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.numpy_arrays import ArrayLeaf
+from torchjit_fx.numpy_calls import NUMPY_SCALARS, numpy_module
+from torchjit_fx.numpy_rules import fits, refuse, same_kind, tensors_of
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["getitem", "index_arrays", "setitem"]
+
+_np = numpy_module
+
+
+def getitem(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
+    array, index = args
+    if type(array) is not ArrayLeaf or array.scalar:
+        raise refuse(fn, "of this", capture)
+    leaf = domain.arrays.tensor(array, capture)
+    items, advanced = _index(domain, index, False, capture)
+    result = domain.recorder.call(operator.getitem, (leaf, items), {}, capture)
+    scalar = not advanced and len(items) == len(leaf.record.sizes) and all(type(i) is int for i in items)
+    if scalar:
+        result = domain.recorder.call(torch.clone, (result,), {}, capture)
+    return domain.arrays.made(result, scalar)
+
+
+def setitem(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
+    array, index, value = args
+    if type(array) is not ArrayLeaf or array.scalar:
+        raise refuse(fn, "of this", capture)
+    leaf = domain.arrays.tensor(array, capture)
+    plain = type(value) in (int, float, bool) or isinstance(value, NUMPY_SCALARS)
+    items, _ = _index(domain, index, plain, capture)
+    wanted = leaf.record.dtype
+    if type(value) in (int, float, bool):
+        kind = torch.float64 if type(value) is float else torch.int64
+    else:
+        value = tensors_of(domain, value, fn, capture)
+        kind = value.record.dtype if isinstance(value, TensorLeaf) else torch.complex128
+    if type(value) is int and not fits(value, wanted):
+        raise refuse(fn, "of a number out of range", capture)
+    if not (same_kind(kind, wanted) or (kind is torch.int64 and wanted in (torch.int32, torch.int64))):
+        raise refuse(fn, "of another type", capture)
+    domain.recorder.call(operator.setitem, (leaf, items, value), {}, capture)
+    return None
+
+
+def _index(domain: TensorDomain, index: Any, mask_allowed: bool, capture: Any) -> tuple[tuple[Any, ...], bool]:
+    """An index for torch, and whether arrays are in it; NumPy and torch differ where numbers stand beside arrays."""
+    items: list[Any] = []
+    arrays = numbers = 0
+    for item in index if type(index) is tuple else (index,):
+        if isinstance(item, _np.integer):
+            item = int(item)
+        if type(item) is int or type(item) is SymLeaf:
+            numbers += 1
+        elif type(item) is list or type(item) is ArrayLeaf:
+            arrays += 1
+            found = index_arrays(domain, item, mask_allowed, capture)
+            items.extend(found)
+            continue
+        elif not (item is None or item is Ellipsis or type(item) is slice):
+            raise refuse(operator.getitem, f"by a {type(item).__name__}", capture)
+        items.append(item)
+    if arrays and (numbers or (arrays > 1 and any(type(i) is slice or i is None for i in items))):
+        raise refuse(operator.getitem, "by arrays and numbers", capture)
+    return tuple(items), bool(arrays)
+
+
+def index_arrays(domain: TensorDomain, item: Any, mask_allowed: bool, capture: Any) -> list[Any]:
+    """The tensors that index as an array does: of a mask of constants, its places."""
+    if type(item) is list:
+        item = domain.arrays.fold(_np.array, (item,), {}, capture)
+    if type(item) is not ArrayLeaf or item.scalar:
+        raise refuse(operator.getitem, "by this", capture)
+    if item.constant:
+        real = item.real
+        if real.dtype.kind == "b" and real.ndim:
+            return [domain.arrays.constant(places, capture) for places in real.nonzero()]
+        if real.dtype.kind != "i" or not real.ndim:
+            raise refuse(operator.getitem, f"by an array of {real.dtype}", capture)
+        return [domain.arrays.constant(real.astype(_np.int64), capture)]
+    leaf = domain.arrays.tensor(item, capture)
+    if leaf.record.dtype is torch.bool and mask_allowed:
+        return [leaf]
+    if leaf.record.dtype not in (torch.int64, torch.int32) or not leaf.record.sizes:
+        raise refuse(operator.getitem, f"by an array of {leaf.record.dtype}", capture)
+    return [domain.recorder.call(torch.Tensor.to, (leaf, torch.int64), {}, capture)]
