@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import vm_corpus_breaks
+import vm_corpus_c_protocols
 import vm_corpus_classes
 import vm_corpus_containers
 import vm_corpus_coroutines
@@ -38,6 +39,7 @@ from torchjit_vm import interpret
 
 _MODULES = (
     vm_corpus_breaks,
+    vm_corpus_c_protocols,
     vm_corpus_classes,
     vm_corpus_containers,
     vm_corpus_coroutines,

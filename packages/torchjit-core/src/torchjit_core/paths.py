@@ -146,7 +146,8 @@ def own_attr(obj: Any, name: str) -> Any:
     """
     if isinstance(type(obj).__getattribute__, WrapperDescriptorType):
         return getattr(obj, name)
-    past = type if isinstance(obj, type) else ModuleType if isinstance(obj, ModuleType) else object
+    cls = type(obj)  # `isinstance` would ask the object for its class
+    past = type if issubclass(cls, type) else ModuleType if issubclass(cls, ModuleType) else object
     return past.__getattribute__(obj, name)
 
 

@@ -272,10 +272,12 @@ class ConcreteDomain:
         if not hasattr(other.value, "keys"):
             kind = type(other.value).__name__
             raise TypeError(f"{_shown(function.value)}() argument after ** must be a mapping, not {kind}")
-        for key in other.value.keys():  # noqa: SIM118  a mapping need not be iterable by itself
+        given: dict[Any, Any] = {}
+        given.update(other.value)  # which knows when it asks a subclass of dict for its keys
+        for key, value in given.items():
             if key in target.value:
                 raise TypeError(f"{_shown(function.value)}() got multiple values for keyword argument '{key}'")
-            target.value[key] = other.value[key]
+            target.value[key] = value
 
     @_real
     def unpack(self, value: Box, count: int) -> Sequence[Box]:

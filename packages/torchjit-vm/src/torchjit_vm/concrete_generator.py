@@ -110,8 +110,10 @@ class InterpretedGenerator:
         if self._frame is None or not self._started:
             self._frame = None
             return None
+        leaving = GeneratorExit()
+        self._vm.domain.chain(Box(leaving), self._vm.current)
         try:
-            self.throw(GeneratorExit())
+            self.throw(leaving)
         except GeneratorExit:
             return None
         except StopIteration as stop:
@@ -165,7 +167,7 @@ class InterpretedGenerator:
         before = vm.enter_generator(self._handled)
         left: BaseException | None = None
         if thrown is not None:
-            vm.domain.chain(Box(thrown), vm.current)
+            vm.domain.chain(Box(thrown), vm.handled)  # not what the caller handles: nothing raises it here
         try:
             result = vm.run(frame, None if thrown is None else Box(thrown))
         except Raised as raised:
@@ -176,7 +178,9 @@ class InterpretedGenerator:
         if left is not None:
             self._frame = None
             if isinstance(left, StopIteration):
-                raise RuntimeError("generator raised StopIteration") from left
+                error = RuntimeError("generator raised StopIteration")
+                error.__context__ = left
+                raise error from left
             context = left.__context__
             try:
                 raise left

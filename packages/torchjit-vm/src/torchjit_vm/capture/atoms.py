@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import members
-from torchjit_vm.capture.values import NEW, AtomObject, Const, Value
+from torchjit_vm.capture.values import NEW, AtomObject, Const, Obj, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -116,16 +116,18 @@ _HARMLESS = frozenset(
 def _speaks(cls: type) -> bool:
     """Does the class define something that C code asks for: a text, an order, a hash ...?"""
     for owner in cls.__mro__:
-        if owner in _PLAIN:
+        if not owner.__flags__ & _HEAP or owner.__flags__ & _IMMUTABLE:
             return False
         if any(n[:2] == "__" and n not in _HARMLESS for n in owner.__dict__):
             return True
     return False
 
 
-def is_plain(domain: CaptureDomain, value: AtomObject) -> bool:
-    """May C code be given the plain value in the place of this object?"""
+def is_plain(domain: CaptureDomain, value: Obj) -> bool:
+    """May C code be given the plain value, or a container with the same items, in the place of this object?"""
     cls = value.cls
+    if not cls.__flags__ & _HEAP or cls.__flags__ & _IMMUTABLE:
+        return True
     found = _speaks(cls)
     if cls not in domain.made_classes:
         path = Pinned.of(cls, cls.__qualname__)

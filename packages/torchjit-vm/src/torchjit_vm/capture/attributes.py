@@ -34,7 +34,7 @@ from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.slots import is_exception_field, slot
-from torchjit_vm.capture.types import type_label, type_of
+from torchjit_vm.capture.types import is_subtype, type_label, type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
@@ -445,13 +445,23 @@ def load_super_attr(
     return load_attr(domain, make_super(domain, cls.obj, self_), name)
 
 
+def _refusal(cls: type, obj: object) -> str:
+    """What `super` says, in the words of this Python, where the object is no instance."""
+    try:
+        super(cls, obj)
+    except TypeError as error:
+        return str(error)
+    raise AssertionError("super() has taken an object of another class")
+
+
 def make_super(domain: CaptureDomain, cls: type, self_: Value) -> SuperValue:
     """`super(cls, self_)`."""
-    if isinstance(self_, Known) and isinstance(self_.obj, type) and issubclass(self_.obj, cls):
+    if isinstance(self_, Known) and isinstance(self_.obj, type) and is_subtype(self_.obj, cls):
         return SuperValue(cls, self_.obj, self_)
     owner = type_of(domain, self_)
-    if not issubclass(owner, cls):
-        raise domain.error(TypeError, "super(type, obj): obj must be an instance or subtype of type")
+    if not is_subtype(owner, cls):
+        plain = type(owner.__name__, (), {})()
+        raise domain.error(TypeError, _refusal(type(cls.__name__, (), {}), plain))
     return SuperValue(cls, owner, self_)
 
 

@@ -214,7 +214,7 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
             if type(found) is IdValue:
                 return found
             found = answers.checked(domain, value, "__hash__", found, int, hash)
-            return operators.compute(domain, hash, domain.use(found)) if type(found) is Const else found
+            return Const(containers.as_hash(domain.use(found))) if type(found) is Const else found
         value = stripped(domain, value, "__hash__")
     if is_constant(domain, value) and not is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
@@ -311,6 +311,8 @@ def _sum(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
     if type(args[0]) is Leaf and domain.leaves.handles(sum):
         return operators.leaf_call(domain, sum, args, kwargs)
+    if issubclass(type_of(domain, total), (str, bytes, bytearray)):
+        return operators.compute(domain, sum, (), type_of(domain, total)())  # which raises
     for item in iteration.items_of(domain, args[0]):
         total = operators.binary(domain, operator.add, total, item)
     return total
@@ -338,6 +340,8 @@ def _extreme(domain: CaptureDomain, function: Any, compare: Any, args: _Args, kw
     key = kwargs.get("key")
     if key is not None and type(key) is Const and key.value is None:
         key = None
+    if len(args) > 1 and "default" in kwargs:
+        return operators.compute(domain, lambda: function(1, 2, default=3))  # which raises
     items = iteration.items_of(domain, args[0]) if len(args) == 1 else list(args)
     if not items:
         if "default" in kwargs:
@@ -381,7 +385,7 @@ def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Val
         keys = items
     else:
         keys = [domain.vm.call(key, [item]) for item in items]
-    reverse = "reverse" in kwargs and operators.truth(domain, kwargs["reverse"])
+    reverse = "reverse" in kwargs and _flag(domain, kwargs["reverse"])
 
     @functools.total_ordering
     class _Order:
@@ -397,6 +401,14 @@ def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Val
 
     order = sorted((_Order(i) for i in range(len(items))), reverse=reverse)
     return [items[o.index] for o in order]
+
+
+def _flag(domain: CaptureDomain, value: Value) -> bool:
+    """What `sort` takes for `reverse`: versions of Python differ."""
+    if type(value) is Const:
+        real = domain.use(value)
+        operators.compute(domain, lambda: sorted((), reverse=real))
+    return operators.truth(domain, value)
 
 
 @builtin(print)

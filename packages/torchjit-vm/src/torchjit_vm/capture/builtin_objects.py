@@ -379,11 +379,18 @@ def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Va
     return None
 
 
+def _own_items(domain: CaptureDomain, value: Value) -> list[Value]:
+    """The items of a sequence of C, whatever its `__iter__` says."""
+    value = operators.as_tuple(value)
+    sequence = isinstance(value, (ListValue, TupleValue))
+    return containers.items(domain, value) if sequence else iteration.items_of(domain, value)  # type: ignore[arg-type]
+
+
 @method("index", tuple, list, deque)
 def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not all(hasattr(type_of(domain, a), "__index__") for a in args[2:]):
         return None
-    items = iteration.items_of(domain, args[0])
+    items = _own_items(domain, args[0])
     bounds = [domain.index(a) for a in args[2:]]
     for i in range(len(items))[slice(bounds[0] if bounds else None, bounds[1] if len(bounds) > 1 else None)]:
         if comparisons.same_or_equal(domain, items[i], args[1]):
@@ -398,14 +405,14 @@ def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("count", tuple, list, deque)
 def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    items = iteration.items_of(domain, args[0])
+    items = _own_items(domain, args[0])
     return Const(sum(comparisons.same_or_equal(domain, v, args[1]) for v in items))
 
 
 @method("indices", slice)
 def _indices(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    found = domain.slice(cast(Any, args[0])).indices(domain.index(args[1]))
-    return TupleValue([Const(v) for v in found])
+    where, length = domain.slice(cast(Any, args[0])), domain.index(args[1])
+    return operators.compute(domain, where.indices, length)
 
 
 @method("join", str)

@@ -63,14 +63,25 @@ for _cls in (dict, OrderedDict, defaultdict):
 
 @builtin(set)
 def _set(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    items = iteration.items_of(domain, args[0]) if args else []
-    return SetValue({containers.key_of(domain, v): v for v in items})
+    return SetValue(_elements(domain, args))
 
 
 @builtin(frozenset)
 def _frozenset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
+        return args[0]
+    return SetValue(_elements(domain, args), frozenset)
+
+
+def _elements(domain: CaptureDomain, args: _Args) -> dict[Any, Value]:
+    """The elements of a new set; C code takes those of another set whatever its `__iter__` says."""
+    if args and isinstance(args[0], SetValue):
+        return dict(containers.set_entries(domain, args[0]))
     items = iteration.items_of(domain, args[0]) if args else []
-    return SetValue({containers.key_of(domain, v): v for v in items}, frozenset)
+    found: dict[Any, Value] = {}
+    for item in items:
+        found.setdefault(containers.key_of(domain, item), item)
+    return found
 
 
 @builtin(deque)
@@ -99,11 +110,11 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
         if len(values) == 1 and type(args[0]) is ByteArray:
             return operators.compute(domain, cls, bytes(content(domain, args[0])))
         if len(values) == len(args) == 1 and type(args[0]) is AtomObject:
-            for dunder in dunders:
-                if operators.defines(domain, args[0], dunder):
-                    return operators.special_call(domain, args[0], dunder, [])
-            args = [base_of(args[0])]
-            values = args
+            # The first that is there counts, also where it is C's.
+            there = [d for d in dunders if members.find_member(domain, args[0].cls, d).kind != members.ABSENT]
+            if not (there and operators.defines(domain, args[0], there[0])):
+                args = [base_of(args[0])]
+                values = args
         if any(type(a) is Leaf for a in values):
             return operators.leaf_call(domain, cls, args, kwargs)
         if all(is_constant(domain, a) for a in values):
@@ -119,7 +130,10 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
                     if answer is None:
                         return None
                     answer = answers.checked(domain, args[0], dunder, answer, expected, cls)
-                    return Const(int(answer.value)) if type(answer) is Const and type(answer.value) is bool else answer
+                    bare = type(answer) is Const and dunder == "__index__" and cls is not int
+                    if bare or (type(answer) is Const and type(answer.value) is bool):
+                        return operators.compute(domain, cls, domain.use(answer))  # type: ignore[arg-type]
+                    return answer
         return None
 
     builtin(cls)(make)
@@ -127,7 +141,7 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
 
 _number(int, ("__int__", "__index__", "__trunc__"))
 _number(float, ("__float__", "__index__"))
-_number(complex, ("__complex__",))
+_number(complex, ("__complex__", "__float__", "__index__"))
 _number(bytes, ("__bytes__",))
 
 

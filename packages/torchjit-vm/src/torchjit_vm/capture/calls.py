@@ -434,8 +434,8 @@ def _unknown(domain: CaptureDomain, function: Value, args: list[Value]) -> Graph
 
 def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value | None) -> Value | Frame[Value]:
     """`function(*args, **kwargs)`."""
-    if type(args) is Const and not hasattr(type(args.value), "__iter__"):
-        kind = type(domain.use(args)).__name__
+    if iteration.refuses_iteration(domain, args):
+        kind = type_of(domain, args).__name__
         name = packing.call_name(function)
         raise domain.error(TypeError, f"{name} argument after * must be an iterable, not {kind}")
     positional = iteration.items_of(domain, args)

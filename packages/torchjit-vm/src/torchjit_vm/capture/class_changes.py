@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.twins import twin_of
+from torchjit_vm.capture.types import is_subtype
 from torchjit_vm.capture.values import Known, Value
 
 if TYPE_CHECKING:
@@ -76,10 +77,10 @@ def note_change(domain: CaptureDomain, cls: type, entry: tuple[Any, ...], *names
     domain.mutated_at = domain.vm.step
     domain.made_classes[cls].log.append(entry)
     for known, attribute in list(domain.members):
-        if issubclass(known, cls) and (not names or attribute in names):
+        if is_subtype(known, cls) and (not names or attribute in names):
             del domain.members[known, attribute]
     for made in domain.made_classes:
-        if issubclass(made, cls):
+        if is_subtype(made, cls):
             value = domain.interned.get(id(made))
             if type(value) is Known:
                 value.attrs.clear()

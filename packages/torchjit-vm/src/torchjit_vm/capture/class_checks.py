@@ -36,6 +36,18 @@ def _issubclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
     return domain.constant(_subclass(domain, args[0].obj, args[1], None))
 
 
+def _refused(domain: CaptureDomain, of: Any, instance: Value | None) -> Exception:
+    """The error for what is no class, in the words of this version of Python."""
+    try:
+        if instance is None:
+            issubclass(object, of)
+        else:
+            isinstance(object(), of)
+    except TypeError as error:
+        return domain.error(TypeError, str(error))
+    return domain.graph_break(UNKNOWN_CALL, f"isinstance() of {of!r}")
+
+
 def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | None) -> bool:
     if isinstance(of, TupleValue):
         return any(_subclass(domain, cls, v, instance) for v in containers.items(domain, of))
@@ -46,7 +58,7 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
             domain.guard_id(of.path, of.real)
         of = Known(of.real)
     if not isinstance(of, Known):
-        raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+        raise _refused(domain, 0, instance)
     target = of.obj
     if typing.get_origin(target) is typing.Union:
         return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
@@ -56,7 +68,7 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
         origin = typing.get_origin(target)
         if isinstance(origin, type) and not isinstance(target, types.GenericAlias):
             return issubclass(cls, origin)
-        raise domain.error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+        raise _refused(domain, target, instance)
     if cls is target and instance is not None:
         domain.guard_mro(cls)
         return True  # CPython asks no metaclass then
@@ -65,6 +77,12 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
         special = _special_instance_check(domain, target, hook, instance)
         if special is not None:
             return special
+    if type(target) is not type and instance is None:
+        hook = members.find_member(domain, type(target), "__subclasscheck__")
+        if type(hook.raw) is types.FunctionType and hook.raw.__module__ not in ("abc", "_py_abc", "typing"):
+            return operators.truth(
+                domain, domain.vm.call(members.member_value(domain, hook), [Known(target), Known(cls)])
+            )
     if getattr(target, "_is_protocol", False) and isinstance(instance, Obj):
         fits = _fits_protocol(domain, instance, target)
         if fits is not None:
@@ -163,8 +181,17 @@ def _special_instance_check(domain: CaptureDomain, target: type, hook: members.M
         return None
     if isinstance(instance, Leaf) and instance.real is not NEW:
         return isinstance(instance.real, target)
-    result = domain.vm.call(Known(hook.raw), [Known(target), instance])
+    result = domain.vm.call(members.member_value(domain, hook), [Known(target), instance])
     return operators.truth(domain, result)
+
+
+@builtin(type.__subclasscheck__)
+def _plain_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if len(args) != 2 or not all(isinstance(a, Known) and isinstance(a.obj, type) for a in args):
+        return None
+    target, cls = (cast(Known, a).obj for a in args)
+    domain.guard_mro(cls)
+    return domain.constant(target in cls.__mro__)
 
 
 @builtin(type.__instancecheck__)

@@ -36,7 +36,7 @@ from torchjit_vm.capture.raw import is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.twins import twin_of
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
     CellValue,
@@ -73,6 +73,8 @@ def _build_class(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Val
     meta = _metaclass(domain, keywords.pop("metaclass", None), bases)
     library = meta.obj in _LIBRARY_METACLASSES or meta.obj in domain.policy.class_makers
     namespace = DictValue() if library else _prepare(domain, meta, [name, TupleValue(bases)], keywords)
+    if library:
+        domain.library_bodies[namespace] = (meta.obj, str(domain.use(name)), tuple(cast(Known, b).obj for b in bases))
     frame = domain.vm.new_frame(body.code, [], list(body.closure), body.globals, body)
     frame.namespace = namespace
     cell = domain.vm.finish(frame)
@@ -117,9 +119,9 @@ def _metaclass(domain: CaptureDomain, asked: Value | None, bases: list[Value]) -
     winner: type = asked.obj if type(asked) is Known else type
     for base in bases:
         meta = type(cast(Known, base).obj)
-        if issubclass(meta, winner):
+        if is_subtype(meta, winner):
             winner = meta
-        elif not issubclass(winner, meta):
+        elif not is_subtype(winner, meta):
             text = (
                 "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the "
                 "metaclasses of all its bases"
@@ -245,10 +247,7 @@ def _library_class(
     """A class of a metaclass that runs as a whole, at capture for the twin and in each call."""
     entries, _ = _namespace(domain, namespace)
     if issubclass(meta.obj, enum.EnumType):
-        for hook in _ENUM_HOOKS:
-            inherited = [vars(c).get(hook) for b in bases for c in cast(Known, b).obj.__mro__]
-            if hook in entries or any(not is_library(f) for r in inherited for f in functions_of(r)):
-                raise domain.graph_break(CLASS_BODY, f"an enum with {hook}")
+        _refuse_hooks(domain, entries, tuple(cast(Known, b).obj for b in bases))
     for content in entries.values():
         cls = type_of(domain, content)
         if hasattr(cls, "__set_name__") and not is_library(cls):
@@ -349,12 +348,39 @@ for _function in (dataclasses.dataclass, attrs.define, attr.attrs, functools.tot
 # Names in class bodies.
 
 
+def _numbered(domain: CaptureDomain, namespace: DictValue, name: str) -> Value:
+    """What the body of an enum finds for a member whose value is `auto()`: its number, which storing it has settled."""
+    meta, cls, bases = domain.library_bodies[namespace]
+    entries, _ = _namespace(domain, namespace)
+    _refuse_hooks(domain, entries, bases)
+    prepared = meta.__prepare__(cls, bases)
+    for key, value in entries.items():
+        prepared[key] = twin_of(domain, value)
+    settled = prepared[name]
+    if type(settled) not in IMMUTABLE_ATOMS:
+        raise domain.graph_break(CLASS_BODY, f"the value of {cls}.{name}")
+    value = Const(settled)
+    containers.dict_store(domain, namespace, name, Const(name), value)
+    return value
+
+
+def _refuse_hooks(domain: CaptureDomain, entries: dict[str, Value], bases: tuple[type, ...]) -> None:
+    """Break where the making of an enum would run code of the program."""
+    for hook in _ENUM_HOOKS:
+        inherited = [vars(c).get(hook) for b in bases for c in b.__mro__]
+        if hook in entries or any(not is_library(f) for r in inherited for f in functions_of(r)):
+            raise domain.graph_break(CLASS_BODY, f"an enum with {hook}")
+
+
 def load_name(domain: CaptureDomain, namespace: Value, name: str) -> Value | None:
     """A name in the namespace of a class body; None if it is not there."""
     if not isinstance(namespace, DictValue):
         raise domain.graph_break(CLASS_BODY, name)
     if namespace.cls is dict:
-        return containers.dict_lookup(domain, namespace, name)
+        found = containers.dict_lookup(domain, namespace, name)
+        if isinstance(found, Obj) and found.cls is enum.auto and namespace in domain.library_bodies:
+            return _numbered(domain, namespace, name)
+        return found
     try:
         return subscripts.getitem(domain, namespace, Const(name))
     except Raised as raised:

@@ -25,7 +25,7 @@ from torchjit_vm.capture.operators import (
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.set_algebra import set_keys
-from torchjit_vm.capture.types import type_label, type_of
+from torchjit_vm.capture.types import is_subtype, type_label, type_of
 from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
@@ -154,12 +154,13 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
         equal = is_(domain, left.self_, right.self_) and same_or_equal(domain, left.function, right.function)
         return domain.constant(equal is (function is operator.eq))
     a, b = set_keys(domain, left), set_keys(domain, right)
-    if a is not None and b is not None:
+    own = any(isinstance(v, Obj) and defines(domain, v, n) for v, n in zip((left, right), RICH[function], strict=False))
+    if a is not None and b is not None and not own:
         return domain.constant(bool(function(a.keys(), b.keys())))
     name, swapped, symbol = RICH[function]
     tl, tr = type_of(domain, left), type_of(domain, right)
     attempts = [(left, name, right), (right, swapped, left)]
-    if tl is not tr and issubclass(tr, tl):
+    if tl is not tr and is_subtype(tr, tl):
         attempts.reverse()
     for self_, dunder, other in attempts:
         member = members.find_member(domain, type_of(domain, self_), dunder)
@@ -171,7 +172,7 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
             pass  # the plain values are compared below
         elif member.kind != members.ABSENT and not _default_compare(self_, member.raw):
             raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {symbol} {tr.__name__}")
-    if function is operator.ne:
+    if function is operator.ne and members.find_member(domain, tl, name).raw is object.__dict__[name]:
         member = members.find_member(domain, tl, "__eq__")
         if type(member.raw) is types.FunctionType:
             result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, left)), [right])
@@ -267,8 +268,13 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
         meta = members.find_member(domain, type(container.obj), "__contains__")
         if meta.kind != members.ABSENT and isinstance(item, (Const, Known)):
             return compute(domain, operator.contains, container.obj, to_raw(domain, item))
+    left = domain.policy.step_limit
     try:
-        iterator, left = iteration.get_iter(domain, container), domain.policy.step_limit
+        iterator: Value
+        if isinstance(container, (ListValue, TupleValue)):
+            iterator = iteration.sequence_iter(domain, container)  # C code does not ask for `__iter__`
+        else:
+            iterator = iteration.get_iter(domain, container)
     except Raised as raised:
         if not issubclass(type_of(domain, raised.value), TypeError):
             raise

@@ -15,6 +15,7 @@ from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import FINALIZER, UNKNOWN_CALL
+from torchjit_vm.capture.types import is_subtype
 from torchjit_vm.capture.values import (
     AtomObject,
     Const,
@@ -66,7 +67,7 @@ def default_call(
     if new.kind in (members.STATIC, members.FUNCTION):
         target = members.member_value(domain, new)
         made = domain.vm.call(target, [function, *args], dict(kwargs))
-        if not (isinstance(made, Obj) and issubclass(made.cls, cls)):
+        if not (isinstance(made, Obj) and is_subtype(made.cls, cls)):
             return made
     elif cls in domain.policy.value_types and _all_constant(domain, args, kwargs):
         keywords = {k: constant_of(domain, v) for k, v in kwargs.items()}

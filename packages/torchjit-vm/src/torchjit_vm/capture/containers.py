@@ -6,19 +6,21 @@ import enum
 import types
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.guards import dict_items
 from torchjit_core.paths import AccessPath, Pinned, own_attr
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, members
-from torchjit_vm.capture.atoms import stripped
+from torchjit_vm.capture.atoms import base_of, stripped
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_label, type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
+    AtomObject,
     BoundMethod,
     ByteArray,
     Const,
@@ -202,14 +204,25 @@ def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
         if type(found) is IdValue:  # of another object, or of a tuple of them: numbers that are only compared
             number = hash(key_of(domain, found.target)) if found.function is hash else id(found.target)
         elif type(found) is Const and isinstance(found.value, int):
-            number = hash(domain.use(found))
+            number = as_hash(domain.use(found))
         elif issubclass(type_of(domain, found), int):
             raise domain.graph_break(UNHASHABLE, value.cls.__name__)
         else:
             raise domain.error(TypeError, "__hash__ method should return an integer")
+    elif type(value) is AtomObject:
+        number = hash(domain.use(base_of(value)))
+    elif isinstance(value, TupleValue) and member.raw is tuple.__hash__:
+        number = hash(tuple(key_of(domain, v) for v in items(domain, value)))
     else:
         number = id(value)
     return HashKey(value, number, lambda key, mine: _equal_keys(domain, key, mine))
+
+
+def as_hash(answer: int) -> int:
+    """The hash that `__hash__` gave: what fits is taken as it is. Source: slot_tp_hash in CPython's Objects/typeobject.c."""
+    if not -(1 << 63) <= answer < 1 << 63:
+        return hash(answer)
+    return -2 if answer == -1 else int(answer)
 
 
 def _equal_keys(domain: CaptureDomain, key: Any, mine: Value) -> bool:
@@ -260,8 +273,20 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
             domain.guard_length(path, len(real))
         if isinstance(real, deque):
             domain.guard_value(path.attr("maxlen"), real.maxlen)
-        found = value.items = [wrap(domain, item, path.item(i)) for i, item in enumerate(real)]
+        found = value.items = [wrap(domain, item, path.item(i)) for i, item in enumerate(stored(real))]
     return found
+
+
+def stored(real: Any) -> Iterator[Any]:
+    """The items of a sequence or set, past a subclass's own `__iter__`."""
+    for base in _ITERATED:
+        if isinstance(real, base):
+            found: Iterator[Any] = base.__iter__(real)
+            return found
+    return iter(real)
+
+
+_ITERATED: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
 
 
 def maximum(value: ListValue) -> int | None:
@@ -472,11 +497,12 @@ def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
         real, path = value.real, value.path
         if path is None:
             raise AssertionError("a real set without a path")
-        for element in real:
+        elements = list(stored(real))
+        for element in elements:
             if not (_is_atom(element) or isinstance(element, (type, enum.Enum, types.FunctionType))):
                 raise domain.graph_break(UNKNOWN_OPERATION, "a set of objects")
         domain.guard_set(path, real)
-        found = value.entries = {e: Const(e) if _is_atom(e) else Known(e) for e in real}
+        found = value.entries = {e: Const(e) if _is_atom(e) else Known(e) for e in elements}
     return found
 
 

@@ -112,6 +112,9 @@ class CaptureDomain:
         self.draws: list[Step] = []
         self.documented: set[Value] = set()  # properties whose text is that of their getter
         self.shown: set[Value] = set()  # containers whose text is being made
+        self.library_bodies: dict[
+            Value, tuple[Any, str, tuple[Any, ...]]
+        ] = {}  # namespaces of class bodies of the library's metaclasses
         self.context: dict[Obj, Any] = {}  # context variables to what they hold, DELETED if nothing
         self.context_stores: list[ContextStore] = []
         self.context_tokens: dict[Obj, ContextStore] = {}
@@ -287,6 +290,8 @@ class CaptureDomain:
             if hasattr(type(real), "__index__"):
                 return operator.index(real)
             raise self.error(TypeError, f"'{type(real).__name__}' object cannot be interpreted as an integer")
+        if type(value) is Known and isinstance(value.obj, int):
+            return int.__index__(value.obj)  # C code asks no int for its `__index__`
         if type(value) is Leaf:
             cls = self.leaves.type_of(value.payload)
             if cls is float or cls is complex:

@@ -7,7 +7,7 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.reading import wrap
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import NEW, Const, Known, Obj, TracebackValue, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> b
             classes.append(t.obj)
         else:
             raise domain.error(TypeError, "catching classes that do not inherit from BaseException is not allowed")
-    return issubclass(type_of(domain, exception), tuple(classes))
+    return any(is_subtype(type_of(domain, exception), cls) for cls in classes)
 
 
 _TYPE = type

@@ -15,6 +15,7 @@ from torchjit_vm.capture.values import (
     AtomObject,
     ByteArray,
     Const,
+    DictValue,
     Known,
     Leaf,
     Obj,
@@ -68,12 +69,19 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
                 break
     if type(value) is AtomObject:
         return operators.compute(domain, function, domain.use(value))
-    if is_constant(domain, value):
-        return operators.compute(domain, function, constant_of(domain, value))
+    if function is str and isinstance(value, DictValue) and value.cls is types.MappingProxyType:
+        return Const(texts.dict_text(domain, value)) if value.behind is None else to_text(domain, value.behind, str)
     found = texts.container_text(domain, value)
     if found is not None:
-        return found
+        return operators.compute(domain, _escaped, domain.use(found)) if function is ascii else found
+    if is_constant(domain, value):
+        return operators.compute(domain, function, constant_of(domain, value))
     raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")
+
+
+def _escaped(text: str) -> str:
+    """What `ascii` makes of the text that `repr` gave."""
+    return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any], str]) -> Value:

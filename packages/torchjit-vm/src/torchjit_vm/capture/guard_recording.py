@@ -120,12 +120,13 @@ def guard_test(domain: CaptureDomain, what: object, path: AccessPath, test: Call
 
 
 def guard_set(domain: CaptureDomain, path: AccessPath, real: set[Any] | frozenset[Any]) -> None:
-    expected = [(type(element), element) for element in real]
+    iterate = frozenset.__iter__ if isinstance(real, frozenset) else set.__iter__  # past a subclass's own
+    expected = [(type(element), element) for element in iterate(real)]  # type: ignore[arg-type]
 
     def same(other: Any) -> bool:
-        return [(type(element), element) for element in other] == expected  # the order is relied on too
+        return [(type(element), element) for element in iterate(other)] == expected  # the order is relied on too
 
-    _record(domain, ("set", path), Predicate, path, same, f"list({path}) == {list(real)!r}")
+    _record(domain, ("set", path), Predicate, path, same, f"list({path}) == {[element for _, element in expected]!r}")
 
 
 def guards(domain: CaptureDomain) -> tuple[Guard, ...]:

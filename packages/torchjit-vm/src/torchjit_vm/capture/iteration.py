@@ -296,6 +296,14 @@ class RealIterator(IteratorValue):
         return Const(builtins.next(self.source))
 
 
+def sequence_iter(domain: CaptureDomain, value: ListValue | TupleValue) -> IteratorValue:
+    """The iterator that the class of C itself has."""
+    made = SequenceIterator(value)
+    if issubclass(value.cls, deque):
+        made.size = len(containers.items(domain, value))
+    return made
+
+
 def get_iter(domain: CaptureDomain, value: Value) -> Value:
     """`iter(value)`."""
     if type(value) is GeneratorValue and kind_of(value) == "coroutine":
@@ -305,10 +313,7 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
     if isinstance(value, (ListValue, TupleValue)):
         member = find_member(domain, value.cls, "__iter__")
         if type(member.raw) is not types.FunctionType:
-            made = SequenceIterator(value)
-            if issubclass(value.cls, deque):
-                made.size = len(containers.items(domain, value))
-            return made
+            return sequence_iter(domain, value)
     value = stripped(domain, value, "__iter__")
     if type(value) is Const:
         return _const_iter(domain, value)
@@ -325,7 +330,9 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
         if type(member.raw) is not types.FunctionType:
             return ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
     if isinstance(value, SetValue):
-        return ListIterator(containers.set_items(domain, value), value)
+        member = find_member(domain, value.cls, "__iter__")
+        if type(member.raw) is not types.FunctionType:
+            return ListIterator(containers.set_items(domain, value), value)
     if isinstance(value, DictView):
         return ListIterator(containers.view_items(domain, value), value.target, value.kind)
     if isinstance(value, InstanceDict):
@@ -420,6 +427,12 @@ def advance(domain: CaptureDomain, iterator: Value) -> Value | None:
     raise domain.graph_break(OPAQUE_ITERATOR, cls.__name__)
 
 
+def refuses_iteration(domain: CaptureDomain, value: Value) -> bool:
+    """Has its class neither `__iter__` nor `__getitem__`? Messages differ for it."""
+    cls = type_of(domain, value)
+    return all(find_member(domain, cls, name).kind == ABSENT for name in ("__iter__", "__getitem__"))
+
+
 def items_of(domain: CaptureDomain, value: Value) -> list[Value]:
     """All items of an iterable, consumed."""
     if isinstance(value, (ListValue, TupleValue)):
@@ -493,7 +506,7 @@ def resume(
     generator.started = generator.running = True
     before = vm.enter_generator(generator.handled)
     if thrown is not None:
-        domain.chain(thrown, vm.current)
+        domain.chain(thrown, vm.handled)  # not what the caller handles: nothing raises it here
     try:
         value = vm.run(frame, thrown)
     except Raised as raised:
@@ -532,8 +545,10 @@ def close(domain: CaptureDomain, generator: GeneratorValue) -> Value:
     if not generator.started or generator.finished:
         generator.finished = True
         return Const(None)
+    leaving = domain.vm.call(Known(GeneratorExit), [])
+    domain.chain(leaving, domain.vm.current)
     try:
-        done, result = resume(domain, generator, Const(None), domain.vm.call(Known(GeneratorExit), []))
+        done, result = resume(domain, generator, Const(None), leaving)
     except Raised as raised:
         if issubclass(type_of(domain, raised.value), (GeneratorExit, StopIteration)):
             return Const(None)

@@ -88,7 +88,7 @@ def _guard_protocol(domain: CaptureDomain, cls: type) -> None:
 def store_class_attribute(domain: CaptureDomain, cls: type, name: str, content: Value) -> None:
     """Note that the region stored data on a class: lookups through it and its subclasses find it from now on."""
     for known, attribute in list(domain.members):
-        if attribute == name and issubclass(known, cls):
+        if attribute == name and cls in known.__mro__:
             find_member(domain, known, name)  # what was relied on before is guarded
             del domain.members[known, attribute]
     domain.class_stores[cls, name] = content

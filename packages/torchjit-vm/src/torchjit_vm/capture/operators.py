@@ -29,7 +29,7 @@ from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary
-from torchjit_vm.capture.types import type_label, type_of
+from torchjit_vm.capture.types import is_subtype, type_label, type_of
 from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
@@ -271,7 +271,10 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
         domain.vm.call(Known(dict.update), [left, right])
         return left
     if isinstance(left, SetValue) and not issubclass(left.cls, frozenset) and not is_set_view(right):
-        result = _builtin_binary(domain, _INPLACE[function][1], left, right)
+        if defines(domain, left, name):
+            result = special_call(domain, left, name, [right])
+            return None if is_not_implemented(result) else result
+        result = set_binary(domain, _INPLACE[function][1], left, right)
         if isinstance(result, SetValue) and result.entries is not None:
             target_entries = containers.set_change(domain, left)
             kept = dict(result.entries)
@@ -305,6 +308,8 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
             return TupleValue(both, _tuple_class(function, left.cls, right.cls))
     if function is operator.mul:
         sequence, count = (left, right) if isinstance(left, (ListValue, TupleValue)) else (right, left)
+        if type(count) is Known and isinstance(count.obj, int):
+            count = Const(int(count.obj))  # a member of an IntEnum
         if isinstance(sequence, (ListValue, TupleValue)) and type(count) is Const and isinstance(count.value, int):
             if defines(domain, sequence, "__mul__") or defines(domain, sequence, "__rmul__"):
                 return None
@@ -328,7 +333,20 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
     views = [v for v in (left, right) if is_set_view(v)]
     if views and any(isinstance(v, Obj) and _user_operator(domain, v, function) for v in (left, right)):
         return None
+    if any(isinstance(v, SetValue) for v in (left, right)) and _asked_first(domain, function, left, right):
+        return None
     return set_binary(domain, function, left, right)
+
+
+def _asked_first(domain: CaptureDomain, function: Any, left: Value, right: Value) -> bool:
+    """Does a method in Python come before the operator of C?"""
+    names = _DUNDERS.get(function)
+    if names is None:
+        return False
+    if isinstance(left, Obj) and members.find_member(domain, left.cls, names[0]).kind == members.FUNCTION:
+        return True
+    first = isinstance(right, Obj) and is_subtype(right.cls, type_of(domain, left))
+    return first and members.find_member(domain, cast(Obj, right).cls, names[1]).kind == members.FUNCTION
 
 
 def _tuple_class(function: Any, left: type, right: type) -> type:
@@ -399,7 +417,7 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
     attempts = [(left, names[0], right), (right, names[1], left)]
     if tl is tr:
         attempts.pop()
-    elif issubclass(tr, tl) and members.find_member(domain, tr, names[1]).raw is not (
+    elif is_subtype(tr, tl) and members.find_member(domain, tr, names[1]).raw is not (
         members.find_member(domain, tl, names[1]).raw
     ):
         attempts.reverse()
@@ -426,6 +444,9 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
             if named and isinstance(raised.value, Obj) and raised.value.cls is TypeError:
                 raise domain.error(TypeError, _operand_text(domain, asked, left, right)) from None
             raise
+    found = set_binary(domain, function, left, right)
+    if found is not None:
+        return found
     dicts = function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue)
     if unknown or dicts or is_set_view(left) or is_set_view(right):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
@@ -451,14 +472,24 @@ def _repeat(domain: CaptureDomain, left: Value, right: Value, asked: Any) -> Val
 def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Value) -> str:
     """What CPython says about operands that do not go together, asked with empty stand-ins of the same types."""
     tl, tr = type_of(domain, left), type_of(domain, right)
-    both = ((left, tl), (right, tr))
-    if all(type(v) is Const or t in _STAND_INS for v, t in both):
+    alike = [_alike(value, cls) for value, cls in ((left, tl), (right, tr))]
+    if None not in alike:
         try:
-            function(*(v.value if type(v) is Const else _STAND_INS[t] for v, t in both))
+            function(*(found[0] for found in alike if found is not None))
         except TypeError as error:
             return str(error)
     symbol = _SYMBOLS[_INPLACE[function][1]].split()[0] + "=" if function in _INPLACE else _SYMBOLS[function]
     return f"unsupported operand type(s) for {symbol}: '{type_label(tl)}' and '{type_label(tr)}'"
+
+
+def _alike(value: Value, cls: type) -> tuple[Any] | None:
+    """What takes the place of an operand in a message, if there is something; its own operators have given no answer."""
+    if type(value) is Const:
+        return (value.value,)
+    if cls in _STAND_INS:
+        return (_STAND_INS[cls],)
+    plain = type(value) is Obj and cls.__flags__ & (1 << 9) and all(b is object for b in cls.__mro__[1:])
+    return (type(cls.__name__, (), {})(),) if plain else None
 
 
 _STAND_INS: dict[type, Any] = {t: t() for t in (list, tuple, dict, set, frozenset, deque, OrderedDict)}
@@ -549,7 +580,8 @@ def _counted(domain: CaptureDomain, value: Value, found: Value) -> Value:
     """What `__len__` gave."""
     if type(found) is Const and type(found.value) is int and domain.use(found) >= 0:
         return found
-    if isinstance(found, Obj) and defines(domain, found, "__index__"):
+    indexes = type(found) is Leaf and hasattr(domain.leaves.type_of(found.payload), "__index__")
+    if indexes or (isinstance(found, Obj) and defines(domain, found, "__index__")):
         return _counted(domain, value, Const(domain.index(found)))
     if type(found) is Const and type(found.value) is bool:
         return Const(int(domain.use(found)))

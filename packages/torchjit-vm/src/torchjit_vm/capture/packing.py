@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, iteration
+from torchjit_vm.capture import attributes, iteration, members
 from torchjit_vm.capture.containers import (
     change,
     dict_lookup,
@@ -15,9 +15,10 @@ from torchjit_vm.capture.containers import (
     items,
     key_of,
     set_change,
+    set_items,
 )
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     BoundMethod,
     Const,
@@ -69,7 +70,7 @@ def list_append(domain: CaptureDomain, target: Value, item: Value) -> None:
 
 
 def list_extend(domain: CaptureDomain, target: Value, iterable: Value) -> None:
-    if type(iterable) is Const and not any(hasattr(type(iterable.value), n) for n in ("__iter__", "__getitem__")):
+    if iteration.refuses_iteration(domain, iterable):
         name = type_of(domain, iterable).__name__
         raise domain.error(TypeError, f"Value after * must be an iterable, not {name}")
     new = iteration.items_of(domain, iterable)
@@ -86,7 +87,9 @@ def set_add(domain: CaptureDomain, target: Value, item: Value) -> None:
 
 
 def set_update(domain: CaptureDomain, target: Value, iterable: Value) -> None:
-    for item in iteration.items_of(domain, iterable):
+    # C code takes the elements of another set whatever its `__iter__` says.
+    known = isinstance(iterable, SetValue)
+    for item in set_items(domain, cast(SetValue, iterable)) if known else iteration.items_of(domain, iterable):
         set_add(domain, target, item)
 
 
@@ -97,7 +100,9 @@ def map_add(domain: CaptureDomain, target: Value, key: Value, value: Value) -> N
 def mapping_pairs(domain: CaptureDomain, other: Value) -> list[tuple[Value, Value]] | None:
     """The pairs of a mapping, or None if it has no keys()."""
     if isinstance(other, DictValue):
-        return dict_pairs(domain, other)
+        member = members.find_member(domain, other.cls, "__iter__")
+        if member.kind != members.FUNCTION:  # else C code asks for its keys, as of any mapping
+            return dict_pairs(domain, other)
     if isinstance(other, InstanceDict):
         return instance_pairs(domain, other)
     keys = attributes.lookup(domain, other, "keys")
@@ -159,7 +164,7 @@ def unpack(domain: CaptureDomain, value: Value, count: int) -> Sequence[Value]:
 
 def _take(domain: CaptureDomain, value: Value, count: int) -> list[Value]:
     cls = type_of(domain, value)
-    if type(value) is Const and not isinstance(value.value, (str, bytes, range, tuple)):
+    if iteration.refuses_iteration(domain, value):
         raise domain.error(TypeError, f"cannot unpack non-iterable {cls.__name__} object")
     iterator = iteration.get_iter(domain, value)
     found: list[Value] = []
@@ -208,10 +213,16 @@ def match_keys(domain: CaptureDomain, value: Value, keys: Value) -> Value | None
 _MATCHES_ITSELF = 1 << 22  # Py_TPFLAGS_MATCH_SELF, which subclasses inherit
 
 
+def _is_instance(domain: CaptureDomain, value: Value, cls: Known) -> bool:
+    if is_subtype(type_of(domain, value), cls.obj):
+        return True
+    return type(cls.obj) is not type and domain.truth(domain.vm.call(Known(isinstance), [value, cls]))
+
+
 def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, names: Value) -> Value | None:
     if not (isinstance(cls, Known) and isinstance(cls.obj, type)):
         raise domain.error(TypeError, "called match pattern must be a class")
-    if not issubclass(type_of(domain, value), cls.obj):
+    if not _is_instance(domain, value, cls):
         return None
     found: list[Value] = []
     wanted = [domain.use(cast(Const, n)) for n in unpack_all(domain, names)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.atoms import base_of, is_plain
@@ -81,15 +83,18 @@ def _pairs(domain: CaptureDomain, value: DictValue) -> list[tuple[Value, Value]]
 
 
 def _raw_tuple(domain: CaptureDomain, value: TupleValue) -> Any:
-    items = tuple(to_raw(domain, v) for v in _items(domain, value))
-    if value.cls is tuple:
+    return _tuple_of(value.cls, tuple(to_raw(domain, v) for v in _items(domain, value)))
+
+
+def _tuple_of(cls: type, items: tuple[Any, ...]) -> Any:
+    if cls is tuple:
         return items
     try:
-        return tuple.__new__(value.cls, items)
+        return tuple.__new__(cls, items)
     except TypeError:  # a tuple of C makes its own instances
         pass
     try:
-        return value.cls.__new__(value.cls, items)
+        return cls.__new__(cls, items)
     except TypeError:  # such as a torch.Size over leaves
         return items
 
@@ -142,13 +147,63 @@ def is_constant(domain: CaptureDomain, value: Value) -> bool:
         return True
     if type(value) is AtomObject:
         return is_plain(domain, value)
-    if isinstance(value, (ListValue, TupleValue, SetValue)):
+    if isinstance(value, TupleValue):
         return all(is_constant(domain, v) for v in _items(domain, value))
+    if isinstance(value, (ListValue, SetValue)):
+        return is_plain(domain, value) and all(is_constant(domain, v) for v in _items(domain, value))
     if isinstance(value, DictValue):
+        if not is_plain(domain, value) or not (value.factory is None or isinstance(value.factory, (Const, Known))):
+            return False
         return all(is_constant(domain, k) and is_constant(domain, v) for k, v in _pairs(domain, value))
     return isinstance(value, SliceValue) and all(is_constant(domain, v) for v in (value.start, value.stop, value.step))
 
 
 def constant_of(domain: CaptureDomain, value: Value) -> Any:
-    """The real object of a constant (see `is_constant`), containers rebuilt."""
+    """The real object of a constant (see `is_constant`), containers rebuilt, each of its class."""
+    if isinstance(value, ListValue):
+        return _filled_list(value, [constant_of(domain, v) for v in _items(domain, value)])
+    if isinstance(value, DictValue):
+        pairs = {constant_of(domain, k): constant_of(domain, v) for k, v in _pairs(domain, value)}
+        return _filled_dict(domain, value, pairs)
+    if isinstance(value, SetValue):
+        elements = [constant_of(domain, v) for v in _items(domain, value)]
+        if issubclass(value.cls, frozenset):
+            return frozenset.__new__(value.cls, elements)
+        made_set: set[Any] = set.__new__(cast(Any, value.cls))
+        set.update(made_set, elements)
+        return made_set
+    if isinstance(value, TupleValue):
+        return _tuple_of(value.cls, tuple(constant_of(domain, v) for v in _items(domain, value)))
     return to_raw(domain, value)
+
+
+def _filled_list(value: ListValue, items: list[Any]) -> Any:
+    if issubclass(value.cls, deque):
+        made: deque[Any] = deque.__new__(value.cls)
+        limit = value.limit if value.real is NEW else value.real.maxlen
+        deque.__init__(made, items, limit)
+        return made
+    if value.cls is list:
+        return items
+    made_list: list[Any] = list.__new__(cast(Any, value.cls))
+    list.extend(made_list, items)
+    return made_list
+
+
+def _filled_dict(domain: CaptureDomain, value: DictValue, pairs: dict[Any, Any]) -> Any:
+    cls: Any = value.cls
+    if cls is dict:
+        return pairs
+    if cls is types.MappingProxyType:
+        return types.MappingProxyType(pairs)
+    if issubclass(cls, OrderedDict):
+        ordered: OrderedDict[Any, Any] = OrderedDict.__new__(cls)
+        for key, item in pairs.items():
+            OrderedDict.__setitem__(ordered, key, item)
+        return ordered
+    made: dict[Any, Any] = dict.__new__(cls)
+    if issubclass(cls, defaultdict):
+        factory = value.factory
+        defaultdict.__init__(cast("defaultdict[Any, Any]", made), None if factory is None else to_raw(domain, factory))
+    dict.update(made, pairs)
+    return made

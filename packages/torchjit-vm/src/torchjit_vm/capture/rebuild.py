@@ -33,6 +33,7 @@ from torchjit_vm.capture.rebuild_objects import (
     instance_dict_expr,
     object_expr,
     random_state_expr,
+    super_expr,
     traceback_expr,
 )
 from torchjit_vm.capture.values import (
@@ -55,6 +56,7 @@ from torchjit_vm.capture.values import (
     RandomState,
     SetValue,
     SliceValue,
+    SuperValue,
     TracebackValue,
     TupleValue,
     Value,
@@ -314,6 +316,7 @@ _REBUILD: dict[type, Callable[[Rebuilder, Any], str]] = {
     FunctionValue: function_expr,
     BoundMethod: method_expr,
     SliceValue: slice_expr,
+    SuperValue: super_expr,
     DictView: view_expr,
     IdValue: id_expr,
     TracebackValue: traceback_expr,

@@ -137,7 +137,12 @@ def byte_array_expr(out: Rebuilder, value: ByteArray) -> str:
 
 
 def view_expr(out: Rebuilder, value: DictView) -> str:
-    return out.assign(f"{out.expr(value.target)}.{value.kind}()")
+    target, cls = out.expr(value.target), value.target.cls
+    if cls.__flags__ & (1 << 9) and cls is not OrderedDict:  # a class may have a method of that name
+        return out.assign(
+            f"{out.runtime(OrderedDict if issubclass(cls, OrderedDict) else dict)}.{value.kind}({target})"
+        )
+    return out.assign(f"{target}.{value.kind}()")
 
 
 def slice_expr(out: Rebuilder, value: SliceValue) -> str:

@@ -28,6 +28,7 @@ from torchjit_vm.capture.values import (
     Known,
     Obj,
     RandomState,
+    SuperValue,
     TracebackValue,
     TupleValue,
     Value,
@@ -163,6 +164,10 @@ def _exception_arguments(cls: type) -> tuple[str, ...]:
 
 def instance_dict_expr(out: Rebuilder, value: InstanceDict) -> str:
     return f"{out.runtime(own_attr)}({out.expr(value.owner)}, '__dict__')"
+
+
+def super_expr(out: Rebuilder, value: SuperValue) -> str:
+    return out.assign(f"{out.runtime(super)}({out.expr(Known(value.cls))}, {out.expr(value.self_)})")
 
 
 def id_expr(out: Rebuilder, value: IdValue) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from torchjit_core.paths import own_attr
+
 __all__ = [
     "END",
     "advanced",
@@ -77,8 +79,10 @@ def lru_cached(
 
 
 def restore(obj: Any, attributes: dict[str, Any]) -> None:
-    """Give a new object its attributes, past any `__setattr__` of its class."""
-    members = getattr(obj, "__dict__", None)
+    """Give a new object its attributes, past any `__setattr__` and `__getattribute__` of its class."""
+    members: dict[str, Any] | None = None
+    with contextlib.suppress(AttributeError):
+        members = own_attr(obj, "__dict__")
     for name, value in attributes.items():
         descriptor = getattr(type(obj), name, None)
         if members is None or hasattr(type(descriptor), "__set__"):

@@ -30,7 +30,8 @@ def set_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) 
     if function is operator.or_:
         entries = {**a, **{k: v for k, v in b.items() if k not in a}}
     elif function is operator.and_:
-        entries = {k: v for k, v in a.items() if k in b}
+        few, many = (b, a) if len(b) <= len(a) else (a, b)  # equal elements may differ: those of the smaller set stay
+        entries = {k: v for k, v in few.items() if k in many}
     elif function is operator.sub:
         entries = {k: v for k, v in a.items() if k not in b}
     else:

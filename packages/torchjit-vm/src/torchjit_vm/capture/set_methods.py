@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import comparisons, containers, iteration, operators, packing, subscripts
+from torchjit_vm.capture import containers, iteration, packing, subscripts
 from torchjit_vm.capture.builtin_table import method
+from torchjit_vm.capture.set_algebra import set_binary
 from torchjit_vm.capture.values import NEW, Const, SetValue, Value
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 def copy_set(domain: CaptureDomain, value: Value) -> Value:
     """A shallow copy."""
-    value = cast(SetValue, value)
-    return SetValue(dict(containers.set_entries(domain, value)), frozenset if issubclass(value.cls, frozenset) else set)
+    return _plain(domain, value)
 
 
 def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
@@ -75,8 +75,8 @@ def _combination(name: str, function: Any) -> None:
         result: Value = args[0]
         if len(args) == 1:
             return copy_set(domain, args[0])
-        for other in args[1:]:
-            result = operators.binary(domain, function, result, _as_set(domain, other))
+        for other in args[1:]:  # past the operators of a subclass
+            result = cast(Value, set_binary(domain, function, _plain(domain, result), _as_set(domain, other)))
         return result
 
 
@@ -89,7 +89,8 @@ _combination("symmetric_difference", operator.xor)
 def _relation(name: str, function: Any) -> None:
     @method(name, set, frozenset)
     def relate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        return comparisons.compare(domain, function, args[0], _as_set(domain, args[1]))
+        mine, other = (containers.set_entries(domain, _as_set(domain, v)) for v in args)
+        return domain.constant(bool(function(mine.keys(), other.keys())))
 
 
 _relation("issubset", operator.le)
@@ -121,7 +122,8 @@ def _in_place(name: str, function: Any) -> None:
         target = cast(SetValue, args[0])
         others = [_as_set(domain, a) for a in args[1:]] if function is operator.and_ else args[1:]
         for other in others:
-            result = cast(SetValue, operators.binary(domain, function, _plain(domain, target), _as_set(domain, other)))
+            found = set_binary(domain, function, _plain(domain, target), _as_set(domain, other))
+            result = cast(SetValue, found)
             entries = containers.set_change(domain, target)
             kept = dict(result.entries or {})
             entries.clear()
@@ -134,8 +136,10 @@ _in_place("difference_update", operator.sub)
 _in_place("symmetric_difference_update", operator.xor)
 
 
-def _plain(domain: CaptureDomain, value: SetValue) -> SetValue:
-    return SetValue(dict(containers.set_entries(domain, value)))
+def _plain(domain: CaptureDomain, value: Value) -> SetValue:
+    """Without its subclass."""
+    value = cast(SetValue, value)
+    return SetValue(dict(containers.set_entries(domain, value)), frozenset if issubclass(value.cls, frozenset) else set)
 
 
 @method("__contains__", set, frozenset)

@@ -31,6 +31,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -104,7 +105,8 @@ def _settled(domain: CaptureDomain, key: Value) -> bool:
 
 
 def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
-    if isinstance(key, SliceValue):
+    queue = issubclass(container.cls, deque)
+    if isinstance(key, SliceValue) and not queue:
         chosen = containers.items(domain, container)[domain.slice(key)]
         if isinstance(container, ListValue):
             return ListValue(chosen)
@@ -114,6 +116,8 @@ def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key:
     if not _is_index(domain, key):
         kind = "list" if isinstance(container, ListValue) else "tuple"
         name = type_of(domain, key).__name__
+        if queue:
+            raise domain.error(TypeError, f"sequence index must be integer, not '{name}'")
         raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
     index = domain.index(key)
     if container.items is None and container.path is not None and -len(container.real) <= index < len(container.real):
@@ -121,7 +125,7 @@ def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key:
     try:
         return containers.items(domain, container)[index]
     except IndexError:
-        kind = "list" if isinstance(container, ListValue) else "tuple"
+        kind = "deque" if queue else "list" if isinstance(container, ListValue) else "tuple"
         raise domain.error(IndexError, f"{kind} index out of range") from None
 
 
@@ -130,6 +134,8 @@ def _is_index(domain: CaptureDomain, key: Value) -> bool:
         return hasattr(type_of(domain, key), "__index__")
     if type(key) is Leaf:
         return hasattr(domain.leaves.type_of(key.payload), "__index__")
+    if type(key) is Known:
+        return hasattr(type(key.obj), "__index__")  # a member of an IntEnum
     return isinstance(key, Obj) and operators.defines(domain, key, "__index__")
 
 
@@ -184,8 +190,8 @@ def _out_of_range(container: ListValue) -> str:
 
 def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
     if isinstance(key, SliceValue):
-        new = iteration.items_of(domain, value)
         where = domain.slice(key)
+        new = _assigned(domain, value, where)
         try:
             containers.change(domain, container)[where] = new
         except ValueError as error:
@@ -196,6 +202,18 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
     if not -len(target) <= index < len(target):
         raise domain.error(IndexError, _out_of_range(container))
     containers.change(domain, container)[index] = value
+
+
+def _assigned(domain: CaptureDomain, value: Value, where: slice) -> list[Value]:
+    """The items that are stored to a slice."""
+    if not isinstance(value, (ListValue, TupleValue)) or operators.defines(domain, value, "__iter__"):
+        try:
+            value = iteration.get_iter(domain, value)
+        except Raised as raised:
+            if issubclass(type_of(domain, raised.value), TypeError):
+                operators.compute(domain, operator.setitem, [], where, 0)  # which raises, in the words of this Python
+            raise
+    return iteration.items_of(domain, value)
 
 
 def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:

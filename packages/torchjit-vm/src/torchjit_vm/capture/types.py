@@ -29,7 +29,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["type_label", "type_of"]
+__all__ = ["is_subtype", "type_label", "type_of"]
 
 _VIEWS = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
 _FIXED: dict[type, type] = {
@@ -78,3 +78,8 @@ _DOTTED = {cls: f"collections.{cls.__name__}" for cls in _C_CLASSES} | {_thread.
 def type_label(cls: type) -> str:
     """What CPython's error messages call a class: those of `collections` that are made in C with their module."""
     return _DOTTED.get(cls, cls.__name__)
+
+
+def is_subtype(cls: type, of: type) -> bool:
+    """`PyType_IsSubtype`: what metaclasses say to `issubclass` does not count."""
+    return of in cls.__mro__

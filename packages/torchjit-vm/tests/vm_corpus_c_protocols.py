@@ -1,0 +1,398 @@
+"""Which methods C code asks subclasses and objects for, which it passes by, and what it says where there is none."""
+
+# mypy: ignore-errors
+# ruff: noqa
+# The programs are meant to be odd, and wrong on purpose here and there.
+
+import enum
+import types
+from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
+from typing import Generic, TypedDict, TypeVar
+
+from vm_corpus import N, program
+
+
+def errs(*fs):
+    r = []
+    for i, f in enumerate(fs):
+        try:
+            v = f()
+            r.append((i, v if not hasattr(v, "__next__") else type(v).__name__))
+        except Exception as e:
+            r.append((i, type(e).__name__, str(e)))
+    return r
+
+
+class KeptList(list):
+    """One that exists before the call."""
+
+    def __iter__(self):
+        yield from ("own", *list.__iter__(self))
+
+
+class KeptSet(set):
+    def __iter__(self):
+        return iter(["own"])
+
+
+@program(N(2.0), KeptList([1, 2]), KeptSet([3]), breaks=1)
+def kept_subclasses(x, l, s):
+    print("break")
+    l.append(x)
+    s.add(4)
+    return list(l), l[0], len(l), sorted(s), set.__len__(s), 3 in s, "own" in l
+
+
+@program(N(2.0), breaks=1)
+def list_subclass(x):
+    class L(list):
+        def __init__(s, *a, z=0):
+            super().__init__(a)
+            s.z = z
+
+        def __eq__(s, o):
+            return "eq"
+
+        def __iadd__(s, o):
+            s.z += 1
+            return list.__iadd__(s, o)
+
+        def __iter__(s):
+            yield from ("i", *list.__iter__(s))
+
+        def __bool__(s):
+            return False
+
+    l = L(1, 2, z=5)
+    l += [x]
+    return errs(
+        lambda: l != 3,
+        lambda: l == 3,
+        lambda: "i" in l,
+        lambda: 2 in l[:2],
+        lambda: l.index(2),
+        lambda: l[:2].count(1),
+        lambda: (list(l), [*l], (*l,), tuple(l)),
+        lambda: bool(l),
+        lambda: (l + [4]).__class__.__name__,
+        lambda: l.extend(L(7)) or l[-2:],
+        lambda: sorted(L("b", "a")),
+        lambda: "x".join(L("a", "b")),
+        lambda: list.__len__(l),
+        lambda: l[0:1],
+    )
+
+
+@program(N(2.0))
+def dict_subclass(x):
+    class D(dict):
+        def keys(s):
+            return ["fake"]
+
+        def __getitem__(s, k):
+            return "F" if k == "fake" else dict.__getitem__(s, k)
+
+    class Own(D):
+        def __iter__(s):
+            return iter(["a"])
+
+    d, o = D(a=1, b=x), Own(a=1)
+    return errs(
+        lambda: dict(d),
+        lambda: {**d},
+        lambda: (lambda **k: k)(**d),
+        lambda: dict.keys(d),
+        lambda: list(d),
+        lambda: list(dict.items(d)),
+        lambda: dict(o),
+        lambda: {**o},
+        lambda: {"z": 1, **o},
+        lambda: dict.values(o),
+    )
+
+
+@program(N(2.0))
+def set_subclass(x):
+    class S(set):
+        def __or__(s, o):
+            return "or"
+
+        def __and__(s, o):
+            return "and"
+
+        def __le__(s, o):
+            return "le"
+
+        def __iter__(s):
+            return iter(["it"])
+
+        def __len__(s):
+            return 99
+
+        def __contains__(s, v):
+            return True
+
+        def __eq__(s, o):
+            return "eq"
+
+        __hash__ = None
+
+    s = S([1, 2])
+
+    def in_place():
+        t = s
+        t |= {9}
+        return t is s, sorted(set(s))
+
+    return errs(
+        lambda: s | {1},
+        lambda: {1} | s,
+        lambda: s & {1},
+        lambda: s <= {1},
+        lambda: s < {1},
+        lambda: s == {1},
+        lambda: s != {1, 2},
+        lambda: s.union([3]),
+        lambda: s.intersection([1]),
+        lambda: s.issubset([1, 2, 3]),
+        lambda: sorted(set(s)),
+        lambda: frozenset(s),
+        lambda: list(s),
+        lambda: {*s},
+        lambda: {1, 5}.union(s),
+        lambda: (len(s), 7 in s, set.__contains__(s, 7)),
+        lambda: ({1} & {True}, {True} & {1}, {1.0, 2} & {1, 2, 3}, {1, 2, 3}.intersection([1.0])),
+        in_place,
+    )
+
+
+@program(N(2.0))
+def atom_subclasses(x):
+    class I(int):
+        def __index__(s):
+            return 1
+
+        def __repr__(s):
+            return f"I{int(s)}"
+
+    class St(str):
+        def __eq__(s, o):
+            return str.__eq__(s, o) or o == "any"
+
+        __hash__ = str.__hash__
+
+    class Index:
+        def __index__(s):
+            return 2
+
+    class E(enum.IntEnum):
+        A = 1
+
+    i, s = I(5), St("ab")
+    return errs(
+        lambda: (repr(i), f"{i}", str(i), "%s" % i),
+        lambda: (int(i), type(float(i)).__name__, x * int(i)),
+        lambda: ([10, 20][E.A], "ab"[E.A], range(E.A), [1, 2, 3][: E.A], [0] * E.A),
+        lambda: (float(Index()), complex(Index()), [1, 2, 3][Index()]),
+        lambda: ({s: 1}["ab"], {"ab": 1}[s], s == "any", s != "any"),
+        lambda: (hash(UserString("hey")) == hash("hey"), {UserString("a"): 1}["a"]),
+    )
+
+
+@program(N(2.0))
+def texts_of_containers(x):
+    class S(set): ...
+
+    class D(dict): ...
+
+    class L(list): ...
+
+    class Q(deque): ...
+
+    class OD(OrderedDict): ...
+
+    class DD(defaultdict): ...
+
+    l = L([1])
+    l.append(l)
+    q = Q([1])
+    q.append(q)
+    d = D()
+    d["d"] = d
+    dd = DD(int)
+    dd["d"] = dd
+    everything = [
+        set(), frozenset([1]), S(), S([1]), D(a=1), Q([1], 3), Q(), deque([1, 2]), OD(a=1), OrderedDict(), OrderedDict(a=1),
+        defaultdict(list, {1: [2]}), DD(None, {1: 2}), Counter("aab"), {1: 2}.keys(), {1: 2}.values(), {1: {2}}.items(),
+        [{1}, deque("a"), OrderedDict(b=2)], (OrderedDict(),), slice(1, 2), l, q, d, dd, ChainMap({"a": 1}), UserList([1]),
+        UserDict(a=1), types.MappingProxyType({1: 2}),
+    ]  # fmt: skip
+    return (
+        [repr(v) for v in everything],
+        [str(v) for v in everything],
+        [f"{v}" for v in everything],
+        "%s %r" % (deque([1]), OrderedDict(a=1)),
+        "{} {!r}".format(deque([1], 2), defaultdict(int)),
+        ascii(["é", deque("é")]),
+        x + 1,
+    )
+
+
+@program(N(2.0), [1, 2, 3])
+def wording(x, l):
+    class R: ...
+
+    def store(where, value):
+        l[where] = value
+
+    def unpack(v):
+        a, b = v
+
+    q = deque([1, 2])
+    return errs(
+        lambda: store(slice(1, 2), 5),
+        lambda: store(slice(None, None, 2), 5),
+        lambda: store(slice(None, None, 2), [1]),
+        lambda: unpack(R()),
+        lambda: unpack(5),
+        lambda: [*R()],
+        lambda: print(*R()),
+        lambda: "a" + R(),
+        lambda: [1] + R(),
+        lambda: R() + 1,
+        lambda: q[5],
+        lambda: q[1:2],
+        lambda: q["a"],
+        lambda: slice(1).indices(-1),
+        lambda: sorted([1], reverse="a"),
+        lambda: min(1, 2, default=3),
+        lambda: sum([1], "a"),
+        lambda: sum([], b""),
+        lambda: issubclass(int, 1),
+        lambda: super(R, l),
+        lambda: isinstance(1, list[int]),
+        lambda: isinstance(1, [int]),
+        lambda: 1 in 5,
+    ) + [l, x + 1]
+
+
+@program(N(2.0))
+def metaclass_checks(x):
+    log = []
+
+    class Meta(type):
+        def __subclasscheck__(c, o):
+            log.append("sub")
+            return True
+
+        def __instancecheck__(c, o):
+            log.append("inst")
+            return o == 5
+
+    class A(metaclass=Meta):
+        def __new__(c):
+            return [x]
+
+        def __init__(c):
+            log.append("never")
+
+    def matched(v):
+        match v:
+            case A():
+                return "A"
+        return "no"
+
+    r = [A(), issubclass(int, A), isinstance(5, A), isinstance(6, A), matched(5), matched("z")]
+    A.stored = 1
+    return r, A.stored, log
+
+
+@program(N(2.0), breaks=1)
+def own_getattribute(x):
+    class P:
+        def __init__(s, v):
+            s.v = v
+
+        def __getattribute__(s, n):
+            return "hk" if n == "hooked" else super().__getattribute__(n)
+
+    class Q(P):
+        @property
+        def w(s):
+            return super().v
+
+    p, q = P(x), Q(x)
+    print("break")
+    return errs(lambda: p.hooked, lambda: q.v, lambda: q.w, lambda: super(P, q).v, lambda: vars(p))
+
+
+@program(N(2.0), breaks=None)
+def enums_by_number(x):
+    class F(enum.Flag):
+        A = enum.auto()
+        B = enum.auto()
+        C = A | B
+
+    class E(enum.Enum):
+        P = enum.auto()
+        Q = enum.auto()
+        ALSO = P
+
+    class TD(TypedDict):
+        a: int
+
+    class G(Generic[TypeVar("T")]):
+        def __init__(s, v):
+            s.v = v
+
+    return F.C.value, F.A in F.C, list(F.C) == [F.A, F.B], E.Q.value, E.ALSO is E.P, TD(a=1), G[int](x).v is x
+
+
+@program(N(2.0))
+def thrown_contexts(x):
+    seen = []
+
+    def chain(e):
+        found = []
+        while e is not None:
+            found.append(repr(e))
+            e = e.__context__
+        return found
+
+    def gen():
+        try:
+            yield 1
+        except ValueError as e:
+            seen.append(chain(e))
+            yield 2
+            raise KeyError("inside")
+
+    def stops():
+        raise StopIteration(3)
+        yield
+
+    def left():
+        try:
+            yield
+        except GeneratorExit as e:
+            seen.append(chain(e))
+            raise
+
+    try:
+        raise LookupError("outer")
+    except LookupError:
+        g = gen()
+        next(g)
+        seen.append(g.throw(ValueError("thrown")))
+        try:
+            next(g)
+        except KeyError as e:
+            seen.append(chain(e))
+        c = left()
+        next(c)
+        c.close()
+    try:
+        next(stops())
+    except RuntimeError as e:
+        seen.append((chain(e), repr(e.__cause__)))
+    return seen, x + 1
