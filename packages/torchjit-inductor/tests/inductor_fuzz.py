@@ -475,9 +475,14 @@ def check(number: int, cache: str) -> str:
         cache: folder for compiled kernels.
     """
     case = _case(number)
-    with _default(torch.float64):
-        exact = case.run(*(t.double() if t.is_floating_point() else t for t in case.inputs))
-    eager = [m.value for m in case.run(*case.inputs)]
+    try:
+        with _default(torch.float64):
+            exact = case.run(*(t.double() if t.is_floating_point() else t for t in case.inputs))
+        eager = [m.value for m in case.run(*case.inputs)]
+    except (
+        RuntimeError
+    ) as error:  # no derivative, memory that may not be written: this differs between versions of torch
+        return f"left out: eager raises {error}"
     for e, m in zip(eager, exact, strict=True):
         if e.is_floating_point() and e.numel() and not (m.value.abs().max() < LARGEST and e.isfinite().all()):
             return "left out: large or not finite"
@@ -500,7 +505,8 @@ def check(number: int, cache: str) -> str:
         if not g.numel():
             continue
         off, base = (g.double() - m.value).abs(), (e.double() - m.value).abs().max()
-        allowed = 8 * base + m.precision * (1 + m.value.abs().max())
+        precision = max(m.precision, PRECISION[e.dtype])
+        allowed = 8 * base + precision * (1 + m.value.abs().max())
         if not bool((off <= allowed).all()):
             return f"wrong: output {k} off by {off.max():.3g}, eager by {base:.3g}, {e.dtype}: {_first(g, e, off > allowed)}"
     return "same"

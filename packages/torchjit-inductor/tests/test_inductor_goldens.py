@@ -44,6 +44,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     # reductions
     "row_sum": (lambda x: x.sum(-1), (X,)),
     "column_sum": (lambda x: x.sum(0), (X,)),
+    "long_column_sum": (lambda x: x.sum(0), (sample(2000, 40),)),
     "whole_mean": (lambda x: x.mean(), (X,)),
     "row_argmax": (lambda x: x.argmax(-1), (X,)),
     "long_row_sum": (lambda x: x.sum(-1), (sample(2, 20000),)),

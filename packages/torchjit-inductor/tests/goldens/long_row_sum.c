@@ -7,7 +7,7 @@ static void range(i64 lo, i64 hi, void* data) {
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // sum_1
   for (i64 x0 = lo; x0 < hi; x0++) {
-    f32 t1s = 0.0f;  // sum
+    f64 t1s = 0.0;  // sum
      {
       for (i64 from = 0; from < 20000; from += 2048) {
         vf32 t1v[4] = {splat<vf32>(0.0f), splat<vf32>(0.0f), splat<vf32>(0.0f), splat<vf32>(0.0f)};
@@ -21,10 +21,11 @@ static void range(i64 lo, i64 hi, void* data) {
         for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
         if (r0 < end) body(Part(), r0, (int)(end - r0));
         for (int k = 1; k < 4; k++) t1v[0] = t1v[0] + t1v[k];
-        t1s = t1s + fold_lanes(t1v[0], [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
+        t1s = t1s + fold_lanes(convert<vf64>(t1v[0]), [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
       }
     }
-    p1[x0] = t1s;
+    const f32 t1 = (f32)t1s;
+    p1[x0] = t1;
   }
 }
 static void run(Args args) {

@@ -285,7 +285,7 @@ class _Generator:
             self.e.values(wanted, "mid")
             ways = self.plan.ways([r.args[0] for r in now], roots(stores)) if now else 1
             vector = vector_loop(self.plan)
-            in_parts = bool(now) and (vector.size.value is None or vector.size.value > 4 * CHUNK)
+            in_parts = bool(now) and (vector.size.value is None or vector.size.value > 2 * CHUNK)
             begin, end = "0", c_index(vector.size)
             if in_parts:
                 # Partial sums of bounded length keep the rounding error of long sums small.
@@ -323,14 +323,28 @@ class _Generator:
             if value.op == "scan":
                 self.acc.declare_scan(value)
 
-    def _mid_loops(self) -> int:
+    def _mid_loops(self, long: Sequence[Value] = ()) -> int:
+        """The inner loops outside of the vector loop; how many were opened.
+
+        Args:
+            long: sums that are added up by runs of rows.
+        """
         vector = vector_loop(self.plan).symbol
         count = 0
-        for var in self.plan.kernel.inner:
-            if var.symbol is not vector:
-                name = var.symbol.name
-                self.e.open(f"for (i64 {name} = 0; {name} < {c_index(var.size)}; {name}++)")
+        cut, rows = self.plan.run_of_rows if long else (-1, 0)
+        for place, var in enumerate(self.plan.kernel.inner):
+            if var.symbol is vector:
+                continue
+            name, begin, end = var.symbol.name, "0", c_index(var.size)
+            if place == cut:
+                begin = f"{name}_run"
+                self.e.open(f"for (i64 {begin} = 0; {begin} < {end}; {begin} += {rows})")
+                for r in long:
+                    self.acc.begin_rows(r)
+                end = f"imin({begin} + {rows}, {end})"
                 count += 1
+            self.e.open(f"for (i64 {name} = {begin}; {name} < {end}; {name}++)")
+            count += 1
         return count
 
     def _close(self, count: int) -> None:
@@ -350,7 +364,8 @@ class _Generator:
                 self.acc.declare_tile(r)
             self.e.open("")
             self._declare_scans(wanted)
-            opened = self._mid_loops()
+            long = [r for r in now if r in self.plan.long_sums]
+            opened = self._mid_loops(long)
             self.e.values(wanted, "mid")
 
             def body(now: Sequence[Value] = now, stores: Sequence[Store] = stores) -> None:
@@ -360,7 +375,15 @@ class _Generator:
                 self.e.write(stores)
 
             self._vector_loop("from", "to", body)
+            if long:
+                within_run = len(self.plan.kernel.inner) - self.plan.run_of_rows[0]
+                self._close(within_run)
+                for r in long:
+                    self.acc.end_rows(r)
+                opened -= within_run
             self._close(opened + 1)
+            for r in long:
+                self.acc.end_tile(r)
         outer = [s for s in self.plan.kernel.stores if s.outer]
         if outer:
             self.e.values(roots(outer), "row")

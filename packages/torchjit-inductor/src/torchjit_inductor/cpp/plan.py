@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import final
 
 import attrs
+import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.cpp.phases import Phases, with_phases
@@ -40,6 +41,8 @@ CHUNK = 2048
 BLOCK = 32
 """Rows of a transposed operand that one unit of work covers."""
 MAX_SEGMENTS = 8
+RUN_OF_ROWS = 256
+"""Rows of which the sums of columns are float32. Sums over up to two of these are as a whole."""
 WAYS = 4
 """Vectors that the sum of a short formula goes into, in turns."""
 SHORT_POSITIONAL = 64
@@ -49,6 +52,11 @@ EXTREMES = ("least", "greatest")
 """Reductions of this backend's own: as `min` and `max`, but any result will do where there is a NaN. They are one instruction."""
 
 DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
+
+
+def _is_rounded_sum(value: Value) -> bool:
+    """Is it a sum whose parts are rounded to float32?"""
+    return value.op == "reduce" and value.data == "sum" and value.dtype == torch.float32
 
 
 def expand_welford(kernel: LoopKernel) -> LoopKernel:
@@ -126,6 +134,9 @@ class Plan:
         positions: the type of vectors of positions.
         phases: how the vector loop goes in steps, if it does.
         places: for each value `row`, `mid` or `body`.
+        run_of_rows: of the outer shape, the inner loop that is cut into runs for `long_sums`, and how many of its iterations
+            are one.
+        long_sums: float32 sums over so many elements that parts of them are added up in float64.
     """
 
     def __init__(self, kernel: LoopKernel, vector_bytes: int, threads: int) -> None:
@@ -146,6 +157,8 @@ class Plan:
         self.tile = self._tile(threads)
         self.places: dict[Value, str] = {}
         self._place_all()
+        self.run_of_rows, is_long = self._runs()
+        self.long_sums = frozenset(v for v in self.values if is_long and _is_rounded_sum(v))
 
     # ------------------------------------------------------------------ decisions
     def _merged(self, kernel: LoopKernel, lanes: int) -> LoopKernel:
@@ -348,6 +361,17 @@ class Plan:
                 self.places[value] = "mid"
             else:
                 self.places[value] = "row"
+
+    def _runs(self) -> tuple[tuple[int, int], bool]:
+        """The inner loop to cut into runs of about `RUN_OF_ROWS` rows and the iterations of each, and is it worth it?"""
+        rows, cut = 1, (0, RUN_OF_ROWS)
+        for place, var in reversed([*enumerate(self.kernel.inner)]):
+            size = var.size.value
+            cut = (place, max(1, RUN_OF_ROWS // max(rows, 1)))  # there may be no rows
+            rows = 2 * RUN_OF_ROWS + 1 if size is None else rows * size
+            if rows > 2 * RUN_OF_ROWS:
+                return cut, True
+        return cut, False
 
     def ways(self, operands: Sequence[Value], others: Sequence[Value]) -> int:
         """Into how many vectors a pass of an inner reduction accumulates.
