@@ -1,8 +1,9 @@
 """Products of matrices on a GPU: the library beside every choice of tiles that a generated kernel may have.
 
-    python packages/torchjit-inductor/benchmarks/gpu_products.py [--kinds plain scaled] [--every N] [--descend] [--limit SECONDS]
+    python packages/torchjit-inductor/benchmarks/gpu_products.py [--kinds plain scaled grouped] [--every N] [--descend] [--limit SECONDS]
 
-`plain`: bfloat16; `scaled`: 8-bit floats with one scale for each operand or for each row (`torch._scaled_mm`). With `--descend`
+`plain`: bfloat16; `scaled`: 8-bit floats with one scale for each operand or for each row (`torch._scaled_mm`);
+`grouped`: bfloat16 with a matrix for each group of rows, and the gradient of those (`torch._grouped_mm`). With `--descend`
 coordinate descent goes on from the table's best choices. A line for each product: microseconds of aten and of the fastest choices,
 each with the rank that the model of `candidates` gives it, then of the fastest with and without descriptors. Operands are out of
 cache; medians of 12.
@@ -22,6 +23,7 @@ import torch
 
 from torchjit_core import events
 from torchjit_inductor.lowering.contractions import MatrixProduct, Scales
+from torchjit_inductor.lowering.grouped import Groups
 from torchjit_inductor.triton import autotune
 from torchjit_inductor.triton.contraction import contraction, key_of
 from torchjit_inductor.triton.cuda import CudaDriver
@@ -37,8 +39,36 @@ SHAPES = (
 BF, E4 = torch.bfloat16, torch.float8_e4m3fn
 
 
+GROUPED = (
+    (8192, 2048, 5632, 8), (16384, 2048, 1408, 64), (16384, 4096, 1536, 16), (1024, 2048, 1408, 64), (128, 4096, 1536, 16),
+)  # fmt: skip
+"""Rows, depth, columns, groups: layers of experts."""
+
+
 def products(kind: str, device: torch.device) -> Iterator[tuple[str, MatrixProduct]]:
     """What is measured, with what to call it."""
+    for rows, depth, columns, groups in GROUPED if kind == "grouped" else ():
+        whole = MatrixProduct(
+            BF,
+            device,
+            1,
+            rows,
+            depth,
+            columns,
+            (0, depth, 1),
+            (depth * columns, 1, depth),
+            groups=Groups(groups, "rows"),
+        )
+        yield f"{rows} x {depth} x {columns}, {groups} groups of rows", whole
+        back = attrs.evolve(
+            whole,
+            rows=depth,
+            depth=rows,
+            left_strides=(0, 1, depth),
+            right_strides=(0, columns, 1),
+            groups=Groups(groups, "depth"),
+        )
+        yield f"{depth} x {rows} x {columns}, {groups} groups of the sum", back
     for rows, depth, columns in SHAPES:
         by_columns = MatrixProduct(BF, device, 1, rows, depth, columns, (0, depth, 1), (0, 1, depth))
         name = f"{rows} x {depth} x {columns}"

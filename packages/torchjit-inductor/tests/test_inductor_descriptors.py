@@ -19,7 +19,7 @@ from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.tile_choices import ProductKey, TileChoice, candidates
 
 BF, DEVICE = torch.bfloat16, torch.device("cuda", 0)
-TILES = OperandTiles("right", BF, 8, (256, 4096), 4104, True, (128, 64))
+TILES = OperandTiles("right", BF, 8, (256, 4096), 4104, True, tile=(128, 64))
 CODE = MachineCode(
     "k", b"", "", threads=128, shared=64, parameters=10, descriptors=(Descriptor(1, TILES, (128, 64), swizzle=3),)
 )

@@ -5,12 +5,14 @@ As in `test_inductor_triton.py`, numbers come from Triton's interpreter, in a pr
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,6 +29,7 @@ from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct, Scales
 from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.lowering.grouped import Groups
 from torchjit_inductor.measurements import Measurements
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
@@ -42,10 +45,12 @@ from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.products import settle_products
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.tile_choices import ProductKey, TileChoice, candidates
+from torchjit_inductor.triton.trial import exact_product, operands_of
 
 compiled = pytest.mark.skipif(INTERPRETING, reason="compiles")
 BF, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 ROWS = F.ScalingType.RowWise
+I32 = torch.int32
 E4, E5 = torch.float8_e4m3fn, torch.float8_e5m2
 
 Spec = tuple[tuple[int, ...], torch.dtype]
@@ -79,13 +84,25 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Spec, ...]]] = {
         lambda a, b, s, t, r: torch._scaled_mm(a, b.t(), s, t, out_dtype=BF, use_fast_accum=True) + r,
         (((48, 64), E4), ((32, 64), E5), ((48, 1), F32), ((1, 32), F32), ((48, 32), BF)),
     ),
+    "grouped_rows": (
+        lambda a, b, ends, s: F.silu(torch._grouped_mm(a, b.transpose(1, 2), offs=ends)) * s,
+        (((96, 64), BF), ((3, 48, 64), BF), ((3,), I32), ((96, 1), F32)),
+    ),
+    "grouped_columns": (lambda a, b, ends: torch._grouped_mm(a, b, offs=ends), (((3, 40, 64), BF), ((64, 96), BF), ((3,), I32))),
+    "grouped_depth": (
+        lambda a, b, ends: torch._grouped_mm(a.t(), b, offs=ends) * 0.5, (((96, 32), BF), ((96, 48), BF), ((3,), I32)),
+    ),
+    "grouped_nothing": (lambda a, b: torch._grouped_mm(a, b) + 1, _bf((3, 32, 64), (3, 64, 48))),
     "wider_result": (lambda a, b, c: (a @ b).float() * c, (*_bf((48, 40), (40, 33)), ((33,), torch.float32))),
 }  # fmt: skip
 
 
 def program_of(name: str) -> Program:
     """The fused program of a case in which every product that can be a kernel is one."""
-    function, specs = CASES[name]
+    return _program(*CASES[name])
+
+
+def _program(function: Callable[..., Any], specs: tuple[Spec, ...]) -> Program:
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in specs]
         gm = make_fx(function)(*inputs)
@@ -101,19 +118,9 @@ def kernels_of(program: Program) -> list[LoopKernel]:
 
 
 FUSED = (
-    "mm",
-    "linear",
-    "linear_gelu",
-    "residual",
-    "left_turned",
-    "bmm",
-    "baddbmm",
-    "heads",
-    "two_results",
-    "half",
-    "scaled",
-    "scaled_rows",
-)
+    "mm", "linear", "linear_gelu", "residual", "left_turned", "bmm", "baddbmm", "heads", "two_results", "half", "scaled", "scaled_rows",
+    "grouped_rows", "grouped_columns", "grouped_depth", "grouped_nothing",
+)  # fmt: skip
 
 
 @compiled
@@ -161,6 +168,40 @@ def test_scales_of_tensors_and_rows_are_part_of_the_kernel(call: Callable[..., A
 
 
 @compiled
+def test_the_ends_of_groups_come_from_a_kernel_of_their_own() -> None:
+    def function(a: torch.Tensor, b: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        return torch._grouped_mm(a, b, offs=counts * 16) + 1
+
+    program = _program(function, (((96, 64), BF), ((3, 64, 48), BF), ((3,), I32)))
+    first, second = kernels_of(program)
+    found = contraction(second, program.buffers)
+    assert not has_dot(first) and found is not None and found.groups is not None
+    assert found.groups.buffer in first.writes
+    key = key_of(second, found, program.buffers)
+    assert key is not None and (key.groups, key.along) == (3, "rows")
+    assert not any(c.parts > 1 for c in candidates(attrs.evolve(key, depth=65536), 8))
+
+
+@compiled
+@pytest.mark.parametrize("along", ["rows", "columns", "depth"])
+def test_what_candidates_are_compared_with_is_what_the_ir_means(along: str) -> None:
+    sizes = {
+        "rows": ((0, 40, 1), (2000, 1, 40)),
+        "columns": ((2000, 40, 1), (0, 1, 40)),
+        "depth": ((0, 40, 1), (0, 1, 40)),
+    }[along]
+    product = MatrixProduct(F32, torch.device("cpu"), 1, 50, 40, 50, *sizes, groups=Groups(3, along))
+    memory = operands_of(product)
+    assert memory["ends"].diff().gt(0).all() and memory["ends"][-1] == (40 if along == "depth" else 50)
+    exact = exact_product(product, memory)
+    kernel, _ = product_kernel(product)
+    evaluate_kernel(
+        kernel, {n: t.as_strided((t.untyped_storage().size() // t.itemsize,), (1,)) for n, t in memory.items()}
+    )
+    torch.testing.assert_close(memory["out"], exact)
+
+
+@compiled
 def test_a_softmax_of_a_product_stays_a_kernel_of_its_own() -> None:
     program = program_of("scores")
     first, second = (k for k in kernels_of(program))
@@ -178,8 +219,12 @@ COPIED = TileChoice(32, 16, 32, 4, 2, group=2, persistent=True, descriptors=True
 NUMERIC = [
     *((n, SMALL, False) for n in CASES if n not in ("linear", "left_turned", "scores")),
     *((n, TALL, True) for n in ("both_turned", "bmm", "heads")),
-    *((n, TURNS, wide) for n, wide in (("linear_gelu", False), ("bmm", True))),
+    *(
+        (n, TURNS, wide)
+        for n, wide in (("linear_gelu", False), ("bmm", True), ("grouped_rows", True), ("grouped_depth", False))
+    ),
     *((n, COPIED, wide) for n, wide in (("linear_gelu", False), ("left_turned", True), ("heads", False))),
+    *((n, COPIED, wide) for n, wide in (("grouped_rows", False), ("grouped_columns", True))),
 ]
 
 
@@ -198,6 +243,8 @@ def test_products_compute_what_the_ir_means(name: str, choice: TileChoice, wide:
     for kernel in kernels_of(program):
         for buffer in kernel.buffers:
             made = torch.randn(program.buffers[buffer].span.evaluate({}), generator=generator)
+            if program.buffers[buffer].dtype == I32:
+                made = torch.tensor([40, 40, 83])  # an empty group, and something behind the last one
             memory.setdefault(buffer, made.to(program.buffers[buffer].dtype))
         expected = {n: t.clone() for n, t in memory.items()}
         evaluate_kernel(kernel, expected)
@@ -232,7 +279,9 @@ def _code(name: str, arch: int, choice: TileChoice) -> MachineCode:
 
 @compiled
 @pytest.mark.parametrize(
-    ("name", "arch"), [(n, a) for n in ("linear_gelu", "heads") for a in (80, 90)] + [("scaled", 90)]
+    ("name", "arch"),
+    [(n, a) for n in ("linear_gelu", "heads") for a in (80, 90)]
+    + [("scaled", 90), ("grouped_rows", 90), ("grouped_depth", 80)],
 )
 def test_a_product_compiles_to_code_for_the_matrix_units(name: str, arch: int) -> None:
     code = _code(name, arch, TileChoice(64, 64, 32, 4, 3, persistent=name == "heads"))
@@ -242,7 +291,7 @@ def test_a_product_compiles_to_code_for_the_matrix_units(name: str, arch: int) -
 
 
 @compiled
-@pytest.mark.parametrize("name", ["linear_gelu", "left_turned", "scaled_rows"])
+@pytest.mark.parametrize("name", ["linear_gelu", "left_turned", "scaled_rows", "grouped_rows"])
 def test_descriptors_become_copies_of_tiles(name: str) -> None:
     """Behind the addresses the entry point has for each descriptor itself by value, two sizes and two strides."""
     code = _code(name, 90, TileChoice(64, 64, 64, 4, 3, persistent=True, descriptors=True))
@@ -253,9 +302,7 @@ def test_descriptors_become_copies_of_tiles(name: str) -> None:
     first = next(n for n, line in enumerate(lines) if line[-1].endswith("[128]"))
     kinds = [line[3] if ".align" in line and ".b8" in line else line[1] for line in lines[first:]]
     assert kinds[:10] == [".b8", ".u32", ".u32", ".u64", ".u64"] * 2
-    assert first == len({d.argument for d in code.descriptors}) + (2 if name != "scaled_rows" else 4) - (
-        name == "left_turned"
-    )
+    assert first == len(CASES[name][1]) + 1  # operands and the result
     assert code.parameters == len(lines)
     left, right = code.descriptors
     assert left.tiles.turned == (name == "left_turned") and right.tiles.turned == (name != "left_turned")
@@ -398,7 +445,10 @@ on_device = [
 def _on_device(function: Callable[..., Any], specs: tuple[Spec, ...], **settings: Any) -> list[str]:
     """Compile and compare with float32; the events of autotuning that it took."""
     inputs = [torch.randn(shape, device="cuda").to(dtype) for shape, dtype in specs]
-    eager = any(dtype in EIGHT_BIT_FLOATS for _, dtype in specs)  # which float32 operands cannot stand for
+    inputs = [torch.tensor([32, 48, 96], dtype=I32, device="cuda") if x.dtype == I32 else x for x in inputs]
+    eager = any(
+        dtype == I32 or dtype in EIGHT_BIT_FLOATS for _, dtype in specs
+    )  # float32 operands cannot stand for these
     exact = function(*(inputs if eager else (x.float() for x in inputs)))
     gm = make_fx(function)(*inputs)
     found: list[str] = []
@@ -444,6 +494,32 @@ class TestOnDevice:
             if first == 1 and name == "scaled_rows":
                 continue  # eager refuses it
             torch.testing.assert_close(graph(*given)[0], function(*given), rtol=3e-2, atol=5e-2)
+
+    @pytest.mark.parametrize("choice", [SMALL, TURNS, COPIED, None], ids=["small", "turns", "copied", "aten"])
+    def test_grouped_products_with_gradients(self, choice: TileChoice | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A group that is empty, and rows that belong to none."""
+        monkeypatch.setattr(ProductTuner, "promising", lambda self, product: choice is not None)
+        monkeypatch.setattr("torchjit_inductor.triton.backend.settle_products", lambda program, fused, timer: program)
+        monkeypatch.setattr(ProductTuner, "choice", lambda self, kernel, found, buffers: choice)
+
+        def function(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, g: torch.Tensor) -> Any:
+            y = F.silu(F.grouped_mm(x, w, offs=ends))
+            return (y, *torch.autograd.grad(y, (x, w), g))
+
+        x, w, g = (torch.randn(s, device="cuda").to(BF) for s in ((512, 128), (5, 128, 192), (512, 192)))
+        x.requires_grad_()
+        w.requires_grad_()
+        ends = torch.tensor([64, 64, 208, 400, 448], dtype=I32, device="cuda")
+        graph = Inductor(InductorSettings(max_autotune=True))(make_fx(function)(x, w, ends, g), [x, w, ends, g])
+        with torch.no_grad():
+            y, gx, gw = graph(x, w, ends, g)
+        for number, (a, b) in enumerate(itertools.pairwise([0, 64, 64, 208, 400, 448])):
+            xs, ws = (t.detach().float().requires_grad_() for t in (x[a:b], w[number]))
+            want = F.silu(xs @ ws)
+            wanted = (want.detach(), *torch.autograd.grad(want, (xs, ws), g[a:b].float()))
+            for ours, theirs in zip((y[a:b], gx[a:b], gw[number]), wanted, strict=True):
+                if choice is not None or b > a:
+                    assert float((ours.float() - theirs).norm()) <= 1e-2 * float(theirs.norm())
 
     @pytest.mark.parametrize(
         "scales", [None, Scales(False, BF, True), Scales(False, F32, False), Scales(True, BF, False)], ids=str

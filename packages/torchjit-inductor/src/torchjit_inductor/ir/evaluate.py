@@ -101,6 +101,8 @@ def _evaluate(
     if value.op == "reduce":
         operand = args[0].to(value.dtype) * args[1].to(value.dtype) if value.data in DOTS else args[0]
         return _reduce(value.data, operand.expand(operand.shape[0], shape[1]))
+    if value.op == "segment":
+        return torch.stack([end <= args[0] for end in args[1:]]).sum(0)
     if value.op == "cast":
         return args[0].to(value.dtype)
     if value.op == "round_to":

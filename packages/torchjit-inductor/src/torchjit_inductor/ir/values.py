@@ -43,6 +43,7 @@ __all__ = [
     "reduce",
     "round_to",
     "scan",
+    "segment",
     "substitute",
     "walk",
     "where",
@@ -127,7 +128,7 @@ class Value:
     """One node. Do not construct it: use the functions of this module.
 
     Attributes:
-        op: `load`, `constant`, `index`, `bounded`, `reduce`, `scan`, `cast`, `round_to`, or the name of an operation of
+        op: `load`, `constant`, `index`, `bounded`, `segment`, `reduce`, `scan`, `cast`, `round_to`, or the name of an operation of
             `operations.py`.
         args: operands.
         dtype: of the result.
@@ -317,6 +318,11 @@ def scan(kind: str, value: Value) -> Value:
     if kind not in SCANS:
         raise ValueError(f"unknown scan {kind!r}; known: {', '.join(SCANS)}")
     return Value("scan", (value,), value.dtype, kind)
+
+
+def segment(position: Value, ends: Sequence[Value]) -> Value:
+    """Which segment an int64 position lies in: how many of the ends, ascending integers, are not above it (int64)."""
+    return Value("segment", (position, *ends), torch.int64)
 
 
 def bounded(position: Value, size: Expr, *, wrap: bool, dim: int, error: str) -> Value:

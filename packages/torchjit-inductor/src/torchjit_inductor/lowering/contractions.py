@@ -15,15 +15,17 @@ import torch
 from torchjit_core.expr import constant
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, compute_dtype
 from torchjit_inductor.ir.kernel import element_count
-from torchjit_inductor.ir.values import Value, cast, dot, round_to
+from torchjit_inductor.ir.values import Value, cast, dot, load, round_to
 from torchjit_inductor.lowering.builder import Builder, Output
-from torchjit_inductor.lowering.tensors import Index, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.grouped import MOST_GROUPS, Groups, grouped_dot
+from torchjit_inductor.lowering.tensors import Index, Lowered, Point, Strided, TensorMeta
 from torchjit_inductor.steps import ExternStep
 
 __all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _SCALED_V2 = getattr(getattr(torch.ops.aten, "_scaled_mm_v2", None), "default", None)
+_GROUPED = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _KINDS = ([0], [1])
 """`ScalingType` of tensors and of rows."""
 _LEAST = 16
@@ -59,6 +61,7 @@ class MatrixProduct:
         left_strides, right_strides: in elements, of the three dimensions.
         right_dtype: where it is another one.
         scales: of 8-bit floats.
+        groups: where several matrices are multiplied with parts of one; `batch` is 1, and the operand that is one has 0 as its first stride.
     """
 
     dtype: torch.dtype
@@ -71,6 +74,7 @@ class MatrixProduct:
     right_strides: tuple[int, int, int]
     right_dtype: torch.dtype | None = None
     scales: Scales | None = None
+    groups: Groups | None = None
 
     @property
     def result(self) -> torch.dtype:
@@ -104,6 +108,7 @@ class _Asked:
         bias: added to the product.
         scales: of the left and the right operand.
         fast: see `Scales`.
+        ends: of groups.
     """
 
     left: Lowered
@@ -111,6 +116,16 @@ class _Asked:
     bias: Lowered | None = None
     scales: tuple[Lowered, Lowered] | None = None
     fast: bool = False
+    ends: Lowered | None = None
+
+    @property
+    def groups(self) -> Groups | None:
+        """What is divided into groups."""
+        count = None if self.ends is None else self.ends.sizes[0].value
+        if count is None:
+            return None
+        ranks = len(self.left.sizes), len(self.right.sizes)
+        return Groups(count, {(2, 3): "rows", (3, 2): "columns", (2, 2): "depth"}[ranks])
 
 
 def _asked(op: Any, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
@@ -128,13 +143,18 @@ def _asked(op: Any, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
         if scaled is None:
             return None
         found, multiplied = scaled, tuple(EIGHT_BIT_FLOATS)
+    elif op is _GROUPED:
+        grouped = _grouped(args, meta)
+        if grouped is None:
+            return None
+        found, multiplied = grouped, (meta.dtype,)
     else:
         return None
     if any(o.dtype not in multiplied for o in (found.left, found.right)):
         return None
     if found.bias is not None and found.scales is None and found.bias.dtype != meta.dtype:
         return None
-    operands = (found.left, found.right, found.bias, *(found.scales or ()))
+    operands = (found.left, found.right, found.bias, found.ends, *(found.scales or ()))
     return found if all(o.device == meta.device for o in operands if o is not None) else None
 
 
@@ -174,9 +194,24 @@ def _scaled(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     return _Asked(left, right, bias, scales, bool(fast))
 
 
+def _grouped(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+    """`_grouped_mm(left, right, ends of the groups, bias, dtype)`; without ends it is `bmm`."""
+    defaults: list[Any] = [None, None, None]
+    left, right, ends, bias, _ = [*args, *defaults[len(args) - 2 :]]
+    ranks = [len(o.sizes) for o in (left, right)]
+    if bias is not None or meta.dtype not in _HALF or (ends is None) != (ranks == [3, 3]):
+        return None
+    if ends is None:
+        return _Asked(left, right)
+    count = ends.sizes[0].value
+    if ranks == [3, 3] or len(ends.sizes) != 1 or ends.dtype != torch.int32 or count is None:
+        return None
+    return _Asked(left, right, ends=ends) if 0 < count <= MOST_GROUPS else None
+
+
 def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: ProductChoice) -> Lowered | None:
-    """`mm`, `addmm`, `bmm`, `baddbmm`, `_int_mm` or `_scaled_mm` as a kernel, or None where aten is better or the operator is
-    another one.
+    """`mm`, `addmm`, `bmm`, `baddbmm`, `_int_mm`, `_scaled_mm` or `_grouped_mm` as a kernel, or None where aten is better or
+    the operator is another one.
 
     The call of aten that would do the same is kept in `Builder.products`: whether the kernel stays is decided when it is
     known what becomes part of it.
@@ -198,14 +233,21 @@ def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: 
     if asked.scales is not None:
         by_rows = any(element_count(s.sizes).value != 1 for s in asked.scales)
         scales = Scales(by_rows, meta.dtype, asked.fast)
-    product = _product(first, second, meta.device, scales)
+    product = _product(first, second, meta.device, scales, asked.groups)
     if product is None or not choice(product):
         return None
+    ends = None if asked.ends is None else b.materialize(asked.ends)
 
     def body(read: Any, outer: Index, inner: Index) -> list[Value]:
         *lead, row, column = outer
-        left, right = _operand(read, first, (*lead, row, *inner)), _operand(read, second, (*lead, *inner, column))
-        total: Value = dot(left, right, fast=asked.fast)
+        total: Value
+        if ends is None or product.groups is None:
+            left, right = _operand(read, first, (*lead, row, *inner)), _operand(read, second, (*lead, *inner, column))
+            total = dot(left, right, fast=asked.fast)
+        else:
+            found = [ends.value(Point((constant(g),), {})) for g in range(product.groups.count)]
+            point = (lead[0] if lead else constant(0), row, column, inner[0])
+            total = grouped_dot(product.groups.along, found, _loader(first), _loader(second), point)
         for scale in asked.scales or ():
             total = total * read(scale, _broadcast(outer, scale.sizes))
         if asked.bias is not None:
@@ -218,6 +260,11 @@ def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: 
     b.products[target.buffer] = step
     output = Output(meta, True, lambda outer, inner: outer)
     return b.reduction(meta.sizes, first.sizes[-1:], [output], body, outer_strides=meta.strides, targets=[target])[0]
+
+
+def _loader(tensor: Strided) -> Callable[..., Value]:
+    """From an index to an element, with options of `load`."""
+    return lambda index, **options: load(tensor.buffer, tensor.address(index), tensor.dtype, **options)
 
 
 def _in_memory(b: Builder, tensor: Lowered) -> Strided | None:
@@ -236,13 +283,15 @@ def _broadcast(outer: Index, sizes: Index) -> Index:
     return tuple(constant(0) if n.value == 1 else i for i, n in zip(last, sizes, strict=True))
 
 
-def _product(left: Strided, right: Strided, device: torch.device, scales: Scales | None) -> MatrixProduct | None:
+def _product(
+    left: Strided, right: Strided, device: torch.device, scales: Scales | None, groups: Groups | None
+) -> MatrixProduct | None:
     numbers = [e.value for t in (left, right) for e in (*t.sizes, *t.strides)]
     if any(n is None for n in numbers):
         return None
     sizes_left, sizes_right = ([s.value or 0 for s in t.sizes] for t in (left, right))
     rows, depth, columns = sizes_left[-2], sizes_left[-1], sizes_right[-1]
-    batch = sizes_left[0] if len(sizes_left) == 3 else 1
+    batch = sizes_left[0] if len(sizes_left) == 3 and groups is None else 1
     if min(rows, depth, columns) < _LEAST or batch == 0:
         return None
     strides = [tuple(s.value or 0 for s in t.strides) for t in (left, right)]
@@ -250,4 +299,4 @@ def _product(left: Strided, right: Strided, device: torch.device, scales: Scales
     if 1 not in a or 1 not in b:
         return None
     other = None if right.dtype == left.dtype else right.dtype
-    return MatrixProduct(left.dtype, device, batch, rows, depth, columns, a, b, other, scales)  # type: ignore[arg-type]
+    return MatrixProduct(left.dtype, device, batch, rows, depth, columns, a, b, other, scales, groups)  # type: ignore[arg-type]

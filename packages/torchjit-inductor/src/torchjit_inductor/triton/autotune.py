@@ -363,14 +363,16 @@ class ProductTuner:
             run = runner_of(step, buffers)
             return None if run is None else (device_seconds([run], cold=True, device=device)[0], None)
         kernel = merged(step.kernel)
-        computed = any(v.op in ("load", "bounded") and v.data.binders for v in kernel.values)
-        if kernel.symbols or computed or any(s.scatters for s in kernel.stores):
+        if kernel.symbols or _computed(kernel) or any(s.scatters for s in kernel.stores):
             return None
         found = contraction(kernel, buffers) if has_dot(kernel) else None
         if found is None:
             return self._timed_stages(kernel, buffers, device), None
-        memory = random_like(kernel.buffers, buffers)
         key = key_of(kernel, found, buffers)
+        ends = {}
+        if key is not None and found.groups is not None:
+            ends[found.groups.buffer] = {"rows": key.rows, "columns": key.columns, "depth": key.depth}[key.along]
+        memory = random_like(kernel.buffers, buffers, ends)
         choices = (() if key is None else self._ranked.get(key, ())) or (fallback_choice(key),)
         runs = []
         for choice, made in zip(choices, self._candidates(kernel, buffers, choices), strict=True):
@@ -386,8 +388,7 @@ class ProductTuner:
     # ---------------------------------------------------------------------------------------------- plans of other kernels
     def plan(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], plan: TilePlan) -> TilePlan:
         """The plan that coordinate descent finds for a kernel, or the given one where that is not asked for or not possible."""
-        computed = any(v.op in ("load", "bounded") and v.data.binders for v in kernel.values)
-        if not self._descends or kernel.symbols or computed or any(s.scatters for s in kernel.stores):
+        if not self._descends or kernel.symbols or _computed(kernel) or any(s.scatters for s in kernel.stores):
             return plan
         look = self._text(kernel, buffers, plan)
         if look not in self._planned:
@@ -440,6 +441,16 @@ class ProductTuner:
                 raise RuntimeError(made)  # the program has this kernel anyway
             runs.append(functools.partial(made, *(memory[n].data_ptr() for n in stage.buffers)))
         return device_seconds([lambda: [run() for run in runs]], cold=False, device=device)[0]
+
+
+def _computed(kernel: LoopKernel) -> bool:
+    """Does it read where data say, other than in the matrix of a group?"""
+    return any(
+        v.op in ("load", "bounded")
+        and v.data.binders
+        and not all(a.op == "segment" for a in v.args[: len(v.data.binders)])
+        for v in kernel.values
+    )
 
 
 def _candidate(

@@ -15,6 +15,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_cou
 from torchjit_inductor.ir.values import DOTS, Value, walk
 from torchjit_inductor.triton.descriptors import OperandTiles, matrix_of
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, Axis
+from torchjit_inductor.triton.segments import Segments, segments_of, symbols_of
 from torchjit_inductor.triton.tile_choices import ProductKey, TileChoice
 
 __all__ = [
@@ -40,6 +41,7 @@ class Contraction:
         batch: loops that both operands depend on, outermost first.
         rows: loops of the left operand only.
         columns: loops of the right operand only.
+        groups: where one of the four is divided into groups.
     """
 
     dot: Value
@@ -48,6 +50,7 @@ class Contraction:
     batch: tuple[LoopVar, ...]
     rows: tuple[LoopVar, ...]
     columns: tuple[LoopVar, ...]
+    groups: Segments | None = None
 
 
 def has_dot(kernel: LoopKernel) -> bool:
@@ -67,12 +70,23 @@ def contraction(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Contractio
     left, right = found.args
     if any(s.scatters or not s.outer for s in kernel.stores) or not _operands(left, right, buffers):
         return None
-    batch = tuple(v for v in kernel.outer if v.symbol in left.symbols and v.symbol in right.symbols)
-    rows = tuple(v for v in kernel.outer if v.symbol in left.symbols and v.symbol not in right.symbols)
-    columns = tuple(v for v in kernel.outer if v.symbol in right.symbols and v.symbol not in left.symbols)
+    groups = None
+    if any(v.op == "segment" for v in kernel.values):
+        divided = segments_of(kernel, left, right)
+        if divided is None:
+            return None
+        groups, left, right = divided
+    first, second = symbols_of(left), symbols_of(right)
+    if groups is not None and groups.along == "depth":
+        first, second = first | groups.matrix.symbols, second | groups.matrix.symbols
+    batch = tuple(v for v in kernel.outer if v.symbol in first and v.symbol in second)
+    rows = tuple(v for v in kernel.outer if v.symbol in first and v.symbol not in second)
+    columns = tuple(v for v in kernel.outer if v.symbol in second and v.symbol not in first)
     if not rows or not columns or len(batch) + len(rows) + len(columns) < len(kernel.outer):
         return None
-    return Contraction(found, left, right, batch, rows, columns)
+    if groups is not None and not groups.divides(rows, columns, kernel.inner, batch):
+        return None
+    return Contraction(found, left, right, batch, rows, columns, groups)
 
 
 def _operands(left: Value, right: Value, buffers: Mapping[str, Buffer]) -> bool:
@@ -98,16 +112,22 @@ def key_of(kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]
     walks = [_walks(v, kernel.inner) for v in (found.left, found.right)]
     described = _described(kernel, found, buffers) is not None
     other = "" if types[0] == types[1] else types[1]
-    return ProductKey(types[0], batch, rows, columns, depth, walks[0], walks[1], described, other)
+    count, along = (0, "") if found.groups is None else (found.groups.count, found.groups.along)
+    return ProductKey(types[0], batch, rows, columns, depth, walks[0], walks[1], described, other, count, along)
 
 
 def _described(
     kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]
 ) -> tuple[OperandTiles, OperandTiles] | None:
     """Both operands as descriptors say them; None where they cannot."""
-    left = matrix_of(found.left, found.rows, kernel.inner, buffers)
-    right = matrix_of(found.right, kernel.inner, found.columns, buffers)
-    return None if left is None or right is None or found.batch else (left, right)
+    groups = found.groups
+    # Where sums are divided, the last tile of a part has to end before the next part begins: with masks.
+    if found.batch or (groups is not None and groups.along == "depth"):
+        return None
+    count = 0 if groups is None else groups.count
+    left = matrix_of(found.left, found.rows, kernel.inner, buffers, count)
+    right = matrix_of(found.right, kernel.inner, found.columns, buffers, count)
+    return None if left is None or right is None else (left, right)
 
 
 def _count(loops: Sequence[LoopVar]) -> int | None:
@@ -157,7 +177,19 @@ class DotPlan:
     @property
     def tiles(self) -> Expr:
         """How many tiles there are."""
-        return element_count(tuple(v.size for v in self.found.batch)) * self.rows.blocks * self.columns.blocks
+        return (
+            element_count(tuple(v.size for v in self.found.batch)) * self.blocks(self.rows) * self.blocks(self.columns)
+        )
+
+    def blocks(self, axis: Axis) -> Expr:
+        """How many blocks cover an axis; along one that is divided into groups the most that there can be.
+
+        Each group begins with a block of its own, and so does what lies behind the last one.
+        """
+        groups = self.found.groups
+        if groups is None or groups.along != {"y": "rows", "x": "columns"}[axis.name]:
+            return axis.blocks
+        return axis.size // axis.block + (groups.count + 1)
 
 
 def plan_of(
@@ -170,16 +202,20 @@ def plan_of(
     """
     operands: tuple[OperandTiles, ...] = ()
     described = _described(kernel, found, buffers) if choice.descriptors and buffers is not None else None
-    if described is not None:
+    depth = _count(kernel.inner) or 0
+    # Behind the end of one group's matrix lies the next: a tile across both would need masks, too.
+    ends = all(not o.lead or o.turned == (n == 1) or depth % choice.depth == 0 for n, o in enumerate(described or ()))
+    if described is not None and ends:
         tiles = (choice.rows, choice.depth), (choice.depth, choice.columns)
         operands = tuple(
             attrs.evolve(o, tile=t[::-1] if o.turned else t) for o, t in zip(described, tiles, strict=True)
         )
+    along = "" if found.groups is None else found.groups.along
     return DotPlan(
         found,
-        Axis("y", found.rows, choice.rows),
-        Axis("x", found.columns, choice.columns),
-        Axis("r", kernel.inner, choice.depth, looped=True),
+        Axis("y", found.rows, choice.rows, end="y_end" if along == "rows" else ""),
+        Axis("x", found.columns, choice.columns, end="x_end" if along == "columns" else ""),
+        Axis("r", kernel.inner, choice.depth, looped=True, end="r_end" if along == "depth" else ""),
         choice.group,
         choice.num_warps,
         choice.num_stages,

@@ -41,6 +41,7 @@ class OperandTiles:
         sizes: rows, and elements of a row.
         step: from a row to the next, in elements.
         turned: the operand is the matrix turned: its rows run along memory's columns.
+        lead: where there is one such matrix for each group, one behind the other: rows from one to the next.
         tile: rows and columns of what is copied at once; (0, 0) as long as nothing is chosen.
     """
 
@@ -50,11 +51,12 @@ class OperandTiles:
     sizes: tuple[int, int]
     step: int
     turned: bool
+    lead: int = 0
     tile: tuple[int, int] = (0, 0)
 
 
 def matrix_of(
-    value: Value, down: Sequence[LoopVar], across: Sequence[LoopVar], buffers: Mapping[str, Buffer]
+    value: Value, down: Sequence[LoopVar], across: Sequence[LoopVar], buffers: Mapping[str, Buffer], groups: int = 0
 ) -> OperandTiles | None:
     """The matrix that an operand is, or None where a descriptor cannot say it.
 
@@ -62,11 +64,12 @@ def matrix_of(
         value: the operand.
         down, across: loops of its rows and of its columns.
         buffers: of the graph.
+        groups: how many there are; the only thing besides loops that the operand may depend on is the number of its group.
     """
-    if value.op != "load" or value.data.binders or value.data.masked:
+    if value.op != "load" or value.data.masked or len(value.data.binders) > (1 if groups else 0):
         return None
-    index, dtype = value.data.index, buffers[value.data.buffer].dtype
-    if index.symbols != {v.symbol for v in (*down, *across)} or dtype not in _HOST_TYPES:
+    index, dtype, numbers = value.data.index, buffers[value.data.buffer].dtype, value.data.binders
+    if index.symbols != {*(v.symbol for v in (*down, *across)), *numbers} or dtype not in _HOST_TYPES:
         return None
     offset = index.substitute({s: constant(0) for s in index.symbols}).value
     steps, counts = [_step(index, loops) for loops in (down, across)], [_count(loops) for loops in (down, across)]
@@ -75,9 +78,17 @@ def matrix_of(
     turned = steps[1] != 1
     sizes, step = (counts[::-1], steps[1]) if turned else (counts, steps[0])
     unit = _ALIGNMENT // dtype.itemsize
-    if not step or step % unit or offset % unit or step < (sizes[1] or 0) or max(s or 0 for s in sizes) >= 2**31:
+    rows, columns = (s or 0 for s in sizes)
+    if not step or step % unit or offset % unit or step < columns:
         return None
-    return OperandTiles(value.data.buffer, dtype, offset, (sizes[0] or 0, sizes[1] or 0), step, turned)
+    apart = stride(index, numbers[0]) if numbers else constant(0)
+    if apart is None or apart.value is None or apart.value % step:
+        return None
+    lead = apart.value // step
+    rows += (groups - 1) * lead if numbers else 0
+    if max(rows, columns) >= 2**31:
+        return None
+    return OperandTiles(value.data.buffer, dtype, offset, (rows, columns), step, turned, lead)
 
 
 def _step(index: Any, loops: Sequence[LoopVar]) -> int | None:

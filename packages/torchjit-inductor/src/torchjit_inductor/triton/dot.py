@@ -14,6 +14,7 @@ from torchjit_inductor.triton.descriptors import OperandTiles
 from torchjit_inductor.triton.emit import Emitter
 from torchjit_inductor.triton.operations import Dialect, type_name
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, Axis, TilePlan
+from torchjit_inductor.triton.segments import segment_lines
 
 __all__ = ["DESCRIPTORS", "dot_lines"]
 
@@ -39,7 +40,7 @@ def dot_lines(
         renamed[var.symbol] = as_expr(symbol)
         loops.append(LoopVar(symbol, var.size))
     right = substitute(found.right, renamed)
-    turned = Axis("s", tuple(loops), plan.depth.block, looped=True)
+    turned = Axis("s", tuple(loops), plan.depth.block, looped=True, end=plan.depth.end)
 
     def emitter(*axes: Axis) -> Emitter:
         tile = TilePlan(found.batch, axes, plan.num_warps, plan.num_stages)
@@ -50,6 +51,9 @@ def dot_lines(
         emitter(turned, plan.columns),
         emitter(plan.rows, plan.columns),
     )
+    if found.groups is not None:
+        for each in (first, second):
+            each.define(found.groups.value, "segment")
     head = _tile(after, plan)
     if plan.operands:
         body: list[str] = []
@@ -69,7 +73,12 @@ def dot_lines(
         f"acc = tl.dot({operands[0]}, {operands[1]}, acc, out_dtype={total}{_exact(kernel, buffers, plan)})",
     ]
     head.append(f"acc = tl.zeros([{plan.rows.block}, {plan.columns.block}], {total})")
-    head.append(f"for r_start in range(0, {after.tile.size(plan.depth.size)}, {plan.depth.block}):")
+    bounds = "0, depth_end"
+    if found.groups is None:
+        bounds = f"0, {after.tile.size(plan.depth.size)}"
+    elif found.groups.along == "depth":
+        bounds = "r_first, r_end"
+    head.append(f"for r_start in range({bounds}, {plan.depth.block}):")
     head += [_INDENT + line for line in body]
     after.define(found.dot, "acc")
     stores = [after.store(s) for s in kernel.stores]
@@ -77,7 +86,9 @@ def dot_lines(
     cast = ".to(tl.int64)" if wide else ""
     if not plan.persistent:
         return [f"tile = tl.program_id(0){cast}", *lines]
-    every = f"tl.range(tl.program_id(0){cast}, {after.tile.size(plan.tiles)}, {MULTIPROCESSORS}, flatten=True)"
+    # Loops join only where the inner one has the same number of turns each time.
+    flat = ", flatten=True" if found.groups is None else ""
+    every = f"tl.range(tl.program_id(0){cast}, {after.tile.size(plan.tiles)}, {MULTIPROCESSORS}{flat})"
     return [f"for tile in {every}:", *(_INDENT + line for line in lines)]
 
 
@@ -85,6 +96,8 @@ def _copied(operand: OperandTiles, position: int, name: str, lines: list[str]) -
     """The name of an operand's tile, brought by a descriptor: what lies outside of the matrix is 0."""
     starts = [("y_start", "r_start"), ("r_start", "x_start")][position]
     down, across = starts[::-1] if operand.turned else starts
+    if operand.lead:
+        down = f"({down} + segment * {operand.lead}).to(tl.int32)"
     lines.append(f"{name} = {DESCRIPTORS[position]}.load([{down}, {across}])" + (".T" if operand.turned else ""))
     return name
 
@@ -106,8 +119,8 @@ def _tile(after: Emitter, plan: DotPlan) -> list[str]:
 
     Tiles that are computed at the same time share operands in the cache: their numbers go down `group` row blocks before the next column.
     """
-    tile = after.tile
-    rows, columns = tile.factor(plan.rows.blocks), tile.factor(plan.columns.blocks)
+    tile, groups = after.tile, plan.found.groups
+    rows, columns = tile.factor(plan.blocks(plan.rows)), tile.factor(plan.blocks(plan.columns))
     lines: list[str] = []
     number = "tile"
     if plan.found.batch:
@@ -121,10 +134,24 @@ def _tile(after: Emitter, plan: DotPlan) -> list[str]:
     ]
     for axis, block in ((plan.rows, "(first_row + within % group)"), (plan.columns, "(within // group)")):
         start = f"{block} * {axis.block}"
-        if plan.operands:
+        if groups is not None and axis.end:
+            lines.append(f"block = {block}")
+            sizes, pointer = (tile.size(axis.size), tile.size(plan.depth.size)), after.pointers[groups.buffer]
+            lines += segment_lines(groups, pointer, axis.name, axis.block, "block", sizes, tile.wide)
+            start = f"{axis.name}_start"
+            if plan.operands:
+                lines.append(f"{start} = {start}.to(tl.int32)")
+        elif plan.operands:
             lines.append(f"{axis.name}_start = ({start}).to(tl.int32)")
             start = f"{axis.name}_start"
         lines += tile.block(axis, start)
+    if groups is not None and groups.along == "depth":
+        matrix, pointer = tile.size(groups.matrix), after.pointers[groups.buffer]
+        end = f"{pointer} + ({groups.first} + {matrix} * {groups.step})"
+        # As in `segment_lines`.
+        lines.append(f"r_end = tl.minimum(tl.load({end}), {tile.size(plan.depth.size)})")
+        before = f"tl.maximum(tl.load({end} - {groups.step}, {matrix} > 0, other=0), 0)"
+        lines.append(f"r_first = {before if groups.matrix.value is None else 0}")
     return lines
 
 

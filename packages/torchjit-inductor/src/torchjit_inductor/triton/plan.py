@@ -37,12 +37,14 @@ class Axis:
         loops: what it runs over.
         block: elements of it in a tile, a power of two.
         looped: a program walks it in a loop; otherwise a program sees one block.
+        end: what the kernel calls the position behind the last one, where that is not the axis' own end.
     """
 
     name: str
     loops: tuple[LoopVar, ...]
     block: int
     looped: bool = False
+    end: str = ""
 
     @property
     def size(self) -> Expr:
@@ -51,7 +53,7 @@ class Axis:
     @property
     def masked(self) -> bool:
         """May a tile reach beyond the end? A tile that is there whatever the size is does so where there is nothing."""
-        return self.size.value == 0 or not self.size.divisible_by(self.block)
+        return bool(self.end) or self.size.value == 0 or not self.size.divisible_by(self.block)
 
     @property
     def blocks(self) -> Expr:

@@ -101,7 +101,7 @@ class Tile:
         flat = self.flat(axis)
         lines = [f"{flat} = {start} + {arange}" if start else f"{flat} = {arange}"]
         if axis.masked:
-            lines.append(f"{axis.name}_mask = {flat} < {self.size(axis.size)}")
+            lines.append(f"{axis.name}_mask = {flat} < {axis.end or self.size(axis.size)}")
         if len(axis.loops) > 1:
             lines += self._parts(flat, axis.loops)
         return lines

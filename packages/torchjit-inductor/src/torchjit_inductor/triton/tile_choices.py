@@ -57,6 +57,7 @@ class ProductKey:
         left_walks_depth, right_walks_depth: does memory run along the summed dimension?
         described: may both operands come through descriptors?
         right_dtype: where it is another one.
+        groups, along: how many groups divide what, see `lowering.grouped.Groups`.
     """
 
     dtype: str
@@ -68,6 +69,8 @@ class ProductKey:
     right_walks_depth: bool
     described: bool = False
     right_dtype: str = ""
+    groups: int = 0
+    along: str = ""
 
     @property
     def bytes(self) -> int:
@@ -164,7 +167,7 @@ def _described(key: ProductKey) -> list[TileChoice]:
 
 def _in_parts(key: ProductKey, ranked: Sequence[TileChoice]) -> list[TileChoice]:
     """Choices that cut the sum, best first: where the best tiles leave multiprocessors idle and the sum is long."""
-    if not ranked or _tiles(key, ranked[0]) >= MULTIPROCESSORS:
+    if not ranked or key.groups or _tiles(key, ranked[0]) >= MULTIPROCESSORS:
         return []
     found = [
         attrs.evolve(c, parts=parts)
@@ -198,6 +201,7 @@ def neighbours(key: ProductKey, choice: TileChoice) -> list[TileChoice]:
         c
         for c in found
         if cuts(key.depth, c, c.parts)
+        and not (key.groups and c.parts > 1)
         and not (c.persistent and (c.parts > 1 or _tiles(key, c) <= MULTIPROCESSORS))
         and not (c.descriptors and c.parts > 1)
         and key.fits(c)
@@ -220,7 +224,8 @@ def _modelled(key: ProductKey, choice: TileChoice) -> float:
         else max(1, min(4, SHARED // (2 * choice.depth * (choice.rows + choice.columns) * choice.num_stages)))
     )
     waves = -(-tiles // (MULTIPROCESSORS * resident)) * resident
-    steps = -(-key.depth // (choice.depth * choice.parts))
+    depth = key.depth // key.groups if key.along == "depth" else key.depth
+    steps = -(-depth // (choice.depth * choice.parts))
     # Cycles of a step: 4096 multiply-adds each at full tiles, less in small ones; 32 bytes each from the cache.
     filled = min(1.0, choice.rows / 64) * (0.65 + 0.35 * min(1.0, choice.rows * choice.columns / 32768))
     products = choice.rows * choice.columns * choice.depth / (4096 * filled)
@@ -235,4 +240,8 @@ def _modelled(key: ProductKey, choice: TileChoice) -> float:
 
 
 def _tiles(key: ProductKey, choice: TileChoice) -> int:
-    return key.batch * -(-key.rows // choice.rows) * -(-key.columns // choice.columns)
+    rows, columns = -(-key.rows // choice.rows), -(-key.columns // choice.columns)
+    # Half a tile of each group is empty.
+    rows += key.groups // 2 if key.along == "rows" else 0
+    columns += key.groups // 2 if key.along == "columns" else 0
+    return key.batch * rows * columns

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import select
 import subprocess
@@ -24,9 +25,22 @@ from torchjit_inductor.assembly.workers import end_process
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
-from torchjit_inductor.triton.timing import device_seconds
+from torchjit_inductor.triton.product_kernel import layouts_of
+from torchjit_inductor.triton.timing import device_seconds, spread_ends
 
-__all__ = ["Candidate", "Crashed", "Launch", "Trial", "TrialProcess", "runner", "serve", "try_candidates"]
+__all__ = [
+    "Candidate",
+    "Crashed",
+    "Launch",
+    "Trial",
+    "TrialProcess",
+    "exact_product",
+    "library_product",
+    "operands_of",
+    "runner",
+    "serve",
+    "try_candidates",
+]
 
 TOLERANCE = 2e-2
 """Largest distance from the float32 product, relative to its norm: 16-bit results are at 2e-3 to 4e-3."""
@@ -130,7 +144,7 @@ def try_candidates(
     """
     memory = operands_of(product)
     out = memory["out"]
-    exact = _exact(product, memory)
+    exact = exact_product(product, memory)
     library = library_product(product, memory)
     rejected: dict[int, str] = {}
     runs: dict[int, Callable[[], None]] = {}
@@ -155,35 +169,50 @@ def try_candidates(
 
 def operands_of(p: MatrixProduct) -> dict[str, torch.Tensor]:
     """Random operands that lie in memory as the product's do, and room for the result, called as in `product_kernel`."""
-
-    def random(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        made = torch.empty_strided(sizes, strides, dtype=dtype, device=p.device)
-        # A generator of its own: the user's random numbers do not depend on what is measured.
-        numbers = torch.randn(sizes, generator=generator, device=p.device, dtype=torch.float32)
-        return made.copy_(numbers if dtype.is_floating_point else (numbers * 40).clamp(-127, 127))
-
+    # A generator of its own: the user's random numbers do not depend on what is measured.
     generator = torch.Generator(p.device).manual_seed(0)
-    first = 1 if p.batch == 1 else 0
-    made = {
-        "left": random((p.batch, p.rows, p.depth)[first:], p.left_strides[first:], p.dtype),
-        "right": random((p.batch, p.depth, p.columns)[first:], p.right_strides[first:], p.second),
-        "out": torch.empty((p.batch, p.rows, p.columns)[first:], dtype=p.result, device=p.device),
-    }
-    if p.scales is not None:
-        rows, columns = (p.rows, p.columns) if p.scales.by_rows else (1, 1)
-        for name, sizes in (("left_scale", (rows, 1)), ("right_scale", (1, columns))):
-            made[name] = torch.rand(sizes, generator=generator, device=p.device) + 0.5
+    made: dict[str, torch.Tensor] = {}
+    for name, (dtype, sizes, strides) in layouts_of(p).items():
+        made[name] = torch.empty_strided(sizes, strides, dtype=dtype, device=p.device)
+        if name == "ends":
+            made[name].copy_(spread_ends(sizes[0], divided(p)))
+        elif name != "out":
+            # Scales are positive.
+            numbers = torch.randn(sizes, generator=generator, device=p.device, dtype=torch.float32)
+            numbers = numbers.abs() + 0.5 if name.endswith("scale") else numbers
+            made[name].copy_(numbers if dtype.is_floating_point else (numbers * 40).clamp(-127, 127))
     return made
 
 
-def _exact(p: MatrixProduct, memory: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    exact = memory["left"].float() @ memory["right"].float()
+def divided(p: MatrixProduct) -> int:
+    """The length of what the product divides into groups."""
+    return 0 if p.groups is None else {"rows": p.rows, "columns": p.columns, "depth": p.depth}[p.groups.along]
+
+
+def exact_product(p: MatrixProduct, memory: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The product in float32."""
+    left, right = memory["left"].float(), memory["right"].float()
+    if p.groups is not None:
+        return _grouped(p.groups.along, left, right, memory["ends"].tolist())
+    exact = left @ right
     return exact if p.scales is None else exact * memory["left_scale"] * memory["right_scale"]
+
+
+def _grouped(along: str, left: torch.Tensor, right: torch.Tensor, ends: list[int]) -> torch.Tensor:
+    """What `lowering.grouped.grouped_dot` means, group by group."""
+    parts = list(itertools.pairwise([0, *ends]))
+    if along == "rows":
+        return torch.cat([left[a:b] @ matrix for (a, b), matrix in zip(parts, right, strict=True)])
+    if along == "columns":
+        return torch.cat([matrix @ right[:, a:b] for (a, b), matrix in zip(parts, left, strict=True)], 1)
+    return torch.stack([left[:, a:b] @ right[a:b] for a, b in parts])
 
 
 def library_product(p: MatrixProduct, memory: Mapping[str, torch.Tensor]) -> Callable[[], object]:
     """The product by aten."""
     left, right = memory["left"], memory["right"]
+    if p.groups is not None:
+        return functools.partial(torch._grouped_mm, left, right, offs=memory["ends"])
     if p.scales is not None:
         scales = [memory[n] if p.scales.by_rows else memory[n].view(()) for n in ("left_scale", "right_scale")]
         options: dict[str, Any] = {"out_dtype": p.result, "use_fast_accum": p.scales.fast}
