@@ -471,3 +471,33 @@ def indexing(x):
     y[torch.arange(2), torch.tensor([1, 2])] += 2
     y[:, None, ::2].mul_(3)
     return y.gather(1, torch.tensor([[0], [1], [2]])), y.scatter_add(0, torch.zeros(1, 4, dtype=torch.long), x[:1]), y
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+    @classmethod
+    def apply(cls, *args):
+        return super().apply(*args)
+
+
+class FromBytes(int):
+    @classmethod
+    def from_bytes(cls, *args):
+        return super().from_bytes(*args) + 1
+
+
+@program(1)
+def class_methods_of_c_through_super(x):
+    y = Doubled.apply(x) + Doubled.apply(x)
+    return y, FromBytes.from_bytes(b"ab", "big")

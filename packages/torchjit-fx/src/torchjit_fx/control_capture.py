@@ -20,7 +20,7 @@ from torchjit_fx.scopes import Scope, scope_graph
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["CONTROL_FLOW_CALLS", "BodyCapture"]
+__all__ = ["CONTROL_FLOW_CALLS", "BodyCapture", "captured_bodies"]
 
 
 @final
@@ -93,6 +93,14 @@ def _leave(domain: TensorDomain, outputs: list[Any], capture: CaptureContext) ->
     open_bodies[-1].leave(outputs)
 
 
+def captured_bodies(domain: TensorDomain, count: int) -> tuple[list[Body], list[TensorLeaf], list[SymLeaf]]:
+    """The bodies captured last, over the tensors and numbers from outside that any of them uses."""
+    bodies = domain.bodies[-count:]
+    del domain.bodies[-count:]
+    tensors, numbers = _outside(bodies)
+    return [body.body([*tensors, *numbers]) for body in bodies], tensors, numbers
+
+
 def _finish(domain: TensorDomain, kind: str, first: list[Any], operands: list[Any], capture: CaptureContext) -> Any:
     """Record the call.
 
@@ -101,11 +109,8 @@ def _finish(domain: TensorDomain, kind: str, first: list[Any], operands: list[An
         first: of `cond`, the condition.
         operands: what the bodies were given, all of them alike.
     """
-    count = 1 if kind == "scan" else 2
-    bodies = domain.bodies[-count:]
-    del domain.bodies[-count:]
-    tensors, numbers = _outside(bodies)
-    made = [body.body([*tensors, *numbers]) for body in bodies]
+    carried = domain.bodies[-1].rows  # of a scan
+    made, tensors, numbers = captured_bodies(domain, 1 if kind == "scan" else 2)
     program: Program
     if kind == "cond":
         program = Branches(*made)
@@ -113,7 +118,6 @@ def _finish(domain: TensorDomain, kind: str, first: list[Any], operands: list[An
         condition, step = made
         program = Loop(condition, step, len(operands))
     else:
-        carried = bodies[0].rows
         program = Scan(made[0], carried, len(operands) - carried)
     given = [*first, *operands, *tensors]
     return list(domain.recorder.record(ControlFlow(kind, program, len(given)), (*given, *numbers), capture))

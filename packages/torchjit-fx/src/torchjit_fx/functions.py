@@ -12,6 +12,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.control_capture import CONTROL_FLOW_CALLS
 from torchjit_fx.custom_gradient import Backward, CapturedFunction
+from torchjit_fx.flex_attention import FLEX_CALLS
 from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
 from torchjit_fx.intrinsics import (
     abandon_backward,
@@ -239,7 +240,8 @@ INTRINSIC_CALLS: dict[Any, Callable[..., Any]] = {
     enter_checkpoint: _located(_enter_checkpoint),
     leave_checkpoint: _located(_leave_checkpoint),
     **{
-        intrinsic: _located(action) for intrinsic, action in (TRANSFORM_CALLS | CONTROL_FLOW_CALLS | HOOK_CALLS).items()
+        intrinsic: _located(action)
+        for intrinsic, action in (TRANSFORM_CALLS | CONTROL_FLOW_CALLS | FLEX_CALLS | HOOK_CALLS).items()
     },
 }
 """What the domain does when the interpreter calls one of them."""

@@ -16,6 +16,7 @@ __all__ = [
     "enter_hook",
     "enter_transform",
     "finish_control_flow",
+    "finish_flex_attention",
     "finish_function",
     "group_name",
     "group_rank",
@@ -108,6 +109,11 @@ def finish_control_flow(kind: str, first: list[Any], operands: list[Any]) -> lis
     _only_interpreted()
 
 
+def finish_flex_attention(operands: list[Any], blocks: list[Any], scale: Any, options: Any) -> list[Any]:
+    """Record the call of `flex_attention` over the two bodies captured last; gives its results."""
+    _only_interpreted()
+
+
 def keep_function(results: list[Any], rest: list[Any]) -> tuple[list[Any], Any]:
     """The function under vjp or linearize has returned: gives its results, and what stands for it in `derive`."""
     _only_interpreted()
@@ -173,6 +179,7 @@ INTRINSICS = (
     enter_body,
     leave_body,
     finish_control_flow,
+    finish_flex_attention,
     keep_function,
     derive,
     enter_hook,

@@ -31,6 +31,7 @@ from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.collectives import collective_of
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
+from torchjit_fx.polyfills.flex_attention import NoAnnotation, call_flex_attention, mark_nothing
 from torchjit_fx.polyfills.hooks import register_hook, setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
 from torchjit_fx.polyfills.small import (
@@ -116,6 +117,10 @@ _DISABLING_CODE = _disable(lambda: None).__code__
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
     (_SHAPES, "is_nested_int"): is_nested_int,
+    (_SHAPES, "has_free_unbacked_symbols"): is_nested_int,
+    ("torch.fx.traceback", "annotate"): NoAnnotation,
+    ("torch._dynamo.decorators", "mark_static"): mark_nothing,
+    ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): call_flex_attention,
 }
 
 
@@ -123,11 +128,24 @@ def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
     """What stands for a function that is known by its code or by its name, in one piece."""
     if function.__code__ is _STEP_CODE:
         return _step_of(function)
+    if (function.__module__, function.__qualname__) == _FLEX_ATTENTION:
+        return _renamed_copy_of(function)
     if function.__qualname__ in _UNSWITCHED_STEPS and (function.__module__ or "").startswith("torch.optim."):
         inner = getattr(function, "__wrapped__", None)
         if inner is not None and not hasattr(inner, "__wrapped__"):  # the decorator that is next to the method
             return _step_without_gradients_of(function)
     return collective_of(function)
+
+
+_FLEX_ATTENTION = ("torch.nn.attention.flex_attention", "flex_attention")
+"""In one piece: below a break, the higher-order operator would not see what its two functions close over."""
+
+
+@functools.cache
+def _renamed_copy_of(function: types.FunctionType) -> Callable[..., Any]:
+    made = _copy(function)
+    made.__qualname__ += ".copy"  # it is known by its name
+    return made
 
 
 _UNSWITCHED_STEPS = frozenset(f"{name}.step" for name in ("Adafactor", "Muon", "SparseAdam"))

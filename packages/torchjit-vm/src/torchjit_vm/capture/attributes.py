@@ -426,7 +426,10 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
                 domain.guard_class(owner, name, raw)
             member = Member(owner, name, raw)
             instance = not (isinstance(value.self_, Known) and value.self_.obj is value.owner)
-            if member.kind == CLASS or raw is _INIT_SUBCLASS:
+            of_c = type(raw) is types.ClassMethodDescriptorType
+            if of_c and raw not in domain.policy.substitutes:
+                return constant_object(domain, raw.__get__(None, value.owner))
+            if of_c or member.kind == CLASS or raw is _INIT_SUBCLASS:
                 return BoundMethod(member_value(domain, member), Known(value.owner))
             if not instance:
                 return member_value(domain, member)

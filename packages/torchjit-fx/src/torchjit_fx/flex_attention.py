@@ -1,0 +1,124 @@
+"""`flex_attention` in a graph: one node, whose callable holds the captured `score_mod` and `mask_mod`.
+
+Run as it is, or traced by a backend, it is the attention that materialises all scores, as in eager PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.control_capture import captured_bodies
+from torchjit_fx.control_flow import Body
+from torchjit_fx.intrinsics import finish_flex_attention
+from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.protocols import CaptureContext
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["FLEX_CALLS", "FlexAttention"]
+
+# The dimensions of the scores (batch, head, query, key) that each level of vmap hides, innermost first.
+_LEVELS = tuple(tuple(0 if i == level else None for i in range(4)) for level in (3, 2, 1, 0))
+
+
+@final
+class FlexAttention:
+    """What stands in a graph for one call: takes query, key, value, the tensors of the block mask, then what the two functions use
+    from outside (`tensors` tensors, then numbers). Gives the result, and the logarithm (to base 2) and the maximum of the scores' sums.
+
+    Attributes:
+        score: takes a score and its four indices, 0-dimensional, and what is from outside.
+        mask: takes the four indices, and the same.
+        scale: of the scores, before `score`.
+        blocks: the block mask as torch describes it, without its function: sizes, None, and ranks of the tensors given.
+        options: torch's `kernel_options`.
+    """
+
+    def __init__(
+        self, score: Body, mask: Body, scale: float, blocks: tuple[Any, ...], options: dict[str, Any], tensors: int
+    ) -> None:
+        self.__name__ = self.__qualname__ = "flex_attention"  # torch.fx prints a node by these
+        self.score = score
+        self.mask = mask
+        self.scale = scale
+        self.blocks = blocks
+        self.options = options
+        self.tensors = tensors
+
+    @property
+    def given_blocks(self) -> int:
+        """How many tensors describe the block mask."""
+        return sum(isinstance(item, str) for item in self.blocks)
+
+    def __call__(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
+        outside = more[self.given_blocks :]
+        groups = query.size(1) // key.size(1)
+        if groups != 1:
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        batch = query.size(0)
+        key, value = key.expand(batch, *key.shape[1:]), value.expand(batch, *value.shape[1:])
+        precision = torch.float64 if query.dtype is torch.float64 else torch.float32
+        scores = (query.to(precision) @ key.to(precision).transpose(-2, -1)) * self.scale
+        indices = [torch.arange(scores.size(i), device=scores.device) for i in range(4)]
+        allowed = self._over_all(self.mask, 0, len(outside))(*indices, *outside)
+        scores = self._over_all(self.score, 1, len(outside))(scores, *indices, *outside)
+        scores = torch.where(allowed, scores, -math.inf)
+        # Rows without any key: their softmax would be nan, and so would the gradients.
+        empty = (scores == -math.inf).all(-1, keepdim=True)
+        scores_or_0 = torch.where(empty, 0.0, scores)
+        total = torch.where(empty.squeeze(-1), -math.inf, scores_or_0.logsumexp(-1))
+        weights = torch.where(empty, 0.0, scores_or_0.softmax(-1))
+        result = weights.to(query.dtype) @ value.to(query.dtype)
+        largest = scores.detach().amax(-1)
+        return _laid_out_like(result, query), total / math.log(2), largest / math.log(2)
+
+    def _over_all(self, body: Body, scores: int, outside: int) -> Callable[..., Any]:
+        def one(*values: Any) -> Any:
+            own = 4 + scores
+            return body([*values[: own + self.tensors]], values[own + self.tensors :])[0]
+
+        mapped: Callable[..., Any] = one
+        for level in _LEVELS:
+            mapped = torch.vmap(mapped, in_dims=((0,) * scores + level + (None,) * outside))
+        return mapped
+
+
+def _laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """With its dimensions in memory in the order of the query's, but for the last one, which is innermost."""
+    strides = query.stride()
+    order = sorted(range(result.dim() - 1), key=lambda i: strides[i], reverse=True)
+    order.append(result.dim() - 1)
+    back = sorted(range(result.dim()), key=lambda i: order[i])
+    return result.permute(order).contiguous().permute(back)
+
+
+def _finish(
+    domain: TensorDomain, operands: list[Any], blocks: list[Any], scale: Any, options: Any, capture: CaptureContext
+) -> Any:
+    if type(scale) is SymLeaf:
+        scale = domain.concrete(scale, capture)
+    if not all(isinstance(leaf, TensorLeaf) for leaf in operands) or type(scale) not in (int, float):
+        raise GraphBreak(breaks.CONTROL_FLOW, "an operand of flex_attention", capture.location())
+    (score, mask), tensors, numbers = captured_bodies(domain, 2)
+    described: list[Any] = []
+    given: list[TensorLeaf] = []
+    for item in blocks:
+        value = domain.concrete(item, capture) if type(item) is SymLeaf else item
+        if isinstance(value, TensorLeaf):
+            described.append(f"tensor {len(given)}")
+            given.append(value)
+        else:
+            described.append(value)
+    target = FlexAttention(score, mask, scale, tuple(described), dict(options), len(tensors))
+    return list(domain.recorder.record(target, (*operands, *given, *tensors, *numbers), capture))
+
+
+FLEX_CALLS: dict[Any, Any] = {finish_flex_attention: _finish}
+"""What the domain does when the interpreter calls this intrinsic."""
