@@ -426,7 +426,7 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
                 domain.guard_class(owner, name, raw)
             member = Member(owner, name, raw)
             instance = not (isinstance(value.self_, Known) and value.self_.obj is value.owner)
-            of_c = type(raw) is types.ClassMethodDescriptorType
+            of_c = type(raw) is types.ClassMethodDescriptorType and raw is not _INIT_SUBCLASS
             if of_c and raw not in domain.policy.substitutes:
                 return constant_object(domain, raw.__get__(None, value.owner))
             if of_c or member.kind == CLASS or raw is _INIT_SUBCLASS:
