@@ -14,6 +14,7 @@ import torchjit_aot
 from torchjit_aot import AotSettings, joint_graph, min_cut_partition, run_eagerly
 from torchjit_aot.costs import bytes_of
 from torchjit_aot.partition import save_what_is_read
+from torchjit_aot.timing import flops_of
 from torchjit_core.events import listen
 
 
@@ -54,6 +55,19 @@ def test_matmul_results_are_kept() -> None:
         "arg1",
         "mm_default",
     ]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "products"),
+    [((96, 64), (3, 64, 48), 96 * 64 * 48), ((3, 40, 64), (64, 96), 40 * 64 * 96), ((32, 96), (96, 48), 32 * 96 * 48)],
+    ids=["rows", "columns", "depth"],
+)
+def test_grouped_products_count_what_they_multiply(left: Any, right: Any, products: int) -> None:
+    operands = [torch.randn(s).bfloat16().requires_grad_() for s in (left, right)]
+    ends = torch.tensor([32, 48, 96], dtype=torch.int32)
+    joint = joint_graph(lambda a, b, ends: torch._grouped_mm(a, b, offs=ends), [*operands, ends])
+    counts = [flops_of(node) for node in joint.graph.nodes if node.target is torch.ops.aten._grouped_mm.default]
+    assert counts == [2.0 * products] * 3
 
 
 def test_dropout_saves_a_mask() -> None:

@@ -9,6 +9,7 @@ Each result is compared with eager's in float64.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 from collections.abc import Callable
@@ -25,6 +26,20 @@ from torchjit_inductor.triton.tile_choices import TileChoice
 
 Make = tuple[Any, ...]
 BF, I64 = torch.bfloat16, torch.int64
+ENDS = (13, 13, 90, 133)
+
+
+def grouped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A product of groups of rows, or one for each group of the sum; in float64 group by group."""
+    if x.dtype == BF:
+        ends = torch.stack([torch.full((), end, dtype=torch.int32, device=x.device) for end in ENDS])
+        return torch._grouped_mm(x, w, offs=ends)
+    parts = list(itertools.pairwise((0, *ENDS)))
+    if w.dim() == 3:
+        return torch.cat([x[a:b] @ matrix for (a, b), matrix in zip(parts, w, strict=True)])
+    return torch.stack([x[:, a:b] @ w[a:b] for a, b in parts])
+
+
 CASES: dict[str, tuple[Callable[..., Any], Make]] = {
     "pointwise": (lambda x, y: F.gelu(x * torch.sigmoid(x) + y).tanh(), ((301, 77), (301, 77))),
     "pointwise_16": (lambda x, y: F.gelu(x * torch.sigmoid(x) + y).tanh(), ((301, 77, BF), (301, 77, BF))),
@@ -45,6 +60,10 @@ CASES: dict[str, tuple[Callable[..., Any], Make]] = {
     "cross_entropy": (lambda x, y: F.cross_entropy(x, y), ((77, 5003), (77, I64))),
     "adamw": (lambda p, g: (p - 0.1 * g / (g.abs().sqrt() + 1e-8), 0.9 * g), ((10007,), (10007,))),
     "product": (lambda x, w, b: F.gelu(F.linear(x, w, b)), ((133, 200, BF), (77, 200, BF), (77, BF))),
+    "product_described": (lambda x, w, b: F.gelu(F.linear(x, w, b)), ((133, 200, BF), (77, 200, BF), (77, BF))),
+    "product_of_groups": (lambda x, w: grouped(x, w), ((133, 200, BF), (4, 200, 72, BF))),
+    "product_of_groups_described": (lambda x, w: grouped(x, w), ((133, 192, BF), (4, 192, 72, BF))),
+    "product_for_each_group": (lambda x, w: grouped(x.t(), w), ((133, 48, BF), (133, 72, BF))),
     "product_in_parts": (lambda x, w: (x @ w).relu(), ((33, 1024, BF), (1024, 48, BF))),
 }  # fmt: skip
 
@@ -67,7 +86,8 @@ def main() -> int:
     wrong = 0
     for name in sys.argv[1:] or CASES:
         function, specs = CASES[name]
-        choice = TileChoice(32, 32, 32, 4, 3, parts=parts.get(name, 1))
+        described = name.endswith("described")
+        choice = TileChoice(32, 32, 32, 4, 3, parts=parts.get(name, 1), persistent=described, descriptors=described)
         chosen.append(choice)
         inputs = [tensor(s) for s in specs]
         exact = function(*(t.double() if t.is_floating_point() else t for t in inputs))

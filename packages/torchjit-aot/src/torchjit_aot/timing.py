@@ -25,6 +25,11 @@ _PRODUCTS = {
     aten.addmm.default: (1, 2),
     aten.bmm.default: (0, 1),
     aten.baddbmm.default: (1, 2),
+    **{
+        op.default: (0, 1)
+        for name in ("_int_mm", "_scaled_mm", "_scaled_mm_v2", "_grouped_mm")
+        if (op := getattr(aten, name, None)) is not None  # older versions of torch have fewer
+    },
 }
 
 
@@ -39,6 +44,11 @@ def flops_of(node: fx.Node) -> float:
     if target in _PRODUCTS:
         left, right = (args[i] for i in _PRODUCTS[target])
         assert isinstance(left, fx.Node) and isinstance(right, fx.Node)
+        if (len(left.meta["val"].shape), len(right.meta["val"].shape)) == (
+            3,
+            2,
+        ):  # each matrix with a group of the columns
+            return 2.0 * _elements(right) * size_hint(left.meta["val"].shape[-2])
         return 2.0 * _elements(left) * size_hint(right.meta["val"].shape[-1])
     name = getattr(target, "_opname", "")
     if name == "convolution":
