@@ -21,13 +21,15 @@ def c_text(graph: Any) -> str:
     return "\n".join(k.source for k in graph.kernels)
 
 
-@pytest.mark.parametrize("source", DTYPES, ids=str)
-def test_conversions_to_every_type(source: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("source", "vector_bytes"), [*((t, None) for t in DTYPES), (torch.int16, 32), (torch.bfloat16, 32)], ids=str
+)
+def test_conversions_to_every_type(source: torch.dtype, vector_bytes: int | None) -> None:
     # 61 columns: full vectors and a partial one. Numbers that every target holds: what C does with others is undefined.
     low = 0 if source in (torch.uint8, torch.bool) else -100
     x = sample(5, 61, dtype=source, low=low, high=100)
     targets = [t for t in DTYPES if t != torch.uint8 or not x.to(torch.float64).lt(0).any()]
-    check(lambda x: [x.to(t) for t in targets if t != source], (x,), tol=EXACT)
+    check(lambda x: [x.to(t) for t in targets if t != source], (x,), tol=EXACT, vector_bytes=vector_bytes)
 
 
 @pytest.mark.parametrize("value", [-0.0, 0.0, float("inf"), float("nan"), -1.5])

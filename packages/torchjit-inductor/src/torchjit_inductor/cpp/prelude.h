@@ -24,13 +24,42 @@ static void* const* tj_math;  // vector functions by operation and type; null wh
 
 template <class V, class T> INLINE V splat(T x) { V zero = {}; return x - zero; }  // 0 + x would lose the sign of -0
 template <class V> INLINE V splat_mask(bool x) { V v = {}; return x ? ~v : v; }
-// GCC widens and narrows vectors by factors of two; a wider step it does lane by lane. So go by way of the sizes between.
 template <class T, unsigned N> struct lanes_of { typedef T type __attribute__((vector_size(N * sizeof(T)))); };
+// Small integers as 32 bits and back. GCC 12 does so by halves, which it takes apart and puts together; the processor has an
+// instruction for all lanes.
+#if defined(__AVX2__) && !defined(__clang__)
+typedef char bytes16 __attribute__((vector_size(16))); typedef short short8 __attribute__((vector_size(16)));
+typedef short short16 __attribute__((vector_size(32))); typedef i32 i32x8 __attribute__((vector_size(32)));
+INLINE i32x8 widened(lanes_of<i16, 8>::type v) { return __builtin_ia32_pmovsxwd256((short8)v); }
+INLINE i32x8 widened(lanes_of<u16, 8>::type v) { return __builtin_ia32_pmovzxwd256((short8)v); }
+#ifdef __AVX512F__
+typedef i32 i32x16 __attribute__((vector_size(64)));
+INLINE i32x16 widened(lanes_of<i8, 16>::type v) { i32x16 z = {}; return __builtin_ia32_pmovsxbd512_mask((bytes16)v, z, (u16)-1); }
+INLINE i32x16 widened(lanes_of<u8, 16>::type v) { i32x16 z = {}; return __builtin_ia32_pmovzxbd512_mask((bytes16)v, z, (u16)-1); }
+INLINE i32x16 widened(lanes_of<i16, 16>::type v) { i32x16 z = {}; return __builtin_ia32_pmovsxwd512_mask((short16)v, z, (u16)-1); }
+INLINE i32x16 widened(lanes_of<u16, 16>::type v) { i32x16 z = {}; return __builtin_ia32_pmovzxwd512_mask((short16)v, z, (u16)-1); }
+INLINE short16 narrowed(i32x16 v, short16 z) { return __builtin_ia32_pmovdw512_mask(v, z, (u16)-1); }
+INLINE bytes16 narrowed(i32x16 v, bytes16 z) { return __builtin_ia32_pmovdb512_mask(v, z, (u16)-1); }
+#define WIDENS(N, from) (N == 16 || (N == 8 && from == 2))
+#define NARROWS
+#else
+#define WIDENS(N, from) (N == 8 && from == 2)
+#endif
+#else
+#define WIDENS(N, from) false
+#endif
+// GCC widens and narrows vectors by factors of two; a wider step it does lane by lane. So go by way of the sizes between.
 template <class V, class A> INLINE V convert(A a) {
   constexpr unsigned N = sizeof(a) / sizeof(a[0]), from = sizeof(a[0]), to = sizeof(V) / N;
   constexpr bool float_in = decltype(a[0] + 0)(0.5) != 0, float_out = decltype(V()[0] + 0)(0.5) != 0;
   typedef typename lanes_of<i16, N>::type M16; typedef typename lanes_of<i32, N>::type M32;
-  if constexpr (from == 1 && to > 2) return convert<V>(__builtin_convertvector(a, M16));
+  if constexpr (from < 4 && to == 4 && WIDENS(N, from)) {
+    if constexpr (float_out) return __builtin_convertvector(widened(a), V); else return (V)widened(a); }
+#ifdef NARROWS
+  else if constexpr (N == 16 && from == 4 && to == 2 && !float_in) return (V)narrowed((M32)a, short16());
+  else if constexpr (N == 16 && from == 4 && to == 1 && !float_in) return (V)narrowed((M32)a, bytes16());
+#endif
+  else if constexpr (from == 1 && to > 2) return convert<V>(__builtin_convertvector(a, M16));
   else if constexpr (from == 2 && (to == 8 || float_out)) return convert<V>(__builtin_convertvector(a, M32));
   else if constexpr (to == 1 && from == 4) return convert<V>(convert<M16>(a));
   else if constexpr (to < 4 && (from == 8 || (to == 2 && float_in))) return convert<V>(__builtin_convertvector(a, M32));
