@@ -41,9 +41,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     GENERATORS: (
         "test_gi_frame_f_back", "test_lambda_generator", "test_generator_gi_yieldfrom", "test_raise_and_yield_from",
     ),
-    CONTEXTS: (
-        "test_exit_exception_explicit_none_context", "test_exit_exception_with_correct_context",
-    ),
+    CONTEXTS: ("test_exit_exception_explicit_none_context",),
     TYPE_PARAMETERS: ("TestUpdateWrapper.test_default_update", "test_dataclass_derived_generic"),
     DEPTH: ("test_recursion_in_except_handler", "test_trashcan_recursion"),
 }  # fmt: skip

@@ -5,6 +5,7 @@
 # The programs are meant to be odd, and wrong on purpose here and there.
 
 import enum
+import functools
 import types
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque
 from typing import Generic, TypedDict, TypeVar
@@ -396,3 +397,122 @@ def thrown_contexts(x):
     except RuntimeError as e:
         seen.append((chain(e), repr(e.__cause__)))
     return seen, x + 1
+
+
+@program(N(2.0), breaks=1)
+def fields_of_exceptions(x):
+    class Own(KeyError):
+        def __init__(s, a, *, k):
+            super().__init__(a)
+            s.k = k
+
+    made = [
+        OSError(2, "no", "f"),
+        FileNotFoundError(2, "no", "f", None, "g"),
+        OSError("x"),
+        PermissionError(13, "p"),
+        SyntaxError("m", ("f", 1, 2, "t")),
+        UnicodeDecodeError("utf8", b"ab", 0, 1, "bad"),
+        ImportError("m", name="n"),
+        KeyError("a"),
+        KeyError("a", "b"),
+        StopIteration(x),
+        SystemExit(3),
+        Own(x, k=5),
+        ExceptionGroup("g", [ValueError(1), OSError(3, "z")]),
+    ]
+    before = [(type(e).__name__, str(e)) for e in made[:9]] + [repr(e) for e in (*made[:9], made[-1])]
+    print("break")
+    after = [(type(e).__name__, str(e), e.args) for e in made[:9]] + [repr(e) for e in (*made[:9], made[-1])]
+    return before, after, made[0].filename, made[4].lineno, made[9].value is x, made[11].k, made[12].exceptions
+
+
+@program(N(2.0))
+def wrong_fields_of_exceptions(x):
+    def store(name, value):
+        e = ValueError(1)
+        setattr(e, name, value)
+        return getattr(e, name)
+
+    return x + 1, errs(
+        lambda: store("args", 5),
+        lambda: store("args", [2, 3]),
+        lambda: store("__cause__", 5),
+        lambda: store("__context__", ValueError),
+        lambda: store("__traceback__", 5),
+        lambda: store("__traceback__", None),
+        lambda: OSError(2, "no").errno,
+        lambda: UnicodeDecodeError(),
+    )
+
+
+@program(N(2.0), breaks=1)
+def dict_entries_below_descriptors(x):
+    log = []
+
+    class Data:
+        def __get__(s, i, t):
+            log.append("get")
+            return 5
+
+        def __set__(s, i, v):
+            log.append("set")
+
+    class P:
+        d = Data()
+
+        @property
+        def v(s):
+            return s._v
+
+        @v.setter
+        def v(s, n):
+            log.append(n)
+
+    p = P()
+    p._v = x
+    p.__dict__["v"] = 9
+    p.__dict__["d"] = 10
+    print("break")
+    return p.v is x, vars(p), log
+
+
+@program(N(2.0))
+def bounded_deques(x):
+    q = deque([1, 2], 3)
+    q += [3, 4]
+    r = deque([1, 2], 3)
+    r *= 2
+    return q, r, x + 1
+
+
+class Hidden:
+    @property
+    def v(self):
+        return self._v
+
+    @v.setter
+    def v(self, value):
+        self._v = value
+
+
+@program(N(2.0), Hidden())
+def dict_entries_of_kept_objects(x, o):
+    o._v = x
+    o.__dict__["v"] = 9
+    o.__dict__["gone"] = 1
+    del o.__dict__["gone"]
+    return o.v is x, vars(o)
+
+
+@program(N(2.0), breaks=1)
+def break_inside_a_cached_function(x):
+    log = []
+
+    @functools.lru_cache
+    def twice(n):
+        print(n)
+        log.append(n)
+        return n * 2
+
+    return twice(3), twice(3), log, x + 1

@@ -176,7 +176,7 @@ class InterpretedGenerator:
             self._running = False
             self._handled = vm.leave_generator(before)
         if left is not None:
-            self._frame = None
+            self._frame = self._handled = None
             if isinstance(left, StopIteration):
                 error = RuntimeError("generator raised StopIteration")
                 error.__context__ = left
@@ -188,5 +188,5 @@ class InterpretedGenerator:
                 left.__context__ = context  # not what the interpreter itself is handling
         if frame.suspended:
             return result.value
-        self._frame = None
+        self._frame = self._handled = None
         raise StopIteration(result.value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import atoms, classes, containers, groups, iteration, members, packing
 from torchjit_vm.capture.builtin_table import METHODS
-from torchjit_vm.capture.exceptions import new_exception
+from torchjit_vm.capture.exceptions import from_real, new_exception
 from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import pinned
@@ -122,7 +122,7 @@ def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -
     if issubclass(cls, BaseException):
         if issubclass(cls, BaseExceptionGroup):
             return groups.new_group(domain, cls, args)
-        return None if issubclass(cls, OSError) else new_exception(domain, cls, args)  # OSError picks a subclass
+        return _with_fields(domain, cls, args) if issubclass(cls, _FIELDED) else new_exception(domain, cls, args)
     if new is dict.__new__ or new is OrderedDict.__new__ or new is defaultdict.__new__:
         return DictValue(cls)
     if new is list.__new__ or new is deque.__new__:
@@ -138,6 +138,21 @@ def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -
     if new is tuple.__new__ and cls.__flags__ & _HEAP:
         return TupleValue(iteration.items_of(domain, args[0]) if args else [], cls)
     return None
+
+
+_FIELDED = (OSError, SyntaxError, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
+_IMMUTABLE = 1 << 8
+
+
+def _with_fields(domain: CaptureDomain, cls: type[BaseException], args: list[Value]) -> Obj | None:
+    """An exception whose fields C code takes from the arguments, as OSError takes its class from the number."""
+    if (cls.__flags__ & _HEAP and not cls.__flags__ & _IMMUTABLE) or not all(is_constant(domain, a) for a in args):
+        return None
+    try:
+        made = cls(*(constant_of(domain, a) for a in args))
+    except (TypeError, ValueError) as error:
+        raise domain.raised(from_real(domain, error)) from None
+    return from_real(domain, made)
 
 
 def _raw_new(cls: type) -> Any:

@@ -7,12 +7,15 @@ write nothing. Objects are written in the order of their first change.
 from __future__ import annotations
 
 from collections import deque
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, cast
 
+from torchjit_core.paths import own_attr
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.byte_arrays import write_byte_array
 from torchjit_vm.capture.containers import _real_key
 from torchjit_vm.capture.contexts import is_local, write_context_stores
+from torchjit_vm.capture.members import walk
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.rebuild_containers import storage_class
 from torchjit_vm.capture.values import (
@@ -100,6 +103,8 @@ def _attributes(out: Rebuilder, value: Obj | Known) -> None:
             continue
         if isinstance(value, Obj) and is_local(value.cls):
             _store_local(out, value, name, content, before)
+        elif isinstance(value, Obj) and _is_hidden(value.cls, name):
+            _store_in_dict(out, value, name, content, before)
         elif content is DELETED:
             remove = "object.__delattr__" if before is not None else out.runtime(runtime.discard)
             out.write(f"{remove}({out.expr(value)}, {name!r})")
@@ -107,6 +112,20 @@ def _attributes(out: Rebuilder, value: Obj | Known) -> None:
             text = out.expr(cast(Value, content))
             store = "object.__setattr__" if isinstance(value, Obj) else "setattr"
             out.write(f"{store}({out.expr(value)}, {name!r}, {text})")
+
+
+def _is_hidden(cls: type, name: str) -> bool:
+    """Does a data descriptor in Python, or a property, come before what the object's own `__dict__` has under the name?"""
+    raw = walk(cls.__mro__, name)
+    return hasattr(type(raw), "__set__") and not isinstance(raw, (MemberDescriptorType, GetSetDescriptorType))
+
+
+def _store_in_dict(out: Rebuilder, value: Obj, name: str, content: Any, before: Any) -> None:
+    members = f"{out.runtime(own_attr)}({out.expr(value)}, '__dict__')"
+    if content is DELETED:
+        out.write(f"{members}.pop({name!r}, None)")
+    elif not _unchanged(content, before):
+        out.write(f"{members}[{name!r}] = {out.expr(cast(Value, content))}")
 
 
 def _store_local(out: Rebuilder, value: Obj, name: str, content: Any, before: Any) -> None:

@@ -46,7 +46,7 @@ def from_real(domain: CaptureDomain, error: BaseException) -> Obj:
         if cls is BaseException:
             break
         for name, raw in vars(cls).items():
-            if type(raw) is MemberDescriptorType:  # name, msg, reason, start ...
+            if type(raw) is MemberDescriptorType and getattr(error, name) is not None:  # name, msg, reason, start ...
                 made.attrs[name] = Const(getattr(error, name))
     return made
 

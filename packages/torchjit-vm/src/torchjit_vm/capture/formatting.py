@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -12,6 +13,7 @@ from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
+    NEW,
     AtomObject,
     ByteArray,
     Const,
@@ -85,19 +87,49 @@ def _escaped(text: str) -> str:
 
 
 def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any], str]) -> Value:
-    """`str` or `repr` of an exception whose class leaves it to C."""
-    args = iteration.items_of(domain, domain.vm.finish(attributes.load_attr(domain, value, "args")))
-    own: Any = value.cls.__str__
-    if function is str and own is BaseExceptionGroup.__str__:
-        return domain.vm.call(Known(own), [value])
-    if function is str and own is BaseException.__str__ and len(args) == 1:
-        return to_text(domain, args[0], str)
+    """`str` or `repr` of an exception whose class leaves it to C. Source: CPython's Objects/exceptions.c."""
+    given = domain.vm.finish(attributes.load_attr(domain, value, "args"))
+    args = iteration.items_of(domain, given)
+    own = members.find_member(domain, value.cls, "__str__" if function is str else "__repr__").raw
+    if own is BaseExceptionGroup.__dict__["__str__"]:
+        return domain.vm.call(Known(BaseExceptionGroup.__str__), [value])
+    if function is str and own in _PLAIN_TEXTS:
+        shows = repr if len(args) == 1 and own is KeyError.__dict__["__str__"] else str
+        return to_text(domain, args[0] if len(args) == 1 else given, shows) if args else Const("")
+    if own is BaseException.__dict__["__repr__"]:
+        shown = to_text(domain, args[0] if len(args) == 1 else given, repr)
+        text = str(domain.use(cast(Const, shown))) if isinstance(shown, (Const, AtomObject)) else None
+        if text is not None:
+            text = f"{value.cls.__name__}({text})" if len(args) == 1 else f"{value.cls.__name__}{text}"
+            return operators.compute(domain, _escaped, text) if function is ascii else Const(text)
     if not all(is_constant(domain, a) for a in args):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {value.cls.__name__}")
-    real = [constant_of(domain, a) for a in args]
+    return operators.compute(domain, function, _stand_in(domain, value, [constant_of(domain, a) for a in args]))
+
+
+_PLAIN_TEXTS = (BaseException.__dict__["__str__"], KeyError.__dict__["__str__"])
+
+
+def _stand_in(domain: CaptureDomain, value: Obj, args: list[Any]) -> BaseException:
+    """A real exception with the same fields, of which the text is made."""
     cls = cast(type[BaseException], value.cls)
-    stand_in = (
-        cls(*real) if issubclass(cls, UnicodeError) else cls.__new__(cls, *real)
-    )  # whose text is made of its fields
-    stand_in.args = tuple(real)
-    return operators.compute(domain, function, stand_in)
+    made = cls.__new__(cls, *args)
+    made.args = tuple(args)
+    known = next(base for base in cls.__mro__ if base.__flags__ & _IMMUTABLE or not base.__flags__ & _HEAP)
+    if value.real is NEW and not issubclass(known, OSError):
+        with contextlib.suppress(TypeError, ValueError):
+            cast(Any, known).__init__(made, *args)
+    for base in known.__mro__:
+        for name, raw in vars(base).items():
+            if type(raw) is not types.MemberDescriptorType or (value.real is NEW and name not in value.attrs):
+                continue
+            field = attributes.lookup(domain, value, name)
+            if field is None or not is_constant(domain, field):
+                continue
+            real = constant_of(domain, field)
+            if real is not None:  # for C code nothing is not None
+                setattr(made, name, real)
+    return made
+
+
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8

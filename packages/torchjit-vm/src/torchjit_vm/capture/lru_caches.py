@@ -59,7 +59,8 @@ def call_cached(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwar
         return None
     named = DictValue()
     named.entries = {k: (Const(k), v) for k, v in kwargs.items()}
-    return domain.call(Known(library.LruCache.call), [cache, TupleValue(list(args)), named], {})
+    # In a loop of its own: a break inside would go on with this cache, while the function has become a real one.
+    return domain.vm.call(Known(library.LruCache.call), [cache, TupleValue(list(args)), named], {})
 
 
 def lru_arguments(domain: CaptureDomain, function: Obj) -> tuple[list[Value], list[Value]]:

@@ -261,10 +261,12 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
         if function is operator.iadd:
             new = iteration.items_of(domain, right)
             containers.change(domain, left).extend(new)
+            containers.trim(domain, left, left=True)
             return left
         if function is operator.imul and type(right) is Const and isinstance(right.value, int):
             target = containers.change(domain, left)
             target[:] = target * domain.use(right)
+            containers.trim(domain, left, left=True)
             return left
         return None
     if isinstance(left, DictValue) and function is operator.ior and not defines(domain, left, name):

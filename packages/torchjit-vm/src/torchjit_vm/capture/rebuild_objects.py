@@ -159,7 +159,7 @@ def _exception_arguments(cls: type) -> tuple[str, ...]:
         return ()
     if issubclass(cls, BaseExceptionGroup):
         return ("args", "message", "exceptions")
-    return ("args", "value") if issubclass(cls, StopIteration) else ("args",)
+    return ("args",)
 
 
 def instance_dict_expr(out: Rebuilder, value: InstanceDict) -> str:

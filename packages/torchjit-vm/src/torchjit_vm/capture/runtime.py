@@ -9,7 +9,7 @@ import random
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from torchjit_core.paths import own_attr
@@ -83,11 +83,12 @@ def restore(obj: Any, attributes: dict[str, Any]) -> None:
     members: dict[str, Any] | None = None
     with contextlib.suppress(AttributeError):
         members = own_attr(obj, "__dict__")
+    mro: tuple[type, ...] = type.__dict__["__mro__"].__get__(type(obj))  # past what a metaclass says
     for name, value in attributes.items():
-        descriptor = getattr(type(obj), name, None)
-        if members is None or hasattr(type(descriptor), "__set__"):
+        descriptor = next((c.__dict__[name] for c in mro if name in c.__dict__), None)
+        if members is None or isinstance(descriptor, (MemberDescriptorType, GetSetDescriptorType)):
             object.__setattr__(obj, name, value)
-        else:
+        else:  # under the name of a property, too
             members[name] = value
 
 

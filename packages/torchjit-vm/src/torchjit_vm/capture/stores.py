@@ -173,6 +173,8 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
     if type(value) is FunctionValue and member.data:
         _function_store(domain, value, name, content)
         return None
+    if is_exception_field(value, name):
+        content = _exception_field(domain, name, content)
     if member.kind == SLOT or is_exception_field(value, name):
         if type(member.raw) is not types.MemberDescriptorType and not is_exception_field(value, name):
             raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
@@ -187,6 +189,23 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
         raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
     write(domain, value, name, content)
     return None
+
+
+_FIELDS: dict[str, tuple[type, str]] = {
+    "__cause__": (BaseException, "exception cause must be None or derive from BaseException"),
+    "__context__": (BaseException, "exception context must be None or derive from BaseException"),
+    "__traceback__": (types.TracebackType, "__traceback__ must be a traceback or None"),
+}
+
+
+def _exception_field(domain: CaptureDomain, name: str, content: Value) -> Value:
+    """What a field of an exception takes."""
+    if name == "args":
+        return content if type_of(domain, content) is tuple else TupleValue(domain.unpack_all(content))
+    kind, text = _FIELDS.get(name, (object, ""))
+    if not _is_none(content) and not issubclass(type_of(domain, content), kind):
+        raise domain.error(TypeError, text)
+    return content
 
 
 def _has_dict(value: Obj) -> bool:
