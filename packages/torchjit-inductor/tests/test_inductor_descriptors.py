@@ -124,5 +124,6 @@ def test_choices_with_descriptors_are_tried_where_operands_can_be_described() ->
     key = ProductKey("bfloat16", 1, 8192, 8192, 8192, True, False, described=True)
     found = [c for c in candidates(key, 8) if c.descriptors]
     assert found and found == candidates(key, 8)[-len(found) :] and any(c.persistent for c in found)
+    assert len(candidates(key, 8)) == 6 + len(found) and not any(c.persistent for c in candidates(key, 8)[:6])
     assert not any(c.descriptors for c in candidates(attrs.evolve(key, described=False), 8))
     assert all(c.depth == 128 for c in candidates(attrs.evolve(key, dtype="float8_e4m3fn"), 8) if c.descriptors)

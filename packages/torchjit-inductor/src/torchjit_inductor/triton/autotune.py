@@ -119,7 +119,7 @@ class ProductTuner:
         """May the product be better computed by a kernel? Measures it unless that is known."""
         kernel, buffers = product_kernel(product)
         multiplied = contraction(kernel, buffers)
-        key = None if multiplied is None else key_of(kernel, multiplied, buffers)
+        key = None if multiplied is None else self._key(kernel, multiplied, buffers)
         if key is None:
             return False
         store = self._store(product.device)
@@ -142,6 +142,13 @@ class ProductTuner:
         self._ranked[key] = tuple(choice for _, choice in found.ranked)
         self._forms.setdefault(key, {})[product.form] = found
         return found.promising
+
+    def _key(self, kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> ProductKey | None:
+        """The key of a kernel's product on its device, which may have no descriptors."""
+        key = key_of(kernel, found, buffers)
+        if key is None or self._arch(kernel.device) >= _DESCRIPTORS:
+            return key
+        return attrs.evolve(key, described=False)
 
     @contextlib.contextmanager
     def _measuring(self, device: torch.device) -> Iterator[None]:
@@ -171,7 +178,7 @@ class ProductTuner:
         rejected: dict[str, str] = {}
         times: dict[TileChoice, float] = {}
         library = 0.0
-        todo, tried = self._able(product.device, candidates(key, CANDIDATES)), set[TileChoice]()
+        todo, tried = candidates(key, CANDIDATES), set[TileChoice]()
         for _ in range(1 + (ROUNDS if self._descends else 0)):
             emit("autotune_progress", what=_text_of(key), tried=len(tried), known=len(tried) + len(todo))
             best = min(times.values(), default=0.0)
@@ -180,7 +187,7 @@ class ProductTuner:
             if not times or (best and min(times.values()) > 0.99 * best) or self._left <= 0:
                 break
             around = neighbours(key, min(times, key=times.__getitem__)) if self._descends else []
-            todo = [c for c in self._able(product.device, around) if c not in tried]
+            todo = [c for c in around if c not in tried]
             if not todo:
                 break
         measured = sorted(((took, choice) for choice, took in times.items()), key=lambda pair: pair[0])
@@ -192,10 +199,6 @@ class ProductTuner:
             rejected=rejected,
         )
         return Measured(library, tuple(measured[:RANKED]))
-
-    def _able(self, device: torch.device, choices: Sequence[TileChoice]) -> list[TileChoice]:
-        """Choices that the device has the means for."""
-        return [c for c in choices if not c.descriptors or self._arch(device) >= _DESCRIPTORS]
 
     def _tried(
         self, product: MatrixProduct, kernel: LoopKernel, buffers: Mapping[str, Buffer], choices: Sequence[TileChoice],
@@ -303,14 +306,14 @@ class ProductTuner:
         return f"{self._text(kernel, buffers, plan_of(kernel, found, likely, buffers))} {likely.parts}"
 
     def _likely(self, kernel: LoopKernel, found: Contraction, buffers: Mapping[str, Buffer]) -> TileChoice:
-        key = key_of(kernel, found, buffers)
+        key = self._key(kernel, found, buffers)
         ranked = () if key is None else self._ranked.get(key, ())
         return ranked[0] if ranked else fallback_choice(key)
 
     def wins_alone(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> bool:
         """Is a kernel that only multiplies faster than the library?"""
         found = contraction(kernel, buffers)
-        key = None if found is None else key_of(kernel, found, buffers)
+        key = None if found is None else self._key(kernel, found, buffers)
         # A kernel does not tell in which forms its product was asked for: it has to win in all of them.
         measured = () if key is None else tuple(self._forms.get(key, {}).values())
         return bool(measured) and all(m.ranked and m.ranked[0][0] < GAIN * m.library for m in measured)
@@ -368,7 +371,7 @@ class ProductTuner:
         found = contraction(kernel, buffers) if has_dot(kernel) else None
         if found is None:
             return self._timed_stages(kernel, buffers, device), None
-        key = key_of(kernel, found, buffers)
+        key = self._key(kernel, found, buffers)
         ends = {}
         if key is not None and found.groups is not None:
             ends[found.groups.buffer] = {"rows": key.rows, "columns": key.columns, "depth": key.depth}[key.along]
