@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import math
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -501,3 +502,44 @@ class FromBytes(int):
 def class_methods_of_c_through_super(x):
     y = Doubled.apply(x) + Doubled.apply(x)
     return y, FromBytes.from_bytes(b"ab", "big")
+
+
+# ---------------------------------------------------------------------- modules that are changed inside
+
+
+@stateful(0, "a_module_moved_to_where_it_is")
+def moved():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+    return lambda x: model.to(x.device).float()(x), (torch.randn(3, 4, requires_grad=True),), (model,)
+
+
+@stateful(1, "a_module_of_another_type")
+def converted():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+    return lambda x: model.double()(x.double()), (torch.randn(3, 4, requires_grad=True),), (model,)
+
+
+@stateful(2, "a_module_frozen_for_a_while")
+def frozen():
+    model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 2))
+
+    def f(x):
+        model.requires_grad_(False)
+        y = model(x)
+        model.requires_grad_(True)
+        return y + model(x)
+
+    return f, (torch.randn(3, 4, requires_grad=True),), (model,)
+
+
+@program(0)
+def what_is_installed(x):
+    return x * (2 if importlib.util.find_spec("torch") else 3), importlib.util.find_spec("not_there") is None
+
+
+@program(1)
+def what_cannot_be_found_out(x):
+    try:
+        importlib.util.find_spec("not_there.inside")
+    except ModuleNotFoundError:
+        return x * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 from collections.abc import Callable
 from types import FunctionType
@@ -55,7 +56,8 @@ BAD_SUBSTITUTE = reason(
 _DISABLED = "_torchjit_disabled"
 
 ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
-CONSTANT_RESULTS: set[Callable[..., Any]] = set()
+CONSTANT_RESULTS: set[Callable[..., Any]] = {importlib.util.find_spec}
+"""What is installed does not change while a process runs."""
 SUBSTITUTED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 

@@ -65,6 +65,7 @@ def _copy(function: types.FunctionType) -> Callable[..., Any]:
 
 def _table() -> dict[Any, Callable[..., Any]]:
     base: Any = torch.autograd.Function
+    module: Any = torch.nn.Module
     recurrent: Any = (torch.nn.RNN.forward, torch.nn.LSTM.forward, torch.nn.GRU.forward)
     table: dict[Any, Callable[..., Any]] = {
         torch_checkpoint.checkpoint: checkpoint,
@@ -82,6 +83,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
         eager_transforms.vjp: transforms.vjp,
         eager_transforms.linearize: transforms.linearize,
         transforms.call_jacobian: transforms.captured_jacobian,
+        # Where a parameter changes its type, device or `requires_grad`, each parameter would break.
+        module._apply: _copy(module._apply),
+        module.requires_grad_: _copy(module.requires_grad_),
         # Of a packed sequence, each of them would break at several reads of its batch sizes.
         **{forward: _copy(forward) for forward in recurrent},
     }

@@ -290,7 +290,11 @@ def _class(domain: CaptureDomain, function: Known, args: list[Value], kwargs: di
 
 def _assume_constant(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
     real = [to_raw(domain, a) for a in args]
-    return constant_object(domain, function.obj(*real, **{k: to_raw(domain, v) for k, v in kwargs.items()}))
+    try:
+        result = function.obj(*real, **{k: to_raw(domain, v) for k, v in kwargs.items()})
+    except Exception:  # the run for real shows the program its error
+        return _unknown_call(domain, function, args, kwargs)
+    return constant_object(domain, result)
 
 
 def _pure(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
