@@ -31,7 +31,12 @@ from torchjit_fx.polyfills.autograd_function import apply
 from torchjit_fx.polyfills.checkpoint import checkpoint, checkpoint_impl
 from torchjit_fx.polyfills.collectives import collective_of
 from torchjit_fx.polyfills.control_flow import cond, scan, while_loop
-from torchjit_fx.polyfills.flex_attention import NoAnnotation, call_flex_attention, mark_nothing
+from torchjit_fx.polyfills.flex_attention import (
+    NoAnnotation,
+    call_flex_attention,
+    has_free_unbacked_symbols,
+    mark_nothing,
+)
 from torchjit_fx.polyfills.hooks import register_hook, setup_hook
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
 from torchjit_fx.polyfills.small import (
@@ -121,7 +126,7 @@ _DISABLING_CODE = _disable(lambda: None).__code__
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _BY_NAME: dict[tuple[str, str], Callable[..., Any]] = {
     (_SHAPES, "is_nested_int"): is_nested_int,
-    (_SHAPES, "has_free_unbacked_symbols"): is_nested_int,
+    (_SHAPES, "has_free_unbacked_symbols"): has_free_unbacked_symbols,
     ("torch.fx.traceback", "annotate"): NoAnnotation,
     ("torch._dynamo.decorators", "mark_static"): mark_nothing,
     ("torch._higher_order_ops.flex_attention", "FlexAttentionHOP.__call__"): call_flex_attention,

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchjit_fx.intrinsics import enter_body, finish_flex_attention, leave_body, refuse
 
-__all__ = ["NoAnnotation", "call_flex_attention", "mark_nothing"]
+__all__ = ["NoAnnotation", "call_flex_attention", "has_free_unbacked_symbols", "mark_nothing"]
 
 
 class NoAnnotation:
@@ -29,6 +29,11 @@ class NoAnnotation:
 
 def mark_nothing(*args: Any, **kwargs: Any) -> None:
     """Interpreted instead of `torch._dynamo.mark_static`: every size that a region does not mark may be a symbol."""
+
+
+def has_free_unbacked_symbols(value: Any) -> bool:
+    """By this torch skips comparisons of sizes that only the run knows; here such a comparison breaks the graph."""
+    return False
 
 
 class IndexByTensors(TorchFunctionMode):
