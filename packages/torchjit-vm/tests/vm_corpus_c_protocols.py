@@ -516,3 +516,17 @@ def break_inside_a_cached_function(x):
         return n * 2
 
     return twice(3), twice(3), log, x + 1
+
+
+@program(N(2.0), breaks=1)
+def cycles_through_tuples(x):
+    t = ([x],)
+    t[0].append(t)
+    q = deque([1], 3)
+    q.append(q)
+    d = {"t": (1,)}
+    d["t"] = (d, [d])
+    p = functools.partial(len, [])
+    p.args[0].append(p)
+    print("break")
+    return t[0][1] is t, q[1] is q, d["t"][1][0] is d, p.args[0][0] is p, t[0][0] is x

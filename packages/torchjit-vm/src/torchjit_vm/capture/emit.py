@@ -9,6 +9,7 @@ from weakref import getweakrefcount
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import GraphBreak
 from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import resume_function
 from torchjit_vm.capture import runtime
@@ -17,6 +18,7 @@ from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.draws import write_draws
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.forms import FORMS, Form, Outcome
+from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
 from torchjit_vm.capture.source import Standin, compile_lines, in_frames
 from torchjit_vm.capture.values import NEW, CellValue, Leaf, Obj, Value
@@ -85,6 +87,8 @@ def emit(
         try:
             regions = body(out)
         except Cycle as cycle:
+            if cycle.value in early:  # nothing can be made before its contents
+                raise GraphBreak(REBUILD, type(cycle.value).__name__, location) from None
             early.add(cycle.value)
             continue
         break

@@ -18,6 +18,7 @@ from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
 from torchjit_vm.capture.rebuild_containers import (
     byte_array_expr,
+    can_be_early,
     dict_expr,
     list_expr,
     set_expr,
@@ -105,7 +106,7 @@ class Rebuilder:
         self.leaves: dict[int, tuple[str, Leaf]] = {}
         self._names: dict[int, str] = {}
         self._memo: dict[Value, str] = {}
-        self._active: set[Value] = set()
+        self._active: dict[Value, None] = {}
         self.classes: dict[type, str] = {}
         self._later: list[Callable[[], None]] = []
         self._count = 0
@@ -184,14 +185,20 @@ class Rebuilder:
             path: AccessPath = value.path  # type: ignore[attr-defined]
             return self.gather(path)
         if value in self._active:
-            raise Cycle(value)
-        self._active.add(value)
+            raise Cycle(self._first_of_cycle(value))
+        self._active[value] = None
         try:
             name = _REBUILD[t](self, value) if t in _REBUILD else self._other(value)
         finally:
-            self._active.discard(value)
+            del self._active[value]
         self._memo[value] = name
         return name
+
+    def _first_of_cycle(self, value: Value) -> Value:
+        """What has to be made early, of a value that contains itself: a list or dict on the way, if it is a tuple, say."""
+        if can_be_early(value) or type(value) is GeneratorValue:
+            return value
+        return next((v for v in reversed(self._active) if can_be_early(v) and v not in self.early), value)
 
     def name(self, value: Value, name: str) -> None:
         """The object that a value stands for has this name."""

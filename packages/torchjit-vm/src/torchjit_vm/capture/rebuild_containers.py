@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.rebuild_objects import write_attributes
 from torchjit_vm.capture.values import (
+    NEW,
     ByteArray,
     DictValue,
     DictView,
@@ -56,11 +57,18 @@ def _early(out: Rebuilder, value: Value, empty: str, fill: Callable[[str], None]
     return name
 
 
+def can_be_early(value: Value) -> bool:
+    """Can a value be made before its contents, by `_early`?"""
+    return isinstance(value, (ListValue, DictValue)) and value.cls in (list, deque, dict) and value.real is NEW
+
+
 def list_expr(out: Rebuilder, value: ListValue) -> str:
     items = value.items or []
     if value.cls is deque:
         bound = "" if value.limit is None else f", {value.limit}"
-        return out.assign(f"{out.runtime(deque)}([{out.join(items)}]{bound})")
+        made = out.runtime(deque)
+        early = _early(out, value, f"{made}([]{bound})", lambda name: out.write(f"{name}.extend([{out.join(items)}])"))
+        return early or out.assign(f"{made}([{out.join(items)}]{bound})")
     if value.cls is not list:
         base = out.runtime(deque) if issubclass(value.cls, deque) else "list"
         name = out.assign(f"{out.runtime(runtime.new)}({base}, {out.expr(Known(value.cls))})")
