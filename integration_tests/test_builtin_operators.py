@@ -44,6 +44,8 @@ ONCE_WRONG = [
 def _described(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value).__name__, [_described(item) for item in value]
+    if isinstance(value, set | frozenset):  # in which order depends on hashes of strings
+        return type(value).__name__, sorted(map(repr, value))
     return type(value).__name__, "" if hasattr(value, "__next__") else repr(value)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The C backend's kernels built under AddressSanitizer and UndefinedBehaviorSanitizer (gcc): its tests, then generated programs.
 # Arguments: what pytest shall run (default: the inductor's CPU tests). Slow: most of an hour for the default on two cores.
-# PROGRAMS=n in the environment: how many generated programs (default 300); TESTS=0 runs only these.
+# PROGRAMS=n in the environment: how many generated programs (default 300), JOBS=n: in how many processes; TESTS=0 runs only these.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
@@ -26,7 +26,7 @@ sanitized() {
 }
 tests=0 programs=0
 [ "${TESTS:-1}" = 0 ] || sanitized -m pytest -q -x -p no:cacheprovider "${targets[@]}" || tests=$?
-[ "${PROGRAMS:-300}" = 0 ] || sanitized packages/torchjit-inductor/benchmarks/fuzz.py --programs "${PROGRAMS:-300}" --seed 900 || programs=$?
+[ "${PROGRAMS:-300}" = 0 ] || sanitized packages/torchjit-inductor/benchmarks/fuzz.py --programs "${PROGRAMS:-300}" --jobs "${JOBS:-1}" --seed 900 || programs=$?
 cat "$folder"/report* 2>/dev/null
 reports=$(find "$folder" -name 'report*' | wc -l)
 echo "sanitizers: $reports reports; exit of the tests $tests, of the generated programs $programs; $(wc -l <"$folder/files" 2>/dev/null || echo 0) runs of the compiler"
