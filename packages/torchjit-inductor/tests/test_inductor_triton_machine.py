@@ -153,6 +153,20 @@ def test_large_kernels_load_wide_and_do_not_spill(name: str, arch: int, tmp_path
     assert used["REG"] * code.threads <= 65536 // 2, f"two programs do not fit on a multiprocessor: {used}"
 
 
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda a, b: torch.cat([a, b], 1), (((512, 50256), BF), ((512, 1), BF))),
+        (lambda a, b: a + b, (((512, 5025), F32), ((5025,), F32))),
+    ],
+    ids=["a column beside a matrix", "a bias"],
+)
+def test_rows_that_begin_anywhere_are_stored_as_one_run(function: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+    code = code_of(function, *inputs, arch=90)
+    stores = re.findall(r"st\.global[\w.:]*", code.ptx)
+    assert stores and all(".v4.b32" in s for s in stores), sorted(set(stores))
+
+
 @pytest.mark.parametrize("name", ["softmax_4k", "layer_norm", "add_layer_norm"])
 def test_rows_are_read_once(name: str) -> None:
     function, inputs = LARGE[name]

@@ -10,13 +10,13 @@ from typing import final
 
 import torch
 
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import INDEXED, Value
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, type_name
-from torchjit_inductor.triton.plan import TilePlan
+from torchjit_inductor.triton.plan import TilePlan, flat_index
 from torchjit_inductor.triton.tile import Axes, Tile
 
 __all__ = ["HALF", "Emitter", "literal", "pointer_names"]
@@ -283,6 +283,12 @@ class Emitter:
         return {symbol: self.value(arg) + narrow for symbol, arg in zip(value.data.binders, value.args, strict=False)}
 
     def _index(self, index: Expr, bound: Mapping[Symbol, str]) -> str:
+        for axis in self.plan.axes:
+            # All loops of an axis, walked as one: the position along it, of which Triton knows that neighbours are neighbours.
+            if len(axis.loops) > 1 and axis.loops[-1].symbol in index.symbols:
+                rest = index - flat_index(axis.loops)
+                if rest.symbols.isdisjoint(v.symbol for v in axis.loops):
+                    index = rest + as_expr(Symbol(axis.name))
         return triton_text(index, lambda s: bound.get(s, s.name))
 
     def as_stored(self, value: Value, want: Axes) -> str:

@@ -11,12 +11,12 @@ from typing import final
 
 import attrs
 
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import stride, unit_steps
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
 from torchjit_inductor.ir.values import Value
 
-__all__ = ["MULTIPROCESSORS", "Axis", "TilePlan", "make_plan", "power_of_two", "walks_columns"]
+__all__ = ["MULTIPROCESSORS", "Axis", "TilePlan", "flat_index", "make_plan", "power_of_two", "walks_columns"]
 
 MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
@@ -141,10 +141,10 @@ class _Facts:
             total *= var.size.evaluate({s: self.hints.get(s, 1024) for s in var.size.symbols})
         return total
 
-    def unit_accesses(self, var: LoopVar) -> int:
-        """How many loads and stores walk memory element by element along `var`."""
+    def unit_accesses(self, var: LoopVar, other: LoopVar | None = None) -> int:
+        """How many loads and stores walk memory element by element along `var`, and not along `other`."""
         indices = [v.data.index for v in self.loads] + [s.index for s in self.kernel.stores]
-        return sum(1 for i in indices if self.unit(i, var))
+        return sum(1 for i in indices if self.unit(i, var) and not (other is not None and self.unit(i, other)))
 
     def unit(self, index: Expr, var: LoopVar) -> bool:
         """Does the index walk memory element by element along `var`?"""
@@ -172,10 +172,31 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
         block //= 2
     warps = min(4, max(1, block // (32 * min(per_thread, 8))))
     last = facts.count(outer[-1:])
-    if len(outer) > 1 and last >= 256 and _waste(last, min(block, power_of_two(last))) <= 1.125:
+    if len(outer) > 1 and last >= 256 and _waste(last, min(block, power_of_two(last))) <= 1.125 and not _uneven(facts):
         row = Axis("x", outer[-1:], min(block, power_of_two(last)))
         return TilePlan(outer[:-1], (row,), num_warps=min(warps, max(1, row.block // 128)))
     return TilePlan((), (Axis("x", outer, block),), num_warps=warps)
+
+
+def _uneven(facts: _Facts) -> bool:
+    """Do rows begin at any address, and are all results walked as one?
+
+    Then what is stored along a row cannot be stored 16 bytes at a time, what is stored along all rows can.
+    """
+    kernel = facts.kernel
+    last = kernel.outer[-1].size.value
+    whole = flat_index(kernel.outer)
+    rest = [s.index - whole for s in kernel.stores]
+    loops = {v.symbol for v in kernel.outer}
+    return last is not None and last % 8 != 0 and all(r.symbols.isdisjoint(loops) for r in rest) and bool(rest)
+
+
+def flat_index(loops: Sequence[LoopVar]) -> Expr:
+    """The position along loops that are walked as one."""
+    total = constant(0)
+    for var in loops:
+        total = total * var.size + as_expr(var.symbol)
+    return total
 
 
 def _waste(size: int, block: int) -> float:
@@ -187,7 +208,8 @@ def _transposed_loop(facts: _Facts) -> LoopVar | None:
     outer = facts.kernel.outer
     if len(outer) < 2:
         return None
-    candidates = [(facts.unit_accesses(var), n) for n, var in enumerate(outer[:-1])]
+    # What walks memory along the last loop, too, is no reason: a column beside a matrix.
+    candidates = [(facts.unit_accesses(var, outer[-1]), n) for n, var in enumerate(outer[:-1])]
     count, position = max(candidates)
     if count == 0 or facts.count([outer[position]]) < 8 or facts.count(outer[-1:]) < 8:
         return None
