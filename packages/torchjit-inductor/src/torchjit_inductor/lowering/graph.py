@@ -48,6 +48,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     read_whole,
     tensors_in,
     updates_input,
+    with_memory_of_its_own,
     written_in_place,
 )
 from torchjit_inductor.lowering.placement import from_storage, in_channels_last, zero_padded
@@ -235,6 +236,7 @@ class _GraphLowering:
 
     # ------------------------------------------------------------------ calls
     def _call(self, node: torch.fx.Node) -> Any:
+        with_memory_of_its_own(node)
         val = node.meta.get("val")
         if node.target is operator.getitem:
             source, key = node.args

@@ -32,6 +32,7 @@ __all__ = [
     "storage_owner",
     "tensors_in",
     "updates_input",
+    "with_memory_of_its_own",
     "written_in_place",
 ]
 
@@ -128,6 +129,7 @@ def _writes_a_part(node: Any) -> bool:
 _PICKS = frozenset([_aten.gather.default, _aten.index.Tensor, _aten.index_select.default, _aten.embedding.default])
 """Functions of a tensor that read some of its elements."""
 _FEW = 8
+_PARTS_REPLACED = frozenset((_aten.slice_scatter.default, _aten.select_scatter.default, _aten.diagonal_scatter.default))
 """One element of so many, or less, is few."""
 _STEPS = 6
 """So many formulas lie between at most: graphs can be chains of thousands."""
@@ -258,3 +260,16 @@ def origin_of(node: torch.fx.Node) -> Origin:
         target = node.args[0].target
     op = str(target).removeprefix("aten.") if isinstance(target, torch._ops.OpOverload) else node.op
     return Origin(node.name, op, source)
+
+
+def with_memory_of_its_own(node: torch.fx.Node) -> None:
+    """Give the result of a node strides under which each element has a place, where its fake has others.
+
+    In torch 2.11 fakes of `slice_scatter` and its like have the strides of the first operand, also of an expanded one; what
+    the operators return is contiguous then.
+    """
+    val = node.meta.get("val")
+    if node.target not in _PARTS_REPLACED or not isinstance(val, torch.Tensor):
+        return
+    if any(type(s) is int and s == 0 and n != 1 for n, s in zip(val.shape, val.stride(), strict=True)):
+        node.meta["val"] = val.new_empty(val.shape)
