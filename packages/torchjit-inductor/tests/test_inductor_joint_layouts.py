@@ -193,12 +193,19 @@ def test_a_training_step_on_the_cpu_goes_channels_last_where_activations_outweig
     _, after = planned(_step, x[..., :2, :2], w, g[..., :1, :1], device="cpu")
     assert _layouts(after) == [False]  # 8 images of 2 x 2 are less than the weights
 
-    def shuffled(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> Any:
-        made = _step(x, w, g)
-        return *made, x[:, 4:].exp()
+    rearranged: list[tuple[Callable[[torch.Tensor], torch.Tensor], bool]] = [
+        (lambda x: x[:, 4:].exp(), True),
+        (lambda x: torch.cat([x, x.exp()], 1), True),
+        (lambda x: torch.cat([x, x.exp(), x.sin()], 1), False),
+        (lambda x: x.view(2, 2, 4, 12, 12).transpose(1, 2).exp(), False),
+    ]
+    for made, wanted in rearranged:
 
-    _, after = planned(shuffled, x, w, g, device="cpu")
-    assert _layouts(after) == [False]
+        def beside(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> Any:
+            return *_step(x, w, g), made(x)  # noqa: B023  called before the next one
+
+        _, after = planned(beside, x, w, g, device="cpu")
+        assert _layouts(after) == [wanted]
     _, after = planned(lambda x, w: F.conv2d(x, w).sigmoid(), x, w, device="cpu")
     assert _layouts(after) == [False]  # inference: races decide
 

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from torchjit_inductor.layouts import channels_last_strides, rearranges_channels
+from torchjit_inductor.layouts import channels_last_strides, scatters_channels
 from torchjit_inductor.lowering.registry import find_lowering
 
 __all__ = ["CHANNELS_LAST", "SAME_PLACE", "ZERO_PADDED", "plan_layouts", "plan_layouts_without_padding"]
@@ -119,7 +119,7 @@ def _cpu_convolution(node: torch.fx.Node) -> bool:
 
 
 def _worth_it_on_cpu(graph: torch.fx.Graph, convolutions: Iterable[torch.fx.Node]) -> bool:
-    """Is this a training step with many more activations than weights, which leaves its channels in order?
+    """Is this a training step with many more activations than weights, which leaves its channels together?
 
     Inference graphs are decided by races (`layouts.py`).
     """
@@ -131,7 +131,7 @@ def _worth_it_on_cpu(graph: torch.fx.Graph, convolutions: Iterable[torch.fx.Node
         elif x is not None and weight is not None:
             activations += x.numel() + node.meta["val"].numel()
             weights += weight.numel()
-    return trains and activations > ACTIVATIONS_PER_WEIGHT * weights and not rearranges_channels(graph)
+    return trains and activations > ACTIVATIONS_PER_WEIGHT * weights and not scatters_channels(graph)
 
 
 def _worth_it(convolutions: Iterable[torch.fx.Node]) -> bool:

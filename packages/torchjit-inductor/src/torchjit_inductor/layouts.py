@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.races import Races
 
-__all__ = ["channels_last_strides", "preferred_layouts", "rearranges_channels"]
+__all__ = ["channels_last_strides", "preferred_layouts", "scatters_channels"]
 
 GAIN = 1.1
 """The raced convolutions together must take at most this share of the time, else the default stays.
@@ -91,14 +91,19 @@ def preferred_layouts(gm: torch.fx.GraphModule, races: Races) -> set[torch.fx.No
         row_major, last, raced = row_major + a * shapes[key], last + b * shapes[key], raced + work[key]
         if raced >= SHARE * total:
             break
-    cut = rearranges_channels(gm.graph) and not any(map(_shuffles, gm.graph.nodes))
+    cut = any(map(_joins_or_cuts, gm.graph.nodes)) and not any(map(_shuffles, gm.graph.nodes))
     gain = GAIN_REARRANGED if cut else GAIN
     return _between(convolutions) - heavy if last < gain * row_major else set()
 
 
-def rearranges_channels(graph: torch.fx.Graph) -> bool:
-    """Are images joined or cut along their channels, or are channels shuffled?"""
-    return any(_joins_or_cuts(node) or _shuffles(node) for node in graph.nodes)
+def scatters_channels(graph: torch.fx.Graph) -> bool:
+    """Are channels shuffled, or joined from more than two images? A training step then loses more than its convolutions gain.
+
+    Speed of channels-last to row-major training, two threads and one (docs/benchmarks/cpu.md): GhostNet, which joins two images at a
+    time, 1.16 and 1.08, SqueezeNet 1.05, CSPResNet 0.96; ShuffleNet 0.96 and 0.73, DenseNet-121 0.59 and 0.55.
+    """
+    joined = [node for node in graph.nodes if node.target is torch.ops.aten.cat.default and _joins_or_cuts(node)]
+    return any(len(node.args[0]) > 2 for node in joined) or any(map(_shuffles, graph.nodes))
 
 
 def _joins_or_cuts(node: torch.fx.Node) -> bool:
