@@ -505,11 +505,29 @@ def check(number: int, cache: str) -> str:
         if not g.numel():
             continue
         off, base = (g.double() - m.value).abs(), (e.double() - m.value).abs().max()
-        precision = max(m.precision, PRECISION[e.dtype])
-        allowed = 8 * base + precision * (1 + m.value.abs().max())
+        precision = max(m.precision, PRECISION[e.dtype]) * (1 + m.value.abs().max())
+        allowed = 8 * base + precision
+        if not bool((off <= allowed).all()):
+            allowed = 8 * max(base, _typical_error(case, k)) + precision
         if not bool((off <= allowed).all()):
             return f"wrong: output {k} off by {off.max():.3g}, eager by {base:.3g}, {e.dtype}: {_first(g, e, off > allowed)}"
     return "same"
+
+
+def _typical_error(case: _Case, output: int) -> Tensor:
+    """The largest error of eager for inputs that are a few roundings away: where terms cancel, one error can be small by luck."""
+    g, errors = torch.Generator().manual_seed(0), [torch.tensor(0.0)]
+    for _ in range(8):
+        near = [
+            t * (1 + torch.randint(-2, 3, t.shape, generator=g).to(t.dtype) * torch.finfo(t.dtype).eps / 2)
+            if t.is_floating_point()
+            else t
+            for t in case.inputs
+        ]
+        with _default(torch.float64):
+            exact = case.run(*(t.double() if t.is_floating_point() else t for t in near))[output].value
+        errors.append((case.run(*near)[output].value.double() - exact).abs().max())
+    return torch.stack([e.double() for e in errors]).max()
 
 
 def _first(got: Tensor, want: Tensor, where: Tensor | None = None) -> str:

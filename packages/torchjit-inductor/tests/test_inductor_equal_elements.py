@@ -31,9 +31,27 @@ def test_equal_elements_have_no_variance(shape: tuple[int, ...], width: int) -> 
             assert k == 4 or result.count_nonzero() == 0, k
 
 
-def test_not_a_number_is_not_lost() -> None:
+@pytest.mark.parametrize("shape", [(40, 37), (40, 1000), (6, 5000), (1000, 24)], ids=str)
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_elements_a_few_roundings_apart(shape: tuple[int, int], width: int) -> None:
+    """The rounding of the first pass's mean is as large as such deviations, or larger."""
+    graph = compiled(lambda x: [x.std(-1), x.std(0), *torch.var_mean(x, -1)], (torch.empty(shape),), vector_bytes=width)
+    torch.manual_seed(0)
+    equal = (torch.rand(shape[0], 1) * 20 - 10).expand(shape)
+    one_apart, several = equal.clone(), equal * (1 + torch.randint(-3, 4, shape) * 1.2e-7)
+    one_apart[:, 5] = torch.nextafter(one_apart[:, 5], torch.tensor(torch.inf))
+    for x in (one_apart, several):
+        exact = x.double()
+        wanted = (exact.std(-1), exact.std(0), exact.var(-1), exact.mean(-1))
+        for got, want in zip(graph(x), wanted, strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=0.2, atol=0)
+        torch.testing.assert_close(graph(x)[3], exact.mean(-1).float(), rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_not_a_number_is_not_lost(number: float) -> None:
     x = sample(6, 700)
-    x[2, 13] = float("nan")
+    x[2, 13] = number
     check(lambda x: [x.var(-1), torch.var_mean(x, 0)[1], F.layer_norm(x, (700,))], (x,))
 
 

@@ -115,10 +115,10 @@ def overwritable(kernel: LoopKernel, old: str, new: str) -> bool:
 
 
 def _passes(kernel: LoopKernel) -> dict[Value, int]:
-    """Levels as a backend may run them: squared distances from a mean can take a pass of their own after the mean's."""
+    """Levels as a backend may run them: a mean and the squared distances from it can take two passes."""
     passes: dict[Value, int] = {}
     for value in kernel.values:
-        own = 0 if value.op != "reduce" else 2 if value.data == "welford_m2" else 1
+        own = 0 if value.op != "reduce" else 2 if value.data.startswith("welford") else 1
         passes[value] = max((passes[a] for a in value.args), default=0) + own
     return passes
 

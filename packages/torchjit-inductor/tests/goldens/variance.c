@@ -8,54 +8,56 @@ static void range(i64 lo, i64 hi, void* data) {
   f32* p1 = args.p1;  // var
   for (i64 x0 = lo; x0 < hi; x0++) {
     f32 t1s = 0.0f;  // sum
-    f32 t2s = __builtin_inff();  // least
-    f32 t3s = -__builtin_inff();  // greatest
      {
       vf32 t1v = splat<vf32>(0.0f);
-      vf32 t2v = splat<vf32>(__builtin_inff());
-      vf32 t3v = splat<vf32>(-__builtin_inff());
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
-        const vf32 t4 = ld<vf32>(full, p0 + r0 + 40*x0, n);
-        auto t5 = t1v + t4;
-        t1v = select_lanes<vi32>(full, n, t5, t1v);
-        auto t6 = op_least(t2v, t4);
-        t2v = select_lanes<vi32>(full, n, t6, t2v);
-        auto t7 = op_greatest(t3v, t4);
-        t3v = select_lanes<vi32>(full, n, t7, t3v);
+        const vf32 t2 = ld<vf32>(full, p0 + r0 + 40*x0, n);
+        auto t3 = t1v + t2;
+        t1v = select_lanes<vi32>(full, n, t3, t1v);
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
       t1s = t1s + fold_lanes(t1v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
-      t2s = op_least(t2s, fold_lanes(t2v, [](auto a, auto b) __attribute__((always_inline)) { return op_least(a, b); }));
-      t3s = op_greatest(t3s, fold_lanes(t3v, [](auto a, auto b) __attribute__((always_inline)) { return op_greatest(a, b); }));
     }
-    const f32 t8 = t1s / 4e+01f;
-    const bool t9 = t8 < t2s;
-    const f32 t10 = t9 ? t2s : t8;
-    const bool t11 = t10 > t3s;
-    const f32 t12 = t11 ? t3s : t10;
-    f32 t13s = 0.0f;  // sum
+    const f32 t4 = t1s / 4e+01f;
+    f32 t5s = 0.0f;  // sum
+    f32 t6s = 0.0f;  // sum
      {
-      vf32 t13v = splat<vf32>(0.0f);
+      vf32 t5v = splat<vf32>(0.0f);
+      vf32 t6v = splat<vf32>(0.0f);
       auto body = [&](auto full, const i64 r0, const int n) __attribute__((always_inline)) {
-        const vf32 t14 = ld<vf32>(full, p0 + r0 + 40*x0, n);
-        const vf32 t15 = t14 - splat<vf32>(t12);
-        const vf32 t16 = t15 * t15;
-        auto t17 = t13v + t16;
-        t13v = select_lanes<vi32>(full, n, t17, t13v);
+        const vf32 t7 = ld<vf32>(full, p0 + r0 + 40*x0, n);
+        const vf32 t8 = t7 - splat<vf32>(t4);
+        const vf32 t9 = t8 * t8;
+        auto t10 = t5v + t9;
+        t5v = select_lanes<vi32>(full, n, t10, t5v);
+        auto t11 = t6v + t8;
+        t6v = select_lanes<vi32>(full, n, t11, t6v);
       };
       i64 r0 = 0; const i64 end = 40;
       for (; r0 + W <= end; r0 += W) body(Full(), r0, W);
-      t13s = t13s + fold_lanes(t13v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
+      t5s = t5s + fold_lanes(t5v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
+      t6s = t6s + fold_lanes(t6v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
     }
-    const f32 t18 = 4e+01f - 1.0f;
-    const f32 t19 = op_maximum(t18, 0.0f);
-    const f32 t20 = t13s / t19;
-    p1[x0] = t20;
+    const f32 t12 = t6s / 4e+01f;
+    const f32 t13 = t12 * t12;
+    const f32 t14 = t13 * 4e+01f;
+    const f32 t15 = t5s - t14;
+    const f32 t16 = t4 * t4;
+    const f32 t17 = t16 * 2.9802322e-08f;
+    const bool t18 = t5s > t17;
+    const f32 t19 = t5s * 4.7683716e-07f;
+    const f32 t20 = t18 ? t19 : 0.0f;
+    const bool t21 = t15 < t20;
+    const f32 t22 = t21 ? 0.0f : t15;
+    const f32 t23 = 4e+01f - 1.0f;
+    const f32 t24 = op_maximum(t23, 0.0f);
+    const f32 t25 = t22 / t24;
+    p1[x0] = t25;
   }
 }
 static void run(Args args) {
-  const i64 total = (6); const i64 work = 40 * 12;
+  const i64 total = (6); const i64 work = 40 * 17;
   const i64 grain = 1 + 65536 / (work + 1);
   if (total <= grain) { if (total > 0) range(0, total, &args); }
   else tj_parallel(0, total, grain, range, &args);

@@ -10,7 +10,7 @@ import torch
 from torchjit_core.expr import Symbol
 from torchjit_inductor.cpp.operations import from_storage, operation_text, to_storage
 from torchjit_inductor.cpp.phases import MOST_STRIDE, stored_together
-from torchjit_inductor.cpp.plan import EXTREMES, Plan
+from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.text import C_TYPES, VECTOR, c_constant, c_index
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopVar, Store, roots
@@ -390,8 +390,6 @@ def combine_text(kind: str, a: str, b: str) -> str:
         return f"{a} {'+' if kind == 'sum' else '*'} {b}"
     if kind in ("any", "all"):
         return f"{a} {'|' if kind == 'any' else '&'} {b}"
-    if kind in EXTREMES:
-        return f"op_{kind}({a}, {b})"
     return f"op_{'maximum' if kind == 'max' else 'minimum'}({a}, {b})"
 
 
@@ -401,7 +399,7 @@ def identity_text(kind: str, dtype: torch.dtype) -> str:
         return c_constant(0 if kind == "sum" else 1, dtype)
     if kind in ("any", "all"):
         return "false" if kind == "any" else "true"
-    low = kind in ("max", "argmax", "greatest")
+    low = kind in ("max", "argmax")
     if dtype.is_floating_point:
         return c_constant(-float("inf") if low else float("inf"), dtype)
     info = torch.iinfo(dtype)

@@ -48,9 +48,6 @@ WAYS = 4
 SHORT_POSITIONAL = 64
 """In shorter rows argmax goes element by element."""
 
-EXTREMES = ("least", "greatest")
-"""Reductions of this backend's own: as `min` and `max`, but any result will do where there is a NaN. They are one instruction."""
-
 DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
 
 
@@ -60,10 +57,10 @@ def _is_rounded_sum(value: Value) -> bool:
 
 
 def expand_welford(kernel: LoopKernel) -> LoopKernel:
-    """Means and squared distances as sums: the mean first, then the distances in a second pass over cached data.
+    """Means and squared distances as sums: of the elements, and in a second pass over cached data of their distances from the mean.
 
-    A mean lies between the least and the greatest element. Kept there, the mean of equal elements is that element: a
-    rounded sum divided by their number may not be, and then they would have a variance, and gradients that eager masks.
+    The mean of the first pass is rounded. Where elements are nearly equal, its error is as large as their distances, so the sum
+    of these corrects both results. Elements that are all equal have exactly that mean and no variance: eager masks gradients by it.
     """
     count = constant(1)
     for var in kernel.inner:
@@ -74,16 +71,19 @@ def expand_welford(kernel: LoopKernel) -> LoopKernel:
             return None
         x = value.args[0]
         n = number(count.value, x.dtype) if count.value is not None else cast(index_value(count), x.dtype)
-        mean = _kept_between(reduce("sum", x) / n, *(Value("reduce", (x,), x.dtype, kind) for kind in EXTREMES))
-        return mean if value.data == "welford_mean" else reduce("sum", (x - mean) * (x - mean))
+        rough = reduce("sum", x) / n
+        distance = x - rough
+        error = reduce("sum", distance) / n
+        if value.data == "welford_mean":
+            return rough + error
+        squares = reduce("sum", distance * distance)
+        corrected, zero, eps = squares - error * error * n, number(0.0, x.dtype), torch.finfo(x.dtype).eps
+        # Of equal elements both terms are the same number: exactly while the squares are few units in the last place, which
+        # they are counted in, and else but for their rounding.
+        least = where(squares > rough * rough * (eps / 4), squares * (4 * eps), zero)
+        return where(corrected < least, zero, corrected)
 
     return attrs.evolve(kernel, stores=rewrite_stores(kernel.stores, {}, replace))
-
-
-def _kept_between(mean: Value, least: Value, greatest: Value) -> Value:
-    """The mean, not outside of the elements; NaN stays NaN."""
-    mean = where(mean < least, least, mean)
-    return where(mean > greatest, greatest, mean)
 
 
 def with_serial_loops(kernel: LoopKernel) -> LoopKernel:
