@@ -26,7 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "packages/torchjit-vm/test
 MODULES = (
     "vm_corpus_values", "vm_corpus_random", "vm_corpus_coroutines", "vm_corpus_weak", "vm_corpus_walk_objects",
     "vm_corpus_walk_library", "vm_corpus_walk_breaks", "vm_corpus_protocols", "vm_corpus_language", "vm_corpus_c_protocols",
+    "vm_corpus_recursion",
 )  # fmt: skip
+
+_FRESH = {}
 
 
 def programs(modules=MODULES):
@@ -43,6 +46,7 @@ def programs(modules=MODULES):
             importlib.import_module(name)
     finally:
         for name, module in kept.items():
+            _FRESH[name] = sys.modules.pop(name, None)
             if module is not None:
                 sys.modules[name] = module
     return [p for p in corpus.CORPUS if _copies(p.args)], found.outcome
@@ -62,13 +66,19 @@ def _copies(args):
 
 @contextlib.contextmanager
 def restored(function):
-    """The globals of a program, put back."""
-    before = dict(function.__globals__)
+    """The globals of a program, put back; under its module's name there is the module with tensors meanwhile."""
+    name = function.__module__
+    before, usual = dict(function.__globals__), sys.modules.get(name)
+    sys.modules[name] = _FRESH.get(name, usual)
     try:
         yield
     finally:
         function.__globals__.clear()
         function.__globals__.update(before)
+        if usual is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = usual
 
 
 def breaks_of_torchjit(program):

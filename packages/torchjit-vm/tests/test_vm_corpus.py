@@ -24,6 +24,7 @@ import vm_corpus_made_classes
 import vm_corpus_observed
 import vm_corpus_protocols
 import vm_corpus_random
+import vm_corpus_recursion
 import vm_corpus_stdlib
 import vm_corpus_values
 import vm_corpus_walk
@@ -51,6 +52,7 @@ _MODULES = (
     vm_corpus_observed,
     vm_corpus_protocols,
     vm_corpus_random,
+    vm_corpus_recursion,
     vm_corpus_stdlib,
     vm_corpus_values,
     vm_corpus_walk,

@@ -36,6 +36,7 @@ class Interpreter(Generic[V]):
         tracebacks: of the latest exceptions, the frames that each came through and the index of the instruction, innermost first;
             kept if a domain sets it, for it keeps frames alive.
         on_leave: called with an exception that goes from a frame to its caller, and None; if set.
+        deep: the number of frames above which `on_deep` is called, before each further one runs.
         trace: called with the frame and the index of each instruction before it runs, if set.
     """
 
@@ -52,6 +53,8 @@ class Interpreter(Generic[V]):
         self.left: Frame[V] | None = None
         self.tracebacks: dict[V, list[tuple[Frame[V], int]]] | None = None
         self.on_leave: Callable[[V, None], object] | None = None
+        self.deep = 1 << 62
+        self.on_deep: Callable[[], object] | None = None
         self.trace = trace
         domain.attach(self)
 
@@ -101,6 +104,7 @@ class Interpreter(Generic[V]):
     def forget(self) -> None:
         """Let go of the values that the interpreter holds."""
         self.frames.clear()
+        self.on_deep = None
         self.tracebacks = None
         self.left = self.handled = self.inherited = None
 
@@ -168,6 +172,8 @@ class Interpreter(Generic[V]):
                 continue
             if type(signal) is Frame:
                 frames.append(signal)
+                if len(frames) > self.deep and self.on_deep is not None:
+                    self.on_deep()
                 frame = signal
                 frame.handled = self.handled
                 instrs = frame.code.instrs if self.trace is None else self._traced(frame)

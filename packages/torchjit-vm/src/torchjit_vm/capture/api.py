@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -35,7 +37,7 @@ from torchjit_vm.capture.reasons import (
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.rebuild_classes import NotRemade
 from torchjit_vm.capture.rebuild_generators import StartedGenerator
-from torchjit_vm.capture.restart import Restart
+from torchjit_vm.capture.restart import Again, Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.decode import decode
@@ -46,6 +48,10 @@ from torchjit_vm.region import Region
 __all__ = ["Captured", "GraphBreakRecord", "capture"]
 
 _MAX_ATTEMPTS = 50
+_SELDOM_DEEPER = 100
+"""Frames of the program; below this many nobody counts those around the capture."""
+_MARGIN = 20
+"""Frames that are left to the program's own code at the recursion limit, which is met for real."""
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x100 | 0x200
 
 
@@ -118,14 +124,20 @@ def capture(
     """
     policy = policy or CapturePolicy()
     break_at: tuple[int, GraphBreak] | None = None
-    for _ in range(_MAX_ATTEMPTS):
+    attempts = 0
+    while attempts < _MAX_ATTEMPTS:
         try:
             attempt = _Capture(region, slots, leaves, compiler, continuations, policy, break_at)
             try:
                 return attempt.run()
             finally:
                 attempt.domain.forget()
+        except Again:
+            if restart is None:
+                raise GraphBreak(NO_RESTART, "something was done for real", None) from None
+            leaves, compiler = restart()
         except Restart as again:
+            attempts += 1
             if policy.fullgraph:
                 raise again.why from None
             if restart is None:
@@ -154,6 +166,7 @@ class _Capture:
         self.domain = CaptureDomain(leaves, policy, break_at)
         limit = policy.step_limit if break_at is None else min(break_at[0], policy.step_limit)
         self.vm: Interpreter[Value] = Interpreter(self.domain, limit=limit)
+        self.vm.deep, self.vm.on_deep = _SELDOM_DEEPER, self._deep
         code = region.code
         self.domain.root_location = CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
 
@@ -216,6 +229,17 @@ class _Capture:
         self.vm.handled = next(rest) if region.handled else None
         frame.pc = decoded.index_of[region.offset]
         return frame, next(rest) if region.throwing else None
+
+    def _deep(self) -> None:
+        """Plain Python would be near its recursion limit here: the outermost call of what recurs runs for real."""
+        vm, frames = self.vm, self.vm.frames
+        limit = sys.getrecursionlimit()
+        vm.deep = limit - _frames_around() - _MARGIN
+        if len(frames) <= vm.deep:
+            return
+        times = collections.Counter(id(f.code) for f in frames[1:])
+        recurring = next((f for f in frames[1:] if times[id(f.code)] > 1), frames[1])
+        raise Restart(recurring.born, GraphBreak(TOO_DEEP, f"limit {limit}", self.domain.location()))
 
     def _compile_leaves(self, leaves: Sequence[Leaf]) -> RegionCode:
         return self.compiler.compile_region([leaf.payload for leaf in leaves], self.domain)
@@ -316,6 +340,18 @@ class _Capture:
     def _guards(self) -> tuple[Guard, ...]:
         _guard_against_aliases(self.domain)
         return self.domain.guards()
+
+
+def _frames_around() -> int:
+    """Python's frames outside of the innermost capture."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not capture.__code__:
+        frame = frame.f_back
+    count = 0
+    while frame is not None:
+        count += 1
+        frame = frame.f_back
+    return count
 
 
 def _holds_leaf(domain: CaptureDomain, value: Value | None) -> bool:

@@ -25,16 +25,16 @@ from torchjit_vm.capture import (
 )
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
-from torchjit_vm.capture.deferred import cached_report, defer_or_break
+from torchjit_vm.capture.deferred import defer_or_break
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.lru_caches import call_cached
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.pass_through import pass_through
 from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, PassThrough, ReturnConstant
 from torchjit_vm.capture.pure import is_opaque, is_pure
-from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
-from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned
+from torchjit_vm.capture.reading import constant_object, pinned
+from torchjit_vm.capture.real_caches import call_with_real_cache
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -175,7 +175,7 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
     if obj in policy.pure or is_pure(obj):
         return _pure
     if type(obj) is functools._lru_cache_wrapper:
-        return _cached
+        return call_with_real_cache
     if isinstance(obj, types.MethodWrapperType):
         return _method_wrapper
     if isinstance(obj, types.ClassMethodDescriptorType):
@@ -333,57 +333,6 @@ def _dispatcher(obj: types.FunctionType) -> Callee | None:
         return pinned(domain, chosen, f"{obj.__qualname__}({args[0].obj.__qualname__})")
 
     return run
-
-
-def _cached(
-    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame[Value]:
-    """A function with an LRU cache.
-
-    With constant arguments it is called for real, as it would be without capture, and so it is before each later use of what
-    was made of its result: the cache gives the same object again, unless somebody has cleared it.
-    Where the region has changed something that it may read, the function below the cache is interpreted; if that has
-    effects, which the cache would keep from happening again, the call breaks the graph and runs for real. One that only
-    reports (`logger.warning_once`) is put off as a whole.
-    """
-    report = cached_report(domain, function.obj, args, kwargs)
-    if report is not None:
-        return report
-    settled = not domain.touched and not domain.class_stores
-    if settled and all(isinstance(a, (Const, Known)) or _identified(a) for a in [*args, *kwargs.values()]):
-        real = [to_raw(domain, a) for a in args]
-        named = {k: to_raw(domain, v) for k, v in kwargs.items()}
-        return _from_cache(domain, function.obj, real, named)
-    below = pinned(domain, function.obj.__wrapped__, function.obj.__qualname__)
-    if domain.quiet is not None:
-        return call(domain, below, args, kwargs)
-    domain.quiet = Quiet(domain.vm.frames)
-    try:
-        return _in_one_piece(domain, below, args, kwargs)
-    finally:
-        domain.quiet = None
-
-
-def _from_cache(domain: CaptureDomain, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    try:
-        result = function(*args, **kwargs)
-    except Exception as error:  # no cache keeps it: the function raises, or not, at each call
-        raise domain.graph_break(RAISED_INSIDE, f"{type(error).__name__}: {error}") from None
-    atom = type(result) in IMMUTABLE_ATOMS
-
-    def same(_: object) -> bool:
-        now = function(*args, **kwargs)
-        return now is result or (atom and type(now) is type(result) and repr(now) == repr(result))
-
-    what = (function, *map(id, args), *((name, id(value)) for name, value in kwargs.items()))
-    path = Pinned.of(function, function.__qualname__)
-    domain.guard_test(what, path, same, f"{function.__qualname__}({', '.join(map(repr, args))}) is {result!r}")
-    return domain.constant(result) if type(result) is bool else constant_object(domain, result)
-
-
-def _identified(value: Value) -> bool:
-    """An object of the program that nothing was stored to (a logger ...): it can be given to C code, under its identity."""
-    return isinstance(value, Obj) and value.real is not NEW and value.path is not None and not value.written
 
 
 def _method_wrapper(

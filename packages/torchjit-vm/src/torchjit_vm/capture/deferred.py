@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["Deferred", "cached_report", "defer_or_break", "write_deferred"]
+__all__ = ["Deferred", "cached_report", "defer_or_break", "put_off", "write_deferred"]
 
 _Args = list[Value]
 _Kwargs = dict[str, Value]
@@ -73,7 +73,8 @@ def write_deferred(domain: CaptureDomain, out: Rebuilder, *, early: bool = False
     out.location = after
 
 
-def _defer(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+def put_off(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+    """Make a call at the end of the region; what it is given must be what it is then."""
     if domain.quiet is not None and not domain.quiet.reports:
         raise domain.graph_break(QUIET, getattr(function, "__qualname__", repr(function)))
     frames = tuple(Standin.of(f) for f in domain.vm.frames if f.code.code.co_filename != library.__file__)
@@ -90,7 +91,7 @@ def defer_or_break(domain: CaptureDomain, function: Any, args: _Args, kwargs: _K
     plain = function is not print or ("file" not in kwargs and _plain_stdout(domain))
     if given is None or not plain:
         raise _breaks(domain, function)
-    return _defer(domain, function, given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True)))
+    return put_off(domain, function, given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True)))
 
 
 def _breaks(domain: CaptureDomain, function: Any) -> GraphBreak:
@@ -182,7 +183,7 @@ def _warn(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return None
     about = Standin.of(frames[-depth])
     place = [Const(about.code.co_filename), Const(about.location.lineno)]
-    return _defer(domain, runtime.warn, [text, Known(kind), *place, Known(about.globals)], {})
+    return put_off(domain, runtime.warn, [text, Known(kind), *place, Known(about.globals)], {})
 
 
 def _warnings_as_usual(domain: CaptureDomain) -> bool:
@@ -222,7 +223,7 @@ def _logger_method(function: Any, level: int | None) -> None:
         if domain.touched and not domain.truth(domain.vm.call(Known(library.log_plainly), [logger])):
             return None  # a handler of the program could look at what the region has changed
         rest = len(args) - 1
-        return _defer(domain, function, [logger, *given[:rest]], dict(zip(kwargs, given[rest:], strict=True)))
+        return put_off(domain, function, [logger, *given[:rest]], dict(zip(kwargs, given[rest:], strict=True)))
 
 
 for _name in ("debug", "info", "warning", "error", "critical"):
@@ -281,7 +282,7 @@ def cached_report(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kw
         return None
     for value in [*args, *kwargs.values()]:
         type_of(domain, value)
-    _defer(domain, function, args, kwargs)
+    put_off(domain, function, args, kwargs)
     return result
 
 

@@ -119,6 +119,8 @@ class CaptureDomain:
         self.context_stores: list[ContextStore] = []
         self.context_tokens: dict[Obj, ContextStore] = {}
         self.caches: dict[Obj, Value] = {}  # functions with an LRU cache that the region made, and what keeps it
+        self.cached: dict[tuple[int, Any], Value] = {}  # results that a call in the run will put into a real LRU cache
+        self.counted = 0  # calls that were put off, and only count a hit of such a cache
         self.decorators: dict[Obj, tuple[Value, Value]] = {}  # what makes them, and its settings
         self.seeded: dict[Obj, random.Random] = {}  # generators of random numbers whose state is known
         self.used_leaves = False  # has the leaf handler been asked to do something?
@@ -161,6 +163,7 @@ class CaptureDomain:
         self.draws.clear()
         self.seeded.clear()
         self.caches.clear()
+        self.cached.clear()
         self.context.clear()
         self.context_stores.clear()
         self.context_tokens.clear()

@@ -68,7 +68,10 @@ STEP_LIMIT = reason(
     "Move the long loop out of the compiled region, or raise the step limit.",
 )
 TOO_DEEP = reason(
-    "TJ-VM-010", "calls nested too deeply", "Callbacks inside callbacks exceeded Python's recursion limit."
+    "TJ-VM-010",
+    "calls nested too deeply",
+    "Recursion, or callbacks inside callbacks, would come near Python's recursion limit. The outermost call of what recurs runs for "
+    "real: it returns, or raises RecursionError where plain Python does.",
 )
 CLASS_BODY = reason(
     "TJ-VM-011",

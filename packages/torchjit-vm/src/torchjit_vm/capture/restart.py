@@ -1,4 +1,4 @@
-"""A break that must happen earlier than where it was found."""
+"""Captures that start again: for a break that must happen earlier than where it was found, and for what was done meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import final
 
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["Restart"]
+__all__ = ["Again", "Restart"]
 
 
 @final
@@ -16,3 +16,8 @@ class Restart(Exception):
     def __init__(self, step: int, why: GraphBreak) -> None:
         super().__init__()
         self.step, self.why = step, why
+
+
+@final
+class Again(Exception):
+    """The capture starts again, and finds something that it did for real now."""

@@ -1,0 +1,337 @@
+"""Calls of functions with a real LRU cache: what the cache holds is relied on, and each call is counted once, in the run.
+
+`functools` gives no way to look into a cache without changing it; the collector's view of the C object does.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from typing import TYPE_CHECKING, Any, final
+from weakref import WeakKeyDictionary
+
+from torchjit_core.guards import MISSING
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture.containers import key_of
+from torchjit_vm.capture.deferred import cached_report, put_off
+from torchjit_vm.capture.hiding import hidden
+from torchjit_vm.capture.quiet import Quiet
+from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned
+from torchjit_vm.capture.reasons import RAISED_INSIDE, UNKNOWN_CALL
+from torchjit_vm.capture.restart import Again
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import NEW, AtomObject, Const, Known, Leaf, Obj, TupleValue, Value
+from torchjit_vm.frame import Raised
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["RealCache", "call_with_real_cache"]
+
+_WRAPPER: Any = functools._lru_cache_wrapper
+
+
+def _kinds() -> tuple[type, Any]:
+    """The type of a bounded cache's entries, and the mark between arguments and keywords in a key."""
+
+    @functools.lru_cache(1)
+    def sample(**given: int) -> int:
+        return len(given)
+
+    sample(a=1)
+    kind = next(r for r in gc.get_referents(sample) if isinstance(r, type) and r.__name__ == "_lru_list_elem")
+    return kind, gc.get_referents(sample)[1][0]
+
+
+_ENTRY, _MARK = _kinds()
+
+
+@final
+class RealCache:
+    """What a function with an LRU cache holds. Source: lru_cache_tp_traverse in CPython's Modules/_functoolsmodule.c.
+
+    Attributes:
+        function: the function with the cache.
+        below: what it calls.
+        maxsize, typed: as given to `lru_cache`.
+        table: its dict, of results (no limit) or of entries whose key and result only the collector shows.
+    """
+
+    __slots__ = ("below", "function", "maxsize", "table", "typed")
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        found = gc.get_referents(function)  # ..., table, function below, mark, type of entries, type of cache_info()
+        end = len(found) - 1 - found[::-1].index(_ENTRY)
+        self.table: dict[Any, Any] = found[end - 3]
+        self.below = found[end - 2]
+        self.maxsize: int | None = _WRAPPER.cache_info(function).maxsize
+        self.typed = bool(function.cache_parameters()["typed"])
+        if type(self.table) is not dict or found[end - 1] is not _MARK:
+            raise ValueError("a cache of another make")
+
+    def key(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The key under which the result of a call is kept."""
+        if not self.typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
+            return args[0]
+        key = tuple(args)
+        if kwargs:
+            key += (_MARK, *(part for item in kwargs.items() for part in item))
+        if self.typed:
+            key += (*map(type, args), *map(type, kwargs.values()))
+        return key
+
+    def get(self, key: Any) -> Any:
+        """The result that is kept, or MISSING; nothing is counted."""
+        entry = self.table.get(key, MISSING)
+        if entry is MISSING or self.maxsize is None:
+            return entry
+        found = gc.get_referents(self.function)
+        for at in range(1, 3 * len(self.table), 3):  # key, result, type of entries, from the oldest on
+            if found[at] is key or found[at] == key:
+                return found[at + 1]
+        return MISSING
+
+    def has_room(self, entries: int) -> bool:
+        """Can so many entries be added without one that must go?"""
+        return self.maxsize is None or len(self.table) + entries <= self.maxsize
+
+
+@final
+class _Holds:
+    """A guard: the cache holds a result that passes `same` (or nothing yet, and has room for `absent` entries)."""
+
+    __slots__ = ("_absent", "_entry", "_key", "_limit", "_misses", "_same", "_table", "cache")
+
+    def __init__(self, cache: RealCache, key: Any, same: Callable[[Any], bool], absent: int = 0) -> None:
+        self.cache, self._key, self._same, self._absent = cache, key, same, absent
+        self._table, self._limit = cache.table, 0 if cache.maxsize is None else cache.maxsize
+        self._entry: Any = MISSING
+        self._misses = -1
+
+    def __call__(self, _: object) -> bool:
+        table = self._table
+        # An entry is given to another call only when a full cache misses one; one that was cleared away does not come back.
+        if (
+            self._limit
+            and table.get(self._key) is self._entry
+            and (len(table) < self._limit or _misses(self.cache) == self._misses)
+        ):
+            return True
+        now = self.cache.get(self._key)
+        if now is MISSING:
+            return self._absent > 0 and self.cache.has_room(self._absent)
+        if not self._same(now):
+            return False
+        self._entry, self._misses = table.get(self._key), _misses(self.cache)
+        return True
+
+
+def _misses(cache: RealCache) -> int:
+    misses: int = _WRAPPER.cache_info(cache.function).misses
+    return misses
+
+
+_made: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+"""Calls that were made at capture and that the program has not come to yet: function to keys."""
+
+
+@final
+class _Unless:
+    """The call of the run, unless it was made at capture."""
+
+    __slots__ = ("__name__", "_function", "_key")
+
+    def __init__(self, function: Any, key: Any) -> None:
+        self._function, self._key = function, key
+        self.__name__ = getattr(function, "__name__", "call")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        made = _made.get(self._function)
+        if made and self._key in made:
+            made.remove(self._key)
+        else:
+            self._function(*args, **kwargs)
+
+
+def call_with_real_cache(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A function with an LRU cache.
+
+    What the cache holds for these arguments is the result, guarded without a call, and the call itself, which counts, is put
+    off to the run. If it holds nothing, the function is called for real at capture, as it would be without capture, and the
+    first run leaves the call out. Where the region has changed something that the function may read, the function below the
+    cache is interpreted instead, to find a result that cannot be told from the one that the run's call puts into the cache, or that
+    it reads nothing of that. Otherwise, and where it has effects, the call breaks the graph. One that only reports
+    (`logger.warning_once`) is put off as a whole. Given a symbolic number it is interpreted too: the cache would ask for the number.
+    """
+    given = [*args, *kwargs.values()]
+    try:
+        cache = RealCache(function.obj)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise _refused(domain, function) from None
+    report = cached_report(domain, function.obj, args, kwargs)
+    if report is not None:
+        return report
+    if any(map(has_leaf, given)):
+        if all(_is_number(domain, a) for a in given if has_leaf(a)):
+            return _interpret(domain, cache, args, kwargs)
+        raise _refused(domain, function)  # the cache would keep it
+    if not all(_is_settled(domain, a) for a in given):
+        for value in given:
+            key_of(domain, value)  # which raises where it cannot be hashed
+        raise _refused(domain, function)
+    real = [constant_of(domain, a) for a in args]
+    named = {k: constant_of(domain, v) for k, v in kwargs.items()}
+    try:
+        key = cache.key(real, named)
+        hash(key)
+    except TypeError as error:
+        raise domain.error(TypeError, str(error)) from None
+    return _by_key(domain, function, cache, key, (args, kwargs, real, named))
+
+
+_Given = tuple[list[Value], "dict[str, Value]", list[Any], "dict[str, Any]"]
+
+
+def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given) -> Value:
+    args, kwargs, real, named = given
+    known = domain.cached.get((id(function.obj), key))
+    if known is not None:
+        _count(domain, cache, key, args, kwargs)
+        return known
+    result = cache.get(key)
+    new = result is MISSING
+    changed = domain.touched or domain.class_stores or len(domain.deferred) > domain.counted
+    if new and domain.quiet is not None and changed:
+        return _interpret(domain, cache, args, kwargs)
+    if new:
+        missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.cached)
+        if not cache.has_room(missing):  # something else is dropped for it, which a later call may look for
+            raise _refused(domain, function)
+        if changed:
+            return _interpret_first(domain, function, cache, key, given, missing)
+        try:
+            result = function.obj(*real, **named)
+        except Exception as error:  # no cache keeps it: the function raises, or not, at each call
+            raise domain.graph_break(RAISED_INSIDE, f"{type(error).__name__}: {error}") from None
+        if _counts(domain, cache):
+            _made.setdefault(function.obj, []).append(key)
+    value = domain.constant(result) if type(result) is bool else constant_object(domain, result)
+    _rely(domain, _Holds(cache, key, _same_as(result)), given, result)
+    domain.counted += _count(domain, cache, key, args, kwargs)
+    return value
+
+
+def _interpret_first(
+    domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given, missing: int
+) -> Value:
+    """The run's call is the first one, and what it will give is known from the code below.
+
+    A new object is not: it is the cache's own. There the function is called for real if it reads nothing that the region has
+    changed, and the capture starts again.
+    """
+    args, kwargs, real, named = given
+    leaves, domain.used_leaves = domain.used_leaves, False
+    value = _interpret(domain, cache, args, kwargs)
+    plain = _plain(domain, value)
+    if domain.used_leaves or plain is MISSING:
+        try:
+            with hidden(list(domain.touched)):
+                _interpret(domain, cache, args, kwargs)
+            if domain.class_stores:
+                raise _refused(domain, function)
+            function.obj(*real, **named)
+        except Exception:  # the call breaks; in the run it raises, or does what it does
+            domain.nested_stack = domain.stack()
+            raise _refused(domain, function) from None
+        if _counts(domain, cache):
+            _made.setdefault(function.obj, []).append(key)
+        raise Again
+    domain.used_leaves = leaves
+    _rely(domain, _Holds(cache, key, _same_as(plain), missing), given, plain)
+    domain.cached[id(function.obj), key] = value
+    _count(domain, cache, key, args, kwargs)
+    return value
+
+
+def _rely(domain: CaptureDomain, test: _Holds, given: _Given, result: Any) -> None:
+    _, _, real, named = given
+    function = test.cache.function
+    texts = ", ".join([*map(repr, real), *(f"{k}={v!r}" for k, v in named.items())])
+    what = (function, *map(id, real), *((k, id(v)) for k, v in named.items()))
+    name = function.__qualname__
+    domain.guard_test(what, Pinned.of(function, name), test, f"{name}({texts}) is {result!r}")
+
+
+def _same_as(result: Any) -> Callable[[Any], bool]:
+    """A test for an object, or for what cannot be told from it."""
+    atoms = result if type(result) is tuple else (result,)
+    if not all(type(atom) in IMMUTABLE_ATOMS for atom in atoms):
+        return lambda now: now is result
+    text = repr(result)
+    return lambda now: now is result or (type(now) is type(result) and repr(now) == text)
+
+
+def _plain(domain: CaptureDomain, value: Value) -> Any:
+    """The object that a value is, or one that cannot be told from it; MISSING if the region made it."""
+    if isinstance(value, TupleValue) and value.real is NEW:
+        if value.cls is tuple and all(type(v) in (Const, Known) for v in value.items or ()):
+            return constant_of(domain, value)
+        return MISSING
+    if type(value) is Const:
+        return domain.use(value)
+    if type(value) is Known:
+        return value.obj
+    return value.real if isinstance(value, (Obj, Leaf)) and value.real is not NEW else MISSING
+
+
+def _counts(domain: CaptureDomain, cache: RealCache) -> bool:
+    """May somebody look at what the cache counts? At those of the program, and where the code here is what runs."""
+    code = getattr(cache.below, "__code__", None)
+    return domain.quiet is None and (code is None or domain.policy.is_user_code(code))
+
+
+def _count(domain: CaptureDomain, cache: RealCache, key: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """Make the call in the run, if that counts."""
+    if not _counts(domain, cache):
+        return False
+    made = key in _made.get(cache.function, ())
+    put_off(domain, _Unless(cache.function, key) if made else cache.function, args, kwargs)
+    return True
+
+
+def _interpret(domain: CaptureDomain, cache: RealCache, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Interpret the function below the cache, in one piece and without effects."""
+    below = pinned(domain, cache.below, cache.function.__qualname__)
+    before = domain.quiet
+    if before is None:
+        domain.quiet = Quiet(domain.vm.frames)
+    try:
+        return domain.vm.call(below, args, kwargs)
+    except Raised as raised:
+        # The capture starts again and breaks here, as after a break below; then the call raises for real.
+        domain.nested_stack = domain.stack()
+        raise domain.graph_break(RAISED_INSIDE, type_of(domain, raised.value).__name__) from None
+    finally:
+        domain.quiet = before
+
+
+def _is_number(domain: CaptureDomain, value: Value) -> bool:
+    """A number that only the leaf handler knows (a symbolic size), or a tuple with such numbers."""
+    if isinstance(value, TupleValue):
+        return all(_is_number(domain, v) for v in value.items or () if has_leaf(v))
+    return type(value) is Leaf and domain.leaves.type_of(value.payload) in (int, float, bool, complex)
+
+
+def _is_settled(domain: CaptureDomain, value: Value) -> bool:
+    """A constant, or an object of the program that nothing was stored to: it can be given to C code, under its identity."""
+    if isinstance(value, Obj) and not isinstance(value, (TupleValue, AtomObject)) and value.real is not NEW:
+        return value.path is not None and not value.written and value.cls.__hash__ is not None
+    return isinstance(value, (Const, Known)) or (isinstance(value, TupleValue) and is_constant(domain, value))
+
+
+def _refused(domain: CaptureDomain, function: Known) -> Exception:
+    return domain.graph_break(UNKNOWN_CALL, f"{function.obj.__module__}.{function.obj.__qualname__}, which has a cache")
