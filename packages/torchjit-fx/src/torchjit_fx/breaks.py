@@ -76,8 +76,9 @@ TENSOR_ATTRIBUTE = reason(
 TENSOR_ATTRIBUTE_SET = reason(
     "TJ-FX-012",
     "an attribute of a tensor is assigned",
-    "Assigning data, requires_grad or names changes how autograd and the kernels see the tensor; grad may be assigned to a leaf "
-    "that was there before, and what the program itself puts on a tensor may always be. " + _EAGER,
+    "Assigning names changes how the kernels see the tensor. grad, data and requires_grad may be assigned to a leaf that was there before, "
+    "data only where autograd remembers no earlier use, and what the program itself puts on a tensor may always be. "
+    + _EAGER,
 )
 AUTOGRAD_CALL = reason(
     "TJ-FX-013",
@@ -133,8 +134,9 @@ NUMPY = reason(
 PARAMETER = reason(
     "TJ-FX-022",
     "a parameter is made",
-    "A parameter is a leaf of autograd, which a graph cannot make. A function that makes it without tensors (the constructor of a "
-    "module) runs for real as a whole, between two graphs.",
+    "A parameter is a leaf of autograd, which a graph cannot make. One whose data the region made, with a known size, no history and memory "
+    "of its own is made before the graph runs. Of others, a function that makes it without tensors (the constructor of a module) runs for real "
+    "as a whole, between two graphs.",
     "Make modules and parameters outside of the compiled region.",
 )
 CONTROL_FLOW = reason(

@@ -98,6 +98,8 @@ def _differentiate(domain: TensorDomain, given: dict[str, Any], capture: Capture
         raise _refused("of a batch of gradients", capture)
     if domain.recorder.scope is not None or len(weights) != len(outputs):
         raise _refused("under a transform", capture)
+    if any(id(leaf) in domain.recorder.data.values for leaf in (*outputs, *inputs)):
+        raise _refused("of a tensor whose data or requires_grad was assigned", capture)
     weight_leaves = _tensors([w for w in weights if w is not None], capture)
     _check_inputs(domain, outputs, inputs, capture)
     call = Differentiated(len(outputs), len(inputs), tuple(w is not None for w in weights), options)

@@ -36,6 +36,7 @@ from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERT
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
+from torchjit_fx.required_gradients import example_of, preparing, switch
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
 from torchjit_fx.symbolic import SymbolicNumbers
@@ -379,8 +380,12 @@ class TensorDomain:
         if name == "data" and value is leaf and isinstance(leaf, InputLeaf):
             return False  # as `Module.to` does where a parameter is there already
         if name == "data" and isinstance(leaf, InputLeaf):
-            self.recorder.data.assign(leaf, value, self.recorder.scope is not None, capture)
+            self.recorder.assign_data(leaf, value, capture)
             return True
+        if name == "requires_grad" and isinstance(leaf, InputLeaf) and type(value) is bool:
+            return switch(self, leaf, value, capture)
+        if name == "requires_grad" and type(leaf) is TensorLeaf and leaf.record.requires_grad is value:
+            return False
         if name == "requires_grad" and value is True and type(leaf) is TensorLeaf and not leaf.record.requires_grad:
             make_leaf(self, leaf, capture)
             return False
@@ -428,6 +433,7 @@ class TensorDomain:
         places: dict[int, int] = {}
 
         def place(leaf: Any) -> int:
+            leaf = self.recorder.data.now(leaf)
             if leaf.step is not None and leaf.step.scope is not None:
                 escaped(leaf, capture)
             if id(leaf) not in places:
@@ -443,6 +449,7 @@ class TensorDomain:
         found = iter(range(len(asked), len(asked) + len(arrays)))
         outputs = [next(found) if where == -1 else where for where in outputs]
         refuse_escaping_leaves(self, asked, capture)
+        self.recorder.refuse_remembered(asked, capture)
         steps = live_steps(self.recorder.place.kept(self.recorder.steps), asked, self.modes.graph_initial)
         epilogue = self.modes.epilogue()
         if not steps:
@@ -452,6 +459,7 @@ class TensorDomain:
         with self.recorder.place.made_real():
             target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
         target = self.recorder.place.running(target, asked)
+        target = preparing(target, self.recorder.data, used_inputs(steps, asked))
         if any(step.mode is not None for step in steps):
             target = self.modes.restoring(target)
         if makers:
@@ -491,9 +499,10 @@ class TensorDomain:
             paths.append(path)
             examples.append(self.numbers.example(leaf))
         for tensor in tensors:
-            writer.place(tensor, id(tensor), tensor.path, self.fakes.make(tensor.entry), tensor.static)
+            static = tensor.static and not self.recorder.data.is_reassigned(tensor)
+            writer.place(tensor, id(tensor), tensor.path, self.fakes.make(tensor.entry), static)
             paths.append(tensor.path)
-            examples.append(tensor.real)
+            examples.append(example_of(tensor, self.recorder.data))
         for guard in storage_guards(tensors, lambda t: t.real.untyped_storage()._cdata):
             capture.guard(guard)
         if self.settings.node_values:

@@ -159,29 +159,32 @@ class InputLeaf(TensorLeaf):
     Attributes:
         real: the tensor at capture.
         path: where the guards find it.
-        entry: the record at the start of the region.
+        entry: the record at the start of the graph.
+        found: the record at the start of the region: another one where a gradient is switched on in between.
         static: a parameter or buffer of a module.
+        new: emitted code makes it, before the graph runs.
     """
 
-    __slots__ = ("entry", "path", "real", "static")
+    __slots__ = ("entry", "found", "new", "path", "real", "static")
 
     def __init__(self, record: TensorRecord, real: torch.Tensor, path: AccessPath, static: bool) -> None:
         super().__init__(record, None)
         self.real = real
         self.path = path
-        self.entry = record
+        self.entry = self.found = record
         self.static = static
+        self.new = False
 
     def leafness(self, location: CodeLocation | None) -> TensorMatches:
         """A guard for what depends on whether autograd made this tensor."""
-        return self._also(location, is_leaf=self.entry.is_leaf)
+        return self._also(location, is_leaf=self.found.is_leaf)
 
     def begins_at(self, location: CodeLocation | None) -> TensorMatches:
         """A guard for what depends on where this tensor begins in its storage."""
         return self._also(location, offset=int(self.real.storage_offset()))
 
     def _also(self, location: CodeLocation | None, **more: Any) -> TensorMatches:
-        r = self.entry
+        r = self.found
         free = (None,) * len(r.sizes)
         return TensorMatches(
             self.path, type(self.real), r.dtype, r.device, r.requires_grad, free, None, location=location, **more

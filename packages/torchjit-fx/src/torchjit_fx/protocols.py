@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 from torchjit_core.expr import Condition, Expr, Symbol
 from torchjit_core.guards import Guard
@@ -35,6 +35,9 @@ class CaptureContext(Protocol):
 
     def state(self, key: str, /) -> object:
         """Ambient state of the capture; `intercepted`: how many torch function modes the region has entered."""
+
+    def prepare(self, function: Callable[..., object], args: tuple[Any, ...]) -> AccessPath:
+        """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
 
     def forbid_effects(self, forbid: bool) -> None:
         """From now on the program may not change what was there before (or may again): the code runs later."""

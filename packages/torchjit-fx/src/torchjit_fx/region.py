@@ -133,6 +133,7 @@ def storage_guards(inputs: Sequence[InputLeaf], storages: Callable[[InputLeaf], 
         inputs: the graph's tensor inputs.
         storages: identifies the memory of an input.
     """
+    inputs = [leaf for leaf in inputs if not leaf.new]  # alone on their memory
     if len(inputs) < 2 or not any(leaf.storage is not None and leaf.storage.written for leaf in inputs):
         return []
     representatives: dict[int, InputLeaf] = {}

@@ -26,6 +26,7 @@ from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 from torchjit_fx.numpy_graph import call_arrays, of_tensor
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
+from torchjit_fx.parameters import make_parameter
 from torchjit_fx.process_groups import GROUP_CALLS
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
@@ -324,6 +325,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys(MODE_SETTERS, _set_mode))
     table.update(dict.fromkeys(CONSTANT_FUNCTIONS, _evaluate))
     table[torch.Tensor.requires_grad_] = _requires_grad
+    table[torch.nn.Parameter] = make_parameter
     table[torch.Tensor.backward] = table[torch.autograd.backward] = _refuse_backward
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)

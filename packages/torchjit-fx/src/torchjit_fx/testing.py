@@ -186,6 +186,10 @@ class _Context:
         """Proxies run Python for real: modes are torch's own."""
         return None
 
+    def prepare(self, function: Callable[..., object], args: tuple[Any, ...]) -> AccessPath:
+        """There is no emitted code here."""
+        raise NotImplementedError
+
     def forbid_effects(self, forbid: bool) -> None:
         """Proxies run Python for real; nobody looks."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -12,10 +12,10 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.assertions import CHECK
-from torchjit_fx.assigned_data import AssignedData
+from torchjit_fx.assigned_data import AssignedData, with_gradient_for
 from torchjit_fx.default_dtype import written_out
 from torchjit_fx.fakes import FakeFactory
-from torchjit_fx.flatten import Arguments, UnwritableArgument
+from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw
 from torchjit_fx.inference import Place
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
@@ -24,6 +24,7 @@ from torchjit_fx.numpy_calls import NUMPY_SCALARS, plain_numbers
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
+from torchjit_fx.region import live_steps
 from torchjit_fx.shape_rules import outcome_by_rule
 from torchjit_fx.transcripts import can_be_shared, noted
 from torchjit_fx.unbacked import runtime_check
@@ -81,6 +82,7 @@ class Recorder:
         self.data = AssignedData()
         self._checkpoints: list[Checkpoint] = []
         self._checkpoint_count = 0
+        self._remembered: list[tuple[list[Step], int, GraphBreak]] = []
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
         """Record one call and give its raw result.
@@ -89,7 +91,7 @@ class Recorder:
             GraphBreak: it cannot be in a graph; nothing was recorded.
         """
         if self.data.values:
-            seen = self.data.seen(fn, args, kwargs, self.modes.grad, capture)
+            seen = self.data.seen(fn, args, kwargs, self._follower(fn, kwargs, capture), capture)
             if seen is not None:
                 return self.data.given_back(self.call(fn, *seen, capture), args)
         if self.modes.default_changed:
@@ -125,9 +127,24 @@ class Recorder:
         found = Arguments(args, {})
         found.cacheable = False
         self._check_reach(found, capture)
+        if any(id(leaf) in self.data.values for leaf in found.leaves):
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, "data or requires_grad", capture.location())
         for leaf in found.leaves:
             self._materialise_neighbours(leaf)
         return self._call_new(None, self._own, "call_function", target, args, {}, found, capture)
+
+    def _follower(self, fn: Any, kwargs: dict[str, Any], capture: CaptureContext) -> Any:
+        """Makes what calls of `fn` are given for a tensor whose data was assigned; None where autograd does not record."""
+        if not self.modes.graph_grad:
+            return None
+
+        def follow(leaf: TensorLeaf, memory: TensorLeaf) -> TensorLeaf:
+            if self.scope is not None or self.checkpointed or _may_write(graph_target(fn)[1], kwargs):
+                raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, "data of a tensor with gradients", capture.location())
+            made: TensorLeaf = self.call(with_gradient_for, (leaf, memory), {}, capture)
+            return made
+
+        return follow
 
     def _check_reach(self, found: Arguments, capture: CaptureContext) -> None:
         leaves: list[TensorLeaf | SymLeaf] = [*found.leaves, *found.sym]
@@ -157,6 +174,34 @@ class Recorder:
         step = self._new_step("call_method", "requires_grad_", (leaf,), {}, capture)
         step.effect = True
         self.steps.append(step)
+
+    def assign_data(self, leaf: InputLeaf, value: object, capture: CaptureContext) -> None:
+        """`leaf.data = value`.
+
+        Raises:
+            GraphBreak: it cannot be followed. What autograd remembers of the tensor would have other values in a backward pass.
+        """
+        names = self.data.names(leaf)
+        self.data.assign(leaf, value, self.scope is not None or self.checkpointed, capture)
+        remembering = [step for step in self.steps if _remembers(step, names)]
+        if remembering:
+            why = GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, "data of a tensor used with gradients", capture.location())
+            self._remembered.append((remembering, self.data.marks[id(leaf)], why))
+
+    def refuse_remembered(self, asked: Sequence[Any], capture: CaptureContext) -> None:
+        """A backward pass after the region would read what autograd remembers: the capture breaks before the assignment."""
+        results = [leaf for leaf in asked if isinstance(leaf, TensorLeaf) and leaf.record.requires_grad]
+        if not self._remembered or not results:
+            return
+        live = set(map(id, live_steps(self.steps, results, self.modes.graph_initial)))
+        for remembering, mark, why in self._remembered:
+            if any(id(step) in live for step in remembering):
+                capture.break_at_mark(mark, why)
+
+    @property
+    def checkpointed(self) -> bool:
+        """Is a checkpointed region being recorded?"""
+        return bool(self._checkpoints)
 
     def enter_checkpoint(self, policy: Callable[..., Any] | None = None) -> None:
         """A checkpointed region begins; of nested ones the outermost counts. `policy`: what a selective one keeps."""
@@ -505,6 +550,21 @@ def _dtype_of(arg: Any) -> Any:
 def escaped(leaf: Any, capture: CaptureContext) -> None:
     """A tensor made in a scope is used outside of it: the capture breaks where the scope began."""
     capture.break_at_mark(leaf.step.scope.mark, GraphBreak(breaks.ESCAPED_TENSOR, "", capture.location()))
+
+
+def _remembers(step: Step, names: list[TensorLeaf]) -> bool:
+    """Is the step given one of these where autograd records?"""
+    if step.target is with_gradient_for or not any(made.record.requires_grad for made in step.results):
+        return False
+    found = False
+
+    def note(other: Any) -> Any:
+        nonlocal found
+        found = found or any(other is name for name in names)
+        return other
+
+    map_raw((step.args, step.kwargs), note)
+    return found
 
 
 def _may_write(target: Any, kwargs: dict[str, Any]) -> bool:

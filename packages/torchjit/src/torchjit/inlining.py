@@ -13,6 +13,7 @@ import torch
 import torch.autograd.function
 import torch.nn.attention
 import torch.utils.checkpoint
+import typing_extensions
 
 import torchjit_aot
 import torchjit_core.paths
@@ -150,6 +151,7 @@ _OURS = (
         _folder, (torch, torchjit_core.paths, torchjit_vm, torchjit_frame, torchjit_guards, torchjit_fx, torchjit_aot)
     ),
     *map(_folder, (torchjit_inductor, torchjit_cudagraphs, torchjit_report, control, contextlib)),
+    str(typing_extensions.__file__),  # the wrapper of what torch deprecates; a part of Python from 3.13 on
     "<",  # generated code: namedtuple, dataclasses, our own host programs
 )
 

@@ -47,6 +47,7 @@ from torchjit_fx.polyfills.small import (
     device_exit,
     distribution_init,
     is_nested_int,
+    requires_grad_,
     sdpa_kernel,
     wrap_triton,
 )
@@ -75,6 +76,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
     table: dict[Any, Callable[..., Any]] = {
         torch_checkpoint.checkpoint: checkpoint,
         torch.Tensor.register_hook: register_hook,
+        torch.Tensor.requires_grad_: requires_grad_,
         BackwardHook.setup_input_hook: setup_hook,
         BackwardHook.setup_output_hook: setup_hook,
         torch.cond: cond,
@@ -137,8 +139,8 @@ def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
     """What stands for a function that is known by its code or by its name, in one piece."""
     if function.__code__ is _STEP_CODE:
         return _step_of(function)
-    if (function.__module__, function.__qualname__) == _FLEX_ATTENTION:
-        return _renamed_copy_of(function)
+    if (function.__module__, function.__qualname__) == _FLEX_ATTENTION or function.__module__ in _REBUILDING_MODULES:
+        return _renamed_copy_of(function) if function.__qualname__.isidentifier() else None
     if function.__qualname__ in _UNSWITCHED_STEPS and (function.__module__ or "").startswith("torch.optim."):
         inner = getattr(function, "__wrapped__", None)
         if inner is not None and not hasattr(inner, "__wrapped__"):  # the decorator that is next to the method
@@ -148,6 +150,12 @@ def polyfill_of(function: types.FunctionType) -> Callable[..., Any] | None:
 
 _FLEX_ATTENTION = ("torch.nn.attention.flex_attention", "flex_attention")
 """In one piece: below a break, the higher-order operator would not see what its two functions close over."""
+
+_REBUILDING_MODULES = frozenset(
+    f"torch.nn.utils.{name}"
+    for name in ("fusion", "parametrizations", "parametrize", "prune", "spectral_norm", "weight_norm")
+)
+"""Their functions give a module another class, other parameters and hooks: what cannot be followed there would break many times."""
 
 
 @functools.cache

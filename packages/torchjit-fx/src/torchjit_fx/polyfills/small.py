@@ -21,6 +21,7 @@ __all__ = [
     "device_exit",
     "distribution_init",
     "is_nested_int",
+    "requires_grad_",
     "sdpa_kernel",
     "wrap_triton",
 ]
@@ -123,3 +124,9 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[Any]:
 def wrap_triton(triton_kernel: Any, /) -> Any:
     """Interpreted instead of `torch.library.wrap_triton`: the wrapper is for torch's own tracers, and launches what it wraps."""
     return triton_kernel
+
+
+def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
+    """Interpreted instead of `torch.Tensor.requires_grad_`: on a tensor that was there before, an effect."""
+    self.requires_grad = requires_grad
+    return self

@@ -6,12 +6,12 @@ import operator
 import random
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, final
 
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath
+from torchjit_core.paths import AccessPath, Drawn
 from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_vm.capture import (
     answers,
@@ -36,7 +36,7 @@ from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.class_changes import MadeClass
 from torchjit_vm.capture.contexts import ContextStore
 from torchjit_vm.capture.deferred import Deferred
-from torchjit_vm.capture.draws import Step
+from torchjit_vm.capture.draws import Step, prepare
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
@@ -326,7 +326,9 @@ class CaptureDomain:
     # The capture context of the leaf handler.
 
     def guard(self, guard: Guard) -> None:
-        self.extra_guards.append(guard)
+        path = getattr(guard, "path", None) if self.draws else None
+        if path is None or type(path.root()) is not Drawn:  # what emitted code makes is the same in each call
+            self.extra_guards.append(guard)
 
     def location(self) -> CodeLocation:
         frames = self.vm.frames
@@ -365,6 +367,10 @@ class CaptureDomain:
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: start again, and break there."""
         raise Restart(mark, why)
+
+    def prepare(self, function: Callable[..., object], args: tuple[object, ...]) -> AccessPath:
+        """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
+        return prepare(self, function, args)
 
     def forbid_effects(self, forbid: bool) -> None:
         """From now on what was there before may not change (or may again): the code does not run once, here and now. Nests."""

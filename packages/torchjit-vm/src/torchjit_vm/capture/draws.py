@@ -20,6 +20,7 @@ from torchjit_vm.capture import containers, iteration, operators, runtime, subsc
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import constant_object
+from torchjit_vm.capture.reasons import QUIET
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, ListValue, Obj, RandomState, TupleValue, Value
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["Draw", "Part", "Settled", "Step", "state_of", "write_draws"]
+__all__ = ["Draw", "Part", "Prepared", "Settled", "Step", "prepare", "state_of", "write_draws"]
 
 _FLOATS = (
     "uniform", "triangular", "normalvariate", "gauss", "lognormvariate", "vonmisesvariate", "gammavariate", "betavariate",
@@ -70,7 +71,16 @@ class Settled:
     twin: random.Random
 
 
-Step: TypeAlias = "Draw | Part | Settled"
+@final
+@attrs.frozen
+class Prepared:
+    """What the leaf handler asked for: a new object, in each call, from a function of constants."""
+
+    function: Callable[..., object]
+    args: tuple[object, ...]
+
+
+Step: TypeAlias = "Draw | Part | Prepared | Settled"
 
 
 def write_draws(domain: CaptureDomain, out: Rebuilder) -> list[str]:
@@ -79,6 +89,10 @@ def write_draws(domain: CaptureDomain, out: Rebuilder) -> list[str]:
     for number, step in enumerate(domain.draws):
         if isinstance(step, Part):
             lines.append(f"{Drawn.of(number)} = {Drawn.of(step.draw)}[{step.index}]")
+            continue
+        if isinstance(step, Prepared):
+            function = out.constant(step.function, step.function.__name__)
+            lines.append(f"{Drawn.of(number)} = {function}(*{out.constant(step.args, 'arguments')})")
             continue
         generator = out.expr(step.generator)
         if isinstance(step, Settled):
@@ -123,6 +137,13 @@ def _generator(domain: CaptureDomain, args: _Args) -> Obj | None:
     if not (isinstance(found, Obj) and found.cls is random.Random) or found.written or domain.quiet is not None:
         return None
     return found if found.real is not NEW or found in domain.seeded else None
+
+
+def prepare(domain: CaptureDomain, function: Callable[..., object], args: tuple[object, ...]) -> Drawn:
+    """The path of what `function(*args)` gives, which emitted code calls before the graph runs."""
+    if domain.quiet is not None:
+        raise domain.graph_break(QUIET, function.__name__)
+    return Drawn.of(_step(domain, Prepared(function, args)))
 
 
 def _step(domain: CaptureDomain, step: Step) -> int:

@@ -1,0 +1,89 @@
+"""Parameters that a region makes.
+
+A graph cannot make a leaf of autograd. So emitted code makes the parameter, without values, before the graph runs; the graph has it as an
+input like any other and writes its values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.records import TensorRecord
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["make_parameter", "new_parameter"]
+
+
+def new_parameter(
+    sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device, requires_grad: bool
+) -> torch.nn.Parameter:
+    """A parameter without values; what emitted code runs before the graph."""
+    with torch.no_grad():
+        data = torch.empty_strided(sizes, strides, dtype=dtype, device=device)
+    return torch.nn.Parameter(data, requires_grad)
+
+
+def make_parameter(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`torch.nn.Parameter(data, requires_grad)`.
+
+    The parameter has memory of its own, and what the program still does to `data` is done to that memory.
+
+    Raises:
+        GraphBreak: `data` has a history, or lies on memory that others see, too.
+    """
+    given = dict(zip(("data", "requires_grad"), args, strict=False)) | kwargs
+    data, requires_grad = given.get("data"), given.get("requires_grad", True)
+    if (
+        type(data) is not TensorLeaf
+        or type(requires_grad) is not bool
+        or not _has_own_memory(domain, data)
+        or not _can_be_made(domain, data.record)
+        or capture.state("intercepted")
+    ):
+        raise GraphBreak(breaks.PARAMETER, "Parameter", capture.location())
+    r = data.record
+    facts = (r.sizes, r.strides, r.dtype, r.device, requires_grad)
+    flags = (requires_grad, True, False, False, False)
+    record = domain.fakes.records.get(r.dtype, r.device, r.sizes, r.strides, 0, flags)
+    path = capture.prepare(new_parameter, facts)
+    leaf = InputLeaf(record, new_parameter(*facts), path, True)  # type: ignore[arg-type]
+    leaf.new = True
+    domain.memory.add(leaf, capture)
+    memory = domain.recorder.call(torch.Tensor.detach, (leaf,), {}, capture)
+    domain.recorder.call(torch.Tensor.copy_, (memory, data), {}, capture)
+    domain.recorder.data.replace(data, memory, capture.mark())
+    return leaf
+
+
+def _has_own_memory(domain: TensorDomain, data: TensorLeaf) -> bool:
+    recorder = domain.recorder
+    here = recorder.scope is None and not recorder.checkpointed and data.step is not None and data.step.scope is None
+    return here and data.is_alone() and id(data) not in recorder.data.values
+
+
+def _can_be_made(domain: TensorDomain, r: TensorRecord) -> bool:
+    if r.symbolic or r.requires_grad or r.conj or r.neg or r.inference or r.offset != 0:
+        return False
+    if domain.modes.inference or domain.modes.inference_changed:
+        return False
+    return (r.dtype.is_floating_point or r.dtype.is_complex) and _is_dense(r)
+
+
+def _is_dense(r: TensorRecord) -> bool:
+    """Does each element have its own place, and each place its element?"""
+    step = 1
+    for size, stride in sorted(zip(r.sizes, r.strides, strict=True), key=lambda dim: (dim[1], dim[0])):
+        if size == 0:
+            return False
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size  # type: ignore[assignment]
+    return True
