@@ -3,7 +3,7 @@
 A program makes its choices from shapes, dtypes and a seed only, so that it is the same program whatever it computes with.
 Every tensor carries whether its values are exact (float64 has the same): only those are compared, become integers or
 conditions, since elsewhere a rounding may turn the other way without anything being wrong.
-`benchmarks/fuzz.py` runs many of them.
+`benchmarks/fuzz.py` runs many of them; `Tape` lets Hypothesis make the choices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_inductor import Inductor, InductorSettings
 
-__all__ = ["check", "describe", "program"]
+__all__ = ["Chooser", "Tape", "check", "describe", "program"]
 
 Tensor = torch.Tensor
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 64, 65)
@@ -32,6 +32,26 @@ INTS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.ui
 PRECISION = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 LARGEST = 1e4
 """Programs with larger results are left out: their errors would be those of the program."""
+
+
+Chooser = Callable[[int], random.Random]
+"""What makes choice number n of a program: asked again, it makes the same ones."""
+
+
+class Tape(random.Random):
+    """Choices from given bytes. Behind their end, and for bytes that are 0, it is always the first of what there is."""
+
+    def __init__(self, held: bytes) -> None:
+        super().__init__()
+        self._held = iter(held)
+
+    def getrandbits(self, k: int, /) -> int:
+        """The next bytes as a number of k bits."""
+        return int.from_bytes(bytes(next(self._held, 0) for _ in range((k + 7) // 8)), "big") % (1 << k)
+
+    def random(self) -> float:
+        """A number from 0 to below 1."""
+        return self.getrandbits(16) / 65536
 
 
 @final
@@ -332,9 +352,9 @@ def _broadcast(a: Tensor, b: Tensor) -> bool:
     return fits and math.prod(max(pair) for pair in shapes) < 3 * SMALL
 
 
-def program(number: int) -> tuple[Callable[..., list[Made]], list[Made]]:
+def program(number: int, chooser: Chooser = random.Random) -> tuple[Callable[..., list[Made]], list[Made]]:
     """A function of tensors, which returns its results with what is known about them, and its inputs."""
-    r, g = random.Random(number), torch.Generator().manual_seed(number)
+    r, g = chooser(number), torch.Generator().manual_seed(number)
     inputs = []
     for dtype in (
         r.choice(FLOATS),
@@ -362,7 +382,7 @@ def program(number: int) -> tuple[Callable[..., list[Made]], list[Made]]:
     length = r.randrange(2, 18)
 
     def run(*tensors: Tensor) -> list[Made]:
-        r = random.Random(number + 1)
+        r = chooser(number + 1)
         double = all(t.dtype == torch.float64 for t in tensors if t.is_floating_point()) and any(
             i.value.dtype != torch.float64 for i in inputs
         )
@@ -441,9 +461,9 @@ class _Case:
     settings: dict[str, Any]
 
 
-def _case(number: int) -> _Case:
-    run, inputs = program(number)
-    r = random.Random(number + 2)
+def _case(number: int, chooser: Chooser) -> _Case:
+    run, inputs = program(number, chooser)
+    r = chooser(number + 2)
     settings: dict[str, Any] = {"race_matmuls": False}
     if r.random() < 0.25:
         settings["emulate_precision_casts"] = True
@@ -467,14 +487,15 @@ def _graph(case: _Case) -> torch.fx.GraphModule:
     return made
 
 
-def check(number: int, cache: str) -> str:
+def check(number: int, cache: str, chooser: Chooser = random.Random) -> str:
     """Run a program: "same", "left out: ..." or "wrong: ...".
 
     Args:
         number: of the program.
         cache: folder for compiled kernels.
+        chooser: makes the program's choices.
     """
-    case = _case(number)
+    case = _case(number, chooser)
     try:
         with _default(torch.float64):
             exact = case.run(*(t.double() if t.is_floating_point() else t for t in case.inputs))
@@ -535,9 +556,9 @@ def _first(got: Tensor, want: Tensor, where: Tensor | None = None) -> str:
     return f"[{int(at)}] {got.flatten()[at].item()} instead of {want.flatten()[at].item()}"
 
 
-def describe(number: int, cache: str) -> str:
+def describe(number: int, cache: str, chooser: Chooser = random.Random) -> str:
     """The program's graph, inputs, host program and kernels, for finding a failure's cause."""
-    case = _case(number)
+    case = _case(number, chooser)
     made = _graph(case)
     inputs = "\n".join(f"# {t.dtype} {tuple(t.shape)} {t.stride()}" for t in case.inputs)
     text = f"# {case.mode} {case.settings}\n{inputs}\n{made.print_readable(print_output=False)}"

@@ -367,7 +367,8 @@ def test_memory_is_not_overwritten_before_what_is_stored_last_has_read_it() -> N
 
 class ChannelsLastWins(Races):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
-        assert all(time >= 0 for time in best_times(*contest()))
+        outcome = best_times(*contest())
+        assert min(outcome.first, outcome.second) >= 0
         return 2.0, 1.0
 
 
@@ -384,22 +385,6 @@ class DefaultWins(Races):
 class NobodyWins(Races):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
         return 1.0, 1.0
-
-
-def test_races_are_kept_for_other_processes(tmp_path: Path) -> None:
-    calls = []
-
-    def contest() -> tuple[Callable[[], None], Callable[[], None]]:
-        return lambda: calls.append(1), lambda: calls.append(2)
-
-    first = Races(str(tmp_path)).times(("a", 1), contest)
-    count = len(calls)
-    assert count >= 4
-    assert Races(str(tmp_path)).times(("a", 1), contest) == first
-    assert len(calls) == count
-    (tmp_path / "c" / "races.json").write_text("{not json")
-    Races(str(tmp_path)).times(("a", 1), contest)
-    assert len(calls) == 2 * count
 
 
 def run_program(fn: Callable[..., list[torch.Tensor]], inputs: Sequence[torch.Tensor], program: Program) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from inductor_fuzz import FLOATS, INTS, Tape, describe, program
 from inductor_fuzz import check as fuzzed
 from inductor_random import difference
 from inductor_testing import cache_dir, flat, trace
@@ -154,11 +157,52 @@ def test_many_random_programs_over_several_dtypes() -> None:
     assert not _differences(100, 2000)
 
 
-@pytest.mark.parametrize("first", range(0, 16, 8))
-def test_generated_programs(first: int) -> None:
+def test_generated_programs() -> None:
     """All dtypes, gradients, symbolic sizes and strides; `benchmarks/fuzz.py` runs many more."""
-    found = {number: fuzzed(number, cache_dir()) for number in range(first, first + 8)}
+    found = {number: fuzzed(number, cache_dir()) for number in range(8)}
     assert not {number: text for number, text in found.items() if text.startswith("wrong")}
+
+
+TAPES = st.tuples(st.binary(min_size=48, max_size=48), st.binary(min_size=192, max_size=192), st.binary(max_size=4))
+"""The choices of inputs, of steps and of settings."""
+
+
+def _check_chosen(tapes: tuple[bytes, ...]) -> None:
+    """Hypothesis looks for the simplest program that is wrong, and prints it."""
+
+    def chooser(number: int) -> Tape:
+        return Tape(tapes[number])
+
+    found = fuzzed(0, cache_dir(), chooser)
+    if found.startswith("wrong"):
+        note(describe(0, cache_dir(), chooser))
+    assert not found.startswith("wrong"), found
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@given(TAPES)
+def test_chosen_programs(tapes: tuple[bytes, ...]) -> None:
+    _check_chosen(tapes)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, suppress_health_check=[*HealthCheck])
+@given(TAPES)
+def test_many_chosen_programs(tapes: tuple[bytes, ...]) -> None:
+    _check_chosen(tapes)
+
+
+def test_programs_have_inputs_of_all_kinds() -> None:
+    inputs = [made.value for number in range(400) for made in program(number)[1]]
+    assert {t.dtype for t in inputs} == {*FLOATS, *INTS, torch.bool}
+    for dtype in (*FLOATS, *INTS, torch.bool):
+        held = [t for t in inputs if t.dtype == dtype]
+        assert any(not t.dim() for t in held)
+        assert any(1 in t.shape for t in held)
+        assert any(t.numel() and not t.is_contiguous() and 0 not in t.stride() for t in held)
+        assert any(t.numel() and 0 in t.stride() for t in held)
+    for kind in (FLOATS, INTS):
+        assert any(0 in t.shape for t in inputs if t.dtype in kind)
 
 
 @pytest.mark.slow

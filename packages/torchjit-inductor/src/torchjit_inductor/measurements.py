@@ -42,9 +42,15 @@ class Measurements:
         """The result, or None."""
         return self._results().get(key)
 
-    def put(self, key: str, result: Any) -> None:
-        """Remember what `valid` takes, a JSON-able value; on disk beside what other processes have written meanwhile."""
+    def put(self, key: str, result: Any, *, keep: bool = True) -> None:
+        """Remember what `valid` takes, a JSON-able value; on disk beside what other processes have written meanwhile.
+
+        Args:
+            keep: if false it holds for this process only.
+        """
         self._results()[key] = self._valid(result)
+        if not keep:
+            return
         try:
             path = self._path()
             with FileLock(path.with_suffix(".lock"), timeout=2):
