@@ -1,9 +1,11 @@
-"""What `test_triton_kernels` runs: prints, for each program, whether it did what eager does, and its breaks."""
+"""What `test_triton_kernels` runs: prints, for each program, whether it did what eager does, and its breaks; then the kernels of
+`flex_attention` that agree (`flex_program`), here because a process with an interpreting Triton takes seconds to start."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import flex_program
 import torch
 import triton
 import triton.language as tl
@@ -74,3 +76,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    flex_program.main()

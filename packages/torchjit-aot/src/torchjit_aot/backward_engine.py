@@ -72,7 +72,8 @@ def gradients(
                 done[node] = incoming
                 if type(node).__name__ == "AccumulateGrad":
                     continue
-            outgoing = node(*incoming)
+            # A node of a `torch.autograd.Function` is no function itself.
+            outgoing = node(*incoming) if callable(node) else node.apply(*incoming)
             if not isinstance(outgoing, tuple):
                 outgoing = (outgoing,)
             for (following, slot), gradient in zip(node.next_functions, outgoing, strict=False):

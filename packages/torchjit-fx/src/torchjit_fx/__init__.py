@@ -3,6 +3,9 @@
 from torchjit_fx.breaks import NUMPY, PARAMETER
 from torchjit_fx.deferred import preload
 from torchjit_fx.domain import TensorDomain
+from torchjit_fx.flex_operator import BACKWARD as ATTENTION_BACKWARD
+from torchjit_fx.flex_operator import FORWARD as ATTENTION_FORWARD
+from torchjit_fx.flex_operator import attention_named
 from torchjit_fx.function_modes import seen_by_function_modes
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES
@@ -12,6 +15,8 @@ from torchjit_fx.settings import FxSettings
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 
 __all__ = [
+    "ATTENTION_BACKWARD",
+    "ATTENTION_FORWARD",
     "NUMPY",
     "NUMPY_METHODS",
     "NUMPY_SCALARS",
@@ -27,6 +32,7 @@ __all__ = [
     "SymbolicSizes",
     "TensorDomain",
     "TensorLeaf",
+    "attention_named",
     "breaks_are_errors",
     "polyfill_of",
     "preload",

@@ -17,7 +17,7 @@ from torch import fx
 
 from torchjit_fx.modes import AmbientState
 
-__all__ = ["Branches", "ControlFlow", "Loop", "Program", "Scan"]
+__all__ = ["Branches", "ControlFlow", "Loop", "Program", "Scan", "autograd_works"]
 
 Tensors = Sequence[torch.Tensor]
 Numbers = Sequence[Any]
@@ -174,7 +174,7 @@ class Gradient:
 
     def run(self, tensors: Tensors, numbers: Numbers) -> list[torch.Tensor]:
         given, gradients = tensors[: self.tensors], tensors[self.tensors :]
-        with torch.enable_grad(), _autograd_works():
+        with torch.enable_grad(), autograd_works():
             # A leaf of its own for each: a tensor may be given twice, and has one gradient for each place.
             leaves = [
                 t.view_as(t) if t.requires_grad else t.detach().requires_grad_(i in self.wanted)
@@ -301,7 +301,7 @@ _AUTOGRAD_KEYS = tuple(
 
 
 @contextmanager
-def _autograd_works() -> Any:
+def autograd_works() -> Any:
     """Inside of an operator's kernel autograd does not record; here it does."""
     exclude = torch._C._dispatch_tls_local_exclude_set()
     for key in _AUTOGRAD_KEYS:

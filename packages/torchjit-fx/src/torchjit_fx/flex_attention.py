@@ -1,6 +1,7 @@
 """`flex_attention` in a graph: one node, whose callable holds the captured `score_mod` and `mask_mod`.
 
-Run as it is, or traced by a backend, it is the attention that materialises all scores, as in eager PyTorch.
+Run as it is, or traced for a CPU, it is the attention that materialises all scores, as in eager PyTorch. Traced for a GPU it is one
+operator (`flex_operator`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.control_capture import captured_bodies
 from torchjit_fx.control_flow import Body
+from torchjit_fx.flex_operator import FORWARD, laid_out_like, name_of, takes
 from torchjit_fx.intrinsics import finish_flex_attention
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
@@ -57,19 +59,25 @@ class FlexAttention:
         """How many tensors describe the block mask."""
         return sum(isinstance(item, str) for item in self.blocks)
 
+    @property
+    def key(self) -> Any:
+        """Hashable: what the call does."""
+        return (self.score.key, self.mask.key, self.scale, self.blocks, self.tensors)
+
     def __call__(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
         outside = more[self.given_blocks :]
+        if len(outside) == self.tensors and takes(query, key, value, more, outside):
+            made: tuple[torch.Tensor, ...] = FORWARD(query, key, value, list(more), name_of(self))
+            return made
+        return self.dense(query, key, value, *more)
+
+    def dense(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
+        """The call with all scores in memory."""
         groups = query.size(1) // key.size(1)
         if groups != 1:
-            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-        batch = query.size(0)
-        key, value = key.expand(batch, *key.shape[1:]), value.expand(batch, *value.shape[1:])
-        precision = torch.float64 if query.dtype is torch.float64 else torch.float32
-        scores = (query.to(precision) @ key.to(precision).transpose(-2, -1)) * self.scale
-        indices = [torch.arange(scores.size(i), device=scores.device) for i in range(4)]
-        allowed = self._over_all(self.mask, 0, len(outside))(*indices, *outside)
-        scores = self._over_all(self.score, 1, len(outside))(scores, *indices, *outside)
-        scores = torch.where(allowed, scores, -math.inf)
+            value = value.repeat_interleave(groups, 1)
+        value = value.expand(query.size(0), *value.shape[1:])
+        scores = self._scores(query, key, more)
         # Rows without any key: their softmax would be nan, and so would the gradients.
         empty = (scores == -math.inf).all(-1, keepdim=True)
         scores_or_0 = torch.where(empty, 0.0, scores)
@@ -77,7 +85,43 @@ class FlexAttention:
         weights = torch.where(empty, 0.0, scores_or_0.softmax(-1))
         result = weights.to(query.dtype) @ value.to(query.dtype)
         largest = scores.detach().amax(-1)
-        return _laid_out_like(result, query), total / math.log(2), largest / math.log(2)
+        return laid_out_like(result, query), total / math.log(2), largest / math.log(2)
+
+    def dense_gradients(
+        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any
+    ) -> tuple[torch.Tensor, ...]:
+        """See `flex_operator.BACKWARD`."""
+        groups = query.size(1) // key.size(1)
+        leaves = [t.detach().requires_grad_() for t in (query, key)]
+        scores = self._scores(leaves[0], leaves[1], more)
+        with torch.no_grad():
+            # Rows without any key have weights of 0.
+            base = torch.where(total == -math.inf, 0.0, total * math.log(2))
+            weights = (scores - base.unsqueeze(-1)).exp()
+            wide, gradient = value.to(scores.dtype), gradient.to(scores.dtype)
+            if groups != 1:
+                wide = wide.repeat_interleave(groups, 1)
+            of_scores = weights * (gradient @ wide.transpose(-2, -1) - shift.unsqueeze(-1))
+            of_value = weights.transpose(-2, -1) @ gradient
+            if groups != 1:
+                of_value = of_value.unflatten(1, (key.size(1), groups)).sum(2)
+        found = torch.autograd.grad(scores, leaves, of_scores, allow_unused=True)
+        of_query, of_key = (torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True))
+        return of_query, of_key, of_value.to(value.dtype)
+
+    def _scores(self, query: Any, key: Any, more: Any) -> torch.Tensor:
+        """What the softmax is over; minus infinity where the mask says no."""
+        outside = more[self.given_blocks :]
+        groups = query.size(1) // key.size(1)
+        if groups != 1:
+            key = key.repeat_interleave(groups, 1)
+        key = key.expand(query.size(0), *key.shape[1:])
+        precision = torch.float64 if query.dtype is torch.float64 else torch.float32
+        scores = (query.to(precision) @ key.to(precision).transpose(-2, -1)) * self.scale
+        indices = [torch.arange(scores.size(i), device=scores.device) for i in range(4)]
+        allowed = self._over_all(self.mask, 0, len(outside))(*indices, *outside)
+        scores = self._over_all(self.score, 1, len(outside))(scores, *indices, *outside)
+        return torch.where(allowed, scores, -math.inf)
 
     def _over_all(self, body: Body, scores: int, outside: int) -> Callable[..., Any]:
         def one(*values: Any) -> Any:
@@ -88,15 +132,6 @@ class FlexAttention:
         for level in _LEVELS:
             mapped = torch.vmap(mapped, in_dims=((0,) * scores + level + (None,) * outside))
         return mapped
-
-
-def _laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """With its dimensions in memory in the order of the query's, but for the last one, which is innermost."""
-    strides = query.stride()
-    order = sorted(range(result.dim() - 1), key=lambda i: strides[i], reverse=True)
-    order.append(result.dim() - 1)
-    back = sorted(range(result.dim()), key=lambda i: order[i])
-    return result.permute(order).contiguous().permute(back)
 
 
 def _finish(

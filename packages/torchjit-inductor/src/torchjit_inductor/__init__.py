@@ -1,12 +1,16 @@
 """Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""
 
+from torchjit_inductor.attention_call import AttentionCall, AttentionOperators, Formula
 from torchjit_inductor.compiled import CompiledGraph, Inductor
 from torchjit_inductor.freezing import freeze
 from torchjit_inductor.joint_layouts import plan_layouts, plan_layouts_without_padding
 from torchjit_inductor.settings import InductorSettings
 
 __all__ = [
+    "AttentionCall",
+    "AttentionOperators",
     "CompiledGraph",
+    "Formula",
     "Inductor",
     "InductorSettings",
     "freeze",

@@ -40,8 +40,10 @@ from typing import Any, Protocol, final
 
 import attrs
 
+from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.steps import Program
 
 __all__ = ["FEATURES", "CompiledKernel", "CompilerMissing", "KernelBackend"]
@@ -108,6 +110,22 @@ class KernelBackend(Protocol):
         Args:
             program: lowered, not fused.
             fused: what fusion makes of a program.
+        """
+        ...
+
+    def attention(
+        self, call: AttentionCall, places: Sequence[Strided], metas: Sequence[TensorMeta], *, backward: bool
+    ) -> Callable[..., Any]:
+        """What computes a call of attention on tensors of this backend's device.
+
+        Args:
+            call: what it computes.
+            places: its operands (see `AttentionOperators`), flat and in memory.
+            metas: what its results look like.
+            backward: it is the gradient.
+
+        Raises:
+            NotLowered: there is no kernel for it.
         """
         ...
 

@@ -16,6 +16,7 @@ from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.reasons import Reason, reason
 from torchjit_inductor.assembly.workers import shared_workers
+from torchjit_inductor.attention_call import AttentionOperators
 from torchjit_inductor.codegen_protocol import CompiledKernel, CompilerMissing, KernelBackend
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.evaluated import evaluated
@@ -25,6 +26,8 @@ from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.contractions import ProductChoice
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
 from torchjit_inductor.lowering.run_numbers import reads_data
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
@@ -57,6 +60,13 @@ KERNEL_REFUSED = reason(
     "a kernel that the code generator cannot write",
     "This one kernel is evaluated with torch's operations, point by point: right, but slow. The rest of the graph is compiled.",
     "Report it with the graph (TORCHJIT_LOGS=graph).",
+)
+
+NO_ATTENTION = reason(
+    "TJ-IND-008",
+    "an attention without a kernel",
+    "The functions that change its scores, or its block mask, do what no kernel of attention does. The call computes all scores "
+    "in memory, as in eager: results are right, but it needs much more memory and time.",
 )
 
 Kind = Literal["inference", "forward", "backward"]
@@ -111,10 +121,18 @@ class Inductor:
     Args:
         settings: how to compile.
         cuda_backend: the code generator for CUDA devices; by default the Triton one, imported when first needed.
+        attention: the operators of attention whose scores the user changes; None: none has kernels.
     """
 
-    def __init__(self, settings: InductorSettings | None = None, *, cuda_backend: KernelBackend | None = None) -> None:
+    def __init__(
+        self,
+        settings: InductorSettings | None = None,
+        *,
+        cuda_backend: KernelBackend | None = None,
+        attention: AttentionOperators | None = None,
+    ) -> None:
         self.settings = settings or InductorSettings()
+        self._attention_operators = attention
         self._races = Races(self.settings.cache_dir)
         self._backends: dict[str, KernelBackend] = {"cpu": CBackend(self.settings)}
         if cuda_backend is not None:
@@ -151,7 +169,9 @@ class Inductor:
                 race = self.settings.race_layouts and kind == "inference"
                 layouts = preferred_layouts(gm, self._races) if race else frozenset()
                 rounds = self.settings.emulate_precision_casts
-                program = lower_graph(gm, name, layouts, self._features, rounds_each=rounds, products=self._products())
+                program = lower_graph(
+                    gm, name, layouts, self._features, rounds_each=rounds, products=self._products(), attention=self._attention
+                )  # fmt: skip
             boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
             compiled, source = self._compiled(gm, program, name, boxed=boxed)
         except GraphNotSupported as refusal:
@@ -226,6 +246,28 @@ class Inductor:
         if not self.settings.max_autotune:
             return None
         return lambda product: self._backend(product.device.type).takes_product(product)
+
+    def _attention(self, node: torch.fx.Node) -> Any:
+        """See `AttentionChoice`."""
+        operators = self._attention_operators
+        if operators is None or node.target not in (operators.forward, operators.backward):
+            return None
+        query, more, name = node.args[0], node.args[3], node.args[-1]
+        assert isinstance(query, torch.fx.Node) and isinstance(more, (list, tuple)) and isinstance(name, str)
+        backward = node.target is operators.backward
+
+        def kernels(places: Sequence[Strided], metas: Sequence[TensorMeta]) -> Callable[..., Any] | None:
+            try:
+                call = operators.describe(name, query.meta["val"], [n.meta["val"] for n in more])  # type: ignore[union-attr]
+                if isinstance(call, str):
+                    raise NotLowered(call)
+                return self._backend(places[0].device.type).attention(call, places, metas, backward=backward)
+            except NotLowered as refusal:
+                emitted = {"reason": NO_ATTENTION.id, "headline": NO_ATTENTION.headline, "detail": str(refusal)}
+                events.emit("fallback", **emitted)
+                return None
+
+        return kernels
 
     def _features(self, device: torch.device) -> frozenset[str]:
         return self._backend(device.type).features

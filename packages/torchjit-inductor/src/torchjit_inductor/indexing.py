@@ -1,4 +1,4 @@
-"""Reading and simplifying index expressions: strides, loop sizes as facts, merging and splitting of loops."""
+"""Reading and simplifying index expressions: strides, loop sizes as facts, merging and splitting of loops, bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, final
 
 import attrs
 
-from torchjit_core.expr import Expr, Operation, Symbol, as_expr, constant, maximum, minimum
+from torchjit_core.expr import Atom, Expr, Operation, Symbol, as_expr, constant, maximum, minimum
 from torchjit_inductor.ir.kernel import LoopVar
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "always_below",
     "digit",
     "join_digits",
+    "largest",
     "loop_symbol",
     "merge_loops",
     "simplify",
@@ -256,3 +257,27 @@ def merge_loops(loops: Sequence[LoopVar], indices: Iterable[Expr]) -> tuple[list
 
 def _walks_on(outer: list[Expr | None], inner: list[Expr | None], size: Expr) -> bool:
     return all(a is not None and b is not None and a is b * size for a, b in zip(outer, inner, strict=True))
+
+
+def largest(expr: Expr) -> int | None:
+    """A bound on the magnitude of `expr` and of every partial sum of its terms; None if there is none."""
+    total = 0
+    for monomial, coefficient in expr.terms:
+        size = abs(coefficient)
+        for atom, power in monomial:
+            bound = _atom_magnitude(atom)
+            if bound is None:
+                return None
+            size *= bound**power
+        total += size
+    return total
+
+
+def _atom_magnitude(atom: Atom) -> int | None:
+    if isinstance(atom, Symbol):
+        low, high = atom.bounds.lower, atom.bounds.upper
+        return None if low is None or high is None else max(abs(low), abs(high))
+    if not isinstance(atom, Operation):
+        return None
+    left, right = largest(atom.left), largest(atom.right)
+    return None if left is None or right is None else max(left, right)

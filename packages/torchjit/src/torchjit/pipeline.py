@@ -14,6 +14,7 @@ import torch
 import torchjit_aot
 import torchjit_cudagraphs
 import torchjit_inductor
+from torchjit.attention import ATTENTION
 from torchjit.backends import Backend, register_backend
 from torchjit.config import Settings, config
 from torchjit.environment import read_environment
@@ -170,7 +171,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     Returns:
         A function of a captured graph and its example inputs.
     """
-    inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings))
+    inductor = torchjit_inductor.Inductor(_inductor_settings(options, settings), attention=ATTENTION)
     compiler = _Compiler(
         inductor, record=options.cudagraphs, capture_sizes=options.capture_sizes, freezing=options.freezing
     )

@@ -11,6 +11,7 @@ from typing import Any, final
 import torch
 
 from torchjit_core.events import phase
+from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import checks_positions, generate
@@ -21,6 +22,8 @@ from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
 
@@ -65,6 +68,12 @@ class CBackend:
     def settle_products(self, program: Program, fused: Callable[[Program], Program]) -> Program:
         """There are none."""
         return program
+
+    def attention(
+        self, call: AttentionCall, places: Sequence[Strided], metas: Sequence[TensorMeta], *, backward: bool
+    ) -> Callable[..., Any]:
+        """None."""
+        raise NotLowered("no kernels of attention for CPUs")
 
     def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
         """Nothing: loops over threads and vectors are made from the kernels as they are."""

@@ -14,6 +14,7 @@ import torch.fx
 from torchjit_core.events import emit
 from torchjit_core.expr import Expr, Symbol
 from torchjit_core.reasons import reason
+from torchjit_inductor.attention_call import AttentionChoice
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.folding import fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
@@ -98,6 +99,7 @@ def lower_graph(
     *,
     rounds_each: bool = False,
     products: ProductChoice | None = None,
+    attention: AttentionChoice | None = None,
 ) -> Program:
     """Lower a functional ATen graph.
 
@@ -106,12 +108,13 @@ def lower_graph(
         channels_last: nodes whose result, if it is stored, is stored with the channels innermost.
         rounds_each: each result of a 16-bit type is rounded to it, as in memory, also inside a kernel.
         products: whether a product of matrices becomes a kernel; None: it is left to aten.
+        attention: see `AttentionChoice`.
 
     Raises:
         GraphNotSupported: it has values that are neither tensors nor integers that follow from the inputs.
     """
     try:
-        return _GraphLowering(gm, name, channels_last, features, rounds_each, products).run()
+        return _GraphLowering(gm, name, channels_last, features, rounds_each, products, attention).run()
     except NotLowered as refusal:
         # A formula that was only evaluated later.
         raise GraphNotSupported(str(refusal)) from None
@@ -127,9 +130,10 @@ class _GraphLowering:
         features: Callable[[torch.device], frozenset[str]] | None,
         rounds_each: bool,
         products: ProductChoice | None,
+        attention: AttentionChoice | None,
     ) -> None:
         self.gm, self.name, self.channels_last, self.rounds_each = gm, name, channels_last, rounds_each
-        self.products = products
+        self.products, self.attention = products, attention
         self.builder = Builder(features)
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | Expr | HostNumber | None] = []
@@ -271,6 +275,8 @@ class _GraphLowering:
         metas = self._metas(val)
         if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
             return zero_padded(self.builder, args[0], metas)
+        if self.attention is not None and (called := self._attention(node, args, metas)) is not None:
+            return called
         places = places_behind(node)
         operands = args if places is None else (*args[:7], self._argument(places))
         made = self._lowered(node, operands, kwargs, metas)
@@ -289,6 +295,15 @@ class _GraphLowering:
         if node.target is torch.ops.aten.new_empty.default:
             self.builder.own.add(made.buffer)
         return self._settle(node, made)
+
+    def _attention(self, node: torch.fx.Node, args: tuple[Any, ...], metas: Any) -> Any:
+        """The results of a call of attention that has kernels, or None."""
+        kernels = None if self.attention is None else self.attention(node)
+        if kernels is None:
+            return None
+        places = [self.builder.materialize(t) for t in tensors_in(args)]
+        function = kernels(places, metas)
+        return None if function is None else self._aten(function, places, {}, metas)
 
     # ------------------------------------------------------------------ numbers that only the run knows
     def _symbols_known(self) -> Set[Symbol]:

@@ -13,11 +13,14 @@ import torch
 from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
 from torchjit_inductor.assembly.workers import shared_workers
+from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import Program
+from torchjit_inductor.triton.attention import AttentionKernels, attention_problem
 from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
@@ -81,6 +84,7 @@ class TritonBackend:
         self._driver: KernelDriver = driver or CudaDriver()
         self._cache: dict[tuple[object, ...], Future[MachineCode]] = {}
         chosen = self._settings
+        self._kernels = AttentionKernels(self._driver, self._arch, chosen.compile_threads)
         self._tuner = ProductTuner(
             chosen.cache_dir, chosen.autotune_seconds, chosen.compile_threads, self._driver, self._arch, self._cache,
             None if chosen.autotune_in_process else TrialProcess(), chosen.coordinate_descent_tuning,
@@ -139,6 +143,24 @@ class TritonBackend:
     def by_lanes(self, kernel: LoopKernel) -> bool:
         """Never: lanes are threads, which read where they like."""
         return False
+
+    def attention(
+        self, call: AttentionCall, places: Sequence[Strided], metas: Sequence[TensorMeta], *, backward: bool
+    ) -> Callable[..., Any]:
+        """Kernels with the user's functions of scores in them."""
+        query, key, value, *rest = places
+        tensors = {"query": query, "key": key, "value": value}
+        names = ("of_query", "of_key", "of_value") if backward else ("result",)
+        if backward:
+            *rest, total, gradient, shift = rest
+            tensors |= {"total": total, "gradient": gradient, "shift": shift}
+        results = dict(zip(names, metas, strict=False))
+        problem = attention_problem(call, tensors, rest, results, lambda device: self.features)
+        with phase("triton_compile"):
+            made: Callable[..., Any] = (self._kernels.backward if backward else self._kernels.forward)(
+                problem, call, query.device
+            )
+        return made
 
     def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
         """Update inputs in place, split reductions of much into little, and launch small kernels together."""

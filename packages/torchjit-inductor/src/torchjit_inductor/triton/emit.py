@@ -163,6 +163,11 @@ class Emitter:
         """Say that `name`, already assigned in the head, holds the value of `key`."""
         self._names[key] = name
 
+    def provide(self, value: Value, name: str) -> None:
+        """Say that in this pass `name`, assigned in the body, holds `value`, which varies along all axes."""
+        self._axes[value] = self.tile.all_axes
+        self._body_names[value] = name
+
     # ----------------------------------------------------------------------------------------------------- values
 
     def value(self, value: Value, weak: bool = False) -> str:
@@ -192,6 +197,8 @@ class Emitter:
             return self._bounded(value)
         if value.op == "scan":
             return self._scan(value)
+        if value.op == "cast" and value.args[0].op == "index" and not self.tile.wide and value.dtype != torch.int64:
+            return cast_text(self._narrow(value.args[0]), torch.int32, value.dtype)
         if value.op == "cast":
             return cast_text(self.value(value.args[0]), value.args[0].dtype, value.dtype)
         if value.op == "round_to":

@@ -1,4 +1,4 @@
-"""Integer expressions as Triton text and as host text, and proofs that 32 bits are enough for them."""
+"""Integer expressions as Triton text and as host text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from torchjit_core.expr import Atom, Expr, Operation, Symbol
 
-__all__ = ["Printer", "host_text", "largest", "triton_text"]
+__all__ = ["Printer", "host_text", "triton_text"]
 
 Printer = Callable[[Symbol], str]
 
@@ -65,27 +65,3 @@ def _host_atom(atom: Atom, names: Mapping[Symbol, str]) -> str:
     if atom.kind in ("max", "min"):
         return f"{atom.kind}({left}, {right})"
     return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
-
-
-def largest(expr: Expr) -> int | None:
-    """A bound on the magnitude of `expr` and of every partial sum of its terms; None if there is none."""
-    total = 0
-    for monomial, coefficient in expr.terms:
-        size = abs(coefficient)
-        for atom, power in monomial:
-            bound = _atom_magnitude(atom)
-            if bound is None:
-                return None
-            size *= bound**power
-        total += size
-    return total
-
-
-def _atom_magnitude(atom: Atom) -> int | None:
-    if isinstance(atom, Symbol):
-        low, high = atom.bounds.lower, atom.bounds.upper
-        return None if low is None or high is None else max(abs(low), abs(high))
-    if not isinstance(atom, Operation):
-        return None
-    left, right = largest(atom.left), largest(atom.right)
-    return None if left is None or right is None else max(left, right)

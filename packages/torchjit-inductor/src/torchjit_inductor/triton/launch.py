@@ -11,13 +11,14 @@ import attrs
 
 from torchjit_core.expr import Expr
 from torchjit_inductor.assembly.workers import shared_workers
+from torchjit_inductor.indexing import largest
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text, descriptor_type
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
 from torchjit_inductor.triton.dot import DESCRIPTORS
 from torchjit_inductor.triton.emit import pointer_names
-from torchjit_inductor.triton.expressions import host_text, largest
+from torchjit_inductor.triton.expressions import host_text
 from torchjit_inductor.triton.plan import TilePlan
 from torchjit_inductor.triton.source import function_name, kernel_source
 

@@ -1,0 +1,234 @@
+"""`flex_attention` on a GPU: kernels against float32 eager, and times beside torch.compile's.
+
+python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py check            # every kind, forward and gradients
+python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py time [--only causal] [--depths 64 128]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import torchjit
+from torchjit_core import events
+
+BF, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+Made = tuple[Callable[..., Any], list[torch.Tensor]]
+
+
+def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return i >= j
+
+
+def softcap(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+    return 20.0 * torch.tanh(s / 20.0)
+
+
+def kind(name: str, batch: int, heads: int, length: int, key_heads: int, device: str = "cuda") -> Callable[..., Any]:
+    """A call of `flex_attention`."""
+
+    def blocks(mask: Any, per_batch: int | None = None, size: int = 128) -> Any:
+        return create_block_mask(mask, per_batch, None, length, length, device=device, BLOCK_SIZE=size)
+
+    gqa = key_heads != heads
+    if name == "plain":
+        return lambda q, k, v: flex_attention(q, k, v, enable_gqa=gqa)
+    if name == "causal":
+        mask = blocks(causal)
+        return lambda q, k, v: flex_attention(q, k, v, block_mask=mask, enable_gqa=gqa)
+    if name == "window":
+        window = blocks(lambda b, h, i, j: (i >= j) & (i - j < 512))
+        return lambda q, k, v: flex_attention(q, k, v, block_mask=window, enable_gqa=gqa)
+    if name == "documents":
+        ends = torch.sort(torch.randint(0, length, (batch, 6), device=device), 1).values
+        documents = torch.searchsorted(ends, torch.arange(length, device=device).repeat(batch, 1)).to(torch.int32)
+        same = blocks(lambda b, h, i, j: (i >= j) & (documents[b, i] == documents[b, j]), batch)
+        return lambda q, k, v: flex_attention(q, k, v, block_mask=same, enable_gqa=gqa)
+    if name == "alibi":
+        slopes = torch.exp2(-8.0 * torch.arange(1, heads + 1, device=device) / heads)
+        mask = blocks(causal)
+
+        def bias(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return s + slopes[h] * (j - i)
+
+        return lambda q, k, v: flex_attention(q, k, v, score_mod=bias, block_mask=mask, enable_gqa=gqa)
+    if name == "softcap":
+        mask = blocks(causal)
+        return lambda q, k, v: flex_attention(q, k, v, score_mod=softcap, block_mask=mask, enable_gqa=gqa)
+    if name == "dead_rows":  # small blocks, rows without any key, a table at computed positions, both results
+        table = torch.randn(heads, 2 * length, device=device)
+        some = blocks(lambda b, h, i, j: (i % 7 != 3) & (i + j > 40), size=64)
+
+        def scored(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return s * torch.sigmoid(table[h, i - j + length]) + 0.01 * b
+
+        return lambda q, k, v: flex_attention(
+            q, k, v, score_mod=scored, block_mask=some, enable_gqa=gqa, return_lse=True, scale=0.2
+        )
+    raise ValueError(name)
+
+
+KINDS = ("plain", "causal", "window", "documents", "alibi", "softcap")
+
+
+def inputs(batch: int, heads: int, length: int, key_heads: int, depth: int, width: int, dtype: torch.dtype) -> Any:
+    """Query, key and value as they leave a projection: heads inside of rows."""
+    shapes = ((heads, depth), (key_heads, depth), (key_heads, width))
+    made = [torch.randn(batch, length, *s, device="cuda").to(dtype).transpose(1, 2) for s in shapes]
+    return [t.requires_grad_() for t in made]
+
+
+def did(function: Callable[..., Any], tensors: list[torch.Tensor], gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Results and gradients."""
+    found = function(*tensors)
+    results = list(found) if isinstance(found, tuple) else [found]
+    weights = [g.to(r.dtype) for g, r in zip(gradients, results, strict=False)]
+    return [r.detach() for r in results] + list(torch.autograd.grad(results, tensors, weights))
+
+
+def error(got: torch.Tensor, want: torch.Tensor) -> float:
+    """Relative, in the norm (of numbers of a thousandth at least); both must be infinite at the same places."""
+    if not torch.equal(got.isfinite(), want.isfinite()):
+        return float("inf")
+    got, want = (t.double().nan_to_num(0, 0, 0) for t in (got, want))
+    return float((got - want).norm() / want.norm().clamp_min(1e-3 * want.numel() ** 0.5))
+
+
+CHECKS = [
+    # kind, batch, heads, length, heads of keys, depth, width, dtype
+    *[(name, 2, 4, 1024, 4, 64, 64, BF) for name in KINDS],
+    *[(name, 2, 4, 777, 2, 128, 128, BF) for name in (*KINDS, "dead_rows")],
+    *[(name, 1, 4, 512, 4, 80, 48, F16) for name in ("causal", "documents", "dead_rows")],
+    *[(name, 2, 2, 300, 1, 64, 64, F32) for name in ("causal", "softcap", "dead_rows")],
+    ("causal", 1, 2, 512, 2, 256, 256, BF),
+    ("window", 2, 8, 2048, 2, 64, 64, F16),
+    ("plain", 3, 4, 1, 4, 64, 64, BF),
+]
+
+
+def check(numbers: list[int]) -> int:
+    """Compare with eager in float32; returns how many differ."""
+    wrong = 0
+    for number in numbers:
+        name, batch, heads, length, key_heads, depth, width, dtype = CHECKS[number]
+        torch.manual_seed(number)
+        function = kind(name, batch, heads, length, key_heads)
+        tensors = inputs(batch, heads, length, key_heads, depth, width, dtype)
+        gradients = [torch.randn(batch, heads, length, width, device="cuda").to(dtype)]
+        gradients.append(torch.randn(batch, heads, length, device="cuda"))
+        fallen: list[str] = []
+
+        def listener(kind: str, fields: dict[str, Any], into: list[str] = fallen) -> None:
+            into += [str(fields.get("detail"))] if kind == "fallback" else []
+
+        torchjit.reset()
+        start = time.perf_counter()
+        with events.listen(listener):
+            got = did(torchjit.compile(function), tensors, gradients)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+        wide = [t.detach().float().requires_grad_() for t in tensors]
+        want = did(torchjit.compile(function, backend="eager"), wide, gradients)
+        errors = [error(g, w) for g, w in zip(got, want, strict=True)]
+        bound = {BF: 2e-2, F16: 4e-3, F32: 2e-5}[dtype]
+        bad = not all(e < bound for e in errors) or bool(fallen)
+        wrong += bad
+        shape = f"{batch}x{heads}/{key_heads}x{length}x{depth}/{width}"
+        text = " ".join(f"{e:.1e}" for e in errors)
+        print(f"{'WRONG' if bad else 'ok   '} {name:9} {shape:22} {dtype} {text} {seconds:.1f} s {fallen}", flush=True)
+    return wrong
+
+
+def timed(function: Callable[[], Any], budget: float = 0.15) -> float:
+    """Median microseconds of device time a call."""
+    for _ in range(3):
+        function()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()
+    torch.cuda.synchronize()
+    count = max(5, min(100, int(budget / max(time.perf_counter() - start, 1e-6))))
+    times = []
+    for _ in range(count):
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        before.record()
+        function()
+        after.record()
+        times.append((before, after))
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in times) * 1e3
+
+
+def compare(names: list[str], depths: list[int], length: int, batch: int, heads: int, *, quick: bool) -> None:
+    """Times of forward and backward beside torch.compile's."""
+    print("kind, depth: forward torch.compile / torchjit us (ratio); backward likewise; errors of one to the other")
+    ratios: list[tuple[float, float]] = []
+    for name, depth in itertools.product(names, depths):
+        torch.manual_seed(0)
+        function = kind(name, batch, heads, length, heads)
+        tensors = inputs(batch, heads, length, heads, depth, depth, BF)
+        gradient = torch.randn_like(tensors[0])
+        row, results = [], []
+        torch._dynamo.reset()
+        torchjit.reset()
+        for compiled in (torch.compile(function), torchjit.compile(function)):
+            out = compiled(*tensors)
+            grads = torch.autograd.grad(out, tensors, gradient, retain_graph=True)
+            results.append([out.detach(), *grads])
+            if quick:
+                continue
+            with torch.no_grad():
+                forward = timed(functools.partial(compiled, *tensors))
+            row.append(
+                (forward, timed(functools.partial(torch.autograd.grad, out, tensors, gradient, retain_graph=True)))
+            )
+        errors = " ".join(f"{error(g, w):.0e}" for w, g in zip(*results, strict=True))
+        if not quick:
+            (a, b), (c, d) = row
+            ratios.append((a / c, b / d))
+            print(
+                f"{name:10} {depth:4}: {a:8.1f} / {c:8.1f} ({a / c:.2f}); {b:8.1f} / {d:8.1f} ({b / d:.2f}); {errors}",
+                flush=True,
+            )
+        else:
+            print(name, depth, errors, flush=True)
+    for position, title in enumerate(("forward", "backward")):
+        if ratios:
+            print(f"{title}: geometric mean {statistics.geometric_mean(r[position] for r in ratios):.3f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("check", "time", "warm"))
+    parser.add_argument("--only", nargs="*", default=list(KINDS))
+    parser.add_argument("--depths", nargs="*", type=int, default=[64, 128])
+    parser.add_argument("--length", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--heads", type=int, default=16)
+    parser.add_argument("--numbers", nargs="*", type=int, default=list(range(len(CHECKS))), help="which checks")
+    parser.add_argument("--processes", type=int, default=1, help="for check: so many at once")
+    chosen = parser.parse_args()
+    if chosen.what == "check":
+        if chosen.processes == 1:
+            return check(chosen.numbers)
+        parts = [chosen.numbers[n :: chosen.processes] for n in range(chosen.processes)]
+        with multiprocessing.get_context("spawn").Pool(chosen.processes) as pool:
+            return sum(pool.map(check, parts))
+    compare(
+        chosen.only, chosen.depths, chosen.length, chosen.batch, chosen.heads, quick=chosen.what == "warm"
+    )  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Calls of `flex_attention`, and what their kernels compute under Triton's interpreter, which is chosen when Triton is imported.
+
+TRITON_INTERPRET=1 python integration_tests/flex_program.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+import torchjit
+from torchjit.attention import ATTENTION
+from torchjit_core.expr import as_expr, constant
+from torchjit_fx.flex_attention import FlexAttention
+from torchjit_fx.flex_operator import name_of
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+from torchjit_inductor.triton import TritonBackend
+from torchjit_inductor.triton.attention import attention_problem
+from torchjit_inductor.triton.attention_text import (
+    AttentionProblem,
+    KernelText,
+    Tiles,
+    forward_text,
+    keys_text,
+    queries_text,
+)
+from torchjit_inductor.triton.compile import jit_function
+
+Call = tuple[FlexAttention, list[torch.Tensor]]
+
+
+def captured(f: Callable[..., Any], *inputs: torch.Tensor) -> Call:
+    """What `f` calls `flex_attention` with, once captured."""
+    seen: list[Call] = []
+
+    def backend(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            with torch.no_grad():
+                return _Recorded(gm, seen).run(*args)
+
+        return run
+
+    torchjit.compile(f, backend=backend, fullgraph=True)(*inputs)
+    (call,) = seen
+    return call
+
+
+class _Recorded(torch.fx.Interpreter):
+    def __init__(self, gm: torch.fx.GraphModule, seen: list[Call]) -> None:
+        super().__init__(gm)
+        self.seen = seen
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(target, FlexAttention):
+            self.seen.append((target, list(args)))
+        return super().call_function(target, args, kwargs)
+
+
+def problem_of(call: Call, *, backward: bool = False) -> AttentionProblem:
+    """What the kernels for a GPU are made from."""
+    attention, args = call
+    with FakeTensorMode():
+        fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in args]
+    described = ATTENTION.describe(name_of(attention), fakes[0], fakes[3:])
+    assert not isinstance(described, str), described
+    places = [_place(f"t{n}", t) for n, t in enumerate(fakes)]
+    query, key, value, *more = places
+    tensors = {"query": query, "key": key, "value": value}
+    rows = (*query.sizes[:3], value.sizes[3])
+    results = {"result": _meta(rows, query)}
+    if backward:
+        tensors |= {"gradient": _as(query, rows), "total": _as(query, rows[:3]), "shift": _as(query, rows[:3])}
+        results = {name: _meta(t.sizes, t) for name, t in zip(("of_query", "of_key", "of_value"), places, strict=False)}
+    return attention_problem(described, tensors, more, results, lambda device: TritonBackend.features)
+
+
+def _place(name: str, t: torch.Tensor) -> Strided:
+    return Strided(name, tuple(map(as_expr, t.shape)), tuple(map(as_expr, t.stride())), constant(0), t.dtype, t.device)
+
+
+def _dense_strides(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    made = [constant(1)]
+    for size in reversed(sizes[1:]):
+        made.append(made[-1] * size)
+    return tuple(reversed(made))
+
+
+def _as(like: Strided, sizes: Sequence[Any]) -> Strided:
+    return Strided("", tuple(sizes), _dense_strides(sizes), constant(0), like.dtype, like.device)
+
+
+def _meta(sizes: Sequence[Any], like: Strided) -> TensorMeta:
+    return TensorMeta(tuple(sizes), _dense_strides(sizes), like.dtype, like.device)
+
+
+def texts_of(call: Call, tiles: Tiles, *, portable: bool = False) -> list[KernelText]:
+    """The three kernels of a call."""
+    forward, backward = problem_of(call), problem_of(call, backward=True)
+    return [
+        forward_text(forward, tiles, portable=portable),
+        queries_text(backward, tiles, portable=portable),
+        keys_text(backward, tiles, portable=portable),
+    ]
+
+
+def interpreted(call: Call, tiles: Tiles, gradient: torch.Tensor, of_total: torch.Tensor) -> list[torch.Tensor]:
+    """Result, logarithm of the sums, maximum, and the gradients of query, key and value."""
+    attention, args = call
+    lists = [n for n, item in enumerate(i for i in attention.blocks[2:10] if isinstance(i, str))]
+    query, key, value, *more = args
+    result = query.new_empty((*query.shape[:3], value.shape[3]))
+    total, largest = (torch.empty(query.shape[:3]) for _ in range(2))
+    grads = [torch.empty(t.shape, dtype=t.dtype) for t in (query, key, value)]
+    texts = texts_of(call, tiles, portable=True)
+    named: dict[str, torch.Tensor] = {"query": query, "key": key, "value": value, "result": result, "total": total}
+    named |= {"largest": largest, "gradient": gradient}
+    named |= dict(zip(("of_query", "of_key", "of_value"), grads, strict=True))
+    for position, text in enumerate(texts):
+        if position == 1:
+            named["shift"] = (result.float() * gradient.float()).sum(-1) - of_total / torch.tensor(2.0).log()
+        problem = problem_of(call, backward=position > 0)
+        tensors = dict(named)
+        first = 4 if position == 2 else 0
+        at = [int(i.split()[1]) for i in attention.blocks[2 + first : 6 + first] if isinstance(i, str)]
+        for number in range(len(at) // 2):
+            tensors[f"counts{number}"], tensors[f"indices{number}"] = more[at[2 * number]], more[at[2 * number + 1]]
+        outside = more[attention.given_blocks :]
+        for number, name in enumerate(problem.formulas.tensors):
+            tensors[f"in{number}"] = outside[int(name.removeprefix("outside"))]
+        jit_function(text.source, text.name)[(text.programs,)](*[tensors[n] for n in text.parameters])
+    assert len(lists) % 2 == 0
+    return [result, total, largest, *grads]
+
+
+def wanted(call: Call, gradient: torch.Tensor, of_total: torch.Tensor) -> list[torch.Tensor]:
+    """The same by all scores, in float32."""
+    attention, args = call
+    leaves = [t.float().requires_grad_() for t in args[:3]]
+    result, total, largest = attention.dense(*leaves, *args[3:])
+    found = torch.autograd.grad([result, total], leaves, [gradient.float(), of_total])
+    return [t.detach() for t in (result, total, largest, *found)]
+
+
+# ------------------------------------------------------------------------------------------------------------ the calls
+
+LENGTH = 48
+BIAS = torch.linspace(-1, 1, 2 * 2 * LENGTH).view(2, 2 * LENGTH)
+SLOPES = torch.tensor([0.5, 0.25])
+DOCUMENTS = (torch.arange(LENGTH) // 20).to(torch.int32)
+
+
+def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return i >= j
+
+
+def blocks(mask: Any, size: int = 32, heads: int | None = None) -> BlockMask:
+    return create_block_mask(mask, None, heads, LENGTH, LENGTH, device="cpu", BLOCK_SIZE=size)
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    return flex_attention(q, k, v)
+
+
+CAUSAL = blocks(causal)
+WINDOW = blocks(lambda b, h, i, j: (i - j < 12) & (i >= j) & (i != 5), 16)
+SAME = blocks(lambda b, h, i, j: (DOCUMENTS[i] == DOCUMENTS[j]) & (i >= j * (h % 2)), 16, heads=2)
+
+
+def masked(q: Any, k: Any, v: Any) -> Any:
+    return flex_attention(q, k, v, block_mask=CAUSAL, enable_gqa=True)
+
+
+def windowed(q: Any, k: Any, v: Any) -> Any:
+    def capped(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return 5 * torch.tanh(s / 5) + SLOPES[h] * (j - i)
+
+    return flex_attention(q, k, v, score_mod=capped, block_mask=WINDOW, scale=0.3)
+
+
+def documents(q: Any, k: Any, v: Any) -> Any:
+    def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return s * torch.sigmoid(BIAS[h, i - j + LENGTH]) + b
+
+    return flex_attention(q, k, v, score_mod=score, block_mask=SAME)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype, Tiles]] = {
+    # what, (batch, heads, heads of keys, depth, width), dtype, tiles
+    "plain": (plain, (1, 2, 2, 16, 16), torch.float32, Tiles(64, 32, 4, 1)),
+    "masked": (masked, (1, 2, 1, 24, 16), torch.bfloat16, Tiles(32, 16, 4, 1)),
+    "windowed": (windowed, (1, 2, 2, 16, 16), torch.float16, Tiles(16, 16, 4, 1)),
+    "documents": (documents, (2, 2, 2, 16, 24), torch.float32, Tiles(16, 16, 4, 1)),
+}
+
+
+def inputs_of(name: str) -> list[torch.Tensor]:
+    """Query, key and value; the key lies in memory as it leaves a projection."""
+    _, (batch, heads, key_heads, depth, width), dtype, _ = CASES[name]
+    torch.manual_seed(0)
+    key = torch.randn(batch, LENGTH, key_heads, depth).transpose(1, 2)
+    made = torch.randn(batch, heads, LENGTH, depth), key, torch.randn(batch, key_heads, LENGTH, width)
+    return [t.to(dtype) for t in made]
+
+
+def main() -> None:
+    for name, (f, _, dtype, tiles) in CASES.items():
+        call = captured(f, *inputs_of(name))
+        query, _, value = call[1][:3]
+        gradient = torch.randn(*query.shape[:3], value.shape[3]).to(dtype)
+        of_total = torch.randn(query.shape[:3])
+        got, want = interpreted(call, tiles, gradient, of_total), wanted(call, gradient, of_total)
+        for g, w in zip(got, want, strict=True):
+            assert torch.equal(g.isfinite(), w.isfinite())
+            g, w = (t.float().nan_to_num(0, 0, 0) for t in (g, w))
+            error = (g - w).norm() / w.norm()
+            assert error < (1e-5 if dtype == torch.float32 else 1e-2), (name, error)
+        print(name, "agrees")
+
+
+if __name__ == "__main__":
+    main()

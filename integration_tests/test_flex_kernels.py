@@ -1,0 +1,132 @@
+"""`flex_attention` on GPUs: its kernels compile, and the programs that call them. `test_triton_kernels` runs the kernels."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import flex_program
+import pytest
+import torch
+from flex_program import CASES, captured, inputs_of, problem_of, texts_of
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.flex_attention import flex_attention
+
+import torchjit_aot
+import torchjit_inductor
+from torchjit.attention import ATTENTION
+from torchjit_core import events
+from torchjit_fx.flex_operator import FORWARD, name_of
+from torchjit_inductor.lowering.registry import LOWERINGS
+from torchjit_inductor.triton import TritonBackend, TritonSettings
+from torchjit_inductor.triton.attention import argument_types, tiles_for
+from torchjit_inductor.triton.attention_text import Tiles, keys_text
+from torchjit_inductor.triton.compile import compile_text
+
+# PyTorch compiles the making of masks, and warns about it.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def _call(name: str) -> Any:
+    return captured(CASES[name][0], *inputs_of(name))
+
+
+def test_text_of_a_kernel(golden: Any) -> None:
+    golden.check("flex_attention.triton.py", texts_of(_call("windowed"), Tiles(16, 16, 4, 1))[0].source)
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_kernels_compile(arch: int) -> None:
+    problem = problem_of(_call("documents"), backward=True)
+    text = keys_text(problem, Tiles(16, 16, 4, 2))
+    types = argument_types(text, problem)
+    code = compile_text(text.source, text.name, types, frozenset(types), arch=arch, num_warps=4, num_stages=2)
+    assert code.cubin and ".entry" in code.ptx
+
+
+def test_tiles_divide_the_blocks_of_the_mask() -> None:
+    problem = problem_of(_call("masked"), backward=True)  # blocks of 32
+    for kind in ("attention", "attention_of_queries", "attention_of_keys"):
+        assert all(32 % t.rows == 0 and 32 % t.columns == 0 for t in tiles_for(kind, problem))
+
+
+def _programs(attention: Any, args: list[torch.Tensor]) -> tuple[list[str], list[str]]:
+    """The host programs of forward and backward for a GPU, and why a call has no kernel."""
+    graph = torch.fx.Graph()
+    inputs = [graph.placeholder(f"a{n}") for n in range(len(args))]
+    call = graph.call_function(attention, tuple(inputs))
+    graph.output(tuple(graph.call_function(operator.getitem, (call, n)) for n in range(2)))
+    with FakeTensorMode():
+        fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in args]
+    for t, node in zip(fakes, inputs, strict=True):
+        node.meta["val"] = t
+    for t in fakes[:3]:
+        t.requires_grad_()
+    backend = TritonBackend(TritonSettings(arch=90))
+    backend._start = lambda kernel, *rest: lambda: _nothing(kernel.name)  # type: ignore[method-assign,assignment]
+    backend._kernels._launcher = lambda texts, *rest: [t.name for t in texts]  # type: ignore[method-assign,assignment,return-value]
+    inductor = torchjit_inductor.Inductor(cuda_backend=backend, attention=ATTENTION)
+    sources: list[str] = []
+    refused: list[str] = []
+
+    def listener(kind: str, fields: dict[str, Any]) -> None:
+        if kind == "host_program":
+            sources.append(fields["source"])
+        if kind == "fallback":
+            refused.append(f"{fields['reason']}: {fields['detail']}")
+
+    settings = torchjit_aot.AotSettings(
+        decompositions=torchjit_aot.default_decompositions(), keep_ops=frozenset(LOWERINGS), eager_backward=True, fallback=False
+    )  # fmt: skip
+    with events.listen(listener):
+        torchjit_aot.compile(torch.fx.GraphModule({}, graph), fakes, compiler=inductor, settings=settings)
+    return sources, refused
+
+
+def _nothing(name: str) -> Any:
+    return torchjit_inductor.compiled.CompiledKernel(name, "", print)
+
+
+def test_each_direction_is_one_call() -> None:
+    attention, args = _call("windowed")
+    (forward, backward), refused = _programs(attention, args)
+    assert not refused
+    assert "0 kernels, 1 aten calls" in forward and "forward_default" in forward
+    assert "1 kernels, 1 aten calls" in backward  # the kernel: sums of result times gradient
+
+
+def test_what_no_kernel_does_stays_an_operator() -> None:
+    def odd(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return s + torch.special.bessel_j0(s)
+
+    attention, args = captured(lambda q: flex_attention(q, q, q, score_mod=odd), torch.randn(1, 2, 16, 8))
+    with torch.no_grad():
+        (forward, *_), refused = _programs(attention, args)
+    assert "torchjit_attention_forward" in forward
+    assert refused and all(r.startswith("TJ-IND-008") and "bessel_j0" in r for r in refused)
+
+
+@pytest.mark.parametrize("name", ["masked", "windowed"])
+def test_gradients_by_the_operator_are_those_of_autograd(name: str) -> None:
+    attention, args = _call(name)
+    query, key, value, *more = [t.float() if t.is_floating_point() else t for t in args]
+    gradient, of_total = torch.randn(*query.shape[:3], value.shape[3]), torch.randn(query.shape[:3])
+    want = flex_program.wanted((attention, [query, key, value, *more]), gradient, of_total)
+    shift = (want[0] * gradient).sum(-1) - of_total / torch.tensor(2.0).log()
+    with torch.enable_grad():
+        got = attention.dense_gradients(query, key, value, more, want[1], gradient, shift)
+    torch.testing.assert_close(list(got), want[3:], atol=1e-4, rtol=1e-4)
+
+
+def test_the_operator_is_differentiable_twice() -> None:
+    attention, args = _call("windowed")
+    tensors = [t.float() if t.is_floating_point() else t for t in args]
+    found = []
+    for function in (lambda *a: FORWARD(*a[:3], list(a[3:]), name_of(attention)), attention.dense):
+        leaves = [t.detach().requires_grad_() for t in tensors[:3]]
+        result, total, _ = function(*leaves, *tensors[3:])
+        loss = (result.sin() + total.nan_to_num(neginf=0).unsqueeze(-1)).square().sum()
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        second = torch.autograd.grad(sum(g.cos().sum() for g in first), leaves)
+        found.append([*first, *second])
+    torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=1e-3)

@@ -1,0 +1,175 @@
+"""`flex_attention` as operators: what graphs of CUDA tensors hold, so that a backend can put kernels in their place.
+
+Run as they are, they materialise all scores.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from torchjit_fx.control_flow import autograd_works
+
+__all__ = ["BACKWARD", "FORWARD", "Attention", "attention_named", "laid_out_like", "name_of", "takes"]
+
+_library: Any = torch.library.Library
+_LIBRARY = _library("torchjit_attention", "DEF")
+_LIBRARY.define(
+    "forward(Tensor query, Tensor key, Tensor value, Tensor[] more, str attention) -> (Tensor, Tensor, Tensor)",
+)
+_LIBRARY.define(
+    "backward(Tensor query, Tensor key, Tensor value, Tensor[] more, Tensor total, Tensor gradient, Tensor shift, "
+    "str attention) -> (Tensor, Tensor, Tensor)",
+)
+FORWARD = torch.ops.torchjit_attention.forward.default
+"""Takes query, key, value, the tensors of the block mask and those that the functions use; gives the result, and logarithm (to base
+2) and maximum (over log 2) of the scores."""
+BACKWARD = torch.ops.torchjit_attention.backward.default
+"""The gradients of query, key and value. `shift` is the sum of result times gradient over a row, less the gradient of the
+logarithm of its sum (to base e)."""
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class Attention(Protocol):
+    """What the operators run, by name."""
+
+    @property
+    def key(self) -> Any:
+        """Hashable: what it does."""
+
+    def dense(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
+        """The results."""
+
+    def dense_gradients(
+        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any
+    ) -> Any:
+        """What `BACKWARD` gives."""
+
+
+_ATTENTIONS: dict[str, Attention] = {}
+_NAMES: dict[Any, str] = {}
+"""Kept for good, as programs of control flow are: compiled graphs hold the names only."""
+
+
+def name_of(attention: Attention) -> str:
+    """The name by which graphs refer to it; equal ones have one."""
+    key = attention.key
+    if key not in _NAMES:
+        _NAMES[key] = f"attention_{len(_NAMES)}"
+        _ATTENTIONS[_NAMES[key]] = attention
+    return _NAMES[key]
+
+
+def attention_named(name: str) -> Any:
+    """What `name_of` gave this name."""
+    return _ATTENTIONS[name]
+
+
+def takes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Any, outside: Any) -> bool:
+    """May the call be one operator? It is while a graph of CUDA tensors is traced.
+
+    Sizes have to be known, and what the functions use from outside (`outside`) gets no gradients.
+    """
+    tensors = (query, key, value, *more)
+    if query.device.type != "cuda" or query.dtype not in _DTYPES:
+        return False
+    if any(type(t) is not FakeTensor or t.device != query.device or t.layout != torch.strided for t in tensors):
+        return False
+    if any(t.dtype is not query.dtype for t in (key, value)) or key.size(0) != query.size(0):
+        return False
+    if any(type(n) is not int or n == 0 for t in tensors for n in (*t.shape, *[s or 1 for s in t.stride()])):
+        return False
+    return not (torch.is_grad_enabled() and any(t.requires_grad for t in outside))
+
+
+def laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """With its dimensions in memory in the order of the query's, but for the last one, which is innermost."""
+    strides = query.stride()
+    order = sorted(range(result.dim() - 1), key=lambda i: strides[i], reverse=True)
+    order.append(result.dim() - 1)
+    back = sorted(range(result.dim()), key=lambda i: order[i])
+    return result.permute(order).contiguous().permute(back)
+
+
+def _dense(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
+    return tuple(t.detach() for t in _ATTENTIONS[attention].dense(query, key, value, *more))
+
+
+def _fake(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
+    rows = query.shape[:3]
+    result = laid_out_like(query.new_empty((*rows, value.shape[3])), query)
+    return result, query.new_empty(rows, dtype=torch.float32), query.new_empty(rows, dtype=torch.float32)
+
+
+def _dense_backward(
+    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, attention: str
+) -> Any:
+    with torch.enable_grad(), autograd_works():
+        found = _ATTENTIONS[attention].dense_gradients(query, key, value, more, total, gradient, shift)
+    wanted = _fake_backward(query, key, value, more, total, gradient, shift, attention)
+    return tuple(w.copy_(f.detach()) for w, f in zip(wanted, found, strict=True))
+
+
+def _fake_backward(
+    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, attention: str
+) -> Any:
+    return tuple(laid_out_like(torch.empty(t.shape, dtype=t.dtype, device=t.device), t) for t in (query, key, value))
+
+
+class _Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any, *rest: Any) -> Any:
+        *more, attention = rest  # what is no tensor comes last: it has no edge
+        with torch._C._AutoDispatchBelowAutograd():
+            result, total, largest = FORWARD(query, key, value, list(more), attention)
+        ctx.attention = attention
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(query, key, value, result, total, *more)
+        ctx.mark_non_differentiable(largest)
+        return result, total, largest
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, of_total: Any, of_largest: Any) -> Any:
+        query, key, value, result, total, *more = ctx.saved_tensors
+        if gradient is None and of_total is None:
+            return (None,) * (4 + len(more))
+        if gradient is None:
+            gradient, shift = torch.zeros_like(result), torch.zeros_like(total)
+        else:
+            shift = (result.float() * gradient.float()).sum(-1)
+        if of_total is not None:
+            shift = shift - of_total / math.log(2)
+        found = BACKWARD(query, key, value, more, total, gradient, shift, ctx.attention)
+        return (*found, *[None] * len(more), None)
+
+
+def _autograd(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)):
+        return _Differentiable.apply(query, key, value, *more, attention)
+    with torch._C._AutoDispatchBelowAutograd():
+        return FORWARD(query, key, value, more, attention)
+
+
+def _autograd_backward(
+    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, attention: str
+) -> Any:
+    """For derivatives of gradients: by all scores."""
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in (query, key, value, gradient, shift)):
+        with torch._C._AutoDispatchBelowAutograd():
+            return BACKWARD(query, key, value, more, total, gradient, shift, attention)
+    given = [t if t.requires_grad else t.detach().requires_grad_() for t in (query, key, value)]
+    result, total, _ = _ATTENTIONS[attention].dense(*given, *more)
+    of_total = ((result.float() * gradient.float()).sum(-1) - shift) * math.log(2)
+    return torch.autograd.grad([result, total], given, [gradient, of_total], create_graph=True)
+
+
+_LIBRARY.impl("forward", _dense, "CompositeExplicitAutograd")
+_LIBRARY.impl("forward", _autograd, "Autograd")
+_LIBRARY.impl("backward", _dense_backward, "CompositeExplicitAutograd")
+_LIBRARY.impl("backward", _autograd_backward, "Autograd")
+torch.library.register_fake("torchjit_attention::forward", _fake, lib=_LIBRARY)
+torch.library.register_fake("torchjit_attention::backward", _fake_backward, lib=_LIBRARY)

@@ -1,0 +1,325 @@
+"""Attention with the user's functions of scores in its kernels: what the host program calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, final
+
+import attrs
+import torch
+
+from torchjit_core.events import emit
+from torchjit_inductor.assembly.workers import shared_workers
+from torchjit_inductor.attention_call import AttentionCall
+from torchjit_inductor.ir.kernel import Buffer
+from torchjit_inductor.ir.values import walk
+from torchjit_inductor.lowering.attention import Formulas, attention_formulas
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+from torchjit_inductor.triton.attention_text import (
+    AttentionProblem,
+    KernelText,
+    ListLayout,
+    Tiles,
+    forward_text,
+    keys_text,
+    queries_text,
+)
+from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
+from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
+from torchjit_inductor.triton.operations import can_express
+
+__all__ = ["AttentionKernels", "argument_types", "attention_problem", "tiles_for"]
+
+_ALIGNMENT = 16
+_DEEPEST = 256
+"""Elements of a query: more have no tile."""
+_BLOCK_TENSORS = 8
+
+
+def _numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    found = tuple(v.value for v in values)
+    if any(v is None for v in found):
+        raise NotLowered("sizes are symbolic")
+    return found
+
+
+def attention_problem(
+    call: AttentionCall,
+    tensors: Mapping[str, Strided],
+    more: Sequence[Strided],
+    results: Mapping[str, TensorMeta],
+    features: Callable[[torch.device], frozenset[str]],
+) -> AttentionProblem:
+    """What the kernels' texts depend on.
+
+    Args:
+        tensors: `query`, `key`, `value`, and for the backward `gradient`.
+        more: the block mask's tensors, and what the functions use.
+        results: `result`, or `of_query`, `of_key` and `of_value`.
+
+    Raises:
+        NotLowered: there is no kernel for it.
+    """
+    query, value = tensors["query"], tensors["value"]
+    (batch, heads, queries, depth), (_, key_heads, keys, width) = _numbers(query.sizes), _numbers(value.sizes)
+    if max(depth, width) > _DEEPEST:
+        raise NotLowered(f"heads of {max(depth, width)} elements")
+    strides = {name: _numbers(t.strides) for name, t in tensors.items()}
+    strides |= {name: _numbers(t.strides) for name, t in results.items()}
+    lists = _lists(call, more)
+    sizes = (batch, heads, queries, keys)
+    outside = more[call.outside :]
+    formulas = attention_formulas(call, sizes, outside, features)
+    _check(formulas)
+    buffers = {
+        name: Buffer(name, t.dtype, t.device, t.sizes, t.strides) for name, t in formulas.tensors.items()
+    }  # fmt: skip
+    for layouts, backward in ((lists[0], False), (lists[1], "gradient" in tensors)):
+        if backward and not layouts:
+            raise NotLowered("a block mask without the query blocks of key blocks")
+    return AttentionProblem(
+        sizes, key_heads, depth, width, query.dtype, float(call.scale), formulas, buffers, strides,
+        min(call.query_block, 1 << 30), min(call.key_block, 1 << 30), *lists, bool(torch.backends.cuda.matmul.allow_tf32),
+    )  # fmt: skip
+
+
+def _check(formulas: Formulas) -> None:
+    roots = [v for v in (formulas.score, formulas.mask, formulas.gradient) if v is not None]
+    for value in walk(*roots):
+        if value.op in ("reduce", "scan", "segment"):
+            raise NotLowered(f"a function of scores with a {value.op}")
+        if value.args and not can_express(value.op, value.args[-1].dtype):
+            raise NotLowered(f"{value.op} of {value.args[-1].dtype}")
+
+
+def _lists(call: AttentionCall, more: Sequence[Strided]) -> tuple[tuple[ListLayout, ...], tuple[ListLayout, ...]]:
+    """The lists of key blocks and those of query blocks, each with a mask first."""
+    found: list[ListLayout | None] = []
+    for at in range(0, _BLOCK_TENSORS, 2):
+        counts, indices = call.blocks[at : at + 2]
+        if counts is None or indices is None:
+            found.append(None)
+            continue
+        first, second = more[counts], more[indices]
+        if first.dtype != torch.int32 or second.dtype != torch.int32 or len(first.sizes) != 3 or len(second.sizes) != 4:
+            raise NotLowered("a block mask of another form")
+        batch, heads, _ = _numbers(first.sizes)
+        found.append(ListLayout(batch, heads, _numbers(first.strides), _numbers(second.strides)))
+    pairs = found[:2], found[2:]
+    if found[0] is None:
+        raise NotLowered("a block mask without key blocks")
+    kept = [() if pair[0] is None else tuple(layout for layout in pair if layout is not None) for pair in pairs]
+    return kept[0], kept[1]
+
+
+# ------------------------------------------------------------------------------------------------- the choice of tiles
+
+# Measured on an H200 (docs/benchmarks/gpu.md): causal, 4 x 16 heads of 4096 in bfloat16.
+_FORWARD = {
+    # bytes of an element, depth: rows, columns, warps, stages
+    (2, 64): (Tiles(128, 128, 4, 3), Tiles(128, 64, 8, 3), Tiles(128, 64, 4, 2)),
+    (2, 128): (Tiles(128, 64, 4, 2), Tiles(64, 64, 4, 2)),
+    (2, 256): (Tiles(64, 32, 4, 3), Tiles(64, 32, 4, 2)),
+    (4, 64): (Tiles(64, 32, 4, 2),),
+    (4, 128): (Tiles(64, 32, 4, 2),),
+    (4, 256): (Tiles(32, 16, 4, 2),),
+}
+_QUERIES = {
+    (2, 64): (Tiles(64, 128, 4, 3), Tiles(128, 64, 4, 2), Tiles(64, 64, 4, 2)),
+    (2, 128): (Tiles(64, 64, 4, 2), Tiles(64, 32, 4, 2)),
+    (2, 256): (Tiles(64, 32, 8, 2),),
+    (4, 64): (Tiles(64, 32, 4, 1),),
+    (4, 128): (Tiles(32, 32, 4, 1),),
+    (4, 256): (Tiles(16, 16, 4, 1),),
+}
+_KEYS = {
+    (2, 64): (Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 2)),
+    (2, 128): (Tiles(64, 64, 4, 2), Tiles(64, 32, 4, 2)),
+    (2, 256): (Tiles(64, 32, 8, 2),),
+    (4, 64): (Tiles(32, 32, 4, 1),),
+    (4, 128): (Tiles(32, 32, 4, 1),),
+    (4, 256): (Tiles(16, 16, 4, 1),),
+}
+_LAST = Tiles(32, 32, 4, 1), Tiles(16, 16, 4, 1)
+"""For machines with little shared memory."""
+TABLES = {"attention": _FORWARD, "attention_of_queries": _QUERIES, "attention_of_keys": _KEYS}
+
+
+def tiles_for(kind: str, p: AttentionProblem) -> list[Tiles]:
+    """The choices for a kernel, the best first.
+
+    Raises:
+        NotLowered: blocks have sizes that no tile divides.
+    """
+    deep = max(p.depth, p.width)
+    column = next(n for n in (64, 128, 256) if deep <= n)
+    by_key = kind == "attention_of_keys"
+    held, walked = (p.key_block, p.query_block) if by_key else (p.query_block, p.key_block)
+    lengths = (p.sizes[3], p.sizes[2]) if by_key else (p.sizes[2], p.sizes[3])
+    found: dict[Tiles, None] = {}
+    for tiles in (*TABLES[kind][p.dtype.itemsize, column], *_LAST):
+        rows, columns = _fitting(tiles.rows, held, lengths[0]), _fitting(tiles.columns, walked, lengths[1])
+        if min(rows, columns) >= 16:
+            found[attrs.evolve(tiles, rows=rows, columns=columns)] = None
+    if not found:
+        raise NotLowered(f"blocks of {held} x {walked}")
+    return list(found)
+
+
+def _fitting(tile: int, block: int, length: int) -> int:
+    """The largest power of two up to `tile` that divides a block of the lists; no more than a short side needs."""
+    while tile > 16 and (tile >= 2 * length or (block < length and block % tile)):
+        tile //= 2
+    return 0 if block < length and block % tile else tile
+
+
+# ---------------------------------------------------------------------------------------------------------- launching
+
+
+@final
+class AttentionKernels:
+    """Compiles and launches kernels of attention.
+
+    Args:
+        driver: of the machine.
+        arch: compute capability of a device.
+        threads: how many kernels are compiled at once.
+    """
+
+    def __init__(self, driver: KernelDriver, arch: Callable[[torch.device], int], threads: int) -> None:
+        self._driver, self._arch = driver, arch
+        self._pool = ThreadPoolExecutor(threads)
+        self._codes: dict[tuple[Any, ...], Future[MachineCode]] = {}
+
+    def forward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
+        """A function of (query, key, value, more...) that gives what the operator gives."""
+        launch = self._launcher([forward_text(p, t) for t in tiles_for("attention", p)], p, device)
+        lists, used = _list_positions(call, 0), _used(p, call)
+        batch, heads, queries, _ = p.sizes
+        rows, full = (batch, heads, queries), (batch, heads, queries, p.width)
+        strides, options = p.strides["result"], {"dtype": torch.float32, "device": device}
+
+        def attention(query: Any, key: Any, value: Any, *more: Any) -> Any:
+            result = torch.empty_strided(full, strides, dtype=query.dtype, device=device)
+            total, largest = torch.empty(rows, **options), torch.empty(rows, **options)  # type: ignore[call-overload]
+            inputs = (query, key, value, *[more[n] for n in (*lists, *used)], result, total, largest)
+            launch(*[t.data_ptr() for t in inputs])
+            return result, total, largest
+
+        return attention
+
+    def backward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
+        """A function of (query, key, value, more..., total, gradient, shift) that gives what the operator gives."""
+        of_query = self._launcher([queries_text(p, t) for t in tiles_for("attention_of_queries", p)], p, device)
+        of_key = self._launcher([keys_text(p, t) for t in tiles_for("attention_of_keys", p)], p, device)
+        lists, turned, used = _list_positions(call, 0), _list_positions(call, 4), _used(p, call)
+        strides = [p.strides[n] for n in ("of_query", "of_key", "of_value")]
+
+        def attention_backward(query: Any, key: Any, value: Any, *rest: Any) -> Any:
+            more, (total, gradient, shift) = rest[:-3], rest[-3:]
+            made = [
+                torch.empty_strided(t.shape, s, dtype=t.dtype, device=device)
+                for t, s in zip((query, key, value), strides, strict=True)
+            ]
+            first, last = (query, key, value), (*[more[n] for n in used], total, gradient, shift)
+            of_query(*[t.data_ptr() for t in (*first, *[more[n] for n in lists], *last, made[0])])
+            of_key(*[t.data_ptr() for t in (*first, *[more[n] for n in turned], *last, *made[1:])])
+            return tuple(made)
+
+        return attention_backward
+
+    def _launcher(self, texts: Sequence[KernelText], p: AttentionProblem, device: torch.device) -> Callable[..., None]:
+        """A function of addresses. The first text whose tiles fit into the device's memory is taken."""
+        index = device.index or 0
+        pending = self._pool.submit(self._code, texts[0], p, True, device)
+        emit("kernel", name=texts[0].name, language="triton", source=texts[0].source, origins=[], graph="")
+        lock = threading.Lock()
+        made: dict[bool, LoadedKernel] = {}
+        chosen: list[KernelText] = []
+
+        def load(aligned: bool) -> LoadedKernel:
+            with lock:
+                if not chosen:
+                    limit = _shared_memory(index)
+                    for text in texts:
+                        code = pending.result() if text is texts[0] else self._code(text, p, True, device)
+                        if code.shared <= limit or text is texts[-1]:
+                            chosen.append(text)
+                            break
+                if aligned not in made:
+                    made[aligned] = self._driver.load(self._code(chosen[0], p, aligned, device), index)
+                return made[aligned]
+
+        launch: Callable[..., None] | None = None
+
+        def first(*addresses: int) -> None:
+            nonlocal launch
+            if launch is None:
+                load(True)
+                launch = self._bound(load, index, chosen[0])
+            launch(*addresses)
+
+        return first
+
+    def _bound(self, load: Callable[[bool], LoadedKernel], index: int, text: KernelText) -> Callable[..., None]:
+        quick = self._driver.launcher(load, index, len(text.parameters), text.programs)
+        if quick is not None:
+            return quick
+        driver = self._driver
+
+        def launch(*addresses: int) -> None:
+            load(all(a % _ALIGNMENT == 0 for a in addresses))(text.programs, driver.stream(index), *addresses)
+
+        return launch
+
+    def _code(self, text: KernelText, p: AttentionProblem, aligned: bool, device: torch.device) -> MachineCode:
+        arch = self._arch(device)
+        arguments = argument_types(text, p)
+        key = (text.source, tuple(arguments.items()), aligned, text.tiles, arch)
+        mine: Future[MachineCode] = Future()
+        known = self._codes.setdefault(key, mine)
+        if known is not mine:
+            return known.result()
+        try:
+            code = compile_text(
+                text.source, text.name, arguments, frozenset(arguments) if aligned else frozenset(), arch=arch,
+                num_warps=text.tiles.warps, num_stages=text.tiles.stages, by=shared_workers().assemble,
+            )  # fmt: skip
+        except BaseException as error:
+            del self._codes[key]
+            mine.set_exception(error)
+            raise
+        mine.set_result(code)
+        return code
+
+
+def argument_types(text: KernelText, p: AttentionProblem) -> dict[str, str]:
+    """Triton's name of each parameter's type."""
+    return {name: argument_type(_dtype_of(name, p)) for name in text.parameters}
+
+
+def _dtype_of(parameter: str, p: AttentionProblem) -> torch.dtype:
+    if parameter.startswith(("counts", "indices")):
+        return torch.int32
+    if parameter in ("total", "largest", "shift"):
+        return torch.float32
+    if parameter.startswith("in"):
+        return list(p.formulas.tensors.values())[int(parameter[2:])].dtype
+    return p.dtype
+
+
+def _list_positions(call: AttentionCall, first: int) -> list[int]:
+    return [n for n in call.blocks[first : first + 4] if n is not None]
+
+
+def _used(p: AttentionProblem, call: AttentionCall) -> list[int]:
+    """Positions among `more` of what the formulas read."""
+    return [call.outside + int(name.removeprefix("outside")) for name in p.formulas.tensors]
+
+
+def _shared_memory(index: int) -> int:
+    properties: Any = torch.cuda.get_device_properties(index) if torch.cuda.is_available() else None
+    return int(getattr(properties, "shared_memory_per_block_optin", 227 << 10))

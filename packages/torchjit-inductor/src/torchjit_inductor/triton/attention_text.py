@@ -1,0 +1,454 @@
+"""The texts of the kernels of attention with the user's functions of scores in them.
+
+Each kernel holds a block of rows of the scores (or, for the gradients of keys and values, of columns) and walks over the blocks
+that the block mask lists, first those that the mask cuts, then the full ones. `Emitter` writes the user's functions: what they
+read of the held rows goes before the loops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import attrs
+import torch
+
+from torchjit_core.expr import constant
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
+from torchjit_inductor.ir.values import Value
+from torchjit_inductor.lowering.attention import GRADIENT, SCORE, Formulas, loop_symbols
+from torchjit_inductor.triton.emit import Emitter
+from torchjit_inductor.triton.operations import Dialect, type_name
+from torchjit_inductor.triton.plan import Axis, TilePlan, power_of_two
+
+__all__ = ["AttentionProblem", "KernelText", "ListLayout", "Tiles", "forward_text", "keys_text", "queries_text"]
+
+_INDENT = "    "
+_LOG2E = 1 / math.log(2)
+_SMALLEST = 16
+"""Sides of a product on matrix units are no shorter."""
+
+Strides = tuple[int, ...]
+
+
+@final
+@attrs.frozen
+class Tiles:
+    """Rows that a program holds, columns that it takes at a time, warps, depth of the pipeline."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+
+@final
+@attrs.frozen
+class ListLayout:
+    """How lists of blocks lie in memory.
+
+    Attributes:
+        batch, heads: sizes; an index beyond starts over.
+        counts, indices: strides.
+    """
+
+    batch: int
+    heads: int
+    counts: Strides
+    indices: Strides
+
+
+@final
+@attrs.frozen(eq=False)
+class AttentionProblem:
+    """A call, with all that its kernels' texts depend on.
+
+    Attributes:
+        sizes: batch, heads, queries, keys.
+        key_heads: heads of keys and values; a divisor of the heads.
+        depth, width: of a query, and of a value.
+        dtype: of all three.
+        scale: of the scores.
+        formulas: of the scores.
+        buffers: what the formulas read.
+        strides: by tensor: `query`, `key`, `value`, `result`; `total`, `gradient`, `shift`, `of_query`, `of_key`, `of_value`.
+        query_block, key_block: sizes of the blocks in the lists.
+        key_lists: for each query block its key blocks: those with a mask, and perhaps the full ones.
+        query_lists: the other way round.
+        tf32: products of float32 may be rounded to it.
+    """
+
+    sizes: tuple[int, int, int, int]
+    key_heads: int
+    depth: int
+    width: int
+    dtype: torch.dtype
+    scale: float
+    formulas: Formulas
+    buffers: Mapping[str, Buffer]
+    strides: Mapping[str, Strides]
+    query_block: int
+    key_block: int
+    key_lists: tuple[ListLayout, ...]
+    query_lists: tuple[ListLayout, ...]
+    tf32: bool = False
+
+
+@final
+@attrs.frozen
+class KernelText:
+    """A kernel.
+
+    Attributes:
+        name: of the function.
+        source: its text.
+        parameters: their names.
+        programs: how many run.
+        tiles: that it was written for.
+    """
+
+    name: str
+    source: str
+    parameters: tuple[str, ...]
+    programs: int
+    tiles: Tiles
+
+
+def forward_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
+    """Result, logarithm of the sum and maximum of each row."""
+    w = _Writer(p, tiles, by_key=False, portable=portable)
+    lines = [
+        *w.program(p.sizes[1]),
+        *w.bases("query", "key", "value", "result"),
+        f"q = {w.rows('query', 'd', p.depth)}",
+    ]
+    body = [
+        f"k = {w.turned('key', 'd', p.depth)}",
+        *w.scores("q", "k"),
+        "above = tl.maximum(most, tl.max(scores, 1))",
+        'base = tl.where(above == float("-inf"), 0.0, above)',
+        "weights = tl.exp2(scores - base[:, None])",
+        "shrunk = tl.exp2(most - base)",
+        "sums = sums * shrunk + tl.sum(weights, 1)",
+        "acc = acc * shrunk[:, None]",
+        f"v = {w.columns('value', 'w', p.width)}",
+        f"acc = {w.dot(w.narrow('weights'), 'v', 'acc')}",
+        "most = above",
+    ]
+    loops = w.loops(body)
+    lines += [
+        *w.emitter.head,
+        f'most = tl.full([{tiles.rows}], float("-inf"), tl.float32)',
+        f"sums = tl.zeros([{tiles.rows}], tl.float32)",
+        f"acc = tl.zeros([{tiles.rows}, {w.padded(p.width)}], tl.float32)",
+        *loops,
+        "sums = tl.where(sums == 0.0, 1.0, sums)",
+        w.store("result", "acc / sums[:, None]", "w", p.width),
+        w.store_row("total", "most + tl.log2(sums)"),
+        w.store_row("largest", "most"),
+    ]
+    return w.finished("attention", lines, ("result", "total", "largest"))
+
+
+def queries_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
+    """The gradient of the queries."""
+    w = _Writer(p, tiles, by_key=False, portable=portable)
+    lines = [
+        *w.program(p.sizes[1]),
+        *w.bases("query", "key", "value", "gradient", "of_query"),
+        f"q = {w.rows('query', 'd', p.depth)}",
+        f"g = {w.rows('gradient', 'w', p.width)}",
+        *w.row_facts("[:, None]", "rows", w.row_masked, p.sizes[2]),
+    ]
+    body = [
+        f"k = {w.turned('key', 'd', p.depth)}",
+        *w.scores("q", "k"),
+        "weights = tl.exp2(scores - total_of_row)",
+        f"v = {w.turned('value', 'w', p.width)}",
+        f"change = weights * ({w.dot('g', 'v')} - shift_of_row)",
+        _GRADIENTS,
+        f"acc = {w.dot(w.narrow('change'), 'tl.trans(k)', 'acc')}",
+    ]
+    loops = w.loops(body)
+    lines += [
+        *w.emitter.head,
+        f"acc = tl.zeros([{tiles.rows}, {w.padded(p.depth)}], tl.float32)",
+        *loops,
+        w.store("of_query", f"acc * {p.scale!r}", "d", p.depth),
+    ]
+    return w.finished("attention_of_queries", lines, ("total", "gradient", "shift", "of_query"))
+
+
+def keys_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
+    """The gradients of keys and values: scores are turned, so that a program holds keys."""
+    w = _Writer(p, tiles, by_key=True, portable=portable)
+    groups = p.sizes[1] // p.key_heads
+    lines = [
+        *w.program(p.key_heads, "key_head"),
+        *w.bases("key", "value", "of_key", "of_value", head="key_head"),
+        f"k = {w.rows('key', 'd', p.depth)}",
+        f"v = {w.rows('value', 'w', p.width)}",
+        f"of_k = tl.zeros([{tiles.rows}, {w.padded(p.depth)}], tl.float32)",
+        f"of_v = tl.zeros([{tiles.rows}, {w.padded(p.width)}], tl.float32)",
+    ]
+    body = [
+        f"q = {w.turned('query_of_head', 'd', p.depth)}",
+        *w.row_facts("[None, :]", "columns", w.column_masked, p.sizes[2]),
+        *w.scores("k", "q"),
+        "weights = tl.exp2(scores - total_of_row)",
+        f"g = {w.columns('gradient_of_head', 'w', p.width)}",
+        f"of_v = {w.dot(w.narrow('weights'), 'g', 'of_v')}",
+        f"change = weights * ({w.dot('v', 'tl.trans(g)')} - shift_of_row)",
+        _GRADIENTS,
+        f"of_k = {w.dot(w.narrow('change'), 'tl.trans(q)', 'of_k')}",
+    ]
+    loops = w.loops(body)
+    inside = [*w.bases("query", "gradient", suffix="_of_head"), *w.emitter.head, *loops]
+    if groups == 1:
+        lines += ["x1 = key_head", *inside]
+    else:
+        inside = [f"x1 = key_head * {groups} + member", *inside]
+        lines += [f"for member in range(0, {groups}):", *(_INDENT + line for line in inside)]
+    lines += [
+        w.store("of_key", f"of_k * {p.scale!r}", "d", p.depth),
+        w.store("of_value", "of_v", "w", p.width),
+    ]
+    return w.finished("attention_of_keys", lines, ("total", "gradient", "shift", "of_key", "of_value"))
+
+
+_SCORES, _GRADIENTS = "<scores>", "<gradients>"
+"""Lines that differ between blocks with and without a mask."""
+
+
+@final
+class _Writer:
+    """What the three texts have in common. Rows are what a program holds, columns what its loops walk over."""
+
+    def __init__(self, p: AttentionProblem, tiles: Tiles, *, by_key: bool, portable: bool) -> None:
+        self.p, self.tiles, self.by_key, self.portable = p, tiles, by_key, portable
+        batch, head, query, key = (LoopVar(s, constant(n)) for s, n in zip(loop_symbols(p.sizes), p.sizes, strict=True))
+        self.held, self.walked = (key, query) if by_key else (query, key)
+        self.held_block, self.walked_block = (p.key_block, p.query_block) if by_key else (p.query_block, p.key_block)
+        self.lists = p.query_lists if by_key else p.key_lists
+        # A block of a list may reach beyond the end, and then whole tiles of it do.
+        self.row_masked = self._size(self.held) % tiles.rows != 0
+        cut = self._size(self.walked) % self.walked_block != 0 and self.walked_block < self._size(self.walked)
+        self.column_masked = self._size(self.walked) % tiles.columns != 0 or cut
+        axes = (
+            Axis("y", (self.held,), tiles.rows, end=str(self._size(self.held)) if self.row_masked else ""),
+            Axis("r", (self.walked,), tiles.columns, True, end=str(self._size(self.walked)) if self.column_masked else ""),
+        )  # fmt: skip
+        plan = TilePlan((batch, head), axes, tiles.warps, tiles.stages)
+        device = torch.device("cuda")
+        kernel = LoopKernel("attention", device, (batch, head, self.held, self.walked), (), ())
+        self.wide = self._wide()
+        dialect = Dialect(p.dtype == torch.float32, portable)
+        self.emitter = Emitter(kernel, p.buffers, plan, self.wide, dialect)
+        self.pointers = {name: f"in{n}" for n, name in enumerate(p.formulas.tensors)}
+        self.emitter.pointers = self.pointers
+
+    @staticmethod
+    def _size(var: LoopVar) -> int:
+        return var.size.value or 0
+
+    def _wide(self) -> bool:
+        """Do positions in a head's matrix, or in what the formulas read, need 64 bits?"""
+        spans = [buffer.span.value or 0 for buffer in self.p.buffers.values()]
+        length = max(self.p.sizes[2:]) + 2 * max(self.tiles.rows, self.tiles.columns)
+        spans += [length * s[2] + 256 * sum(s[3:]) for s in self.p.strides.values()]
+        return max(spans) >= 2**31 - 2**20
+
+    # ------------------------------------------------------------------------------------------------------ places
+
+    def program(self, heads: int, head: str = "x1") -> list[str]:
+        """What the program works on: blocks of rows from the last to the first, where causal masks leave most to do."""
+        blocks = -(-self._size(self.held) // self.tiles.rows)
+        self.programs = blocks * heads * self.p.sizes[0]
+        last = f"{blocks - 1} - " if not self.by_key else ""
+        wide = ".to(tl.int64)" if self.wide else ""
+        name = self.held.symbol.name
+        lines = [
+            "pid = tl.program_id(0)",
+            f"row_start = ({last}pid % {blocks}) * {self.tiles.rows}",
+            f"{head} = pid // {blocks} % {heads}",
+            f"x0 = pid // {blocks * heads}",
+            f"rows = row_start + tl.arange(0, {self.tiles.rows}){wide}",
+            f"{name} = rows[:, None]",
+            f"d = tl.arange(0, {self.padded(self.p.depth)})",
+            f"w = tl.arange(0, {self.padded(self.p.width)})",
+        ]
+        if self.row_masked:
+            lines.append(f"y_mask = {name} < {self._size(self.held)}")
+        return lines
+
+    def bases(self, *names: str, head: str = "x1", suffix: str = "") -> list[str]:
+        """Pointers to the matrices of this batch and head."""
+        lines = []
+        groups = self.p.sizes[1] // self.p.key_heads
+        for name in names:
+            batch_step, head_step = self.p.strides[name][:2]
+            at = f"{head} // {groups}" if name in ("key", "value") and head == "x1" and groups > 1 else head
+            offset = f"x0.to(tl.int64) * {batch_step} + ({at}).to(tl.int64) * {head_step}"
+            lines.append(f"{name}{suffix} = {name} + ({offset})")
+        return lines
+
+    @staticmethod
+    def padded(size: int) -> int:
+        """As an axis of a tile."""
+        return max(power_of_two(size), _SMALLEST)
+
+    def _tile(self, name: str, position: str, turned: bool, across: str, size: int, masked: bool, length: int) -> str:
+        row_step, step = self.p.strides[name.removesuffix("_of_head")][2:]
+        down, beside = ("[None, :]", "[:, None]") if turned else ("[:, None]", "[None, :]")
+        index = f"{position}{down} * {row_step} + {across}{beside}" + (f" * {step}" if step != 1 else "")
+        masks = [f"({position}{down} < {length})"] if masked else []
+        if self.padded(size) != size:
+            masks.append(f"({across}{beside} < {size})")
+        return f"{name} + ({index})" + (f", {' & '.join(masks)}" if masks else "")
+
+    def _held_tile(self, name: str, across: str, size: int) -> str:
+        return self._tile(name, "rows", False, across, size, self.row_masked, self._size(self.held))
+
+    def rows(self, name: str, across: str, size: int) -> str:
+        """The held rows of a matrix."""
+        return self._read(self._held_tile(name, across, size))
+
+    def columns(self, name: str, across: str, size: int) -> str:
+        """The walked rows of a matrix."""
+        return self._read(self._tile(name, "columns", False, across, size, self.column_masked, self._size(self.walked)))
+
+    def turned(self, name: str, across: str, size: int) -> str:
+        """The walked rows, as columns."""
+        return self._read(self._tile(name, "columns", True, across, size, self.column_masked, self._size(self.walked)))
+
+    @staticmethod
+    def _read(place: str) -> str:
+        return f"tl.load({place}{', other=0.0' if ' < ' in place else ''})"
+
+    def row_facts(self, spread: str, position: str, masked: bool, length: int) -> list[str]:
+        """Logarithm of the sum, and shift, of queries."""
+        mask = f", {position} < {length}, other=0.0" if masked else ""
+        lines = []
+        for name in ("total", "shift"):
+            a, b, c = self.p.strides[name]
+            place = f"x0.to(tl.int64) * {a} + x1.to(tl.int64) * {b} + {position} * {c}"
+            lines.append(f"{name}_of_row = tl.load({name} + ({place}){mask}){spread}")
+        return [*lines, 'total_of_row = tl.where(total_of_row == float("-inf"), 0.0, total_of_row)']
+
+    def store(self, name: str, text: str, across: str, size: int) -> str:
+        """Store the held rows of a result."""
+        place = self._held_tile(name, across, size)
+        at, _, mask = place.partition("), ")
+        return f"tl.store({at}{')' if mask else ''}, {text}{', ' + mask if mask else ''})"
+
+    def store_row(self, name: str, text: str) -> str:
+        """Store one number for each query held."""
+        place = f"(x0 * {self.p.sizes[1]} + x1).to(tl.int64) * {self.p.sizes[2]} + rows"
+        return f"tl.store({name} + ({place}), {text}{f', rows < {self.p.sizes[2]}' if self.row_masked else ''})"
+
+    # --------------------------------------------------------------------------------------------------- computing
+
+    def narrow(self, name: str) -> str:
+        """As an operand of a product."""
+        return name if self.p.dtype == torch.float32 else f"{name}.to({type_name(self.p.dtype)})"
+
+    def dot(self, left: str, right: str, total: str = "") -> str:
+        """A product of tiles, added to `total`."""
+        if self.portable:  # Triton's interpreter multiplies the bits of bfloat16 as if they were integers
+            left, right = f"{left}.to(tl.float32)", f"{right}.to(tl.float32)"
+        precision = f', input_precision="{"tf32" if self.p.tf32 else "ieee"}"' if self.p.dtype == torch.float32 else ""
+        return f"tl.dot({left}, {right}{', ' + total if total else ''}{precision})"
+
+    def scores(self, left: str, right: str) -> list[str]:
+        """Lines that compute `scores`, to base 2."""
+        plain = self.p.formulas.score is SCORE
+        factor = self.p.scale * (_LOG2E if plain else 1.0)
+        return [f"{'scores' if plain else 'products'} = {self.dot(left, right)} * {factor!r}", _SCORES]
+
+    def _spread(self, value: Value) -> str:
+        return self.emitter.tile.spread(self.emitter.value(value), self.emitter.axes(value), self.emitter.tile.all_axes)
+
+    def _filled(self, body: Sequence[str], masked: bool) -> list[str]:
+        """The body of a loop with the lines that the user's functions make."""
+        e, formulas = self.emitter, self.p.formulas
+        e.start_pass(last=False)
+        e.provide(SCORE, "products")
+        e.provide(GRADIENT, "change")
+        lines: list[str] = []
+        allowed = [f"({self.walked.symbol.name} < {self._size(self.walked)})"] if self.column_masked else []
+        for line in body:
+            if line == _SCORES:
+                text = "scores" if formulas.score is SCORE else f"{self._spread(formulas.score)} * {_LOG2E!r}"
+                if masked:
+                    allowed.append(f"({self._spread(formulas.mask)})")
+                lines += self._flushed()
+                if formulas.score is not SCORE:
+                    lines.append(f"scores = {text}")
+                if allowed:
+                    lines += [f"allowed = {' & '.join(allowed)}"]
+                    lines.append('scores = tl.where(allowed, scores, float("-inf"))')
+            elif line == _GRADIENTS:
+                if formulas.gradient is not None and formulas.gradient is not GRADIENT:
+                    text = self._spread(formulas.gradient)
+                    lines += self._flushed()
+                    # What the formula makes of nothing may be no number.
+                    lines.append(f"change = {f'tl.where(allowed, {text}, 0.0)' if allowed else text}")
+            else:
+                lines.append(line)
+        return lines
+
+    def _flushed(self) -> list[str]:
+        made, self.emitter.body = self.emitter.body, []
+        return made
+
+    def loops(self, body: Sequence[str]) -> list[str]:
+        """The loops over the blocks with and without mask."""
+        mask = self.p.formulas.mask
+        always = mask.op == "constant" and bool(mask.data)
+        lines: list[str] = []
+        for number, layout in enumerate(self.lists):
+            masked = number == 0 and not always
+            lines += self._loop(number, layout, self._filled(body, masked))
+        return lines
+
+    def _loop(self, number: int, layout: ListLayout, body: Sequence[str]) -> list[str]:
+        step, block, size = self.tiles.columns, self.walked_block, self._size(self.walked)
+        own = "0" if self.held_block >= self._size(self.held) else f"row_start // {self.held_block}"
+        counts, indices = self._in_list(layout, layout.counts, own), self._in_list(layout, layout.indices, own)
+        tiles = -(-min(block, size) // step)
+        if block >= size:
+            start = f"turn * {step}"
+        elif tiles == 1:
+            start = f"tl.load(listed + turn * {layout.indices[3]}) * {block}"
+        else:
+            start = f"tl.load(listed + turn // {tiles} * {layout.indices[3]}) * {block} + turn % {tiles} * {step}"
+        wide = ".to(tl.int64)" if self.wide else ""
+        lines = [f"count = tl.load(counts{number} + ({counts})){f' * {tiles}' if tiles > 1 else ''}"]
+        if block < size:
+            lines.append(f"listed = indices{number} + ({indices})")
+        lines.append("for turn in range(0, count):")
+        inside = [f"columns = {start} + tl.arange(0, {step}){wide}", f"{self.walked.symbol.name} = columns[None, :]"]
+        if self.column_masked:
+            inside.append(f"r_mask = {self.walked.symbol.name} < {size}")
+        return lines + [_INDENT + line for line in (*inside, *body)]
+
+    def _in_list(self, layout: ListLayout, strides: Strides, block: str) -> str:
+        batch, heads = self.p.sizes[:2]
+        parts = []
+        for name, size, whole, stride in (
+            ("x0", layout.batch, batch, strides[0]),
+            ("x1", layout.heads, heads, strides[1]),
+        ):
+            if size > 1:
+                parts.append(f"{name} * {stride}" if size >= whole else f"{name} % {size} * {stride}")
+        if block != "0":
+            parts.append(f"{block} * {strides[2]}")
+        return " + ".join(parts) or "0"
+
+    def finished(self, name: str, lines: Sequence[str], more: Sequence[str]) -> KernelText:
+        """The function."""
+        lists = [f"{kind}{n}" for n in range(len(self.lists)) for kind in ("counts", "indices")]
+        parameters = ("query", "key", "value", *lists, *self.pointers.values(), *more)
+        text = ["@triton.jit", f"def {name}({', '.join(parameters)}):", *(_INDENT + line for line in lines)]
+        return KernelText(name, "\n".join(text) + "\n", parameters, self.programs, self.tiles)
