@@ -42,7 +42,7 @@ NO_COMPILER = reason(
     "no compiler for generated kernels",
     "torchjit generates C++ for CPUs and Triton for GPUs. Without a working compiler every op runs as in eager: "
     "results are right, nothing is faster.",
-    "Install g++ or clang++ (Debian and Ubuntu: `apt install g++`).",
+    "Install g++ or clang++ (Debian and Ubuntu: `apt install g++`), or a compiler as a wheel: `pip install ziglang`.",
 )
 NO_BACKEND = reason(
     "TJ-IND-004",

@@ -17,7 +17,7 @@ class InductorSettings:
     Attributes:
         cache_dir: where compiled kernels are kept; None is the user's cache folder.
         cache_bytes: what the folder of C kernels may hold; the ones that were not used for longest go.
-        compiler: the C++ compiler's command; None finds g++, then clang++.
+        compiler: the C++ compiler's command; None finds g++, then clang++, then the wheel `ziglang`.
         fallback_only: run every op by aten (for finding out whether a generated kernel is at fault).
         fusion: fuse kernels.
         compile_jobs: C files that are compiled at once; None is the number of processors that may be used, at most 8.

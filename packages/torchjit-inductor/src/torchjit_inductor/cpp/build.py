@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import os
 import platform
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -33,9 +35,9 @@ KEY_LENGTH = 40
 @final
 @attrs.frozen
 class Compiler:
-    """A C++ compiler: the command, its version text and the flags that it is called with."""
+    """A C++ compiler: the command's words, its version text and the flags that it is called with."""
 
-    command: str
+    command: tuple[str, ...]
     version: str
     flags: tuple[str, ...]
 
@@ -47,24 +49,27 @@ def default_vector_bytes() -> int:
 
 
 def find_compiler(command: str | None, vector_bytes: int) -> Compiler:
-    """The compiler to use.
+    """The compiler to use: the given one, or the first of g++, clang++, c++ and the wheel `ziglang` that runs.
 
     Raises:
         CompilerMissing: none of the candidates runs.
     """
-    candidates = [command] if command is not None else ["g++", "clang++", "c++"]
+    names = [command] if command is not None else ["g++", "clang++", "c++"]
+    candidates: list[tuple[str, ...]] = [(path,) for name in names if (path := shutil.which(name)) is not None]
+    if command is None and importlib.util.find_spec("ziglang") is not None:
+        candidates.append((sys.executable, "-m", "ziglang", "c++"))
+        names.append("the wheel ziglang")
     for candidate in candidates:
-        path = shutil.which(candidate)
-        version = _version(path) if path is not None else None
-        if path is not None and version is not None:
-            return Compiler(path, version, _flags(version, vector_bytes))
-    raise CompilerMissing(f"no C++ compiler: tried {', '.join(candidates)}")
+        version = _version(candidate)
+        if version is not None:
+            return Compiler(candidate, version, _flags(version, vector_bytes))
+    raise CompilerMissing(f"no C++ compiler: tried {', '.join(names)}")
 
 
 @functools.cache
-def _version(path: str) -> str | None:
+def _version(command: tuple[str, ...]) -> str | None:
     try:
-        ran = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
+        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
     return ran.stdout.splitlines()[0] if ran.returncode == 0 and ran.stdout else None
@@ -224,11 +229,11 @@ def _compile(source: str, target: Path, compiler: Compiler) -> None:
         text, library = Path(scratch) / "kernels.cpp", Path(scratch) / "kernels.so"
         text.write_text(source)
         ran = subprocess.run(
-            [compiler.command, *compiler.flags, str(text), "-o", str(library), "-lm", "-lgcc"],
+            [*compiler.command, *compiler.flags, str(text), "-o", str(library), "-lm", "-lgcc"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if ran.returncode:
-            raise CompilerMissing(f"{compiler.command} rejected a kernel:\n{ran.stderr[:4000]}")
+            raise CompilerMissing(f"{' '.join(compiler.command)} rejected a kernel:\n{ran.stderr[:4000]}")
         library.chmod(0o700)
         digest = Path(scratch) / "digest"
         digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest())

@@ -135,7 +135,7 @@ class Emitter:
         if value.op == "round_to":
             if value.data == torch.bfloat16:
                 return f"from_bf16(to_bf16({args[0]}))"
-            return f"(f32)(_Float16){args[0]}"
+            return f"(f32)(f16){args[0]}"
         if value.op == "where":
             return f"{args[0]} ? {args[1]} : {args[2]}"
         return operation_text(value, args, lambda text: text)

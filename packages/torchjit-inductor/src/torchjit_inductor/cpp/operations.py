@@ -22,7 +22,7 @@ def from_storage(text: str, dtype: torch.dtype) -> str:
 def to_storage(text: str, dtype: torch.dtype) -> str:
     if dtype == torch.bfloat16:
         return f"to_bf16({text})"
-    return f"(_Float16){text}" if dtype == torch.float16 else text
+    return f"(f16){text}" if dtype == torch.float16 else text
 
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}

@@ -2,8 +2,45 @@
 typedef unsigned char u8; typedef signed char i8; typedef short i16; typedef unsigned short u16;
 typedef int i32; typedef unsigned u32; typedef long i64; typedef unsigned long u64;
 typedef float f32; typedef double f64;
-#define INLINE static inline __attribute__((always_inline, unused))
+#define INLINED inline __attribute__((always_inline, unused))
+#define INLINE static INLINED
 struct Full {}; struct Part {};
+// float16 as it is stored. Not every compiler has the type in C++: GCC from 12 on (ARM: 13), clang from 15 on (ARM: always).
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 15 : __GNUC__ >= 12)
+typedef _Float16 f16;
+#elif defined(__aarch64__) && (defined(__clang__) || __GNUC__ >= 13)
+typedef _Float16 f16;
+#elif defined(__aarch64__)
+typedef __fp16 f16;
+#else
+struct f16 {
+  u16 bits;
+  f16() = default;
+  INLINED f16(f32 x) {
+#ifdef __F16C__
+    typedef f32 V __attribute__((vector_size(16))); V v = {x}; bits = (u16)__builtin_ia32_vcvtps2ph(v, 0)[0];
+#else
+    u32 u; __builtin_memcpy(&u, &x, 4);
+    const u32 sign = u >> 16 & 0x8000; u &= 0x7fffffff;
+    if (u >= 0x47800000) bits = sign | (u > 0x7f800000 ? 0x7e00 : 0x7c00);  // NaN; 65536 and more
+    else if (u < 0x38800000) {  // denormal: the addition shifts and rounds
+      f32 f; __builtin_memcpy(&f, &u, 4); f += 0.5f; __builtin_memcpy(&u, &f, 4); bits = sign | (u - 0x3f000000); }
+    else bits = sign | ((u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13);
+#endif
+  }
+  INLINED operator f32() const {
+#ifdef __F16C__
+    typedef short V __attribute__((vector_size(16))); V v = {(short)bits}; return __builtin_ia32_vcvtph2ps(v)[0];
+#else
+    u32 u = (u32)(bits & 0x7fff) << 13; f32 f;
+    if (u >= 0x0f800000) u += 0x70000000; else u += 0x38000000;  // infinite and NaN, or not
+    if (u < 0x38800000) { u += 0x00800000; __builtin_memcpy(&f, &u, 4); f -= 6.103515625e-05f; }  // denormal: f has 2^-14 too much
+    else __builtin_memcpy(&f, &u, 4);
+    return bits & 0x8000 ? -f : f;
+#endif
+  }
+};
+#endif
 
 // The process gives these addresses when it loads the file (see loader.py).
 static void (*tj_parallel)(i64, i64, i64, void (*)(i64, i64, void*), void*);
@@ -306,7 +343,7 @@ template <bool Most, class T> INLINE void keep_better(T x, i64 at, T& best, i64&
   if (where < 0 || better || (same && at < where)) { best = x; where = at; } }
 template <bool Most, class V, class P, class T> INLINE void fold_better(V best, P where, T& s, i64& at) {
   for (unsigned k = 0; k < sizeof(best) / sizeof(best[0]); k++) keep_better<Most, T>(best[k], where[k], s, at); }
-template <class V> INLINE V half_load(const _Float16* p, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = (f32)p[k]; return v; }
-template <class M, class V> INLINE void half_store(M, _Float16* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = (_Float16)v[k]; }
-template <class V> INLINE V half_round(V v) { for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = (f32)(_Float16)v[k]; return v; }
+template <class V> INLINE V half_load(const f16* p, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = (f32)p[k]; return v; }
+template <class M, class V> INLINE void half_store(M, f16* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = (f16)v[k]; }
+template <class V> INLINE V half_round(V v) { for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = (f32)(f16)v[k]; return v; }
 static void run_serially(i64 lo, i64 hi, i64, void (*f)(i64, i64, void*), void* data) { f(lo, hi, data); }

@@ -18,7 +18,7 @@ C_TYPES: dict[torch.dtype, str] = {
 }  # fmt: skip
 """Types of scalar values."""
 
-STORAGE: dict[torch.dtype, str] = {**C_TYPES, torch.bool: "u8", torch.bfloat16: "u16", torch.float16: "_Float16"}
+STORAGE: dict[torch.dtype, str] = {**C_TYPES, torch.bool: "u8", torch.bfloat16: "u16", torch.float16: "f16"}
 """Types of buffer elements."""
 
 VECTOR: dict[torch.dtype, str] = {d: f"v{c}" for d, c in C_TYPES.items()} | {torch.bool: "vmask"}

@@ -66,12 +66,18 @@ template <class T> INLINE T op_truncdiv(T a, T b) { return op_trunc(a / b); }
 
 // a * b + c in one rounding where the machine can: for polynomials only, user arithmetic is never contracted.
 template <class V> INLINE V mad(V a, V b, V c) { return a * b + c; }
+#if defined(__clang__) && __has_builtin(__builtin_elementwise_fma)
+#define MAD(V, ...) template <> INLINED V mad(V a, V b, V c) { return __builtin_elementwise_fma(a, b, c); }
+#else
+#define MAD(V, ...) template <> INLINED V mad(V a, V b, V c) { return (V)__builtin_ia32_##__VA_ARGS__; }
+#endif
 #ifdef __AVX512F__
-template <> inline __attribute__((always_inline, unused)) f32x16 mad(f32x16 a, f32x16 b, f32x16 c) { return (f32x16)__builtin_ia32_vfmaddps512_mask(a, b, c, (u16)-1, 4); }
+MAD(f32x16, vfmaddps512_mask(a, b, c, (u16)-1, 4))
 #endif
 #ifdef __FMA__
-template <> inline __attribute__((always_inline, unused)) f32x8 mad(f32x8 a, f32x8 b, f32x8 c) { return (f32x8)__builtin_ia32_vfmaddps256(a, b, c); }
+MAD(f32x8, vfmaddps256(a, b, c))
 #endif
+#undef MAD
 template <class V> INLINE V mad(V a, V b, f32 c) { V v = {}; return mad(a, b, v + c); }
 // x between two numbers; NaN stays.
 template <class V> INLINE V between(V x, f32 low, f32 high) {
@@ -81,14 +87,17 @@ template <class V> INLINE V between(V x, f32 low, f32 high) {
 template <class V> INLINE V scale(V p, V k) {
   typedef decltype(k < k) I; I n = __builtin_convertvector(k, I); I h = n >> 1; I g = n - h;
   return p * (V)((h + 127) << 23) * (V)((g + 127) << 23); }
-#ifdef __AVX512F__
-template <> inline __attribute__((always_inline, unused)) f32x16 between(f32x16 x, f32 low, f32 high) {
+// GCC does not see the processor's minimum and maximum in it, clang does.
+#if defined(__AVX512F__) && !defined(__clang__)
+template <> INLINED f32x16 between(f32x16 x, f32 low, f32 high) {
   f32x16 zero = {}; x = (f32x16)__builtin_ia32_minps512_mask(zero + high, x, x, (u16)-1, 4);  // of a NaN the second is taken
   return (f32x16)__builtin_ia32_maxps512_mask(zero + low, x, x, (u16)-1, 4); }
-template <> inline __attribute__((always_inline, unused)) f32x16 scale(f32x16 p, f32x16 k) { return (f32x16)__builtin_ia32_scalefps512_mask(p, k, p, (u16)-1, 4); }
 #endif
-#ifdef __AVX__
-template <> inline __attribute__((always_inline, unused)) f32x8 between(f32x8 x, f32 low, f32 high) {
+#ifdef __AVX512F__
+template <> INLINED f32x16 scale(f32x16 p, f32x16 k) { return (f32x16)__builtin_ia32_scalefps512_mask(p, k, p, (u16)-1, 4); }
+#endif
+#if defined(__AVX__) && !defined(__clang__)
+template <> INLINED f32x8 between(f32x8 x, f32 low, f32 high) {
   f32x8 zero = {}; return __builtin_ia32_maxps256(zero + low, __builtin_ia32_minps256(zero + high, x)); }
 #endif
 
@@ -154,9 +163,17 @@ template <class V> INLINE V erf_f32v(V x) {
 MATH_POLYNOMIAL(erf)
 
 // Square roots and rounding have instructions.
-#ifdef __AVX512F__
+#ifdef __clang__
+#if __has_builtin(__builtin_elementwise_sqrt)
+#define ROOT(V) INLINE V op_sqrt(V x) { return __builtin_elementwise_sqrt(x); }
+ROOT(f32x16) ROOT(f64x8) ROOT(f32x8) ROOT(f64x4) ROOT(f32x4) ROOT(f64x2)
+#undef ROOT
+#endif
+#elif defined(__AVX512F__)
 INLINE f32x16 op_sqrt(f32x16 x) { return (f32x16)__builtin_ia32_sqrtps512_mask(x, x, (u16)-1, 4); }
 INLINE f64x8 op_sqrt(f64x8 x) { return (f64x8)__builtin_ia32_sqrtpd512_mask(x, x, (u8)-1, 4); }
+#endif
+#ifdef __AVX512F__
 #define ROUNDING(name, mode) \
   INLINE f32x16 op_##name(f32x16 x) { return (f32x16)__builtin_ia32_rndscaleps_mask(x, mode, x, (u16)-1, 4); } \
   INLINE f64x8 op_##name(f64x8 x) { return (f64x8)__builtin_ia32_rndscalepd_mask(x, mode, x, (u8)-1, 4); }
@@ -164,8 +181,10 @@ ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
 #undef ROUNDING
 #endif
 #ifdef __AVX__
+#ifndef __clang__
 INLINE f32x8 op_sqrt(f32x8 x) { return (f32x8)__builtin_ia32_sqrtps256(x); }
 INLINE f64x4 op_sqrt(f64x4 x) { return (f64x4)__builtin_ia32_sqrtpd256(x); }
+#endif
 #define ROUNDING(name, mode) \
   INLINE f32x8 op_##name(f32x8 x) { return (f32x8)__builtin_ia32_roundps256(x, mode); } \
   INLINE f64x4 op_##name(f64x4 x) { return (f64x4)__builtin_ia32_roundpd256(x, mode); }
