@@ -1,15 +1,16 @@
-"""The kernels of a list of memory-bound functions on one CPU thread: torchjit beside torch.compile and eager.
+"""The kernels of a list of memory-bound functions on CPU threads: torchjit beside torch.compile and eager.
 
-    python benchmarks/cpu_kernels.py [--only transpose ...] [--no-torch]
+    python benchmarks/cpu_kernels.py [--only transpose ...] [--no-torch] [--threads 2]
 
-Processor time of one thread, the minimum of interleaved runs, so that other load on the machine changes little. Functions and
-shapes are those of `kernel_functions.py`.
+The minimum of interleaved runs: with one thread its processor time, so that other load on the machine changes little, with more threads
+wall time. Functions and shapes are those of `kernel_functions.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,15 +22,18 @@ import torchjit
 from kernel_functions import functions
 
 
-def best_times(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Processor seconds of each, interleaved."""
+def best_times(runs: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Seconds of each, interleaved."""
     best = dict.fromkeys(runs, math.inf)
+    names = list(runs)
     for k in range(rounds):
-        for name, run in runs.items():
-            start = time.thread_time()
-            run()
+        # Each follows each of the others in turn: who runs after large temporaries were given back to the system pays for fresh pages.
+        random.Random(k).shuffle(names)
+        for name in names:
+            start = clock()
+            runs[name]()
             if k:
-                best[name] = min(best[name], time.thread_time() - start)
+                best[name] = min(best[name], clock() - start)
     return best
 
 
@@ -39,8 +43,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
     ratios: list[float] = []
     print("| kernel | eager ms | torch.compile ms | torchjit ms | torch.compile / torchjit |\n|---|---|---|---|---|")
     for name, (fn, make) in functions().items():
@@ -53,7 +59,7 @@ def main() -> None:
             torch._dynamo.reset()
             calls["torch"] = torch.compile(fn)
         with torch.no_grad():
-            best = best_times({k: partial(c, *inputs) for k, c in calls.items()}, options.rounds)
+            best = best_times({k: partial(c, *inputs) for k, c in calls.items()}, options.rounds, clock)
         other = best.get("torch", math.nan)
         ratios.append(other / best["torchjit"])
         print(

@@ -1,46 +1,62 @@
 // sum_1 = sum.dim_IntList
 namespace fused_sum_0 {
 VECTOR_TYPES(8)
-struct Args { f32* p0; f32* p1; };
-static void range(i64 lo, i64 hi, void* data) {
+struct Args { f32* p0; f32* p1; vf32* t1all; vf64* t1parts; };
+static void pass0(i64 lo, i64 hi, void* data) {
   const Args& args = *(const Args*)data;
   const f32* p0 = args.p0;  // x_1
   f32* p1 = args.p1;  // sum_1
-  for (i64 chunk = lo; chunk < hi; chunk++) {
-    const i64 from = chunk * 40, to = imin((chunk + 1) * 40, 40);
+  for (i64 unit = lo; unit < hi; unit++) {
+    const i64 part = unit;
+    const i64 length = (2000 + 3) / 4;
+    const i64 first = imin(part * length, 2000), last = imin(first + length, 2000);
+    const i64 from = 0, to = 40;
     vf32 t1[5]; vf64 t1all[5] = {};
      {
-      for (i64 r0_run = 0; r0_run < 2000; r0_run += 256) {
+      for (i64 r0_run = first; r0_run < last; r0_run += 256) {
         for (int k = 0; k < 5; k++) t1[k] = splat<vf32>(0.0f);
-        for (i64 r0 = r0_run; r0 < imin(r0_run + 256, 2000); r0++) {
+        for (i64 r0 = r0_run; r0 < imin(r0_run + 256, last); r0++) {
           auto body = [&](auto full, const i64 x0, const int n) __attribute__((always_inline)) {
             const vf32 t2 = ld<vf32>(full, p0 + 40*r0 + x0, n);
             auto t3 = t1[(x0 - from) / W] + t2;
             t1[(x0 - from) / W] = select_lanes<vi32>(full, n, t3, t1[(x0 - from) / W]);
           };
-          i64 x0 = from; const i64 end = to;
-          for (; x0 + W <= end; x0 += W) body(Full(), x0, W);
-          if (x0 < end) body(Part(), x0, (int)(end - x0));
+          body(Full(), 0, W); body(Full(), 8, W); body(Full(), 16, W); body(Full(), 24, W); body(Full(), 32, W);
         }
         for (int k = 0; k < 5; k++) t1all[k] += convert<vf64>(t1[k]);
       }
     }
-    for (int k = 0; k < 5; k++) t1[k] = convert<vf32>(t1all[k]);
+    for (int k = 0; k < 5; k++) args.t1parts[unit * 5 + k] = t1all[k];
+  }
+}
+static void combine0(const Args& args) {
+  for (i64 u = 0; u < 1; u++) {
+    for (int k = 0; k < 5; k++) { auto sum = args.t1parts[(u * 4) * 5 + k]; for (i64 part = 1; part < 4; part++) sum = sum + args.t1parts[(u * 4 + part) * 5 + k]; args.t1all[u * 5 + k] = convert<vf32>(sum); }
+  }
+}
+static void results(i64 lo, i64 hi, void* data) {
+  const Args& args = *(const Args*)data;
+  const f32* p0 = args.p0;  // x_1
+  f32* p1 = args.p1;  // sum_1
+  for (i64 unit = lo; unit < hi; unit++) {
+    vf32 t1[5];
+    for (int k = 0; k < 5; k++) t1[k] = args.t1all[unit * 5 + k];
+    const i64 from = 0, to = 40;
      {
       auto body = [&](auto full, const i64 x0, const int n) __attribute__((always_inline)) {
         st(full, p1 + x0, t1[(x0 - from) / W], n);
       };
-      i64 x0 = from; const i64 end = to;
-      for (; x0 + W <= end; x0 += W) body(Full(), x0, W);
-      if (x0 < end) body(Part(), x0, (int)(end - x0));
+      body(Full(), 0, W); body(Full(), 8, W); body(Full(), 16, W); body(Full(), 24, W); body(Full(), 32, W);
     }
   }
 }
 static void run(Args args) {
-  const i64 total = ((40 + 39) / 40); const i64 work = 80000 * 3;
-  const i64 grain = 1 + 65536 / (work + 1);
-  if (total <= grain) { if (total > 0) range(0, total, &args); }
-  else tj_parallel(0, total, grain, range, &args);
+  const i64 work = 20000 * 3;
+  vf32 t1all[5]; args.t1all = t1all;
+  vf64 t1parts[20]; args.t1parts = t1parts;
+  share(4, work, pass0, args);
+  combine0(args);
+  results(0, 1, &args);
 }
 }
 extern "C" void* py_fused_sum_0(void*, void* const* args, i64) {

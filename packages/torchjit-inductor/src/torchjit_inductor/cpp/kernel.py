@@ -9,14 +9,17 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Symbol
+from torchjit_inductor.cpp.cuts import Cut
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
 from torchjit_inductor.cpp.plan import BLOCK, CHUNK, Plan
-from torchjit_inductor.cpp.reductions import Accumulators
+from torchjit_inductor.cpp.reductions import Accumulators, Shared
 from torchjit_inductor.cpp.text import C_TYPES, STORAGE, c_index
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, roots
 from torchjit_inductor.ir.values import Value
 
+UNROLLED = 8
+"""Calls for so many vectors of a tile are written out, so that their accumulators are in registers."""
 MAX_KEPT = 32768
 """Elements of a row that an inner reduction may keep on the stack."""
 WORTH_KEEPING = frozenset(("exp", "exp2", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1"))
@@ -59,6 +62,8 @@ class _Generator:
         self.e = Emitter(self.plan, buffers, self.args)
         self.acc = Accumulators(self.e)
         self.filled: set[str] = set()
+        # Bounds of an inner loop of which only a part is gone through.
+        self.bounds: dict[Symbol, tuple[str, str]] = {}
 
     def text(self) -> str:
         """The whole kernel."""
@@ -68,40 +73,114 @@ class _Generator:
         fields += [f"i64 {s.name};" for s in self.symbols]
         if checks_positions(kernel):
             fields.append("i64* fault;")
-        self._range()
+        if self.plan.cut is None:
+            functions = [*self._function("range", self._unit), *self._entry()]
+        else:
+            functions, shared = self._cut_functions(self.plan.cut)
+            fields += [f"{array.element}* {array.name};" for array in shared]
         lines = [*head, f"namespace {kernel.name} {{", f"VECTOR_TYPES({max(self.plan.width, 1)})"]
-        lines.append(f"struct Args {{ {' '.join(fields)} }};")
-        lines.append("static void range(i64 lo, i64 hi, void* data) {")
+        return "\n".join([*lines, f"struct Args {{ {' '.join(fields)} }};", *functions, "}"])
+
+    def _function(self, name: str, unit: Callable[[], None], parts: int | None = None) -> list[str]:
+        """The function that does the units of work in a range."""
+        kernel = self.plan.kernel
+        lines = [f"static void {name}(i64 lo, i64 hi, void* data) {{"]
         lines.append("  const Args& args = *(const Args*)data;")
-        for name, p in self.args.items():
-            only_read = name not in kernel.writes
+        for buffer, p in self.args.items():
+            only_read = buffer not in kernel.writes
             lines.append(
-                f"  {'const ' if only_read else ''}{STORAGE[self.buffers[name].dtype]}* {p} = args.{p};  // {name}"
+                f"  {'const ' if only_read else ''}{STORAGE[self.buffers[buffer].dtype]}* {p} = args.{p};  // {buffer}"
             )
         for s in self.symbols:
             lines.append(f"  const i64 {s.name} = args.{s.name};")
         if checks_positions(kernel):
             lines.append("  i64* const fault = args.fault;")
-        lines += self.e.lines
-        lines.append("}")
-        lines += self._entry()
-        lines.append("}")
-        return "\n".join(lines)
+        self.e.lines = []
+        self._range(unit, parts)
+        return [*lines, *self.e.lines, "}"]
 
     def _entry(self) -> list[str]:
         total = " * ".join(f"({part})" for part in self._extent()) or "1"
-        work = max(1, self.plan.work())
-        sizes = [f"const i64 {s.name} = args.{s.name};" for s in self.symbols]
-        per_unit = self.plan.unit_size()
         return [
             "static void run(Args args) {",
-            *(f"  {line}" for line in sizes),
-            f"  const i64 total = {total}; const i64 work = {c_index(per_unit)} * {work};",
+            *self._sizes(),
+            f"  const i64 total = {total}; const i64 work = {self._work()};",
             "  const i64 grain = 1 + 65536 / (work + 1);",
             "  if (total <= grain) { if (total > 0) range(0, total, &args); }",
             "  else tj_parallel(0, total, grain, range, &args);",
             "}",
         ]
+
+    def _sizes(self) -> list[str]:
+        return [f"  const i64 {s.name} = args.{s.name};" for s in self.symbols]
+
+    def _work(self) -> str:
+        """The cost of a unit."""
+        return f"{c_index(self.plan.unit_size())} * {max(1, self.plan.work())}"
+
+    # ------------------------------------------------------------------ reductions in parts
+    def _cut_functions(self, cut: Cut) -> tuple[list[str], list[Shared]]:
+        """A function for each pass over the inner points, with what combines its parts, and the entry; the arrays between them."""
+        functions: list[str] = []
+        steps: list[str] = []
+        shared: list[Shared] = []
+        units = self.plan.units()
+        for number, (now, stores) in enumerate(self._levels()):
+            functions += self._function(f"pass{number}", partial(self._part, cut, now, stores), cut.parts)
+            steps.append(f"share({units * cut.parts}, work, pass{number}, args);")
+            if now:
+                functions.append(f"static void combine{number}(const Args& args) {{")
+                functions.append(f"  for (i64 u = 0; u < {units}; u++) {{")
+                functions += [f"    {line}" for r in now for line in self.acc.combine_parts(r, cut.parts)]
+                functions += ["  }", "}"]
+                steps.append(f"combine{number}(args);")
+                shared += [array for r in now for array in self.acc.shared(r)]
+        if any(s.outer for s in self.plan.kernel.stores):
+            functions += self._function("results", self._results, 1)
+            steps.append(f"results(0, {units}, &args);")
+        tile = self.plan.tile if self.plan.shape == "outer" else 1
+        arrays = []
+        for array in shared:
+            count = units * tile * (cut.parts if array.of_parts else 1)
+            arrays.append(f"  {array.element} {array.name}[{count}]; args.{array.name} = {array.name};")
+        entry = ["static void run(Args args) {", *self._sizes(), f"  const i64 work = {self._work()};", *arrays]
+        return [*functions, *entry, *(f"  {step}" for step in steps), "}"], shared
+
+    def _part(self, cut: Cut, now: Sequence[Value], stores: Sequence[Store]) -> None:
+        """A pass over one part of a unit's inner points."""
+        self.e.names = {}
+        size, step = c_index(cut.loop.size), cut.step
+        length = f"({size} + {cut.parts - 1}) / {cut.parts}"
+        if step > 1:
+            length = f"({length} + {step - 1}) / {step} * {step}"
+        self.e.put(f"const i64 length = {length};")
+        self.e.put(f"const i64 first = imin(part * length, {size}), last = imin(first + length, {size});")
+        self.bounds = {cut.loop.symbol: ("first", "last")}
+        self._recall([r.args[0] for r in now] + roots(stores), cut.parts)
+        if self.plan.shape == "inner":
+            self._inner_pass(now, stores, {})
+        else:
+            begin, end = self._bounds()
+            self.e.put(f"const i64 from = {begin}, to = {end};")
+            self._outer_pass(now, stores)
+        for r in now:
+            self.acc.leave(r)
+        self.bounds = {}
+
+    def _results(self) -> None:
+        """What is stored once for a unit, after the last pass."""
+        self.e.names = {}
+        self._recall(roots([s for s in self.plan.kernel.stores if s.outer]), 1)
+        if self.plan.shape == "outer":
+            begin, end = self._bounds()
+            self.e.put(f"const i64 from = {begin}, to = {end};")
+        self._outer_stores()
+
+    def _recall(self, wanted: Sequence[Value], parts: int) -> None:
+        """Name the results of the passes before, in a function of so many parts for each unit."""
+        for value in needed(wanted):
+            if value.op == "reduce":
+                self.acc.recall(value, parts)
 
     # ------------------------------------------------------------------ the shared range
     def _extent(self) -> list[str]:
@@ -113,31 +192,36 @@ class _Generator:
             parts.append(f"({c_index(self.plan.vector.size)} + {chunk - 1}) / {chunk}")
         return parts
 
-    def _range(self) -> None:
-        """The loop over units, with the outer indices kept as an odometer."""
+    def _range(self, unit: Callable[[], None], parts: int | None) -> None:
+        """The loop over units, with the outer indices kept as an odometer.
+
+        Args:
+            parts: of each unit, if the kernel's inner points are cut; the number of the unit has a name then.
+        """
         rest, chunk = self.plan.rest(), self.plan.chunk()
         digits: list[tuple[str, str]] = [(v.symbol.name, c_index(v.size)) for v in rest]
         if self.plan.block is not None:
             digits.append(("block", f"({c_index(self.plan.block.size)} + {BLOCK - 1}) / {BLOCK}"))
-        if chunk is not None and self.plan.vector is not None:
+        if chunk is not None and self.plan.vector is not None and not self._is_one_chunk():
             digits.append(("chunk", f"({c_index(self.plan.vector.size)} + {chunk - 1}) / {chunk}"))
-        if len(digits) == 1:
-            self.e.open(f"for (i64 {digits[0][0]} = lo; {digits[0][0]} < hi; {digits[0][0]}++)")
-            self._unit()
-            self.e.close()
-            return
-        if not digits:
-            self._unit()
+        if parts is not None and parts > 1:
+            digits.append(("part", str(parts)))
+        if len(digits) <= 1:
+            loop = digits[0][0] if digits and parts is None else "unit"
+            if digits or parts is not None:
+                self.e.open(f"for (i64 {loop} = lo; {loop} < hi; {loop}++)")
+            if digits and parts is not None:
+                self.e.put(f"const i64 {digits[0][0]} = unit;")
+            unit()
+            if digits or parts is not None:
+                self.e.close()
             return
         self.e.put("i64 at = lo;")
         for name, size in reversed(digits[1:]):
             self.e.put(f"const i64 size_{name} = {size}; i64 {name} = at % size_{name}; at /= size_{name};")
         self.e.put(f"i64 {digits[0][0]} = at;")
         self.e.open("for (i64 unit = lo; unit < hi; unit++)")
-        self._unit()
-        step = f"{digits[0][0]}++;"
-        for name, _ in digits[1:]:
-            step = f"if (++{name} == size_{name}) {{ {name} = 0; {step} }}"
+        unit()
         # The innermost digit moves first.
         nested = f"{digits[0][0]}++;"
         for name, _ in digits[1:]:
@@ -206,9 +290,14 @@ class _Generator:
         """The range of the vector loop in this unit."""
         chunk = self.plan.chunk()
         vector = vector_loop(self.plan)
-        if chunk is None:
+        if chunk is None or self._is_one_chunk():
             return "0", c_index(vector.size)
         return f"chunk * {chunk}", f"imin((chunk + 1) * {chunk}, {c_index(vector.size)})"
+
+    def _is_one_chunk(self) -> bool:
+        """Does a unit cover all columns of a reduction that is cut? Then the compiler unrolls the loop over them."""
+        chunk, size = self.plan.chunk(), vector_loop(self.plan).size.value
+        return self.plan.cut is not None and chunk is not None and size is not None and size <= chunk
 
     def _vector_loop(self, begin: str, end: str, body: Callable[[], None], ways: int = 1) -> None:
         """Full vectors, several at a time and then one by one, then one partial vector, by one body."""
@@ -219,6 +308,12 @@ class _Generator:
         body()
         self.e.close("};")
         self.e.names = saved
+        if (begin, end) == ("from", "to") and self._is_one_chunk() and self.plan.tile <= UNROLLED:
+            width, whole = self.plan.width, vector_loop(self.plan).size.value or 0
+            written = [f"body(Full(), {at}, W);" for at in range(0, whole - width + 1, width)]
+            rest = whole % width
+            self.e.put(" ".join([*written, *([f"body(Part(), {whole - rest}, {rest});"] if rest else [])]))
+            return
         self.e.put(f"i64 {name} = {begin}; const i64 end = {end};")
         if ways > 1:
             calls = " ".join(f"body(Full(), {name} + {k} * W, W, {k});" for k in range(ways))
@@ -275,35 +370,48 @@ class _Generator:
                 f"{C_TYPES[value.dtype]} {memory}[{size}] __attribute__((aligned(64)));  // {value.op}, for later passes"
             )
         for now, stores in self._levels():
-            wanted = [r.args[0] for r in now] + roots(stores)
-            self.e.values(wanted, "row")
-            for r in now:
-                self.acc.declare_scalar(r)
-            self.e.open("")
-            self._declare_scans(wanted)
-            opened = self._mid_loops()
-            self.e.values(wanted, "mid")
-            ways = self.plan.ways([r.args[0] for r in now], roots(stores)) if now else 1
-            vector = vector_loop(self.plan)
-            in_parts = bool(now) and (vector.size.value is None or vector.size.value > 2 * CHUNK)
-            begin, end = "0", c_index(vector.size)
-            if in_parts:
-                # Partial sums of bounded length keep the rounding error of long sums small.
-                self.e.open(f"for (i64 from = 0; from < {end}; from += {CHUNK})")
-                begin, end = "from", f"imin(from + {CHUNK}, {end})"
-            for r in now:
-                self.acc.declare_vector(r, ways, begin)
-            computed: set[Value] = set()
-            self._vector_loop(begin, end, partial(self._inner_body, now, stores, kept, computed, ways), ways)
-            self.filled |= {kept[v] for v in computed}
-            for r in now:
-                self.acc.fold(r, ways)
-            self._close(opened + 1 + in_parts)
+            self._inner_pass(now, stores, kept)
             for r in now:
                 self.acc.finish(r)
+        self._outer_stores()
+
+    def _inner_pass(self, now: Sequence[Value], stores: Sequence[Store], kept: dict[Value, str]) -> None:
+        """The reductions of a level, up to their scalars, and the stores that need no more than these."""
+        wanted = [r.args[0] for r in now] + roots(stores)
+        self.e.values(wanted, "row")
+        for r in now:
+            self.acc.declare_scalar(r)
+        self.e.open("")
+        self._declare_scans(wanted)
+        opened = self._mid_loops()
+        self.e.values(wanted, "mid")
+        ways = self.plan.ways([r.args[0] for r in now], roots(stores)) if now else 1
+        vector = vector_loop(self.plan)
+        in_parts = bool(now) and (vector.size.value is None or vector.size.value > 2 * CHUNK)
+        begin, end = self.bounds.get(vector.symbol, ("0", c_index(vector.size)))
+        if in_parts:
+            # Partial sums of bounded length keep the rounding error of long sums small.
+            self.e.open(f"for (i64 from = {begin}; from < {end}; from += {CHUNK})")
+            begin, end = "from", f"imin(from + {CHUNK}, {end})"
+        for r in now:
+            self.acc.declare_vector(r, ways, begin)
+        computed: set[Value] = set()
+        self._vector_loop(begin, end, partial(self._inner_body, now, stores, kept, computed, ways), ways)
+        self.filled |= {kept[v] for v in computed}
+        for r in now:
+            self.acc.fold(r, ways)
+        self._close(opened + 1 + in_parts)
+
+    def _outer_stores(self) -> None:
+        """What is stored once for an outer point."""
         outer = [s for s in self.plan.kernel.stores if s.outer]
         self.e.values(roots(outer), "row")
-        self.e.write(outer, scalar=True)
+        if self.plan.shape == "inner":
+            self.e.write(outer, scalar=True)
+        elif outer:
+            self.e.open("")
+            self._vector_loop("from", "to", lambda: self.e.write(outer))
+            self.e.close()
 
     def _inner_body(
         self, now: Sequence[Value], stores: Sequence[Store], kept: dict[Value, str], computed: set[Value], ways: int
@@ -335,10 +443,11 @@ class _Generator:
         for place, var in enumerate(self.plan.kernel.inner):
             if var.symbol is vector:
                 continue
-            name, begin, end = var.symbol.name, "0", c_index(var.size)
+            name = var.symbol.name
+            begin, end = self.bounds.get(var.symbol, ("0", c_index(var.size)))
             if place == cut:
+                self.e.open(f"for (i64 {name}_run = {begin}; {name}_run < {end}; {name}_run += {rows})")
                 begin = f"{name}_run"
-                self.e.open(f"for (i64 {begin} = 0; {begin} < {end}; {begin} += {rows})")
                 for r in long:
                     self.acc.begin_rows(r)
                 end = f"imin({begin} + {rows}, {end})"
@@ -358,35 +467,35 @@ class _Generator:
         begin, end = self._bounds()
         self.e.put(f"const i64 from = {begin}, to = {end};")
         for now, stores in self._levels():
-            wanted = [r.args[0] for r in now] + roots(stores)
-            self.e.values(wanted, "row")
+            self._outer_pass(now, stores)
             for r in now:
-                self.acc.declare_tile(r)
-            self.e.open("")
-            self._declare_scans(wanted)
-            long = [r for r in now if r in self.plan.long_sums]
-            opened = self._mid_loops(long)
-            self.e.values(wanted, "mid")
+                if r in self.plan.long_sums:
+                    self.acc.end_tile(r)
+        self._outer_stores()
 
-            def body(now: Sequence[Value] = now, stores: Sequence[Store] = stores) -> None:
-                self.e.values([r.args[0] for r in now] + roots(stores), "body")
-                for r in now:
-                    self.acc.accumulate(r, self.e.tile_element(r))
-                self.e.write(stores)
+    def _outer_pass(self, now: Sequence[Value], stores: Sequence[Store]) -> None:
+        """The reductions of a level over a tile of columns, and the stores that need no more than these."""
+        wanted = [r.args[0] for r in now] + roots(stores)
+        self.e.values(wanted, "row")
+        for r in now:
+            self.acc.declare_tile(r)
+        self.e.open("")
+        self._declare_scans(wanted)
+        long = [r for r in now if r in self.plan.long_sums]
+        opened = self._mid_loops(long)
+        self.e.values(wanted, "mid")
 
-            self._vector_loop("from", "to", body)
-            if long:
-                within_run = len(self.plan.kernel.inner) - self.plan.run_of_rows[0]
-                self._close(within_run)
-                for r in long:
-                    self.acc.end_rows(r)
-                opened -= within_run
-            self._close(opened + 1)
+        def body() -> None:
+            self.e.values([r.args[0] for r in now] + roots(stores), "body")
+            for r in now:
+                self.acc.accumulate(r, self.e.tile_element(r))
+            self.e.write(stores)
+
+        self._vector_loop("from", "to", body)
+        if long:
+            within_run = len(self.plan.kernel.inner) - self.plan.run_of_rows[0]
+            self._close(within_run)
             for r in long:
-                self.acc.end_tile(r)
-        outer = [s for s in self.plan.kernel.stores if s.outer]
-        if outer:
-            self.e.values(roots(outer), "row")
-            self.e.open("")
-            self._vector_loop("from", "to", lambda: self.e.write(outer))
-            self.e.close()
+                self.acc.end_rows(r)
+            opened -= within_run
+        self._close(opened + 1)

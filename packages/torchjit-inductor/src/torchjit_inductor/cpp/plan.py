@@ -21,6 +21,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.cpp.cuts import Cut, cut_of
 from torchjit_inductor.cpp.phases import Phases, with_phases
 from torchjit_inductor.cpp.pieces import Segment, change_of, sharing, within
 from torchjit_inductor.indexing import merge_loops, stride
@@ -137,6 +138,7 @@ class Plan:
         run_of_rows: of the outer shape, the inner loop that is cut into runs for `long_sums`, and how many of its iterations
             are one.
         long_sums: float32 sums over so many elements that parts of them are added up in float64.
+        cut: into which parts the inner points are shared, if threads share them.
     """
 
     def __init__(self, kernel: LoopKernel, vector_bytes: int, threads: int) -> None:
@@ -155,6 +157,7 @@ class Plan:
         self.width = self._width(vector_bytes)
         self.positions = self._positions()
         self.tile = self._tile(threads)
+        self.cut = self._cut()
         self.places: dict[Value, str] = {}
         self._place_all()
         self.run_of_rows, is_long = self._runs()
@@ -339,6 +342,51 @@ class Plan:
         tiles = max(1, -(-threads // others))
         return min(max(-(-size // (self.width * tiles)), MIN_TILE), MAX_TILE)
 
+    def _cut(self) -> Cut | None:
+        """Into which parts threads share the inner points. A tile covers as many columns as it can then."""
+        if (
+            self.vector is None
+            or self.shape == "pointwise"
+            or self.scans
+            or any(s.scatters for s in self.kernel.stores)
+        ):
+            return None
+        sizes = [v.size.value for v in self.rest()]
+        if None in sizes:
+            return None
+        others = math.prod(s for s in sizes if s is not None)
+        units, columns, tile = others, 1, self.tile
+        if self.shape == "outer":
+            size = self.vector.size.value
+            rows = math.prod(v.size.value or 2 * FEW_ROWS for v in self.kernel.inner)
+            if size is None or rows <= FEW_ROWS:
+                return None
+            vectors = -(-size // self.width)
+            tile = min(vectors, MAX_TILE)
+            units, columns = others * -(-vectors // MIN_TILE), vectors * self.width
+        # An accumulator is at most 8 bytes wide in each lane; a position has its element beside it.
+        size = sum(16 if v.data.startswith("arg") else 8 for v in self.kernel.values if v.op == "reduce")
+        cut = cut_of(
+            self.shape,
+            self.kernel.inner,
+            self.vector,
+            units=units,
+            columns=columns,
+            accumulators=others * columns * size,
+            ordered=self.positional,
+        )
+        if cut is not None:
+            self.tile = tile
+        return cut
+
+    def units(self) -> int:
+        """Units of work of the outer points, of a kernel whose inner points are cut."""
+        count = math.prod(v.size.value or 1 for v in self.rest())
+        chunk = self.chunk()
+        if chunk is not None and self.vector is not None:
+            count *= -(-(self.vector.size.value or 1) // chunk)
+        return count
+
     def _varies(self, value: Value) -> bool:
         return self.vector is None or self.vector.symbol in value.symbols
 
@@ -434,4 +482,4 @@ class Plan:
         for var in self.kernel.inner:
             if self.vector is None or var.symbol is not self.vector.symbol:
                 total = total * var.size
-        return total
+        return total if self.cut is None else total // self.cut.parts

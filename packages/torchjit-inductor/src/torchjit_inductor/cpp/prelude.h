@@ -346,4 +346,8 @@ template <bool Most, class V, class P, class T> INLINE void fold_better(V best, 
 template <class V> INLINE V half_load(const f16* p, int n) { V v = {}; for (int k = 0; k < n; k++) v[k] = (f32)p[k]; return v; }
 template <class M, class V> INLINE void half_store(M, f16* p, V v, int n) { for (int k = 0; k < n; k++) p[k] = (f16)v[k]; }
 template <class V> INLINE V half_round(V v) { for (unsigned k = 0; k < sizeof(v) / sizeof(v[0]); k++) v[k] = (f32)(f16)v[k]; return v; }
+// One pass of a reduction that is cut into parts.
+template <class A> static void share(i64 total, i64 work, void (*pass)(i64, i64, void*), A& args) {
+  const i64 grain = 1 + 65536 / (work + 1);
+  if (total <= grain) pass(0, total, &args); else tj_parallel(0, total, grain, pass, &args); }
 static void run_serially(i64 lo, i64 hi, i64, void (*f)(i64, i64, void*), void* data) { f(lo, hi, data); }

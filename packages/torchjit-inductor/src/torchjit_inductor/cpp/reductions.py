@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from typing import final
 
+import attrs
 import torch
 
 from torchjit_inductor.cpp.emit import Emitter, combine_text, identity_text
 from torchjit_inductor.cpp.text import C_TYPES, c_index
 from torchjit_inductor.ir.values import Value
 
-__all__ = ["Accumulators"]
+__all__ = ["Accumulators", "Shared"]
+
+
+@final
+@attrs.frozen
+class Shared:
+    """An array for all units of a reduction that is cut.
+
+    Attributes:
+        element: its C type.
+        of_parts: does it have an element for each part (of each unit and vector of the tile), or one for all of them?
+    """
+
+    name: str
+    element: str
+    of_parts: bool
 
 
 @final
@@ -144,6 +160,62 @@ class Accumulators:
             raise ValueError("no position")
         scalar = C_TYPES[r.args[0].dtype]
         self.e.put(f"keep_better<{_most(r)}, {scalar}>({operand}[0], {c_index(self.position)}, {name}s, {name}at);")
+
+    # ------------------------------------------------------------------ parts of a cut reduction
+    def shared(self, r: Value) -> list[Shared]:
+        """The arrays in which the parts of a reduction meet: its accumulators', and the result's."""
+        name, outer = self.e.accumulators[r], self.e.plan.shape == "outer"
+        dtype = r.args[0].dtype
+        wide = torch.float64 if r in self.e.plan.long_sums else r.dtype if outer else dtype
+        types = self.e.vector_type if outer else C_TYPES.__getitem__
+        arrays = [Shared(f"{name}all", types(r.dtype), False)]
+        if _is_position(r):
+            arrays.append(Shared(f"{name}bests", types(dtype), True))
+        return [*arrays, Shared(f"{name}parts", types(r.dtype if _is_position(r) else wide), True)]
+
+    def leave(self, r: Value) -> None:
+        """At the end of a part its accumulators go to memory."""
+        name, long = self.e.accumulators[r], r in self.e.plan.long_sums
+        if self.e.plan.shape == "inner":
+            self.e.put(f"args.{name}parts[unit] = {name}{'at' if _is_position(r) else 's'};")
+            if _is_position(r):
+                self.e.put(f"args.{name}bests[unit] = {name}s;")
+            return
+        self.e.put(self._each(f"args.{name}parts[unit * {self.tile} + k] = {name}{'all' if long else ''}[k]"))
+        if _is_position(r):
+            self.e.put(self._each(f"args.{name}bests[unit * {self.tile} + k] = {name}best[k]"))
+
+    def combine_parts(self, r: Value, parts: int) -> list[str]:
+        """Statements that make the result of unit `u` from its parts, in order."""
+        name, outer = self.e.accumulators[r], self.e.plan.shape == "outer"
+        tile = self.tile if outer else 1
+        most, array = _most(r), f"args.{name}parts"
+        first, place = f"(u * {parts}) * {tile} + k", f"(u * {parts} + part) * {tile} + k"
+        over_parts = f"for (i64 part = 1; part < {parts}; part++)"
+        if _is_position(r):
+            bests = f"args.{name}bests"
+            lanes = "Full(), W, " if outer else ""
+            better = f"keep_better<{most}>({lanes}{bests}[{place}], {array}[{place}], best, at);"
+            # The part may have no elements.
+            test = "" if outer else f"if ({array}[{place}] >= 0) "
+            steps = f"auto best = {bests}[{first}]; auto at = {array}[{first}]; {over_parts} {test}{better} args.{name}all[u * {tile} + k] = at;"
+        else:
+            combined = combine_text(r.data, "sum", f"{array}[{place}]")
+            kind = self.e.vector_type(r.dtype) if outer else C_TYPES[r.dtype]
+            result = "sum" if r not in self.e.plan.long_sums else f"convert<{kind}>(sum)" if outer else f"({kind})sum"
+            steps = f"auto sum = {array}[{first}]; {over_parts} sum = {combined}; args.{name}all[u * {tile} + k] = {result};"
+        return [f"for (int k = 0; k < {tile}; k++) {{ {steps} }}"]
+
+    def recall(self, r: Value, parts: int) -> None:
+        """In a later function, of so many parts for each unit: the result has a name again."""
+        name, whole = self.e.accumulators[r], "unit" if parts == 1 else f"unit / {parts}"
+        if self.e.plan.shape == "inner":
+            self.e.put(f"const {C_TYPES[r.dtype]} {name} = args.{name}all[{whole}];")
+            self.e.names[r] = name
+        else:
+            # In registers, where the tile is small: the compiler could not tell that no store changes the array.
+            self.e.put(f"{self.e.vector_type(r.dtype)} {name}[{self.tile}];")
+            self.e.put(self._each(f"{name}[k] = args.{name}all[{whole} * {self.tile} + k]"))
 
     # ------------------------------------------------------------------ results
     def fold(self, r: Value, ways: int) -> None:
