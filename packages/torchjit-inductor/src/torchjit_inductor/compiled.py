@@ -29,6 +29,7 @@ from torchjit_inductor.lowering.run_numbers import reads_data
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
+from torchjit_inductor.quantized import with_packed_products
 from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import Refusal, fuse
@@ -59,7 +60,7 @@ KERNEL_REFUSED = reason(
     "TJ-IND-005",
     "a kernel that the code generator cannot write",
     "This one kernel is evaluated with torch's operations, point by point: right, but slow. The rest of the graph is compiled.",
-    "Report it with the graph (TORCHJIT_LOGS=graph).",
+    "Report it with the graph (TORCHJIT_LOGS=aot_graphs).",
 )
 
 NO_ATTENTION = reason(
@@ -165,6 +166,9 @@ class Inductor:
                 return self._interpreted(
                     gm, BY_REQUEST, "fallback_only is set", static_inputs, mutated, device, _waits(gm, device)
                 )
+            if self.settings.race_matmuls:
+                with events.phase("inductor matmul races"):
+                    gm = with_packed_products(gm, self._races)
             with events.phase("inductor lowering"):
                 race = self.settings.race_layouts and kind == "inference"
                 layouts = preferred_layouts(gm, self._races) if race else frozenset()

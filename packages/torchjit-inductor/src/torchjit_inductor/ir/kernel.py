@@ -30,7 +30,7 @@ BROKEN_KERNEL = reason(
     "TJ-IND-001",
     "a fused kernel broke the rules of the loop IR",
     "This is a bug in torchjit_inductor: a lowering or the scheduler built a kernel that no backend can run.",
-    "Report it with the graph (TORCHJIT_LOGS=graph).",
+    "Report it with the graph (TORCHJIT_LOGS=aot_graphs).",
 )
 
 

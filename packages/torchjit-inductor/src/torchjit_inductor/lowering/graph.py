@@ -74,7 +74,7 @@ BROKEN_LOWERING = reason(
     "TJ-IND-006",
     "a lowering failed",
     "This is a bug in torchjit_inductor. The op is called through aten instead; the rest of the graph is compiled.",
-    "Report it with the graph (TORCHJIT_LOGS=graph).",
+    "Report it with the graph (TORCHJIT_LOGS=aot_graphs).",
 )
 
 
