@@ -65,6 +65,17 @@ def kind(name: str, batch: int, heads: int, length: int, key_heads: int, device:
     if name == "softcap":
         mask = blocks(causal)
         return lambda q, k, v: flex_attention(q, k, v, score_mod=softcap, block_mask=mask, enable_gqa=gqa)
+    if name == "learned":
+        mask, learned = blocks(causal), torch.randn(heads, 2 * length, device=device).requires_grad_()
+
+        def looked_up(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return s + learned[h, i - j + length]
+
+        def with_table(q: Any, k: Any, v: Any) -> Any:
+            return flex_attention(q, k, v, score_mod=looked_up, block_mask=mask, enable_gqa=gqa)
+
+        with_table.learned = [learned]  # type: ignore[attr-defined]
+        return with_table
     if name == "dead_rows":  # small blocks, rows without any key, a table at computed positions, both results
         table = torch.randn(heads, 2 * length, device=device)
         some = blocks(lambda b, h, i, j: (i % 7 != 3) & (i + j > 40), size=64)
@@ -88,9 +99,15 @@ def inputs(batch: int, heads: int, length: int, key_heads: int, depth: int, widt
     return [t.requires_grad_() for t in made]
 
 
-def did(function: Callable[..., Any], tensors: list[torch.Tensor], gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+def did(
+    function: Callable[..., Any],
+    tensors: list[torch.Tensor],
+    gradients: list[torch.Tensor],
+    learned: list[torch.Tensor],
+) -> list[torch.Tensor]:
     """Results and gradients."""
     found = function(*tensors)
+    tensors = tensors + learned
     results = list(found) if isinstance(found, tuple) else [found]
     weights = [g.to(r.dtype) for g, r in zip(gradients, results, strict=False)]
     return [r.detach() for r in results] + list(torch.autograd.grad(results, tensors, weights))
@@ -113,6 +130,8 @@ CHECKS = [
     ("causal", 1, 2, 512, 2, 256, 256, BF),
     ("window", 2, 8, 2048, 2, 64, 64, F16),
     ("plain", 3, 4, 1, 4, 64, 64, BF),
+    ("learned", 2, 4, 777, 2, 64, 64, BF),
+    ("learned", 2, 2, 300, 1, 64, 64, F32),
 ]
 
 
@@ -126,6 +145,7 @@ def check(numbers: list[int]) -> int:
         tensors = inputs(batch, heads, length, key_heads, depth, width, dtype)
         gradients = [torch.randn(batch, heads, length, width, device="cuda").to(dtype)]
         gradients.append(torch.randn(batch, heads, length, device="cuda"))
+        learned = getattr(function, "learned", [])
         fallen: list[str] = []
 
         def listener(kind: str, fields: dict[str, Any], into: list[str] = fallen) -> None:
@@ -134,11 +154,11 @@ def check(numbers: list[int]) -> int:
         torchjit.reset()
         start = time.perf_counter()
         with events.listen(listener):
-            got = did(torchjit.compile(function), tensors, gradients)
+            got = did(torchjit.compile(function), tensors, gradients, learned)
         torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         wide = [t.detach().float().requires_grad_() for t in tensors]
-        want = did(torchjit.compile(function, backend="eager"), wide, gradients)
+        want = did(torchjit.compile(function, backend="eager"), wide, gradients, learned)
         errors = [error(g, w) for g, w in zip(got, want, strict=True)]
         bound = {BF: 2e-2, F16: 4e-3, F32: 2e-5}[dtype]
         bad = not all(e < bound for e in errors) or bool(fallen)
@@ -177,20 +197,20 @@ def compare(names: list[str], depths: list[int], length: int, batch: int, heads:
         torch.manual_seed(0)
         function = kind(name, batch, heads, length, heads)
         tensors = inputs(batch, heads, length, heads, depth, depth, BF)
-        gradient = torch.randn_like(tensors[0])
+        gradient, wanted = torch.randn_like(tensors[0]), tensors + getattr(function, "learned", [])
         row, results = [], []
         torch._dynamo.reset()
         torchjit.reset()
         for compiled in (torch.compile(function), torchjit.compile(function)):
             out = compiled(*tensors)
-            grads = torch.autograd.grad(out, tensors, gradient, retain_graph=True)
+            grads = torch.autograd.grad(out, wanted, gradient, retain_graph=True)
             results.append([out.detach(), *grads])
             if quick:
                 continue
             with torch.no_grad():
                 forward = timed(functools.partial(compiled, *tensors))
             row.append(
-                (forward, timed(functools.partial(torch.autograd.grad, out, tensors, gradient, retain_graph=True)))
+                (forward, timed(functools.partial(torch.autograd.grad, out, wanted, gradient, retain_graph=True)))
             )
         errors = " ".join(f"{error(g, w):.0e}" for w, g in zip(*results, strict=True))
         if not quick:

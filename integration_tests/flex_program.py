@@ -65,7 +65,8 @@ def problem_of(call: Call, *, backward: bool = False) -> AttentionProblem:
     attention, args = call
     with FakeTensorMode():
         fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in args]
-    described = ATTENTION.describe(name_of(attention), fakes[0], fakes[3:])
+    wanted = [n - 3 for n, t in enumerate(args) if backward and n > 2 and t.requires_grad]
+    described = ATTENTION.describe(name_of(attention), fakes[0], fakes[3:], wanted)
     assert not isinstance(described, str), described
     places = [_place(f"t{n}", t) for n, t in enumerate(fakes)]
     query, key, value, *more = places
@@ -108,9 +109,8 @@ def texts_of(call: Call, tiles: Tiles, *, portable: bool = False) -> list[Kernel
 
 
 def interpreted(call: Call, tiles: Tiles, gradient: torch.Tensor, of_total: torch.Tensor) -> list[torch.Tensor]:
-    """Result, logarithm of the sums, maximum, and the gradients of query, key and value."""
+    """Result, logarithm of the sums, maximum, and the gradients of query, key, value and what the functions use."""
     attention, args = call
-    lists = [n for n, item in enumerate(i for i in attention.blocks[2:10] if isinstance(i, str))]
     query, key, value, *more = args
     result = query.new_empty((*query.shape[:3], value.shape[3]))
     total, largest = (torch.empty(query.shape[:3]) for _ in range(2))
@@ -131,9 +131,10 @@ def interpreted(call: Call, tiles: Tiles, gradient: torch.Tensor, of_total: torc
         outside = more[attention.given_blocks :]
         for number, name in enumerate(problem.formulas.tensors):
             tensors[f"in{number}"] = outside[int(name.removeprefix("outside"))]
+        others = {n: torch.zeros_like(t) for n, t in enumerate(outside) if t.requires_grad}
+        tensors |= {f"of_outside{n}": t for n, t in others.items()}
         jit_function(text.source, text.name)[(text.programs,)](*[tensors[n] for n in text.parameters])
-    assert len(lists) % 2 == 0
-    return [result, total, largest, *grads]
+    return [result, total, largest, *grads, *others.values()]
 
 
 def wanted(call: Call, gradient: torch.Tensor, of_total: torch.Tensor) -> list[torch.Tensor]:
@@ -141,6 +142,7 @@ def wanted(call: Call, gradient: torch.Tensor, of_total: torch.Tensor) -> list[t
     attention, args = call
     leaves = [t.float().requires_grad_() for t in args[:3]]
     result, total, largest = attention.dense(*leaves, *args[3:])
+    leaves += [t for t in args[3:] if t.requires_grad]
     found = torch.autograd.grad([result, total], leaves, [gradient.float(), of_total])
     return [t.detach() for t in (result, total, largest, *found)]
 
@@ -150,6 +152,8 @@ def wanted(call: Call, gradient: torch.Tensor, of_total: torch.Tensor) -> list[t
 LENGTH = 48
 BIAS = torch.linspace(-1, 1, 2 * 2 * LENGTH).view(2, 2 * LENGTH)
 SLOPES = torch.tensor([0.5, 0.25])
+TABLE, SLOPE = BIAS.clone().requires_grad_(), torch.tensor([[1.0, 2.0], [0.1, 0.2]], requires_grad=True)
+SHIFT = torch.tensor(0.5, requires_grad=True)
 DOCUMENTS = (torch.arange(LENGTH) // 20).to(torch.int32)
 
 
@@ -174,6 +178,13 @@ def masked(q: Any, k: Any, v: Any) -> Any:
     return flex_attention(q, k, v, block_mask=CAUSAL, enable_gqa=True)
 
 
+def learned(q: Any, k: Any, v: Any) -> Any:
+    def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return s * torch.sigmoid(TABLE[h, i - j + LENGTH]) + SLOPE[1, h] * (j - i) + TABLE[h, 3] * SHIFT
+
+    return flex_attention(q, k, v, score_mod=score, block_mask=CAUSAL)
+
+
 def windowed(q: Any, k: Any, v: Any) -> Any:
     def capped(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
         return 5 * torch.tanh(s / 5) + SLOPES[h] * (j - i)
@@ -194,6 +205,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype, Tiles]]
     "masked": (masked, (1, 2, 1, 24, 16), torch.bfloat16, Tiles(32, 16, 4, 1)),
     "windowed": (windowed, (1, 2, 2, 16, 16), torch.float16, Tiles(16, 16, 4, 1)),
     "documents": (documents, (2, 2, 2, 16, 24), torch.float32, Tiles(16, 16, 4, 1)),
+    "learned": (learned, (1, 2, 2, 16, 16), torch.float32, Tiles(32, 32, 4, 1)),
 }
 
 

@@ -60,8 +60,8 @@ def _programs(attention: Any, args: list[torch.Tensor]) -> tuple[list[str], list
         fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in args]
     for t, node in zip(fakes, inputs, strict=True):
         node.meta["val"] = t
-    for t in fakes[:3]:
-        t.requires_grad_()
+    for t, real in zip(fakes, args, strict=True):
+        t.requires_grad_(real.requires_grad or any(t is f for f in fakes[:3]))
     backend = TritonBackend(TritonSettings(arch=90))
     backend._start = lambda kernel, *rest: lambda: _nothing(kernel.name)  # type: ignore[method-assign,assignment]
     backend._kernels._launcher = lambda texts, *rest: [t.name for t in texts]  # type: ignore[method-assign,assignment,return-value]
@@ -87,12 +87,25 @@ def _nothing(name: str) -> Any:
     return torchjit_inductor.compiled.CompiledKernel(name, "", print)
 
 
-def test_each_direction_is_one_call() -> None:
-    attention, args = _call("windowed")
+@pytest.mark.parametrize("name", ["windowed", "learned"])
+def test_each_direction_is_one_call(name: str) -> None:
+    attention, args = _call(name)
     (forward, backward), refused = _programs(attention, args)
     assert not refused
     assert "0 kernels, 1 aten calls" in forward and "forward_default" in forward
     assert "1 kernels, 1 aten calls" in backward  # the kernel: sums of result times gradient
+    assert f"backward_default_{3 if name == 'learned' else 2}" in backward
+
+
+def test_gradients_that_no_kernel_adds_up_stay_an_operator() -> None:
+    rows = torch.randn(16, 4, requires_grad=True)
+
+    def sums(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return s + rows[i].sum()
+
+    attention, args = captured(lambda q: flex_attention(q, q, q, score_mod=sums), torch.randn(1, 2, 16, 8))
+    (forward, backward), refused = _programs(attention, args)
+    assert "torchjit_attention_backward" in backward and refused
 
 
 def test_what_no_kernel_does_stays_an_operator() -> None:
@@ -106,7 +119,7 @@ def test_what_no_kernel_does_stays_an_operator() -> None:
     assert refused and all(r.startswith("TJ-IND-008") and "bessel_j0" in r for r in refused)
 
 
-@pytest.mark.parametrize("name", ["masked", "windowed"])
+@pytest.mark.parametrize("name", ["masked", "windowed", "learned"])
 def test_gradients_by_the_operator_are_those_of_autograd(name: str) -> None:
     attention, args = _call(name)
     query, key, value, *more = [t.float() if t.is_floating_point() else t for t in args]
@@ -114,17 +127,20 @@ def test_gradients_by_the_operator_are_those_of_autograd(name: str) -> None:
     want = flex_program.wanted((attention, [query, key, value, *more]), gradient, of_total)
     shift = (want[0] * gradient).sum(-1) - of_total / torch.tensor(2.0).log()
     with torch.enable_grad():
-        got = attention.dense_gradients(query, key, value, more, want[1], gradient, shift)
+        wanted = [n for n, t in enumerate(more) if t.requires_grad]
+        got = attention.dense_gradients(query, key, value, more, want[1], gradient, shift, wanted)
     torch.testing.assert_close(list(got), want[3:], atol=1e-4, rtol=1e-4)
 
 
-def test_the_operator_is_differentiable_twice() -> None:
-    attention, args = _call("windowed")
+@pytest.mark.parametrize("name", ["windowed", "learned"])
+def test_the_operator_is_differentiable_twice(name: str) -> None:
+    attention, args = _call(name)
     tensors = [t.float() if t.is_floating_point() else t for t in args]
     found = []
     for function in (lambda *a: FORWARD(*a[:3], list(a[3:]), name_of(attention)), attention.dense):
-        leaves = [t.detach().requires_grad_() for t in tensors[:3]]
-        result, total, _ = function(*leaves, *tensors[3:])
+        given = [t.detach().requires_grad_(n < 3 or t.requires_grad) for n, t in enumerate(tensors)]
+        leaves = [t for t in given if t.requires_grad]
+        result, total, _ = function(*given)
         loss = (result.sin() + total.nan_to_num(neginf=0).unsqueeze(-1)).square().sum()
         first = torch.autograd.grad(loss, leaves, create_graph=True)
         second = torch.autograd.grad(sum(g.cos().sum() for g in first), leaves)

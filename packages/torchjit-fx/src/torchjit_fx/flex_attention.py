@@ -88,12 +88,14 @@ class FlexAttention:
         return laid_out_like(result, query), total / math.log(2), largest / math.log(2)
 
     def dense_gradients(
-        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any
+        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any = ()
     ) -> tuple[torch.Tensor, ...]:
         """See `flex_operator.BACKWARD`."""
         groups = query.size(1) // key.size(1)
+        more = [t.detach().requires_grad_(n in wanted) for n, t in enumerate(more)]
         leaves = [t.detach().requires_grad_() for t in (query, key)]
         scores = self._scores(leaves[0], leaves[1], more)
+        leaves += [more[n] for n in wanted]
         with torch.no_grad():
             # Rows without any key have weights of 0.
             base = torch.where(total == -math.inf, 0.0, total * math.log(2))
@@ -106,8 +108,10 @@ class FlexAttention:
             if groups != 1:
                 of_value = of_value.unflatten(1, (key.size(1), groups)).sum(2)
         found = torch.autograd.grad(scores, leaves, of_scores, allow_unused=True)
-        of_query, of_key = (torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True))
-        return of_query, of_key, of_value.to(value.dtype)
+        of_query, of_key, *others = (
+            torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True)
+        )
+        return of_query, of_key, of_value.to(value.dtype), *others
 
     def _scores(self, query: Any, key: Any, more: Any) -> torch.Tensor:
         """What the softmax is over; minus infinity where the mask says no."""

@@ -22,13 +22,13 @@ _LIBRARY.define(
 )
 _LIBRARY.define(
     "backward(Tensor query, Tensor key, Tensor value, Tensor[] more, Tensor total, Tensor gradient, Tensor shift, "
-    "str attention) -> (Tensor, Tensor, Tensor)",
+    "int[] wanted, str attention) -> Tensor[]",
 )
 FORWARD = torch.ops.torchjit_attention.forward.default
 """Takes query, key, value, the tensors of the block mask and those that the functions use; gives the result, and logarithm (to base
 2) and maximum (over log 2) of the scores."""
 BACKWARD = torch.ops.torchjit_attention.backward.default
-"""The gradients of query, key and value. `shift` is the sum of result times gradient over a row, less the gradient of the
+"""The gradients of query, key and value, and of those of `more` that are `wanted`. `shift` is the sum of result times gradient over a row, less the gradient of the
 logarithm of its sum (to base e)."""
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -45,7 +45,7 @@ class Attention(Protocol):
         """The results."""
 
     def dense_gradients(
-        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any
+        self, query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any = ()
     ) -> Any:
         """What `BACKWARD` gives."""
 
@@ -72,7 +72,7 @@ def attention_named(name: str) -> Any:
 def takes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Any, outside: Any) -> bool:
     """May the call be one operator? It is while a graph of CUDA tensors is traced.
 
-    Sizes have to be known, and what the functions use from outside (`outside`) gets no gradients.
+    Sizes have to be known. Gradients of what the functions use from outside are added up in any order, unless the user forbids that.
     """
     tensors = (query, key, value, *more)
     if query.device.type != "cuda" or query.dtype not in _DTYPES:
@@ -83,7 +83,8 @@ def takes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Any
         return False
     if any(type(n) is not int or n == 0 for t in tensors for n in (*t.shape, *[s or 1 for s in t.stride()])):
         return False
-    return not (torch.is_grad_enabled() and any(t.requires_grad for t in outside))
+    adds = torch.is_grad_enabled() and any(t.requires_grad for t in outside)
+    return not (adds and torch.are_deterministic_algorithms_enabled())
 
 
 def laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
@@ -106,18 +107,19 @@ def _fake(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
 
 
 def _dense_backward(
-    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, attention: str
+    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any, attention: str
 ) -> Any:
     with torch.enable_grad(), autograd_works():
-        found = _ATTENTIONS[attention].dense_gradients(query, key, value, more, total, gradient, shift)
-    wanted = _fake_backward(query, key, value, more, total, gradient, shift, attention)
-    return tuple(w.copy_(f.detach()) for w, f in zip(wanted, found, strict=True))
+        found = _ATTENTIONS[attention].dense_gradients(query, key, value, more, total, gradient, shift, wanted)
+    promised = _fake_backward(query, key, value, more, total, gradient, shift, wanted, attention)
+    return [p.copy_(f.detach()) for p, f in zip(promised, found, strict=True)]
 
 
 def _fake_backward(
-    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, attention: str
+    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any, attention: str
 ) -> Any:
-    return tuple(laid_out_like(torch.empty(t.shape, dtype=t.dtype, device=t.device), t) for t in (query, key, value))
+    made = [laid_out_like(torch.empty(t.shape, dtype=t.dtype, device=t.device), t) for t in (query, key, value)]
+    return made + [torch.empty(more[n].shape, dtype=more[n].dtype, device=query.device) for n in wanted]
 
 
 class _Differentiable(torch.autograd.Function):
@@ -143,28 +145,36 @@ class _Differentiable(torch.autograd.Function):
             shift = (result.float() * gradient.float()).sum(-1)
         if of_total is not None:
             shift = shift - of_total / math.log(2)
-        found = BACKWARD(query, key, value, more, total, gradient, shift, ctx.attention)
-        return (*found, *[None] * len(more), None)
+        wanted = [n for n, needed in enumerate(ctx.needs_input_grad[3:-1]) if needed]
+        found = BACKWARD(query, key, value, more, total, gradient, shift, wanted, ctx.attention)
+        others = dict(zip(wanted, found[3:], strict=True))
+        return (*found[:3], *[others.get(n) for n in range(len(more))], None)
 
 
 def _autograd(query: Any, key: Any, value: Any, more: Any, attention: str) -> Any:
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)):
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *more)):
         return _Differentiable.apply(query, key, value, *more, attention)
     with torch._C._AutoDispatchBelowAutograd():
         return FORWARD(query, key, value, more, attention)
 
 
 def _autograd_backward(
-    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, attention: str
+    query: Any, key: Any, value: Any, more: Any, total: Any, gradient: Any, shift: Any, wanted: Any, attention: str
 ) -> Any:
     """For derivatives of gradients: by all scores."""
-    if not torch.is_grad_enabled() or not any(t.requires_grad for t in (query, key, value, gradient, shift)):
+    tensors = (query, key, value, *more, gradient, shift)
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
         with torch._C._AutoDispatchBelowAutograd():
-            return BACKWARD(query, key, value, more, total, gradient, shift, attention)
-    given = [t if t.requires_grad else t.detach().requires_grad_() for t in (query, key, value)]
-    result, total, _ = _ATTENTIONS[attention].dense(*given, *more)
+            return BACKWARD(query, key, value, more, total, gradient, shift, wanted, attention)
+    needed = (0, 1, 2, *[3 + n for n in wanted])
+    given = [
+        t.detach().requires_grad_() if n in needed and not t.requires_grad else t
+        for n, t in enumerate((query, key, value, *more))
+    ]
+    result, total, _ = _ATTENTIONS[attention].dense(*given)
     of_total = ((result.float() * gradient.float()).sum(-1) - shift) * math.log(2)
-    return torch.autograd.grad([result, total], given, [gradient, of_total], create_graph=True)
+    leaves = [given[n] for n in needed]
+    return list(torch.autograd.grad([result, total], leaves, [gradient, of_total], create_graph=True))
 
 
 _LIBRARY.impl("forward", _dense, "CompositeExplicitAutograd")

@@ -29,6 +29,7 @@ class Formula:
         result: what it gives.
         tangent: placeholder of the result's gradient.
         gradient: of the score; None: it has none.
+        others: gradients of tensors from outside: their position among these, and the node (None: it has none).
         graph: with all of these.
     """
 
@@ -37,6 +38,7 @@ class Formula:
     result: torch.fx.Node
     tangent: torch.fx.Node | None = None
     gradient: torch.fx.Node | None = None
+    others: tuple[tuple[int, torch.fx.Node | None], ...] = ()
 
 
 @final
@@ -46,13 +48,14 @@ class AttentionOperators:
 
     Attributes:
         forward: (query, key, value, more, name) to result, logarithm to base 2 of the scores' sum, maximum of the scores over log 2.
-        backward: (query, key, value, more, total, gradient, shift, name) to the gradients of the first three.
-        describe: from the name and the traced arguments `query` and `more` to the call, or to why there is no telling.
+        backward: (query, key, value, more, total, gradient, shift, wanted, name) to the gradients of the first three, and of those of `more` that
+            are wanted.
+        describe: from the name, the traced arguments `query` and `more`, and what is wanted, to the call, or to why there is no telling.
     """
 
     forward: Any
     backward: Any
-    describe: Callable[[str, Any, Sequence[Any]], AttentionCall | str]
+    describe: Callable[[str, Any, Sequence[Any], Sequence[int]], AttentionCall | str]
 
 
 @final

@@ -262,7 +262,8 @@ class Inductor:
 
         def kernels(places: Sequence[Strided], metas: Sequence[TensorMeta]) -> Callable[..., Any] | None:
             try:
-                call = operators.describe(name, query.meta["val"], [n.meta["val"] for n in more])  # type: ignore[union-attr]
+                wanted: Any = node.args[-2] if backward else ()
+                call = operators.describe(name, query.meta["val"], [n.meta["val"] for n in more], wanted)  # type: ignore[union-attr]
                 if isinstance(call, str):
                     raise NotLowered(call)
                 return self._backend(places[0].device.type).attention(call, places, metas, backward=backward)

@@ -20,7 +20,9 @@ _LISTS = slice(2, 10)
 """Where torch's description of a block mask has the lists of blocks: after the two lengths, before the sizes of the blocks."""
 
 
-def _described(name: str, query: Any, more: Sequence[Any]) -> torchjit_inductor.AttentionCall | str:
+def _described(
+    name: str, query: Any, more: Sequence[Any], wanted: Sequence[int]
+) -> torchjit_inductor.AttentionCall | str:
     attention = torchjit_fx.attention_named(name)
     outside = list(more[attention.given_blocks :])
     places = [int(item.split()[1]) if isinstance(item, str) else None for item in attention.blocks[_LISTS]]
@@ -31,7 +33,12 @@ def _described(name: str, query: Any, more: Sequence[Any]) -> torchjit_inductor.
         score = torch.empty((), dtype=torch.float32, device=query.device)
         index = torch.empty((), dtype=torch.int64, device=query.device)
     try:
-        scored = _formula(lambda *given: attention.score(list(given), [])[0], [score, *[index] * 4], outside)
+        scored = _formula(
+            lambda *given: attention.score(list(given), [])[0],
+            [score, *[index] * 4],
+            outside,
+            [n - attention.given_blocks for n in wanted],
+        )
         masked = _formula(lambda *given: attention.mask(list(given), [])[0], [index] * 4, outside)
     except GraphBreak as refusal:
         return str(refusal)
@@ -43,12 +50,14 @@ def _described(name: str, query: Any, more: Sequence[Any]) -> torchjit_inductor.
 
 
 def _formula(
-    function: Callable[..., torch.Tensor], own: list[Any], outside: list[Any]
+    function: Callable[..., torch.Tensor], own: list[Any], outside: list[Any], wanted: Sequence[int] = ()
 ) -> torchjit_inductor.Formula | str:
-    """The function's graph, with its gradient with respect to the first argument if that is a float."""
+    """The function's graph, with its gradient with respect to the first argument if that is a float, and to those wanted."""
     with own[0].fake_mode, torch.no_grad():
         given = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in (*own, *outside)]
     given[0].requires_grad_(own[0].is_floating_point())
+    for n in wanted:
+        given[len(own) + n].requires_grad_()
     settings = torchjit_aot.AotSettings(
         decompositions=torchjit_aot.default_decompositions(), keep_ops=frozenset(LOWERINGS), fallback=False
     )
@@ -61,6 +70,7 @@ def _formula(
     return torchjit_inductor.Formula(
         joint.graph, tuple(joint.inputs), joint.slots[0], joint.tangents[0] if differentiable else None,
         joint.grads[0] if differentiable else None,
+        tuple((n, joint.grads[len(own) + n]) for n in wanted),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import torch.fx
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.attention_call import AttentionCall, Formula
 from torchjit_inductor.indexing import largest
-from torchjit_inductor.ir.values import Value, index_value, load, substitute_all, walk
+from torchjit_inductor.ir.values import Value, bounded, cast, index_value, load, substitute_all, walk
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.graph_nodes import as_positional, tensors_in
 from torchjit_inductor.lowering.registry import find_lowering
@@ -23,6 +23,7 @@ from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, Te
 __all__ = [
     "GRADIENT",
     "SCORE",
+    "Addition",
     "Formulas",
     "attention_formulas",
     "loop_symbols",
@@ -37,6 +38,22 @@ _LARGE = 2**31 - 2**20
 
 @final
 @attrs.frozen
+class Addition:
+    """A part of the gradient of a tensor from outside, from each score.
+
+    Attributes:
+        tensor: its position among them.
+        place: offset in a contiguous tensor of its sizes; an index or `int64`.
+        value: what is added there, float32.
+    """
+
+    tensor: int
+    place: Value
+    value: Value
+
+
+@final
+@attrs.frozen
 class Formulas:
     """A call's functions as values over `loop_symbols`, `SCORE` and `GRADIENT`.
 
@@ -45,12 +62,14 @@ class Formulas:
         mask: bool.
         gradient: of the score; None where `score` has none.
         tensors: what they read, by name: `outside0` is the first tensor from outside.
+        additions: gradients of these.
     """
 
     score: Value
     mask: Value
     gradient: Value | None
     tensors: dict[str, Strided]
+    additions: tuple[Addition, ...] = ()
 
 
 def loop_symbols(sizes: Sequence[int]) -> tuple[Symbol, ...]:
@@ -85,29 +104,36 @@ def attention_formulas(
     score = Lazy((), torch.float32, device, _always(SCORE))
     gradient = Lazy((), torch.float32, device, _always(GRADIENT))
     given = [score, *indices, *outside]
-    changed = _evaluated(call.score, given, gradient, builder)
-    (allowed,) = _evaluated(call.mask, given[1:], None, builder)
+    changed, additions = _evaluated(call.score, given, gradient, builder)
+    (allowed,), _ = _evaluated(call.mask, given[1:], None, builder)
     if changed[0].dtype != torch.float32 or allowed.dtype != torch.bool:
         raise NotLowered(f"scores of {changed[0].dtype}, a mask of {allowed.dtype}")
-    folded = substitute_all((*changed, allowed), {}, _folded)
+    parts = [part for a in additions for part in (a.place, a.value)]
+    folded = substitute_all((*changed, allowed, *parts), {}, _folded)
     read = {v.data.buffer for v in walk(*folded) if v.op == "load"}
-    gradient_of_score = folded[1] if len(folded) == 3 else None
-    return Formulas(folded[0], folded[-1], gradient_of_score, {t.buffer: t for t in outside if t.buffer in read})
+    own = len(changed)
+    added = tuple(Addition(a.tensor, folded[own + 1 + 2 * n], folded[own + 2 + 2 * n]) for n, a in enumerate(additions))
+    tensors = {t.buffer: t for t in outside if t.buffer in read}
+    return Formulas(folded[0], folded[own], folded[1] if own == 2 else None, tensors, added)
 
 
 def _always(value: Value) -> Callable[[Point], Value]:
     return lambda point: value
 
 
-def _evaluated(formula: Formula, given: Sequence[Lowered], tangent: Lowered | None, b: Builder) -> list[Value]:
-    """The result, and the gradient where there is one."""
+def _evaluated(
+    formula: Formula, given: Sequence[Lowered], tangent: Lowered | None, b: Builder
+) -> tuple[list[Value], list[Addition]]:
+    """The result, the gradient where there is one, and what is added to other gradients."""
     env: dict[torch.fx.Node, Any] = dict(zip(formula.inputs, given, strict=True))
     if formula.tangent is not None:
         env[formula.tangent] = tangent
     wanted = [formula.result] if formula.gradient is None else [formula.result, formula.gradient]
     if formula.result.meta["val"].dtype not in (torch.float32, torch.bool):
         raise NotLowered(f"a function that gives {formula.result.meta['val'].dtype}")
-    needed, stack = set[torch.fx.Node](), list(wanted)
+    parts = [(n, *part) for n, node in formula.others if node is not None for part in _parts(node)]
+    sources = [n for _, places, part in parts for n in (*places, part) if isinstance(n, torch.fx.Node)]
+    needed, stack = set[torch.fx.Node](), [*wanted, *sources]
     while stack:
         node = stack.pop()
         if node not in needed and node not in env:
@@ -118,7 +144,84 @@ def _evaluated(formula: Formula, given: Sequence[Lowered], tangent: Lowered | No
             env[node] = _called(node, env, b)
     if b.steps:
         raise NotLowered("a function whose parts lie in memory")
-    return [env[node].value(Point(())) for node in wanted]
+
+    def value(node: torch.fx.Node) -> Value:
+        found: Value = env[node].value(Point(()))
+        return found
+
+    additions = []
+    tensors = [n.meta["val"] for n in formula.inputs]
+    first = len(formula.inputs) - _outside_of(formula)
+    for number, places, part in parts:
+        place: Value = index_value(0)
+        for size, at in zip(tensors[first + number].shape, places, strict=True):
+            inside = (
+                index_value(at if at >= 0 else at + size)
+                if isinstance(at, int)
+                else bounded(cast(value(at), torch.int64), as_expr(size), wrap=True, dim=0, error="index")
+            )
+            place = place * int(size) + inside
+        additions.append(Addition(number, place, cast(value(part), torch.float32)))
+    return [value(node) for node in wanted], additions
+
+
+def _outside_of(formula: Formula) -> int:
+    """How many of the inputs are tensors from outside: of those before, all but the score are integers."""
+    return len(formula.inputs) - 5
+
+
+Part = tuple[tuple["torch.fx.Node | int", ...], torch.fx.Node]
+"""At which index what is added."""
+
+
+def _parts(node: torch.fx.Node) -> list[Part]:
+    """The gradient of a tensor as a sum of elements at computed places.
+
+    Raises:
+        NotLowered: it is none.
+    """
+    if not node.meta["val"].dim():
+        return [((), node)]
+    if node.target in _CASTS:  # sums are float32 here, and rounded once
+        return _parts(_node(node.args[0]))
+    if node.target is _aten.add.Tensor and not node.kwargs:
+        terms = [_node(a) for a in node.args]
+        if all(t.meta["val"].shape == node.meta["val"].shape for t in terms):
+            return [part for t in terms for part in _parts(t)]
+    if node.target is _aten.select_backward.default:
+        given: Any = node.args[2:]
+        dim, at = given
+        dim %= node.meta["val"].dim()
+        return [((*places[:dim], at, *places[dim:]), part) for places, part in _parts(_node(node.args[0]))]
+    if node.target in _PUTS and len(node.args) == 4 and node.args[3] is True:
+        base, places, part, _ = node.args
+        whole = isinstance(places, (list, tuple)) and len(places) == node.meta["val"].dim()
+        if whole and _node(base).target in _ZEROS and _is_zero(_node(base)):
+            found = tuple(_node(n) for n in places)  # type: ignore[union-attr]
+            if not any(n.meta["val"].dim() or n.meta["val"].dtype == torch.bool for n in (*found, _node(part))):
+                return [(found, _node(part))]
+    raise NotLowered(f"a gradient by {node.target}")
+
+
+def _node(argument: Any) -> torch.fx.Node:
+    if not isinstance(argument, torch.fx.Node):
+        raise NotLowered("a gradient of another form")
+    return argument
+
+
+def _is_zero(node: torch.fx.Node) -> bool:
+    target: Any = node.target
+    fill = {_aten.full.default: 1, _aten.new_full.default: 2, _aten.full_like.default: 1}.get(target)
+    return fill is None or node.args[fill] == 0
+
+
+_aten = torch.ops.aten
+_CASTS = (_aten._to_copy.default, torch.ops.prims.convert_element_type.default)
+_PUTS = (_aten.index_put.default, _aten._unsafe_index_put.default)
+_ZEROS = (
+    _aten.full.default, _aten.new_full.default, _aten.full_like.default, _aten.zeros.default, _aten.zeros_like.default,
+    _aten.new_zeros.default,
+)  # fmt: skip
 
 
 def _called(node: torch.fx.Node, env: dict[torch.fx.Node, Any], b: Builder) -> Any:

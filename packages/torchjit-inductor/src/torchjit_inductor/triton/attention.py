@@ -88,6 +88,7 @@ def attention_problem(
 
 def _check(formulas: Formulas) -> None:
     roots = [v for v in (formulas.score, formulas.mask, formulas.gradient) if v is not None]
+    roots += [part for a in formulas.additions for part in (a.place, a.value)]
     for value in walk(*roots):
         if value.op in ("reduce", "scan", "segment"):
             raise NotLowered(f"a function of scores with a {value.op}")
@@ -217,6 +218,9 @@ class AttentionKernels:
         of_key = self._launcher([keys_text(p, t) for t in tiles_for("attention_of_keys", p)], p, device)
         lists, turned, used = _list_positions(call, 0), _list_positions(call, 4), _used(p, call)
         strides = [p.strides[n] for n in ("of_query", "of_key", "of_value")]
+        added = list(dict.fromkeys(a.tensor for a in p.formulas.additions))
+
+        options = {"dtype": torch.float32, "device": device}
 
         def attention_backward(query: Any, key: Any, value: Any, *rest: Any) -> Any:
             more, (total, gradient, shift) = rest[:-3], rest[-3:]
@@ -226,7 +230,12 @@ class AttentionKernels:
             ]
             first, last = (query, key, value), (*[more[n] for n in used], total, gradient, shift)
             of_query(*[t.data_ptr() for t in (*first, *[more[n] for n in lists], *last, made[0])])
-            of_key(*[t.data_ptr() for t in (*first, *[more[n] for n in turned], *last, *made[1:])])
+            sums = {n: torch.zeros(more[call.outside + n].shape, **options) for n in added}  # type: ignore[call-overload]
+            of_key(*[t.data_ptr() for t in (*first, *[more[n] for n in turned], *last, *made[1:], *sums.values())])
+            for n, _ in call.score.others:
+                like = more[call.outside + n]
+                found = sums[n] if n in sums else torch.zeros(like.shape, **options)  # type: ignore[call-overload]
+                made.append(found.to(like.dtype))
             return tuple(made)
 
         return attention_backward
@@ -304,7 +313,7 @@ def argument_types(text: KernelText, p: AttentionProblem) -> dict[str, str]:
 def _dtype_of(parameter: str, p: AttentionProblem) -> torch.dtype:
     if parameter.startswith(("counts", "indices")):
         return torch.int32
-    if parameter in ("total", "largest", "shift"):
+    if parameter in ("total", "largest", "shift") or parameter.startswith("of_outside"):
         return torch.float32
     if parameter.startswith("in"):
         return list(p.formulas.tensors.values())[int(parameter[2:])].dtype

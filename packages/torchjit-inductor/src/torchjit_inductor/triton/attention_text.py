@@ -17,7 +17,7 @@ import torch
 from torchjit_core.expr import constant
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.ir.values import Value
-from torchjit_inductor.lowering.attention import GRADIENT, SCORE, Formulas, loop_symbols
+from torchjit_inductor.lowering.attention import GRADIENT, SCORE, Addition, Formulas, loop_symbols
 from torchjit_inductor.triton.emit import Emitter
 from torchjit_inductor.triton.operations import Dialect, type_name
 from torchjit_inductor.triton.plan import Axis, TilePlan, power_of_two
@@ -200,6 +200,7 @@ def keys_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> K
         f"g = {w.columns('gradient_of_head', 'w', p.width)}",
         f"of_v = {w.dot(w.narrow('weights'), 'g', 'of_v')}",
         f"change = weights * ({w.dot('v', 'tl.trans(g)')} - shift_of_row)",
+        _ADDITIONS,
         _GRADIENTS,
         f"of_k = {w.dot(w.narrow('change'), 'tl.trans(q)', 'of_k')}",
     ]
@@ -214,10 +215,11 @@ def keys_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> K
         w.store("of_key", f"of_k * {p.scale!r}", "d", p.depth),
         w.store("of_value", "of_v", "w", p.width),
     ]
-    return w.finished("attention_of_keys", lines, ("total", "gradient", "shift", "of_key", "of_value"))
+    others = [f"of_outside{n}" for n in dict.fromkeys(a.tensor for a in p.formulas.additions)]
+    return w.finished("attention_of_keys", lines, ("total", "gradient", "shift", "of_key", "of_value", *others))
 
 
-_SCORES, _GRADIENTS = "<scores>", "<gradients>"
+_SCORES, _ADDITIONS, _GRADIENTS = "<scores>", "<additions>", "<gradients>"
 """Lines that differ between blocks with and without a mask."""
 
 
@@ -388,6 +390,9 @@ class _Writer:
                 if allowed:
                     lines += [f"allowed = {' & '.join(allowed)}"]
                     lines.append('scores = tl.where(allowed, scores, float("-inf"))')
+            elif line == _ADDITIONS:
+                for addition in formulas.additions:
+                    lines += self._added(addition, bool(allowed))
             elif line == _GRADIENTS:
                 if formulas.gradient is not None and formulas.gradient is not GRADIENT:
                     text = self._spread(formulas.gradient)
@@ -396,6 +401,26 @@ class _Writer:
                     lines.append(f"change = {f'tl.where(allowed, {text}, 0.0)' if allowed else text}")
             else:
                 lines.append(line)
+        return lines
+
+    def _added(self, addition: Addition, masked: bool) -> list[str]:
+        """Add to the gradient of a tensor from outside; what goes to one place is summed before."""
+        e = self.emitter
+        text, place, along = self._spread(addition.value), e.value(addition.place), e.axes(addition.place)
+        lines = self._flushed()
+        inside = " & ".join([*(["allowed"] if masked else []), *(["y_mask"] if self.row_masked else [])])
+        added = e.fresh()
+        lines.append(f"{added} = " + (f"tl.where({inside}, {text}, 0.0)" if inside else text))
+        for axis, name in ((1, "r"), (0, "y")):
+            if name not in along:
+                lines.append(f"{added} = tl.sum({added}, {axis}, keep_dims=True)")
+        if not along:
+            place = f"tl.full([1, 1], 0, tl.int32) + {place}"
+        mask = " & ".join(e.tile.masks(along))
+        lines.append(
+            f"tl.atomic_add(of_outside{addition.tensor} + ({place}), {added}{f', mask={mask}' if mask else ''}"
+            ', sem="relaxed")'
+        )
         return lines
 
     def _flushed(self) -> list[str]:
