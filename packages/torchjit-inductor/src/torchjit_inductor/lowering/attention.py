@@ -212,7 +212,7 @@ def _node(argument: Any) -> torch.fx.Node:
 def _is_zero(node: torch.fx.Node) -> bool:
     target: Any = node.target
     fill = {_aten.full.default: 1, _aten.new_full.default: 2, _aten.full_like.default: 1}.get(target)
-    return fill is None or node.args[fill] == 0
+    return fill is None or bool(node.args[fill] == 0)
 
 
 _aten = torch.ops.aten
