@@ -13,6 +13,7 @@ from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacem
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
+from torchjit_fx.subclasses import overriding_classes
 
 __all__ = [
     "ATTENTION_BACKWARD",
@@ -34,6 +35,7 @@ __all__ = [
     "TensorLeaf",
     "attention_named",
     "breaks_are_errors",
+    "overriding_classes",
     "polyfill_of",
     "preload",
     "replacement_of",

@@ -29,8 +29,9 @@ META_FAILED = reason(
 UNSUPPORTED_TENSOR = reason(
     "TJ-FX-004",
     "a tensor of this kind cannot be captured yet",
-    "Only dense tensors of type torch.Tensor, Parameter and Buffer are captured: no sparse, nested, quantised or mkldnn "
-    "layouts, no subclasses, no tensors of functorch transforms. " + _EAGER,
+    "Dense tensors of type torch.Tensor, Parameter, Buffer and of subclasses with no more than a `__torch_function__` are captured: no sparse, nested, "
+    "quantised or mkldnn layouts, no subclasses with `__torch_dispatch__`, no tensors of functorch transforms. Code that runs later or under a transform "
+    "is captured for plain tensors only. " + _EAGER,
 )
 UNSUPPORTED_ARGUMENT = reason(
     "TJ-FX-005",

@@ -22,6 +22,7 @@ from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.float_node import FloatNode
+from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.functions import FunctionCapture
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
@@ -39,6 +40,15 @@ from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guar
 from torchjit_fx.required_gradients import example_of, preparing, switch
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
+from torchjit_fx.subclasses import (
+    as_plain,
+    has_default_method,
+    is_plain_leaf,
+    of_another_class,
+    refuse_subclasses,
+    see_subclass,
+    with_subclasses,
+)
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.tensor_hooks import HookCapture
 from torchjit_fx.tracing import InputMemory, Recorder, escaped
@@ -163,7 +173,8 @@ class TensorDomain:
         kind = kind_of(obj, key_set)
         if not kind[0] and torch.nn.parameter.is_lazy(obj):
             raise NotYet(breaks.LAZY_PARAMETER, str(path), capture.location())
-        if not kind[0]:
+        followed = kind[0] and is_followed(type(obj)) and dispatches(type(obj))
+        if not kind[0] or (followed and not see_subclass(capture)):
             capture.guard(IdIs(path.type_of(), type(obj), capture.location()))
             leaf: InputLeaf | OpaqueLeaf = OpaqueLeaf(obj, path, breaks.UNSUPPORTED_TENSOR)
         else:
@@ -190,31 +201,36 @@ class TensorDomain:
 
     def _input_tensor(
         self,
-        obj: torch.Tensor,
+        given: torch.Tensor,
         path: AccessPath,
         key_set: int,
         kind: tuple[bool, bool, bool],
         capture: CaptureContext,
     ) -> InputLeaf:
         location = capture.location()
-        static = type(obj) is not torch.Tensor or is_module_state(path)
+        cls = type(given)
+        obj, at_the_start = (given, is_leaf(given)) if not dispatches(cls) else (as_plain(given), is_plain_leaf(given))
+        static = is_module_state(path) or not (cls is torch.Tensor or dispatches(cls))
         sizes: tuple[int | Expr, ...] = tuple(obj.shape)
         strides: tuple[int | Expr, ...] = obj.stride()
         fixed_sizes: Any = sizes
         fixed_strides: Any = strides
-        if not static:
+        if not static and (
+            cls is torch.Tensor or has_default_method(cls)
+        ):  # else guards would call the program's method
             sizes, strides = self._maybe_symbolic(obj, path, location)
             fixed_sizes = tuple([n if type(n) is int else None for n in sizes])
             fixed_strides = tuple([n if type(n) is int else None for n in strides])
         requires_grad = obj.requires_grad
-        record = _RECORDS.get(obj.dtype, obj.device, sizes, strides, 0, (requires_grad, is_leaf(obj), *kind))
+        record = _RECORDS.get(obj.dtype, obj.device, sizes, strides, 0, (requires_grad, at_the_start, *kind))
         capture.guard(
             TensorMatches(
-                path, type(obj), record.dtype, record.device, requires_grad,
+                path, cls, record.dtype, record.device, requires_grad,
                 fixed_sizes, fixed_strides, None, key_set, None, location,
             )
         )  # fmt: skip
         leaf = InputLeaf(record, obj, path, static)
+        leaf.object, leaf.cls = given, cls
         self.memory.add(leaf, capture)
         return leaf
 
@@ -237,7 +253,9 @@ class TensorDomain:
 
     def type_of(self, leaf: object) -> type:
         """What `type(x)` gives."""
-        if isinstance(leaf, InputLeaf | OpaqueLeaf):
+        if isinstance(leaf, TensorLeaf):
+            return leaf.cls  # type: ignore[no-any-return]
+        if isinstance(leaf, OpaqueLeaf):
             return type(leaf.real)
         if type(leaf) is ArrayLeaf:
             return self.arrays.type_of(leaf)
@@ -280,6 +298,12 @@ class TensorDomain:
             raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__} of tensors", capture.location())
         return args[numbers.index(fn(numbers))]
 
+    def defines(self, leaf: object, name: str) -> bool:
+        """Does a class of the program, rather than torch.Tensor, define this attribute of the tensor?"""
+        mro: tuple[type, ...] = self.type_of(leaf).__mro__
+        own = mro[: mro.index(torch.Tensor)] if torch.Tensor in mro else ()
+        return any(name in vars(cls) for cls in own)
+
     def owns_attribute(self, leaf: object, name: str) -> bool:
         """Does the attribute say something about the tensor, or is it one that the program put on the object?"""
         cls: Any = self.type_of(leaf)
@@ -314,6 +338,8 @@ class TensorDomain:
 
     def _autograd_attribute(self, leaf: TensorLeaf, name: str, capture: CaptureContext) -> object:
         record = leaf.record
+        if of_another_class(leaf) and name != "is_leaf":
+            raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
         if isinstance(leaf, InputLeaf) and record.requires_grad:
             capture.guard(leaf.leafness(capture.location()))
         if name == "is_leaf":
@@ -373,6 +399,7 @@ class TensorDomain:
 
         What else can be assigned changes how autograd or a kernel sees the tensor, which the graph would not notice.
         """
+        refuse_subclasses(value, capture)
         if name == "grad" and isinstance(leaf, InputLeaf) and may_be_gradient(leaf, value):
             if leaf.record.requires_grad:
                 capture.guard(leaf.leafness(capture.location()))
@@ -421,7 +448,12 @@ class TensorDomain:
             return array_rows(self, leaf, capture)
         if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes or type(leaf.record.sizes[0]) is not int:
             raise GraphBreak(breaks.META_FAILED, "iteration over this value", capture.location())
+        seen = of_another_class(leaf) and not capture.state("dispatch_off")
+        if seen and not has_default_method(leaf.cls):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"iteration over a {leaf.cls.__name__}", capture.location())
         rows = self.recorder.call(torch.Tensor.unbind, (leaf, 0), {}, capture)
+        for row in rows if seen else ():
+            row.cls = leaf.cls
         return rows if isinstance(rows, tuple | list) else ()
 
     # ---- the end of a region
@@ -459,6 +491,7 @@ class TensorDomain:
         with self.recorder.place.made_real():
             target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
         target = self.recorder.place.running(target, asked)
+        target = with_subclasses(target, used_inputs(steps, asked), asked)
         target = preparing(target, self.recorder.data, used_inputs(steps, asked))
         if any(step.mode is not None for step in steps):
             target = self.modes.restoring(target)

@@ -40,6 +40,7 @@ _ASKING = frozenset(
     )
     if hasattr(owner, name)
 )
+_NOT_SHOWN: Any = frozenset(getattr(torch.Tensor, name) for name in ("as_subclass", "_make_subclass"))
 _OPERATORS = frozenset(f for f in vars(operator).values() if callable(f)) | {getattr, len, abs, round, divmod, pow}
 
 
@@ -84,7 +85,7 @@ def seen_by_function_modes(
         GraphBreak: it cannot be found out.
     """
     constant = fn in CONSTANT_FUNCTIONS and fn not in _overridable()
-    if constant or fn in MODE_READERS or fn in MODE_SETTERS or fn in INTRINSICS:
+    if constant or fn in _NOT_SHOWN or fn in MODE_READERS or fn in MODE_SETTERS or fn in INTRINSICS:
         return None
     found: list[Any] = []
 

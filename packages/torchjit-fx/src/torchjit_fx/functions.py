@@ -28,6 +28,7 @@ from torchjit_fx.intrinsics import (
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
+from torchjit_fx.subclasses import refuse_subclasses
 from torchjit_fx.tensor_hooks import HOOK_CALLS
 from torchjit_fx.transforms import TRANSFORM_CALLS
 
@@ -164,6 +165,8 @@ def _located(action: Callable[..., Any]) -> Callable[..., Any]:
     """Breaks get the user's line."""
 
     def run(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+        if capture.state("subclasses"):
+            refuse_subclasses(args, capture)
         try:
             return action(domain, *args, capture)
         except GraphBreak as stop:

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 __all__ = [
     "INTRINSICS",
     "abandon_backward",
+    "announce_block",
+    "convert_results",
     "derive",
     "enter_backward",
     "enter_body",
@@ -32,6 +34,7 @@ __all__ = [
     "refuse",
     "refuse_collective",
     "remove_hook",
+    "switch_dispatch",
 ]
 
 
@@ -164,8 +167,26 @@ def reduction_name(operation: Any) -> str:
     _only_interpreted()
 
 
+def announce_block() -> None:
+    """A block is about to be entered that cannot be left by a break: that must be here."""
+    _only_interpreted()
+
+
+def switch_dispatch(off: bool) -> bool:
+    """Calls with tensors of other classes do not go to these classes (or do again); gives what it was before."""
+    _only_interpreted()
+
+
+def convert_results(function: Any, result: Any, cls: type) -> Any:
+    """What a call of `function` gave, as tensors of the class."""
+    _only_interpreted()
+
+
 INTRINSICS = (
     refuse,
+    announce_block,
+    switch_dispatch,
+    convert_results,
     enter_forward,
     leave_forward,
     enter_backward,

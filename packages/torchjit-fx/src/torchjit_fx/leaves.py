@@ -120,13 +120,14 @@ class TensorLeaf:
         record: its metadata now.
         step, way: which step made it, and the indices into that step's result.
         storage: None while it is alone on its memory.
+        cls: what `type(x)` gives.
         alias: it was made as a view of another leaf.
         fake: a fake tensor in the state of `record`, when one was needed.
         stand_in: of a view, a fake that shares no memory with its base, and the record that it was made for: enough where
             nothing is written.
     """
 
-    __slots__ = ("alias", "fake", "record", "stand_in", "step", "storage", "way")
+    __slots__ = ("alias", "cls", "fake", "record", "stand_in", "step", "storage", "way")
 
     def __init__(self, record: TensorRecord, step: Step | None, way: tuple[Any, ...] = ()) -> None:
         self.record = record
@@ -134,6 +135,7 @@ class TensorLeaf:
         self.way = way
         self.storage: Storage | None = None
         self.alias = False
+        self.cls: Any = torch.Tensor
         self.fake: torch.Tensor | None = None
         self.stand_in: tuple[TensorRecord, torch.Tensor] | None = None
 
@@ -157,19 +159,21 @@ class InputLeaf(TensorLeaf):
     """A real tensor of the caller: a graph input.
 
     Attributes:
-        real: the tensor at capture.
+        real: the tensor at capture; of a subclass that sees calls, it as a plain tensor.
         path: where the guards find it.
         entry: the record at the start of the graph.
         found: the record at the start of the region: another one where a gradient is switched on in between.
         static: a parameter or buffer of a module.
+        object: the very tensor.
         new: emitted code makes it, before the graph runs.
     """
 
-    __slots__ = ("entry", "found", "new", "path", "real", "static")
+    __slots__ = ("entry", "found", "new", "object", "path", "real", "static")
 
     def __init__(self, record: TensorRecord, real: torch.Tensor, path: AccessPath, static: bool) -> None:
         super().__init__(record, None)
-        self.real = real
+        self.real = self.object = real
+        self.cls = type(real)
         self.path = path
         self.entry = self.found = record
         self.static = static
@@ -187,7 +191,7 @@ class InputLeaf(TensorLeaf):
         r = self.found
         free = (None,) * len(r.sizes)
         return TensorMatches(
-            self.path, type(self.real), r.dtype, r.device, r.requires_grad, free, None, location=location, **more
+            self.path, self.cls, r.dtype, r.device, r.requires_grad, free, None, location=location, **more
         )
 
 

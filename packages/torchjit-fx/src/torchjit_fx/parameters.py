@@ -42,6 +42,7 @@ def make_parameter(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captur
     data, requires_grad = given.get("data"), given.get("requires_grad", True)
     if (
         type(data) is not TensorLeaf
+        or data.cls is not torch.Tensor
         or type(requires_grad) is not bool
         or not _has_own_memory(domain, data)
         or not _can_be_made(domain, data.record)

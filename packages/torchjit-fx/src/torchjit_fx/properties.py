@@ -56,13 +56,13 @@ def input_attribute(leaf: TensorLeaf, name: str, capture: Any) -> Any:
     if not isinstance(leaf, InputLeaf):
         if hasattr(torch.Tensor, name):
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
-        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-    members = leaf.real.__dict__
+        raise AttributeError(f"'{leaf.cls.__name__}' object has no attribute {name!r}")
+    members = leaf.object.__dict__
     if name not in members:
-        if any(name in vars(cls) for cls in type(leaf.real).__mro__):
+        if any(name in vars(cls) for cls in leaf.cls.__mro__):
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE, f"{leaf.path}.{name}", capture.location())
         capture.guard(InstanceLacks(leaf.path, name, capture.location()))
-        raise AttributeError(f"'{type(leaf.real).__name__}' object has no attribute {name!r}")
+        raise AttributeError(f"'{leaf.cls.__name__}' object has no attribute {name!r}")
     value = members[name]
     path = leaf.path.attr(name)
     if type(value) in _ATOMS:

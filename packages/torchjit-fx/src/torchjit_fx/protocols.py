@@ -45,6 +45,9 @@ class CaptureContext(Protocol):
     def mark(self) -> int:
         """The instruction of the outermost frame that is being interpreted, for `break_at_mark`."""
 
+    def call_mark(self) -> int:
+        """The instruction that called the function that is being interpreted, for `break_at_mark`."""
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: the capture starts again and breaks there."""
 

@@ -11,6 +11,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr
+from torchjit_fx.followed_classes import is_followed
 
 __all__ = ["RecordTable", "TensorRecord", "is_leaf", "is_structseq", "key_set_of", "kind_of"]
 
@@ -92,10 +93,18 @@ def key_set_of(t: torch.Tensor) -> int:
 def kind_of(t: torch.Tensor, key_set: int) -> tuple[bool, bool, bool, bool]:
     """(plain, conj, neg, inference) of a tensor; plain: dense, of no transform, so that a graph can hold it.
 
-    A tensor of another type than torch.Tensor, Parameter and Buffer is not plain.
+    A tensor of another type than torch.Tensor, Parameter, Buffer and followed subclasses is not plain.
     """
-    if type(t) not in _PLAIN_TYPES:
+    if type(t) in _PLAIN_TYPES:
+        return _kind_by_keys(t, key_set)
+    if not is_followed(type(t)):
         return (False, False, False, False)
+    with torch._C.DisableTorchFunctionSubclass():  # its class sees nothing of this
+        kind = _kind_by_keys(t, key_set)
+    return (kind[0] and not kind[3], *kind[1:])
+
+
+def _kind_by_keys(t: torch.Tensor, key_set: int) -> tuple[bool, bool, bool, bool]:
     found = _KINDS.get(key_set)
     if found is None:
         plain = t.layout is torch.strided and not t.is_nested and not t.is_quantized

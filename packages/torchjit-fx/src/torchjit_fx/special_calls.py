@@ -29,6 +29,7 @@ from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, 
 from torchjit_fx.parameters import make_parameter
 from torchjit_fx.process_groups import GROUP_CALLS
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
+from torchjit_fx.subclasses import SUBCLASS_CALLS, of_another_class
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 from torchjit_fx.unit_interval import decided
 
@@ -136,7 +137,7 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
         return bool(args) and isinstance(args[0], TensorLeaf | OpaqueLeaf)
     if fn is torch.Size and args:
         return capture.new_object(torch.Size, args[0]) if _holds_leaf(args) else torch.Size(*args)
-    if capture.state("intercepted") and asks_for_modes(fn):
+    if asks_for_modes(fn) and (capture.state("intercepted") or _ask_for_classes(args, capture)):
         return True
     if fn is torch.get_default_device and domain.modes.device_changed:
         return get_default_device(domain)
@@ -152,6 +153,14 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
         return result
     except Exception as error:  # the run for real shows the program its own error
         raise GraphBreak(breaks.META_FAILED, f"{fn}: {error}", capture.location()) from error
+
+
+def _ask_for_classes(args: Any, capture: Any) -> bool:
+    """Is one of the tensors, or of those in sequences, of a class that sees calls now?"""
+    if not capture.state("subclasses") or capture.state("dispatch_off"):
+        return False
+    items = [item for arg in args for item in (arg if isinstance(arg, tuple | list) else (arg,))]
+    return any(map(of_another_class, items))
 
 
 def _holds_leaf(args: Any) -> bool:
@@ -329,6 +338,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.backward] = table[torch.autograd.backward] = _refuse_backward
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
+    table.update(SUBCLASS_CALLS)
     table.update(GROUP_CALLS)
     table.update(DIFFERENTIATION_CALLS)
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast

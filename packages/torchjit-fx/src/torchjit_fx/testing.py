@@ -179,6 +179,9 @@ class _Context:
     def mark(self) -> int:
         return 0
 
+    def call_mark(self) -> int:
+        return 0
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         raise why
 

@@ -16,6 +16,7 @@ from torchjit_fx.assigned_data import AssignedData, with_gradient_for
 from torchjit_fx.default_dtype import written_out
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw
+from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
@@ -306,6 +307,8 @@ class Recorder:
                     if other.entry.requires_grad and self.modes.grad:
                         capture.guard(other.leafness(capture.location()))
                     reshaped = (after.sizes, after.strides) != (leaf.record.sizes, leaf.record.strides)
+                    if after.requires_grad and self.modes.grad and dispatches(other.cls):
+                        raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(other.path), capture.location())
                     if other is leaf and reshaped and (after.requires_grad or target not in _VIEWS_IN_PLACE):
                         raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
 

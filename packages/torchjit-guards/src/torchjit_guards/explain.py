@@ -25,7 +25,7 @@ from torchjit_core.guards import (
 )
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
-from torchjit_guards.tensors import key_set_holds
+from torchjit_guards.tensors import key_set_holds, matches, plain_facts
 
 __all__ = ["Miss", "explain"]
 
@@ -53,7 +53,8 @@ def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: tuple[
     """The first guard that does not hold over `slots`, else the first gathered path that leads nowhere, else None."""
     for guard in guards:
         try:
-            if guard.check(slots) and _extra(guard, slots):
+            holds = matches(guard, slots) if isinstance(guard, TensorMatches) else guard.check(slots)
+            if holds and _extra(guard, slots):
                 continue
             expected, actual = _difference(guard, slots)
         except Exception as error:  # a walk that fails is a miss, whatever the failure
@@ -125,7 +126,10 @@ def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, 
 def _tensor_difference(guard: TensorMatches, tensor: object) -> tuple[str, str]:
     if type(tensor) is not guard.type:
         return _type_name(guard.type), _type_name(type(tensor))
-    t: Any = tensor  # after the comparison mypy would know it as `object`
+    plain, guard = plain_facts(guard, tensor)
+    if guard.type is not type(plain):
+        return "requires_grad and is_leaf as recorded", "another"
+    t: Any = plain  # after the comparison mypy would know it as `object`
     fields: list[tuple[str, Any, Any]] = [
         ("dtype", guard.dtype, t.dtype),
         ("device", guard.device, t.device),

@@ -16,7 +16,7 @@ import attrs
 from torchjit_core.guards import TensorMatches
 from torchjit_core.paths import Arg
 
-__all__ = ["NativeRead", "key_set_holds", "native_read", "prepare_raw_reads", "tensor_test"]
+__all__ = ["NativeRead", "key_set_holds", "matches", "native_read", "plain_facts", "prepare_raw_reads", "tensor_test"]
 
 
 @attrs.frozen
@@ -56,7 +56,25 @@ def tensor_test(guard: TensorMatches) -> tuple[Callable[[Any], bool], tuple[Any,
 
 
 def _matches(guard: TensorMatches, tensor: Any) -> bool:
-    return guard.check((tensor,)) and key_set_holds(guard, tensor)
+    return matches(guard, (tensor,)) and key_set_holds(guard, tensor)
+
+
+def matches(guard: TensorMatches, slots: tuple[Any, ...] | list[Any]) -> bool:
+    """`guard.check`, which runs none of the program's code where the tensor is of a class of the program."""
+    tensor = guard.path.resolve(slots)
+    if type(tensor) is not guard.type:
+        return False
+    plain, facts = plain_facts(guard, tensor)
+    return guard.check(slots) if facts is guard else facts.check((plain,))
+
+
+def plain_facts(guard: TensorMatches, tensor: Any) -> tuple[Any, TensorMatches]:
+    """A tensor as torch's own, and what it must be like; of another type where what autograd knows differs."""
+    support = _torch_support()
+    if support is None or not support.only_sees_functions(guard.type):
+        return tensor, guard
+    found: tuple[Any, TensorMatches] = support.as_plain(tensor, attrs.evolve(guard, path=_TENSOR))
+    return found
 
 
 def key_set_holds(guard: TensorMatches, tensor: Any) -> bool:

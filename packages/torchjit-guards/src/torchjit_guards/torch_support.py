@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import torch
 from torch.autograd import forward_ad
 
@@ -39,6 +40,14 @@ NO_RAW_READS = reason(
 )
 
 
+def only_sees_functions(cls: Any) -> bool:
+    """Is it a subclass of torch.Tensor with a `__torch_function__`, and without a dispatcher of its own?"""
+    if cls in (torch.Tensor, torch.nn.Parameter) or not issubclass(cls, torch.Tensor):
+        return False
+    ours: Any = (torch._C._disabled_torch_dispatch_impl, getattr(torch.Tensor, "__torch_dispatch__", None))
+    return getattr(cls, "__torch_dispatch__", None) in ours
+
+
 @functools.cache
 def raw_reads() -> layout.Layout | None:
     """Find out the layout and hand it to the C program, once. None, announced by a `fallback` event: not possible."""
@@ -51,6 +60,19 @@ def raw_reads() -> layout.Layout | None:
         events.emit("fallback", reason=NO_RAW_READS.id, headline=NO_RAW_READS.headline, detail=str(error))
         return None
     return found
+
+
+def as_plain(tensor: torch.Tensor, facts: TensorMatches) -> tuple[torch.Tensor, TensorMatches]:
+    """A tensor of a subclass as a plain one, and what to ask of that: the program's class has a say in no answer.
+
+    The plain one is made without autograd, so what autograd knows is compared here.
+    """
+    asked: Any = torch.Tensor
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        plain = torch.Tensor.as_subclass(tensor, torch.Tensor)
+        same = asked.requires_grad.__get__(tensor) == facts.requires_grad
+        same = same and (facts.is_leaf is None or asked.is_leaf.__get__(tensor) == facts.is_leaf)
+    return plain, attrs.evolve(facts, type=torch.Tensor if same else type(None), requires_grad=False, is_leaf=None)
 
 
 def dispatch_keys(tensor: torch.Tensor) -> torch._C.DispatchKeySet:

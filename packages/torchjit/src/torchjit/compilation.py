@@ -46,6 +46,7 @@ _FUNCTION_MODES = torchjit_vm.Interception(
     torch._C._pop_torch_function_stack,
     "__torch_function__",
     torchjit_fx.seen_by_function_modes,
+    torchjit_fx.overriding_classes,
 )
 
 

@@ -42,6 +42,8 @@ from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_devi
 from torchjit_fx.polyfills.small import (
     InferenceBlock,
     NoRange,
+    WithoutDispatch,
+    default_torch_function,
     device_constructors,
     device_enter,
     device_exit,
@@ -55,6 +57,7 @@ from torchjit_fx.polyfills.small import (
 __all__ = ["POLYFILLS", "REPLACEMENTS", "polyfill_of", "replacement_of"]
 
 _torch: Any = torch
+_tensor: Any = torch.Tensor
 # The package exports functions of the same names.
 scan_module: Any = sys.modules["torch._higher_order_ops.scan"]
 while_loop_module: Any = sys.modules["torch._higher_order_ops.while_loop"]
@@ -109,6 +112,8 @@ POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function: NoRange,
     _torch._C._InferenceMode: InferenceBlock,
+    _torch._C.DisableTorchFunctionSubclass: WithoutDispatch,
+    _tensor.__torch_function__.__func__: default_torch_function,
     torch.nn.attention.sdpa_kernel: sdpa_kernel,
     torch.library.wrap_triton: wrap_triton,
     torch.device.__enter__: device_enter,

@@ -11,11 +11,13 @@ from torch.nn import attention
 from torch.utils._device import DeviceContext, _device_constructors
 
 from torchjit_fx.inference_state import set_inference_mode
-from torchjit_fx.intrinsics import refuse
+from torchjit_fx.intrinsics import announce_block, convert_results, refuse, switch_dispatch
 
 __all__ = [
     "InferenceBlock",
     "NoRange",
+    "WithoutDispatch",
+    "default_torch_function",
     "device_constructors",
     "device_enter",
     "device_exit",
@@ -57,6 +59,31 @@ class InferenceBlock:
     def __exit__(self, *exc: object) -> None:
         set_inference_mode(self.before[0])
         torch._C._set_grad_enabled(self.before[1])
+
+
+class WithoutDispatch:
+    """Interpreted instead of `torch._C.DisableTorchFunctionSubclass`."""
+
+    def __init__(self) -> None:
+        announce_block()
+
+    def __enter__(self) -> None:
+        self.before = switch_dispatch(True)
+
+    def __exit__(self, *exc: object) -> None:
+        switch_dispatch(self.before)
+
+
+def default_torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Interpreted instead of `torch.Tensor.__torch_function__`. Source: torch/_tensor.py (torch 2.15)."""
+    for other in types:
+        if not issubclass(cls, other):
+            return NotImplemented
+    before = switch_dispatch(True)
+    try:
+        return convert_results(func, func(*args, **({} if kwargs is None else kwargs)), cls)
+    finally:
+        switch_dispatch(before)
 
 
 def device_enter(self: torch.device) -> torch.device:

@@ -385,6 +385,14 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
     if value.attrs is not None and name in value.attrs:
         return value.attrs[name]
     if (
+        domain.overrides
+        and member.kind in (STATIC, CLASS, PROPERTY, PLAIN)
+        and interception.defined_by_program(domain, value, name)
+    ):
+        if member.kind == PROPERTY:
+            return domain.call(pinned(domain, raw.fget, f"{cls.__qualname__}.{name}.fget"), [value], {})
+        return bind(domain, member, value)
+    if (
         raw is MISSING
         and value.path is not None
         and name in getattr(value.real, "__dict__", ())
@@ -393,6 +401,10 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         return wrap(domain, value.real.__dict__[name], value.path.attr(name))
     if domain.interceptors:
         found = interception.intercept(domain, getattr, [value, Const(name)], {})
+        if found is not None:
+            return found
+    if domain.overrides and raw is not MISSING:
+        found = interception.override(domain, getattr, [value, Const(name)], {})
         if found is not None:
             return found
     try:

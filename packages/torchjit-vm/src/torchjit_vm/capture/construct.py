@@ -21,6 +21,7 @@ from torchjit_vm.capture.values import (
     Const,
     DictValue,
     Known,
+    Leaf,
     ListValue,
     Obj,
     SetValue,
@@ -67,6 +68,8 @@ def default_call(
     if new.kind in (members.STATIC, members.FUNCTION):
         target = members.member_value(domain, new)
         made = domain.vm.call(target, [function, *args], dict(kwargs))
+        if type(made) is Leaf and issubclass(domain.leaves.type_of(made.payload), cls):
+            return _initialise_leaf(domain, cls, made, args, kwargs)
         if not (isinstance(made, Obj) and is_subtype(made.cls, cls)):
             return made
     elif cls in domain.policy.value_types and _all_constant(domain, args, kwargs):
@@ -86,6 +89,21 @@ def _initialise(
     init = members.find_member(domain, made.cls, "__init__")
     if init.kind != members.FUNCTION:
         return made if _builtin_init(domain, made, init.raw, args, kwargs) else None
+    result = domain.call(members.member_value(domain, init), [made, *args], kwargs)
+    if type(result) is Frame:
+        result.completion, result.instead = Completion.PUSH_INSTEAD, made
+        return result
+    domain.check_init(result)
+    return made
+
+
+def _initialise_leaf(
+    domain: CaptureDomain, cls: type, made: Leaf, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    """`__init__` of what the class's own `__new__` made; one of C does nothing."""
+    init = members.find_member(domain, cls, "__init__")
+    if init.kind != members.FUNCTION:
+        return made
     result = domain.call(members.member_value(domain, init), [made, *args], kwargs)
     if type(result) is Frame:
         result.completion, result.instead = Completion.PUSH_INSTEAD, made

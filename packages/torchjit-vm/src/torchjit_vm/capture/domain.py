@@ -131,6 +131,7 @@ class CaptureDomain:
         self._outer_quiet: list[Quiet | None] = []
         self.interceptors: list[Value] = []
         self.interception_mark = -1
+        self.overrides = False  # do calls go to the classes of leaves?
         self._state: dict[str, object] = {}
 
     # What the interpreter needs.
@@ -359,10 +360,15 @@ class CaptureDomain:
 
     def set_state(self, key: str, value: object) -> None:
         self._state[key] = value
+        self.overrides = bool(self._state.get("subclasses")) and not self._state.get("dispatch_off")
 
     def mark(self) -> int:
         """The instruction of the outermost frame that is being interpreted, for `break_at_mark`."""
         return self.vm.step
+
+    def call_mark(self) -> int:
+        """The instruction that called the innermost frame, for `break_at_mark`."""
+        return self.vm.frames[-1].born
 
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: start again, and break there."""

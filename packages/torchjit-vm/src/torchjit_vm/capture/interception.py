@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture.raw import from_raw, to_raw
+from torchjit_vm.capture.raw import from_raw, has_leaf, to_raw
 from torchjit_vm.capture.reasons import INTERCEPTED
 from torchjit_vm.capture.restart import Restart
-from torchjit_vm.capture.values import Const, Known, Value
+from torchjit_vm.capture.values import Const, Known, Leaf, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["intercept", "leave_no_interceptor", "pop", "push"]
+__all__ = ["defined_by_program", "intercept", "leave_no_interceptor", "overridden", "override", "pop", "push"]
 
 STATE = "intercepted"
+OFF = "dispatch_off"
 
 
 def push(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -54,6 +55,8 @@ def intercept(
     seen = rule.seen_as(domain.leaves, function, raw, named)
     if seen is None:
         return None
+    if domain.overrides and rule.overriding is not None and rule.overriding(domain.leaves, raw, named):
+        raise domain.graph_break(INTERCEPTED, "beside a class that sees the call")
     before = domain.interceptors
     # The modules know one another: reading an attribute of a leaf may be intercepted.
     from torchjit_vm.capture import attributes  # noqa: PLC0415
@@ -64,15 +67,69 @@ def intercept(
         result = domain.vm.call(method, [Known(seen[0]), *[from_raw(domain, a) for a in seen[1:]]])
     finally:
         _set(domain, before)
-    if type(result) is Known and result.obj is NotImplemented:
+    if _is_not_implemented(result):
         raise domain.graph_break(INTERCEPTED, "it answers NotImplemented")
     return result
 
 
+def override(
+    domain: CaptureDomain, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """Let the classes of the leaves answer a call; None if they do not get to see it."""
+    rule = domain.policy.interception
+    if rule is None or rule.overriding is None or not any(map(has_leaf, (*args, *kwargs.values()))):
+        return None
+    raw, named = tuple([to_raw(domain, a) for a in args]), {k: to_raw(domain, v) for k, v in kwargs.items()}
+    classes = rule.overriding(domain.leaves, raw, named)
+    try:
+        seen = rule.seen_as(domain.leaves, function, raw, named) if classes else None
+    except GraphBreak as stop:
+        raise domain.graph_break(stop.reason, stop.detail) from stop
+    if seen is None:
+        return None
+    from torchjit_vm.capture import attributes  # noqa: PLC0415  see `intercept`
+
+    seers = TupleValue([Known(cls) for cls in classes])
+    rest = [from_raw(domain, a) for a in seen[2:]]
+    before = domain.state(OFF)
+    for cls in classes:
+        try:
+            method = domain.vm.finish(attributes.load_attr(domain, Known(cls), rule.method))
+            result = domain.vm.call(method, [Known(seen[0]), seers, *rest])
+        finally:
+            domain.set_state(OFF, before)
+        if not _is_not_implemented(result):
+            return result
+    raise domain.graph_break(INTERCEPTED, "its classes answer NotImplemented")
+
+
+def _is_not_implemented(value: Value) -> bool:
+    return (type(value) is Known and value.obj is NotImplemented) or (
+        type(value) is Const and value.value is NotImplemented
+    )
+
+
+def defined_by_program(domain: CaptureDomain, value: Leaf, name: str) -> bool:
+    """Does a class of the program that a leaf has define this attribute, rather than the class that the leaf handler knows?"""
+    defines = getattr(domain.leaves, "defines", None)
+    return defines is not None and bool(defines(value.payload, name))
+
+
+def overridden(domain: CaptureDomain, value: Value) -> bool:
+    """Does this leaf's class get to see what is done to it?"""
+    rule = domain.policy.interception
+    if not domain.overrides or rule is None or rule.overriding is None:
+        return False
+    return bool(rule.overriding(domain.leaves, (to_raw(domain, value),), {}))
+
+
 def leave_no_interceptor(domain: CaptureDomain, why: GraphBreak | None = None) -> None:
     """The region ends, or breaks because of `why`: with an interceptor in force it must break where the first was entered."""
+    left = why or domain.graph_break(INTERCEPTED, "it is left in force")
     if domain.interceptors:
-        _restart(domain, why or domain.graph_break(INTERCEPTED, "it is left in force"))
+        _restart(domain, left)
+    if domain.state(OFF):
+        raise Restart(cast(int, domain.state("block")), left)
 
 
 def _restart(domain: CaptureDomain, why: GraphBreak) -> NoReturn:

@@ -24,7 +24,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.atoms import base_of, real_of, stripped
 from torchjit_vm.capture.exceptions import from_real
-from torchjit_vm.capture.interception import intercept
+from torchjit_vm.capture.interception import defined_by_program, intercept, override
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -101,10 +101,17 @@ def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: d
     domain.used_leaves = True
     for value, name in zip(args, _METHODS.get(function, ()), strict=False):
         if type(value) is Leaf:
-            members.find_member(domain, type_of(domain, value), name)  # the class may be patched
-            break
+            member = members.find_member(domain, type_of(domain, value), name)  # the class may be patched
+            if domain.overrides and member.kind == members.FUNCTION and defined_by_program(domain, value, name):
+                raise domain.graph_break(UNKNOWN_OPERATION, f"{member.cls.__name__}.{name}")
+            if not domain.overrides:
+                break
     if domain.interceptors:
         found = intercept(domain, function, args, kwargs or {})
+        if found is not None:
+            return found
+    if domain.overrides:
+        found = override(domain, function, args, kwargs or {})
         if found is not None:
             return found
     guarded = len(domain.pending)

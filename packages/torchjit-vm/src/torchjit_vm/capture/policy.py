@@ -122,12 +122,15 @@ class Interception:
         method: the name of the method.
         seen_as: given the leaf handler, a callable and its raw arguments: the raw arguments of the method, or None for a call that
             is not intercepted.
+        overriding: given the leaf handler and raw arguments: the classes of leaves whose method gets to see the call, in order. It is
+            asked while the state `subclasses` is set and `dispatch_off` is not.
     """
 
     push: Callable[..., object]
     pop: Callable[..., object]
     method: str
     seen_as: Callable[[Any, Callable[..., object], tuple[object, ...], dict[str, object]], tuple[object, ...] | None]
+    overriding: Callable[[Any, tuple[object, ...], dict[str, object]], tuple[type, ...]] | None = None
 
 
 class CaptureContext(Protocol):
@@ -143,6 +146,7 @@ class CaptureContext(Protocol):
     def prepare(self, function: Callable[..., object], args: tuple[object, ...]) -> AccessPath: ...
     def forbid_effects(self, forbid: bool) -> None: ...
     def mark(self) -> int: ...
+    def call_mark(self) -> int: ...
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn: ...
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_vm.capture.attributes import instance_attr, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
 from torchjit_vm.capture.contexts import is_local
+from torchjit_vm.capture.interception import overridden
 from torchjit_vm.capture.members import (
     ABSENT,
     DESCRIPTOR,
@@ -27,7 +28,7 @@ from torchjit_vm.capture.members import (
 )
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reading import pinned
-from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.reasons import INTERCEPTED, UNKNOWN_OPERATION
 from torchjit_vm.capture.slots import is_exception_field, slot
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
@@ -81,9 +82,10 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
 
 def _leaf_store(domain: CaptureDomain, value: Leaf, name: str, content: Value) -> None:
     """What the handler does not know is stored as on any object; of the rest it decides."""
-    if not domain.leaves.owns_attribute(value.payload, name) or domain.leaves.setattr(
-        value.payload, name, to_raw(domain, content), domain
-    ):
+    owned = domain.leaves.owns_attribute(value.payload, name)
+    if owned and overridden(domain, value):
+        raise domain.graph_break(INTERCEPTED, f"store to {name}")
+    if not owned or domain.leaves.setattr(value.payload, name, to_raw(domain, content), domain):
         domain.touch(value)
         if value.attrs is None:
             value.attrs = {}

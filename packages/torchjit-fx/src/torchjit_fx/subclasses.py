@@ -1,0 +1,194 @@
+"""Subclasses of torch.Tensor that see calls (`__torch_function__`) and have no dispatcher of their own.
+
+A leaf knows its class. A call that is given one of a subclass goes to that class's `__torch_function__`, which is interpreted; what is
+recorded is the call that it makes with such dispatch switched off. So the graph holds plain tensors: it gets its inputs as torch.Tensor,
+and what leaves the region becomes a tensor of its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.flatten import map_raw
+from torchjit_fx.followed_classes import dispatches, is_followed
+from torchjit_fx.intrinsics import announce_block, convert_results, switch_dispatch
+from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.ownership import owns
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = [
+    "SUBCLASS_CALLS",
+    "as_plain",
+    "has_default_method",
+    "is_plain_leaf",
+    "of_another_class",
+    "overriding_classes",
+    "refuse_subclasses",
+    "see_subclass",
+    "with_subclasses",
+]
+
+_enabled: Callable[[], bool] = torch._C._is_torch_function_enabled
+_Tensor: Any = torch.Tensor
+
+
+def see_subclass(capture: Any) -> bool:
+    """A tensor of a subclass is there: from now on calls may go to its class. False if the program switched that off before."""
+    if not _enabled():  # guarded by the wiring, like all ambient state
+        return False
+    if not capture.state("subclasses"):
+        capture.set_state("subclasses", True)
+    return True
+
+
+def of_another_class(value: Any) -> bool:
+    """Is it a tensor whose class sees calls?"""
+    return isinstance(value, TensorLeaf) and value.cls is not torch.Tensor and dispatches(value.cls)
+
+
+def overriding_classes(domain: TensorDomain, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[type, ...]:
+    """The classes whose `__torch_function__` a call is shown to, in the order in which torch asks them: subclasses first."""
+    found: list[type] = []
+
+    def note(leaf: Any) -> Any:
+        if of_another_class(leaf) and leaf.cls not in found:
+            at = next((i for i, other in enumerate(found) if issubclass(leaf.cls, other)), len(found))
+            found.insert(at, leaf.cls)
+        return leaf
+
+    map_raw((args, kwargs), note)
+    return tuple(found)
+
+
+def refuse_subclasses(values: Any, capture: Any) -> None:
+    """Raises GraphBreak where code that runs on stand-ins of these values would not know their class."""
+
+    def note(leaf: Any) -> Any:
+        if of_another_class(leaf):
+            raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"a {leaf.cls.__name__} here", capture.location())
+        return leaf
+
+    map_raw(values, note)
+
+
+def _as_subclass(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`tensor.as_subclass(cls)`."""
+    if len(args) != 2 or kwargs or not isinstance(args[0], TensorLeaf):
+        raise GraphBreak(breaks.NOT_CAPTURABLE, "as_subclass", capture.location())
+    return _alias(domain, torch.ops.aten.alias.default, args[0], args[1], capture)
+
+
+def _make_subclass(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`Tensor._make_subclass(cls, data)`."""
+    if len(args) != 2 or kwargs or not isinstance(args[1], TensorLeaf):
+        raise GraphBreak(breaks.NOT_CAPTURABLE, "_make_subclass", capture.location())
+    return _alias(domain, torch.Tensor.detach, args[1], args[0], capture)
+
+
+def _alias(domain: TensorDomain, fn: Any, leaf: TensorLeaf, cls: Any, capture: Any) -> TensorLeaf:
+    plain = cls is torch.Tensor
+    if not isinstance(cls, type) or not (plain or is_followed(cls)) or domain.modes.inference or leaf.record.inference:
+        raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"as {getattr(cls, '__name__', cls)}", capture.location())
+    if not plain and not see_subclass(capture):
+        raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "a subclass under DisableTorchFunctionSubclass", capture.location())
+    made: TensorLeaf = domain.recorder.call(fn, (leaf,), {}, capture)
+    made.cls = cls
+    return made
+
+
+def _convert(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`convert_results(func, result, cls)`. Source: `_convert` in torch/_tensor.py (torch 2.15)."""
+    func, result, cls = args
+    if func in torch.overrides.get_default_nowrap_functions() or cls is torch.Tensor:
+        return result
+    steps = domain.recorder.steps
+    made_here = owns(func) and bool(steps)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, TensorLeaf):
+            if issubclass(value.cls, cls):
+                return value
+            if made_here and value.step is steps[-1] and value.cls is torch.Tensor:
+                value.cls = cls  # nobody has seen it as a plain tensor
+                return value
+            return _alias(domain, torch.ops.aten.alias.default, value, cls, capture)
+        if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+            items = [convert(item) for item in value]
+            return type(value)(items)
+        return value
+
+    return convert(result)
+
+
+def has_default_method(cls: Any) -> bool:
+    """Is its `__torch_function__` that of torch.Tensor, which gives results of the class?"""
+    return getattr(cls.__torch_function__, "__func__", None) is _Tensor.__torch_function__.__func__
+
+
+def _announce(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
+    if not capture.state("dispatch_off"):
+        capture.set_state("block", capture.call_mark())
+
+
+def _switch(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> bool:
+    before = bool(capture.state("dispatch_off"))
+    capture.set_state("dispatch_off", args[0])
+    return before
+
+
+SUBCLASS_CALLS: dict[Any, Any] = {
+    _Tensor.as_subclass: _as_subclass,
+    _Tensor._make_subclass: _make_subclass,
+    convert_results: _convert,
+    announce_block: _announce,
+    switch_dispatch: _switch,
+}
+
+
+def as_plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as torch.Tensor, for autograd the same."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.enable_grad():
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)
+
+
+def is_plain_leaf(tensor: torch.Tensor) -> bool:
+    """As autograd has it, without asking the class."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return bool(_Tensor.is_leaf.__get__(tensor))
+
+
+def with_subclasses(
+    target: Callable[..., Any], inputs: tuple[Sequence[InputLeaf], Sequence[SymLeaf]], asked: Sequence[Any]
+) -> Callable[..., Any]:
+    """`target`, which computes `asked`, given its tensors as plain ones; its results become tensors of their class.
+
+    `inputs`: its tensors, and the numbers before them.
+    """
+    tensors, numbers = inputs
+    places = [len(numbers) + i for i, leaf in enumerate(tensors) if dispatches(leaf.cls)]
+    classes = [
+        (i, leaf.cls)
+        for i, leaf in enumerate(asked)
+        if isinstance(leaf, TensorLeaf) and leaf.cls is not torch.Tensor and type(leaf) is not InputLeaf
+    ]
+    if not places and not classes:
+        return target
+
+    def run(*given: Any) -> Any:
+        plain = list(given)
+        for place in places:
+            plain[place] = as_plain(plain[place])
+        results = list(target(*plain))
+        with torch._C.DisableTorchFunctionSubclass():
+            for i, cls in classes:
+                results[i] = results[i].as_subclass(cls)
+        return results
+
+    return run
