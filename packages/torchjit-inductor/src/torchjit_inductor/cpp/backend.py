@@ -8,19 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, final
 
+import attrs
 import torch
 
 from torchjit_core.events import phase
 from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
-from torchjit_inductor.cpp.kernel import checks_positions, generate
+from torchjit_inductor.cpp.kernel import checks_positions, generate, heading
 from torchjit_inductor.cpp.loader import load
 from torchjit_inductor.cpp.pieces import chooses_piece
 from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.text import STORAGE
 from torchjit_inductor.cpp.vector_math import declaration
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, rewrite_stores
+from torchjit_inductor.ir.values import Value
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
@@ -29,6 +31,8 @@ from torchjit_inductor.steps import Program
 
 __all__ = ["CBackend"]
 
+TEXTS = 1000
+"""Texts of kernels that a backend remembers."""
 LINES_PER_FILE = 700
 """A graph's kernels are spread over files of about this length, which compile in parallel."""
 
@@ -44,6 +48,7 @@ class CBackend:
     def __init__(self, settings: InductorSettings) -> None:
         self._settings = settings
         self._vector_bytes = settings.vector_bytes or default_vector_bytes()
+        self._texts: dict[tuple[Any, ...], str] = {}
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why there is no C code for a kernel, or None."""
@@ -112,10 +117,40 @@ class CBackend:
         ]
 
     def source(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:
-        """The C text of one kernel and its entry, without the prelude."""
-        return (
-            generate(kernel, buffers, self._vector_bytes, torch.get_num_threads()).text + "\n" + _entry(kernel, buffers)
-        )
+        """The C text of one kernel and its entry, without the prelude.
+
+        The layers of a model have kernels that differ only in the names of their buffers: their text is written once.
+        """
+        names = {f"b{k}": name for k, name in enumerate(kernel.buffers)}
+        twin = _renamed(kernel, {name: new for new, name in names.items()})
+        held = {new: buffers[name] for new, name in names.items()}
+        threads = torch.get_num_threads()
+        key = (twin.outer, twin.inner, twin.stores, tuple(b.dtype for b in held.values()), threads)
+        text = self._texts.get(key)
+        if text is None:
+            text = generate(twin, held, self._vector_bytes, threads).text + "\n" + _entry(twin, held)
+            if len(self._texts) >= TEXTS:
+                self._texts.clear()
+            self._texts[key] = text
+        named = _BUFFER.sub(lambda found: found[1] + names[found[2]], text.replace(_TWIN, kernel.name))
+        return "\n".join([*heading(kernel), named])
+
+
+_TWIN = "KERNEL_WITHOUT_NAME"
+_BUFFER = re.compile(r"(?m)( = args\.p\d+;  // )(b\d+)$")
+
+
+def _renamed(kernel: LoopKernel, names: Mapping[str, str]) -> LoopKernel:
+    """The kernel over buffers of other names, and itself without one. Of two that differ in nothing else it makes equal ones."""
+
+    def renamed(value: Value) -> Value | None:
+        if value.op != "load":
+            return None
+        return Value("load", value.args, value.dtype, attrs.evolve(value.data, buffer=names[value.data.buffer]))
+
+    stores = rewrite_stores(kernel.stores, {}, renamed)
+    stores = tuple(attrs.evolve(s, buffer=names[s.buffer]) for s in stores)
+    return attrs.evolve(kernel, name=_TWIN, origins=(), stores=stores)
 
 
 def _entry(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:

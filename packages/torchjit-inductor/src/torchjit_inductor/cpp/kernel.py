@@ -24,7 +24,7 @@ MAX_KEPT = 32768
 """Elements of a row that an inner reduction may keep on the stack."""
 WORTH_KEEPING = frozenset(("exp", "exp2", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1"))
 
-__all__ = ["CKernel", "checks_positions", "generate"]
+__all__ = ["CKernel", "checks_positions", "generate", "heading"]
 
 
 @final
@@ -39,6 +39,11 @@ class CKernel:
 def checks_positions(kernel: LoopKernel) -> bool:
     """Can the kernel raise? Its arguments then end with a place for what went wrong."""
     return any(v.op == "bounded" for v in kernel.values)
+
+
+def heading(kernel: LoopKernel) -> list[str]:
+    """Comments: where the kernel came from."""
+    return [f"// {o.node} = {o.op}" + (f"   # {o.source}" if o.source else "") for o in kernel.origins]
 
 
 def generate(kernel: LoopKernel, buffers: Mapping[str, Buffer], vector_bytes: int, threads: int = 1) -> CKernel:
@@ -68,7 +73,7 @@ class _Generator:
     def text(self) -> str:
         """The whole kernel."""
         kernel = self.plan.kernel
-        head = [f"// {o.node} = {o.op}" + (f"   # {o.source}" if o.source else "") for o in self.original.origins]
+        head = heading(self.original)
         fields = [f"{STORAGE[self.buffers[n].dtype]}* {p};" for n, p in self.args.items()]
         fields += [f"i64 {s.name};" for s in self.symbols]
         if checks_positions(kernel):
