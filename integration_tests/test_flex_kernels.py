@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import attrs
 import flex_program
 import pytest
 import torch
 from flex_program import CASES, captured, inputs_of, problem_of, texts_of
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 import torchjit_aot
 import torchjit_inductor
@@ -18,10 +19,12 @@ from torchjit.attention import ATTENTION
 from torchjit_core import events
 from torchjit_fx.flex_operator import FORWARD, name_of
 from torchjit_inductor.lowering.registry import LOWERINGS
+from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.triton import TritonBackend, TritonSettings
+from torchjit_inductor.triton import attention as kernels_of_attention
 from torchjit_inductor.triton.attention import argument_types, tiles_for
-from torchjit_inductor.triton.attention_text import Tiles, keys_text
-from torchjit_inductor.triton.compile import compile_text
+from torchjit_inductor.triton.attention_text import Tiles, forward_text, keys_text
+from torchjit_inductor.triton.compile import MachineCode, compile_text
 
 # PyTorch compiles the making of masks, and warns about it.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -64,7 +67,7 @@ def _programs(attention: Any, args: list[torch.Tensor]) -> tuple[list[str], list
         t.requires_grad_(real.requires_grad or any(t is f for f in fakes[:3]))
     backend = TritonBackend(TritonSettings(arch=90))
     backend._start = lambda kernel, *rest: lambda: _nothing(kernel.name)  # type: ignore[method-assign,assignment]
-    backend._kernels._launcher = lambda texts, *rest: [t.name for t in texts]  # type: ignore[method-assign,assignment,return-value]
+    backend._kernels._launchers = lambda kinds, *rest: [print] * len(kinds)  # type: ignore[method-assign,assignment]
     inductor = torchjit_inductor.Inductor(cuda_backend=backend, attention=ATTENTION)
     sources: list[str] = []
     refused: list[str] = []
@@ -146,3 +149,34 @@ def test_the_operator_is_differentiable_twice(name: str) -> None:
         second = torch.autograd.grad(sum(g.cos().sum() for g in first), leaves)
         found.append([*first, *second])
     torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=1e-3)
+
+
+def test_what_triton_does_not_compile_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    problem = problem_of(_call("masked"))
+    monkeypatch.setattr(kernels_of_attention, "compile_text", lambda *args, **options: 1 / 0)
+    with pytest.raises(NotLowered, match="ZeroDivisionError"):
+        kernels._launchers({"attention": forward_text}, problem, torch.device("cuda", 0))
+    small = MachineCode("attention", b"", "", 128, 100 << 10, 1)
+    large = attrs.evolve(small, shared=300 << 10)
+    written = []
+
+    def compiled(*args: Any, num_stages: int, **options: Any) -> MachineCode:
+        written.append(num_stages)
+        return small if num_stages == 1 else large
+
+    monkeypatch.setattr(kernels_of_attention, "compile_text", compiled)
+    kernels._launchers({"attention": forward_text}, problem, torch.device("cuda", 0))
+    assert written[0] > 1 and written[-1] == 1
+
+
+def test_a_mask_without_query_blocks_has_no_gradient_by_kernels() -> None:
+    blocks = BlockMask.from_kv_blocks(*_lists(), BLOCK_SIZE=16, mask_mod=flex_program.causal, compute_q_blocks=False)
+    attention, args = captured(lambda q: flex_attention(q, q, q, block_mask=blocks), torch.randn(1, 1, 32, 16))
+    sources, _ = _programs(attention, args)
+    assert len(sources) == 2 and "bmm" in sources[0] and "torchjit_attention" not in sources[0]
+
+
+def _lists() -> tuple[torch.Tensor, torch.Tensor]:
+    counts = torch.tensor([[[1, 2]]], dtype=torch.int32)
+    return counts, torch.tensor([[[[0, 1], [0, 1]]]], dtype=torch.int32)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FLEX_CALLS", "FlexAttention"]
 
+_QUERY_BLOCKS = 7
+"""Where a block mask's description has the indices of a key block's query blocks."""
 # The dimensions of the scores (batch, head, query, key) that each level of vmap hides, innermost first.
 _LEVELS = tuple(tuple(0 if i == level else None for i in range(4)) for level in (3, 2, 1, 0))
 
@@ -66,7 +68,12 @@ class FlexAttention:
 
     def __call__(self, query: Any, key: Any, value: Any, *more: Any) -> tuple[torch.Tensor, ...]:
         outside = more[self.given_blocks :]
-        if len(outside) == self.tensors and takes(query, key, value, more, outside):
+        # A gradient needs the query blocks of key blocks, too.
+        trained = torch.is_grad_enabled() and any(
+            t.requires_grad for t in (query, key, value, *outside[: self.tensors])
+        )
+        listed = isinstance(self.blocks[_QUERY_BLOCKS], str) or not trained
+        if len(outside) == self.tensors and listed and takes(query, key, value, more, outside):
             made: tuple[torch.Tensor, ...] = FORWARD(query, key, value, list(more), name_of(self))
             return made
         return self.dense(query, key, value, *more)

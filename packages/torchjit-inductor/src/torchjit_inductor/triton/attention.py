@@ -162,7 +162,7 @@ def tiles_for(kind: str, p: AttentionProblem) -> list[Tiles]:
     lengths = (p.sizes[3], p.sizes[2]) if by_key else (p.sizes[2], p.sizes[3])
     found: dict[Tiles, None] = {}
     for tiles in (*TABLES[kind][p.dtype.itemsize, column], *_LAST):
-        rows, columns = _fitting(tiles.rows, held, lengths[0]), _fitting(tiles.columns, walked, lengths[1])
+        rows, columns = _divided(tiles.rows, held, lengths[0]), _divided(tiles.columns, walked, lengths[1])
         if min(rows, columns) >= 16:
             found[attrs.evolve(tiles, rows=rows, columns=columns)] = None
     if not found:
@@ -170,7 +170,7 @@ def tiles_for(kind: str, p: AttentionProblem) -> list[Tiles]:
     return list(found)
 
 
-def _fitting(tile: int, block: int, length: int) -> int:
+def _divided(tile: int, block: int, length: int) -> int:
     """The largest power of two up to `tile` that divides a block of the lists; no more than a short side needs."""
     while tile > 16 and (tile >= 2 * length or (block < length and block % tile)):
         tile //= 2
@@ -197,7 +197,7 @@ class AttentionKernels:
 
     def forward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
         """A function of (query, key, value, more...) that gives what the operator gives."""
-        launch = self._launcher([forward_text(p, t) for t in tiles_for("attention", p)], p, device)
+        (launch,) = self._launchers({"attention": forward_text}, p, device)
         lists, used = _list_positions(call, 0), _used(p, call)
         batch, heads, queries, _ = p.sizes
         rows, full = (batch, heads, queries), (batch, heads, queries, p.width)
@@ -214,12 +214,11 @@ class AttentionKernels:
 
     def backward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
         """A function of (query, key, value, more..., total, gradient, shift) that gives what the operator gives."""
-        of_query = self._launcher([queries_text(p, t) for t in tiles_for("attention_of_queries", p)], p, device)
-        of_key = self._launcher([keys_text(p, t) for t in tiles_for("attention_of_keys", p)], p, device)
+        texts = {"attention_of_queries": queries_text, "attention_of_keys": keys_text}
+        of_query, of_key = self._launchers(texts, p, device)
         lists, turned, used = _list_positions(call, 0), _list_positions(call, 4), _used(p, call)
         strides = [p.strides[n] for n in ("of_query", "of_key", "of_value")]
         added = list(dict.fromkeys(a.tensor for a in p.formulas.additions))
-
         options = {"dtype": torch.float32, "device": device}
 
         def attention_backward(query: Any, key: Any, value: Any, *rest: Any) -> Any:
@@ -240,26 +239,44 @@ class AttentionKernels:
 
         return attention_backward
 
-    def _launcher(self, texts: Sequence[KernelText], p: AttentionProblem, device: torch.device) -> Callable[..., None]:
-        """A function of addresses. The first text whose tiles fit into the device's memory is taken."""
+    def _launchers(
+        self,
+        kinds: Mapping[str, Callable[[AttentionProblem, Tiles], KernelText]],
+        p: AttentionProblem,
+        device: torch.device,
+    ) -> list[Callable[..., None]]:
+        """For each kernel a function of addresses. They are compiled now: what Triton cannot compile has no kernel.
+
+        Raises:
+            NotLowered: it cannot, or no tiles fit.
+        """
+        texts = [[write(p, tiles) for tiles in tiles_for(kind, p)] for kind, write in kinds.items()]
+        pending = [self._pool.submit(self._fitting, each, p, device) for each in texts]
+        try:
+            return [self._launcher(future.result(), p, device) for future in pending]
+        except NotLowered:
+            raise
+        except Exception as error:  # whatever Triton raises: the operator still computes the call
+            raise NotLowered(f"{type(error).__name__}: {error}") from error
+
+    def _fitting(self, texts: Sequence[KernelText], p: AttentionProblem, device: torch.device) -> KernelText:
+        """The first text whose tiles fit into the device's shared memory."""
+        limit = _shared_memory(device.index or 0)
+        for text in texts:
+            if self._code(text, p, True, device).shared <= limit:
+                return text
+        raise NotLowered("no tiles that fit into shared memory")
+
+    def _launcher(self, text: KernelText, p: AttentionProblem, device: torch.device) -> Callable[..., None]:
         index = device.index or 0
-        pending = self._pool.submit(self._code, texts[0], p, True, device)
-        emit("kernel", name=texts[0].name, language="triton", source=texts[0].source, origins=[], graph="")
+        emit("kernel", name=text.name, language="triton", source=text.source, origins=[], graph="")
         lock = threading.Lock()
         made: dict[bool, LoadedKernel] = {}
-        chosen: list[KernelText] = []
 
         def load(aligned: bool) -> LoadedKernel:
             with lock:
-                if not chosen:
-                    limit = _shared_memory(index)
-                    for text in texts:
-                        code = pending.result() if text is texts[0] else self._code(text, p, True, device)
-                        if code.shared <= limit or text is texts[-1]:
-                            chosen.append(text)
-                            break
                 if aligned not in made:
-                    made[aligned] = self._driver.load(self._code(chosen[0], p, aligned, device), index)
+                    made[aligned] = self._driver.load(self._code(text, p, aligned, device), index)
                 return made[aligned]
 
         launch: Callable[..., None] | None = None
@@ -267,8 +284,7 @@ class AttentionKernels:
         def first(*addresses: int) -> None:
             nonlocal launch
             if launch is None:
-                load(True)
-                launch = self._bound(load, index, chosen[0])
+                launch = self._bound(load, index, text)
             launch(*addresses)
 
         return first
