@@ -16,6 +16,7 @@ import vm_corpus_c_protocols
 import vm_corpus_classes
 import vm_corpus_containers
 import vm_corpus_coroutines
+import vm_corpus_edges
 import vm_corpus_exceptions
 import vm_corpus_groups
 import vm_corpus_iteration
@@ -44,6 +45,7 @@ _MODULES = (
     vm_corpus_classes,
     vm_corpus_containers,
     vm_corpus_coroutines,
+    vm_corpus_edges,
     vm_corpus_exceptions,
     vm_corpus_groups,
     vm_corpus_iteration,

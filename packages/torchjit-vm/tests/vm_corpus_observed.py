@@ -257,3 +257,13 @@ def arguments_that_grow(table, line):
         except RuntimeError as error:
             found.append(str(error))
     return found
+
+
+@program(N(2.0), [], breaks=1)
+def references_that_call_back(x, log):
+    thing = Plain()
+    reference = weakref.ref(thing, lambda _: log.append("gone"))  # noqa: F841  held by this variable only
+    more = [weakref.ref(thing, lambda _: log.append("gone too"))]  # noqa: F841
+    print("break")
+    del thing
+    return log, x + 1

@@ -462,7 +462,12 @@ class ConcreteDomain:
     def make_raise(self, exception: Box, cause: Box | None) -> Box:
         error = exception.value
         if isinstance(error, type) and issubclass(error, BaseException):
-            error = error()
+            made = error()
+            if not isinstance(made, BaseException):
+                raise TypeError(
+                    f"calling {error!r} should have returned an instance of BaseException, not {type(made)!r}"
+                )
+            error = made
         if not isinstance(error, BaseException):
             raise TypeError("exceptions must derive from BaseException")
         if cause is not None:

@@ -48,7 +48,7 @@ def prepare_reraise(error: BaseException, exceptions: list[BaseException | None]
     again = [e for e in found if _same_origin(e, error)]
     new = [e for e in found if not _same_origin(e, error)]
     leaves = {id(leaf) for e in again for leaf in _leaves(e)}
-    kept = error.split(lambda e: id(e) in leaves)[0] if leaves else None
+    kept = BaseExceptionGroup.subgroup(error, lambda e: id(e) in leaves) if leaves else None
     if not new:
         return kept
     if kept is not None:

@@ -21,7 +21,7 @@ def match_class(subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> t
     """What `count` positional sub-patterns and those of attributes are matched with, or None if the subject is no such object.
 
     Raises:
-        TypeError: there are too many positional ones, or `__match_args__` is no tuple.
+        TypeError: there are too many positional ones, two for one attribute, or `__match_args__` is no tuple of texts.
     """
     if not isinstance(subject, cls):
         return None
@@ -33,8 +33,16 @@ def match_class(subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> t
     if count > allowed:
         s = "s" * (allowed != 1)
         raise TypeError(f"{cls.__name__}() accepts {allowed} positional sub-pattern{s} ({count} given)")
-    positional = [subject] if own and count else []
-    if not positional:
-        names = (*(arguments or ())[:count], *names)
-    found = [getattr(subject, n, _MISSING) for n in names]
-    return None if any(v is _MISSING for v in found) else (*positional, *found)
+    found = [subject] if own and count else []
+    seen = set()
+    for name in names if found else (*(arguments or ())[:count], *names):
+        if type(name) is not str:
+            raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+        if name in seen:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        seen.add(name)
+        value = getattr(subject, name, _MISSING)
+        if value is _MISSING:
+            return None
+        found.append(value)
+    return tuple(found)

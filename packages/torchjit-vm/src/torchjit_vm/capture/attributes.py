@@ -178,7 +178,13 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     if cls in _WRAPPERS and value.real is NEW and name in _WRAPPED_FIELDS and name not in value.attrs:
         return load_attr(domain, cast(Value, value.attrs["__func__"]), name)
-    result = generic_attr(domain, value, name)
+    try:
+        result = generic_attr(domain, value, name)
+    except Raised as raised:  # an empty slot, a property without a getter, a descriptor of C
+        asked = find_member(domain, cls, "__getattr__")
+        if asked.kind != FUNCTION or not issubclass(type_of(domain, raised.value), AttributeError):
+            raise
+        result = None
     if type(result) is Frame:  # a property: where it raises AttributeError, `__getattr__` is asked
         asked = find_member(domain, cls, "__getattr__")
         if asked.kind == FUNCTION:
@@ -428,6 +434,8 @@ _INIT_SUBCLASS = object.__dict__["__init_subclass__"]
 
 
 def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | Frame[Value]:
+    if name == "__class__":  # C's own lookup leaves it out
+        return Known(super)
     mro = value.owner.__mro__
     domain.guard_mro(value.owner)
     after = mro[mro.index(value.cls) + 1 :]
@@ -448,6 +456,10 @@ def _super_attr(domain: CaptureDomain, value: SuperValue, name: str) -> Value | 
             return bind(domain, member, value.self_)
         if not owner.__flags__ & IMMUTABLE_TYPE:
             domain.guard_class(owner, name, walk(owner.__mro__, name))
+    if name == "__self__":
+        return value.self_
+    if name in ("__thisclass__", "__self_class__"):
+        return pinned(domain, value.cls if name == "__thisclass__" else value.owner, name)
     raise domain.error(AttributeError, f"'super' object has no attribute '{name}'")
 
 

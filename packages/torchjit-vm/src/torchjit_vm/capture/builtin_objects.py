@@ -162,7 +162,11 @@ def _add_note(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     value = args[0]
     if not isinstance(value, Obj) or value.real is not NEW:
         return None
+    if type_of(domain, args[1]) is not str:
+        raise domain.error(TypeError, f"note must be a str, not '{type_of(domain, args[1]).__name__}'")
     notes = value.attrs.get("__notes__")
+    if isinstance(notes, Value) and not issubclass(type_of(domain, notes), list):
+        raise domain.error(TypeError, "Cannot add note: __notes__ is not a list")
     if notes is None:
         notes = value.attrs["__notes__"] = ListValue([])
     packing.list_append(domain, cast(Value, notes), args[1])
@@ -194,7 +198,7 @@ def _list_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 def _set_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not isinstance(args[0], SetValue):
         return None
-    containers.set_change(domain, args[0]).clear()
+    containers.set_replace(domain, args[0], SetValue({}))
     if len(args) > 1:
         packing.set_update(domain, args[0], args[1])
     return Const(None)
@@ -465,7 +469,7 @@ def _holds_constants(domain: CaptureDomain, function: FunctionValue) -> bool:
     held = list(function.defaults)
     if function.kwdefaults is not None:
         held += [v for _, v in containers.dict_pairs(domain, function.kwdefaults)]
-    annotations = function.annotations
+    annotations = function.annotations or function.attrs.get("__annotations__")
     if isinstance(annotations, DictValue):
         held += [v for _, v in containers.dict_pairs(domain, annotations)]
     elif annotations is not None:

@@ -63,14 +63,26 @@ for _cls in (dict, OrderedDict, defaultdict):
 
 @builtin(set)
 def _set(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return SetValue(_elements(domain, args))
+    return _like(domain, SetValue(_elements(domain, args)), args)
 
 
 @builtin(frozenset)
 def _frozenset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
         return args[0]
-    return SetValue(_elements(domain, args), frozenset)
+    return _like(domain, SetValue(_elements(domain, args), frozenset), args)
+
+
+def _like(domain: CaptureDomain, made: SetValue, args: _Args) -> SetValue:
+    """A set of another set's elements, or of a dict's keys, is laid out at once."""
+    source = args[0] if args else None
+    entries = made.entries or {}
+    if isinstance(source, SetValue):
+        layout = containers.layout_of(domain, source)
+        made.layout = None if layout is None else set(layout)
+    elif isinstance(source, DictValue) and source.cls is dict and containers.is_ordered(entries):
+        made.layout = set(dict.fromkeys(entries))
+    return made
 
 
 def _elements(domain: CaptureDomain, args: _Args) -> dict[Any, Value]:
@@ -78,10 +90,7 @@ def _elements(domain: CaptureDomain, args: _Args) -> dict[Any, Value]:
     if args and isinstance(args[0], SetValue):
         return dict(containers.set_entries(domain, args[0]))
     items = iteration.items_of(domain, args[0]) if args else []
-    found: dict[Any, Value] = {}
-    for item in items:
-        found.setdefault(containers.key_of(domain, item), item)
-    return found
+    return containers.new_set(domain, items).entries or {}
 
 
 @builtin(deque)

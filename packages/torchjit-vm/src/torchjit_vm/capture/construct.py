@@ -15,7 +15,7 @@ from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import FINALIZER, UNKNOWN_CALL
-from torchjit_vm.capture.types import is_subtype
+from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     AtomObject,
     Const,
@@ -220,6 +220,9 @@ def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs:
     rest = list(args)
     if issubclass(made.cls, defaultdict):
         made.factory = rest.pop(0) if rest else Const(None)
+        kind = type_of(domain, made.factory)
+        if kind is not type(None) and members.find_member(domain, kind, "__call__").kind == members.ABSENT:
+            raise domain.error(TypeError, "first argument must be callable or None")
     if len(rest) > 1:
         raise domain.graph_break(UNKNOWN_CALL, made.cls.__name__)
     if rest:

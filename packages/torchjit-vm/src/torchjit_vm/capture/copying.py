@@ -140,6 +140,8 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
             containers.dict_store(domain, made, containers.key_of(domain, key), key, part(item))
     elif isinstance(value, SetValue):
         made = SetValue(dict(containers.set_entries(domain, value)), value.cls)
+        layout = containers.layout_of(domain, value)
+        made.layout = None if layout is None else layout.copy()
     else:
         made = Obj(value.cls)
         _remember(memo, value, made)

@@ -120,6 +120,7 @@ class CaptureDomain:
         self.context_tokens: dict[Obj, ContextStore] = {}
         self.caches: dict[Obj, Value] = {}  # functions with an LRU cache that the region made, and what keeps it
         self.cached: dict[tuple[int, Any], Value] = {}  # results that a call in the run will put into a real LRU cache
+        self.watchers: list[Obj] = []  # weak references of the region that call something when their object dies
         self.counted = 0  # calls that were put off, and only count a hit of such a cache
         self.decorators: dict[Obj, tuple[Value, Value]] = {}  # what makes them, and its settings
         self.seeded: dict[Obj, random.Random] = {}  # generators of random numbers whose state is known
@@ -165,6 +166,7 @@ class CaptureDomain:
         self.seeded.clear()
         self.caches.clear()
         self.cached.clear()
+        self.watchers.clear()
         self.context.clear()
         self.context_stores.clear()
         self.context_tokens.clear()
@@ -310,7 +312,10 @@ class CaptureDomain:
 
     def slice(self, value: SliceValue) -> slice:
         """A slice of constant bounds."""
-        return slice(*(self._bound(v) for v in (value.start, value.stop, value.step)))
+        step, start, stop = (self._bound(v) for v in (value.step, value.start, value.stop))  # asked in C's order
+        if step == 0:
+            raise self.error(ValueError, "slice step cannot be zero")
+        return slice(start, stop, step)
 
     def _bound(self, value: Value) -> int | None:
         if type(value) is Const and value.value is None:

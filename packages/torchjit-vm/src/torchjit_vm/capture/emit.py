@@ -18,10 +18,11 @@ from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.draws import write_draws
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.forms import FORMS, Form, Outcome
+from torchjit_vm.capture.quiet import reachable
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
 from torchjit_vm.capture.source import Standin, compile_lines, in_frames
-from torchjit_vm.capture.values import NEW, CellValue, Leaf, Obj, Value
+from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.frame import Completion, Frame
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
@@ -214,7 +215,7 @@ class _State:
                 self.cells[i] = out.expr(value)
             elif own_frame or i in live or (innermost and i in _live_after(frame)):
                 self.locals[i] = out.expr(value)
-            elif _would_be_missed(value):
+            elif _would_be_missed(out.domain, value):
                 self.locals[i] = out.expr(value)
                 self.held.add(i)
         self.handled = None if handled is None else out.expr(handled)
@@ -226,11 +227,18 @@ class _State:
         self.instead = None if frame.instead is None else out.expr(frame.instead)
 
 
-def _would_be_missed(value: Value) -> bool:
+def _would_be_missed(domain: CaptureDomain, value: Value) -> bool:
     """Could the program tell that an object which only a variable holds, and nothing reads any more, is gone?
 
     One that the region made may have weak references by the time that the break is over; of others it is known.
+    A weak reference that is gone calls nothing.
     """
+    if domain.watchers:
+        inside = reachable([value])
+        if any(id(watcher) in inside for watcher in domain.watchers):
+            return True
+    if type(value) is Known:  # a class is among the subclasses of its bases
+        return value.obj in domain.made_classes if isinstance(value.obj, type) else False
     if type(value) is not Obj:
         return False
     if value.real is NEW:

@@ -72,7 +72,11 @@ def _cause(domain: CaptureDomain, cause: Value) -> Value:
 
 def _instance(domain: CaptureDomain, exception: Value) -> Value:
     if type(exception) is Known and isinstance(exception.obj, type) and issubclass(exception.obj, BaseException):
-        exception = domain.vm.call(exception, [])
+        made = domain.vm.call(exception, [])
+        if not issubclass(type_of(domain, made), BaseException):
+            text = f"calling {exception.obj!r} should have returned an instance of BaseException, not {type_of(domain, made)!r}"
+            raise domain.error(TypeError, text)
+        exception = made
     if not (isinstance(exception, Obj) and issubclass(exception.cls, BaseException)):
         raise domain.error(TypeError, "exceptions must derive from BaseException")
     return exception

@@ -104,8 +104,10 @@ def _derive(domain: CaptureDomain, group: Value, members: list[Value]) -> Value:
     return made
 
 
-def _split(domain: CaptureDomain, value: Value, test: _Test) -> tuple[Value | None, Value | None]:
-    """What passes the test, and the rest."""
+def _split(
+    domain: CaptureDomain, value: Value, test: _Test, *, rest_too: bool = True
+) -> tuple[Value | None, Value | None]:
+    """What passes the test, and the rest: nobody makes groups of that where it is not asked for."""
     if test(value):
         return value, None
     if not _is_group(domain, value):
@@ -113,12 +115,12 @@ def _split(domain: CaptureDomain, value: Value, test: _Test) -> tuple[Value | No
     passed: list[Value] = []
     rest: list[Value] = []
     for member in _members(domain, value):
-        for part, into in zip(_split(domain, member, test), (passed, rest), strict=True):
+        for part, into in zip(_split(domain, member, test, rest_too=rest_too), (passed, rest), strict=True):
             if part is not None:
                 into.append(part)
     return (
         _derive(domain, value, passed) if passed else None,
-        _derive(domain, value, rest) if rest else None,
+        _derive(domain, value, rest) if rest and rest_too else None,
     )
 
 
@@ -148,7 +150,7 @@ def _split_method(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Va
 
 @method("subgroup", BaseExceptionGroup)
 def _subgroup(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    return _split(domain, args[0], _condition(domain, args[1]))[0] or Const(None)
+    return _split(domain, args[0], _condition(domain, args[1]), rest_too=False)[0] or Const(None)
 
 
 @method("derive", BaseExceptionGroup)
@@ -198,7 +200,7 @@ def prepare_reraise(domain: CaptureDomain, group: Value, exceptions: Value) -> V
     again = [e for e in found if e is group or domain.origins.get(e) is domain.origins.get(group, group)]
     new = [e for e in found if e not in again]
     leaves = {leaf for error in again for leaf in _leaves(domain, error)}
-    kept = _split(domain, group, lambda value: value in leaves)[0] if leaves else None
+    kept = _split(domain, group, lambda value: value in leaves, rest_too=False)[0] if leaves else None
     if not new:
         return kept or Const(None)
     if kept is not None:

@@ -211,6 +211,8 @@ def _heappush(heap: list[Any], item: Any) -> None:
 
 
 def _heappop(heap: list[Any]) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
     last = heap.pop()
     if heap:
         first = heap[0]
@@ -221,6 +223,8 @@ def _heappop(heap: list[Any]) -> Any:
 
 
 def _heapreplace(heap: list[Any], item: Any) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
     first = heap[0]
     heap[0] = item
     _sift_up(heap, 0)

@@ -283,12 +283,9 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
         if defines(domain, left, name):
             result = special_call(domain, left, name, [right])
             return None if is_not_implemented(result) else result
-        result = set_binary(domain, _INPLACE[function][1], left, right)
+        result = set_binary(domain, _INPLACE[function][1], left, right, in_place=True)
         if isinstance(result, SetValue) and result.entries is not None:
-            target_entries = containers.set_change(domain, left)
-            kept = dict(result.entries)
-            target_entries.clear()
-            target_entries.update(kept)
+            containers.set_replace(domain, left, result)
             return left
         return None
     if isinstance(left, Obj) and defines(domain, left, name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, iteration, members
+from torchjit_vm.capture import attributes, iteration, members, set_algebra
 from torchjit_vm.capture.containers import (
     change,
     dict_lookup,
@@ -14,7 +14,8 @@ from torchjit_vm.capture.containers import (
     instance_pairs,
     items,
     key_of,
-    set_change,
+    new_set,
+    set_insert,
     set_items,
 )
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -46,7 +47,7 @@ def build_tuple(domain: CaptureDomain, values: list[Value]) -> Value:
 
 
 def build_set(domain: CaptureDomain, values: list[Value]) -> Value:
-    return SetValue({key_of(domain, v): v for v in values})
+    return new_set(domain, values)
 
 
 def build_map(domain: CaptureDomain, pairs: list[tuple[Value, Value]]) -> Value:
@@ -83,14 +84,17 @@ def list_to_tuple(domain: CaptureDomain, value: Value) -> Value:
 
 def set_add(domain: CaptureDomain, target: Value, item: Value) -> None:
     key = key_of(domain, item)
-    set_change(domain, cast(SetValue, target)).setdefault(key, item)
+    set_insert(domain, cast(SetValue, target), key, item)
 
 
 def set_update(domain: CaptureDomain, target: Value, iterable: Value) -> None:
     # C code takes the elements of another set whatever its `__iter__` says.
+    grown = set_algebra.laid_out_union(domain, cast(SetValue, target), iterable)
     known = isinstance(iterable, SetValue)
     for item in set_items(domain, cast(SetValue, iterable)) if known else iteration.items_of(domain, iterable):
         set_add(domain, target, item)
+    if grown is not None:
+        cast(SetValue, target).layout = grown
 
 
 def map_add(domain: CaptureDomain, target: Value, key: Value, value: Value) -> None:
@@ -225,7 +229,8 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
     if not _is_instance(domain, value, cls):
         return None
     found: list[Value] = []
-    wanted = [domain.use(cast(Const, n)) for n in unpack_all(domain, names)]
+    wanted = unpack_all(domain, names)
+    positional: list[Value] = []
     if count:
         arguments = attributes.lookup(domain, cls, "__match_args__")
         itself = arguments is None and cls.obj.__flags__ & _MATCHES_ITSELF
@@ -244,8 +249,17 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
                 kind = cls.obj.__name__
                 text = f"{kind}() accepts {allowed} positional sub-pattern{s} ({count} given)"
                 raise domain.error(TypeError, text)
-            wanted = [domain.use(cast(Const, n)) for n in known[:count]] + wanted
-    for name in wanted:
+            positional = known[:count]
+    seen = set()
+    for given_name in (*positional, *wanted):
+        if type_of(domain, given_name) is not str:
+            kind = type_of(domain, given_name).__name__
+            raise domain.error(TypeError, f"__match_args__ elements must be strings (got {kind})")
+        name = domain.use(cast(Const, given_name))
+        if name in seen:
+            text = f"{cls.obj.__name__}() got multiple sub-patterns for attribute {name!r}"
+            raise domain.error(TypeError, text)
+        seen.add(name)
         attribute = attributes.lookup(domain, value, name)
         if attribute is None:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.rebuild_objects import write_attributes
@@ -21,6 +21,8 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+
+_MOST_KEYS = 200
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.rebuild import Rebuilder
@@ -125,8 +127,23 @@ def _fill_dict(out: Rebuilder, name: str, value: DictValue) -> None:
         out.write(f"{out.runtime(runtime.fill_dict)}({out.runtime(storage_class(value.cls))}, {name}, [{text}])")
 
 
+def _growth(keys: list[Any], layout: set[Any]) -> int | None:
+    """How many keys a set is given room for at once, to iterate as this one does; None if they are added in turn, or nobody knows."""
+    wanted = list(layout)
+    if list(set(iter(keys))) == wanted or len(keys) > _MOST_KEYS:
+        return None
+    return next((n for n in range(len(keys), 0, -1) if list(runtime.grown_set(keys[:n], keys[n:])) == wanted), None)
+
+
 def set_expr(out: Rebuilder, value: SetValue) -> str:
-    items = list((value.entries or {}).values())
+    entries = value.entries or {}
+    items = list(entries.values())
+    if value.layout is not None and value.cls in (set, frozenset):
+        grown = _growth(list(entries), value.layout)
+        if grown is not None:
+            first, rest = out.join(items[:grown]), out.join(items[grown:])
+            made = out.assign(f"{out.runtime(runtime.grown_set)}([{first}], [{rest}])")
+            return made if value.cls is set else out.assign(f"{out.runtime(frozenset)}({made})")
     if value.cls is set and items:
         return out.assign("{" + out.join(items) + "}")
     if value.cls in (set, frozenset):

@@ -114,6 +114,14 @@ def new(base: type, cls: type, *args: Any) -> Any:
     return base.__new__(cls, *args)
 
 
+def grown_set(first: Iterable[Any], rest: Iterable[Any]) -> set[Any]:
+    """A set that is given room for some elements at once; the others are added one by one."""
+    made = set(dict.fromkeys(first))
+    for element in rest:
+        made.add(element)
+    return made
+
+
 def fill_dict(base: Any, target: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
     """Store pairs in a dict subclass, past any `__setitem__` of its class."""
     store = base.__setitem__

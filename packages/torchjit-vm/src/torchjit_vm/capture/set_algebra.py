@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import containers, iteration
-from torchjit_vm.capture.values import Const, DictView, SetValue, Value
+from torchjit_vm.capture.values import Const, DictValue, DictView, SetValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -19,8 +19,32 @@ def is_set_view(value: Value) -> bool:
     return isinstance(value, DictView) and value.kind != "values"
 
 
-def set_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
-    """An operator of two sets; with a view of a dict the other side may be any iterable, and the result is a set."""
+_METHODS = {
+    operator.or_: set.union,
+    operator.and_: set.intersection,
+    operator.sub: set.difference,
+    operator.xor: set.symmetric_difference,
+}
+_IN_PLACE = {
+    operator.or_: set.update,
+    operator.and_: set.intersection_update,
+    operator.sub: set.difference_update,
+    operator.xor: set.symmetric_difference_update,
+}
+
+
+def set_binary(
+    domain: CaptureDomain, function: Any, left: Value, right: Value, *, source: Any = None, in_place: bool = False
+) -> Value | None:
+    """An operator of two sets; with a view of a dict the other side may be any iterable, and the result is a set.
+
+    Args:
+        domain: the capture.
+        function: the operator.
+        left, right: the operands.
+        source: what a method is given in the place of the right operand (`set_source`).
+        in_place: the result takes the place of the left one.
+    """
     if function not in (operator.or_, operator.and_, operator.sub, operator.xor):
         return None
     view = is_set_view(left) or is_set_view(right)
@@ -36,8 +60,66 @@ def set_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) 
         entries = {k: v for k, v in a.items() if k not in b}
     else:
         entries = {k: v for k, v in a.items() if k not in b} | {k: v for k, v in b.items() if k not in a}
-    frozen = type(left) is Const or (isinstance(left, SetValue) and issubclass(left.cls, frozenset))
-    return SetValue(entries, frozenset if frozen and not view else set)
+    kind = frozenset if _is_frozen(left) and not view else set
+    made = SetValue(entries, kind)
+    sides = [_real(domain, v) for v in (left, right)]
+    if None not in sides:
+        if in_place:
+            made.layout = sides[0]
+            _IN_PLACE[function](made.layout, sides[1] if source is None else source)
+        elif source is not None:
+            made.layout = _METHODS[function](sides[0], source)
+        else:
+            found = function(*sides)
+            made.layout = found if type(found) is set else set(found)
+    return made
+
+
+def set_source(domain: CaptureDomain, value: Value, elements: SetValue) -> Any:
+    """What stands for a set, dict or other iterable that a method of sets is given; None if its order is not settled."""
+    layout = containers.layout_of(domain, elements)
+    if layout is None or isinstance(value, SetValue):
+        return layout
+    keys = elements.entries or {}
+    return dict.fromkeys(keys) if isinstance(value, DictValue) and value.cls is dict else list(keys)
+
+
+def laid_out_union(domain: CaptureDomain, target: SetValue, other: Value) -> set[Any] | None:
+    """How `target.update(other)` leaves the set, where C makes room for all of the elements first: for sets and dicts."""
+    source: Any = None
+    if isinstance(other, SetValue):
+        source = containers.layout_of(domain, other)
+    elif type(other) is Const and type(other.value) is frozenset:
+        source = domain.use(other)
+    elif isinstance(other, DictValue) and other.cls is dict:
+        source = {containers.key_of(domain, k): None for k, _ in containers.dict_pairs(domain, other)}
+    layout = None if source is None or not containers.is_ordered(source) else containers.layout_of(domain, target)
+    if layout is None:
+        return None
+    made = layout.copy()
+    made.update(source)
+    return made
+
+
+def _is_frozen(value: Value) -> bool:
+    return type(value) is Const or (isinstance(value, SetValue) and issubclass(value.cls, frozenset))
+
+
+def _real(domain: CaptureDomain, value: Value) -> Any:
+    """A set, a view or a list of the keys, which C combines in the order of its own; None if they have none.
+
+    What a view's set, or a set made of a dict, begins with is given room first, so that a dict is needed.
+    """
+    if type(value) is Const:
+        return value.value
+    if isinstance(value, SetValue):
+        return containers.layout_of(domain, value)
+    keys = list(_elements(domain, value))
+    if not containers.is_ordered(keys):
+        return None
+    if not isinstance(value, DictView):
+        return keys
+    return dict.fromkeys(keys).keys() if value.kind == "keys" else dict(keys).items()
 
 
 def _elements(domain: CaptureDomain, value: Value) -> dict[Any, Value]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import containers, iteration, packing, subscripts
 from torchjit_vm.capture.builtin_table import method
-from torchjit_vm.capture.set_algebra import set_binary
+from torchjit_vm.capture.set_algebra import set_binary, set_source
 from torchjit_vm.capture.values import NEW, Const, SetValue, Value
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _add(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("discard", set)
 def _discard(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     key = containers.sought_key(domain, args[1], cast(SetValue, args[0]))
-    containers.set_change(domain, cast(SetValue, args[0])).pop(key, None)
+    containers.set_remove(domain, cast(SetValue, args[0]), key)
     return Const(None)
 
 
@@ -36,7 +36,7 @@ def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     key = containers.sought_key(domain, args[1], target)
     if key not in containers.set_entries(domain, target):
         raise domain.raised(subscripts.key_error(domain, args[1]))
-    del containers.set_change(domain, target)[key]
+    containers.set_remove(domain, target, key)
     return Const(None)
 
 
@@ -49,7 +49,7 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
 @method("clear", set)
 def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    containers.set_change(domain, cast(SetValue, args[0])).clear()
+    containers.set_replace(domain, cast(SetValue, args[0]), SetValue({}))
     return Const(None)
 
 
@@ -66,7 +66,7 @@ def copy_set(domain: CaptureDomain, value: Value) -> Value:
 def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
     if isinstance(value, SetValue):
         return value
-    return SetValue({containers.key_of(domain, v): v for v in iteration.items_of(domain, value)})
+    return containers.new_set(domain, iteration.items_of(domain, value))
 
 
 def _combination(name: str, function: Any) -> None:
@@ -75,8 +75,12 @@ def _combination(name: str, function: Any) -> None:
         result: Value = args[0]
         if len(args) == 1:
             return copy_set(domain, args[0])
-        for other in args[1:]:  # past the operators of a subclass
-            result = cast(Value, set_binary(domain, function, _plain(domain, result), _as_set(domain, other)))
+        for number, other in enumerate(args[1:]):  # past the operators of a subclass
+            elements = _as_set(domain, other)
+            source = set_source(domain, other, elements)
+            again = number > 0 and function in (operator.or_, operator.sub)  # C goes on with its result
+            left = result if again else _plain(domain, result)
+            result = cast(Value, set_binary(domain, function, left, elements, source=source, in_place=again))
         return result
 
 
@@ -112,7 +116,7 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         raise domain.raised(subscripts.key_error(domain, Const("pop from an empty set")))
     if len(items) > 1 and (target.real is NEW or target.changed):
         return None  # which one comes out depends on the history of the set
-    del containers.set_change(domain, target)[containers.key_of(domain, items[0])]
+    containers.set_remove(domain, target, containers.key_of(domain, items[0]))
     return items[0]
 
 
@@ -122,12 +126,10 @@ def _in_place(name: str, function: Any) -> None:
         target = cast(SetValue, args[0])
         others = [_as_set(domain, a) for a in args[1:]] if function is operator.and_ else args[1:]
         for other in others:
-            found = set_binary(domain, function, _plain(domain, target), _as_set(domain, other))
-            result = cast(SetValue, found)
-            entries = containers.set_change(domain, target)
-            kept = dict(result.entries or {})
-            entries.clear()
-            entries.update(kept)
+            elements = _as_set(domain, other)
+            source = set_source(domain, other, elements)
+            found = set_binary(domain, function, _plain(domain, target), elements, source=source, in_place=True)
+            containers.set_replace(domain, target, cast(SetValue, found))
         return Const(None)
 
 
@@ -139,7 +141,10 @@ _in_place("symmetric_difference_update", operator.xor)
 def _plain(domain: CaptureDomain, value: Value) -> SetValue:
     """Without its subclass."""
     value = cast(SetValue, value)
-    return SetValue(dict(containers.set_entries(domain, value)), frozenset if issubclass(value.cls, frozenset) else set)
+    made = SetValue(dict(containers.set_entries(domain, value)), frozenset if issubclass(value.cls, frozenset) else set)
+    layout = containers.layout_of(domain, value)
+    made.layout = None if layout is None else layout.copy()
+    return made
 
 
 @method("__contains__", set, frozenset)

@@ -96,7 +96,14 @@ def _function_twin(domain: CaptureDomain, value: FunctionValue) -> types.Functio
     for key, content in value.attrs.items():
         if type(content) is Const and key != "__annotations__":
             setattr(twin, key, domain.use(content))
-    if value.annotations is not None and not isinstance(value.annotations, DictValue):
+    annotations = value.annotations or value.attrs.get("__annotations__")
+    if isinstance(annotations, DictValue):
+        twin.__annotations__ = {
+            domain.use(key): twin_of(domain, content)
+            for key, content in containers.dict_pairs(domain, annotations)
+            if type(key) is Const
+        }
+    elif value.annotations is not None:
         flat = [twin_of(domain, v) for v in domain.unpack_all(value.annotations)]
         twin.__annotations__ = dict(zip(flat[::2], flat[1::2], strict=True))
     return twin

@@ -222,9 +222,13 @@ class DictValue(Obj):
 
 @final
 class SetValue(Obj):
-    """A set or frozenset: element key to element."""
+    """A set or frozenset: element key to element.
 
-    __slots__ = ("changed", "entries")
+    `layout` is a set of the keys that was made as CPython makes this one, which decides the order of iteration; None if
+    the elements were added one by one.
+    """
+
+    __slots__ = ("changed", "entries", "layout")
 
     def __init__(
         self, entries: dict[Any, Value] | None, cls: type = set, real: Any = NEW, path: AccessPath | None = None
@@ -232,6 +236,7 @@ class SetValue(Obj):
         Obj.__init__(self, cls, real, path)
         self.entries = entries
         self.changed = False
+        self.layout: set[Any] | None = None
 
 
 @final

@@ -48,6 +48,8 @@ def _make(domain: CaptureDomain, cls: type, args: _Args) -> Value | None:
         return None  # it goes at once
     made = Obj(cls)
     made.attrs["args"] = TupleValue(list(args))
+    if len(args) == 2:
+        domain.watchers.append(made)
     return made
 
 

@@ -1,0 +1,212 @@
+"""Programs at the edges of the language and the library that gave other results than CPython once."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import collections
+import heapq
+import inspect
+
+from vm_corpus import N, program
+
+
+class Index:
+    def __init__(self, number, log):
+        self.number, self.log = number, log
+
+    def __index__(self):
+        self.log.append(self.number)
+        return self.number
+
+
+def errors(*actions):
+    found = []
+    for action in actions:
+        try:
+            found.append(action())
+        except Exception as error:
+            found.append((type(error).__name__, str(error)))
+    return found
+
+
+@program(N(2.0), [1, 2, 3])
+def slices_of_no_step(x, items):
+    log = []
+    parts = errors(
+        lambda: items[::0],
+        lambda: (1, 2)[::0],
+        lambda: "ab"[::0],
+        lambda: range(3)[::0],
+        lambda: items.__delitem__(slice(None, None, 0)),
+        lambda: items.__setitem__(slice(None, None, 0), [1]),
+        lambda: items[Index(0, log) : Index(3, log) : Index(2, log)],
+    )
+    return parts, log, x + 1
+
+
+@program(N(2.0))
+def names_of_super(x):
+    class Base:
+        pass
+
+    class Below(Base):
+        def parts(self):
+            found = super()
+            return (
+                found.__thisclass__ is Below,
+                found.__self__ is self,
+                found.__self_class__ is type(self),
+                found.__class__,
+            )
+
+    class Lowest(Below):
+        pass
+
+    return Below().parts(), Lowest().parts(), x + 1
+
+
+@program(N(2.0))
+def match_arguments_that_are_wrong(x):
+    class Numbers:
+        __match_args__ = (1,)
+
+    class Twice:
+        __match_args__ = ("a", "a")
+        a = 1
+
+    def match(subject):
+        match subject:
+            case Numbers(1):
+                return "number"
+            case Twice(1, 1):
+                return "twice"
+
+    def named(subject):
+        match subject:
+            case Twice(1, a=1):
+                return "named"
+
+    return errors(lambda: match(Numbers()), lambda: match(Twice()), lambda: named(Twice())), x + 1
+
+
+@program(N(2.0), [])
+def groups_are_derived_once(x, log):
+    class Group(ExceptionGroup):
+        def derive(self, exceptions):
+            log.append(len(exceptions))
+            return Group(self.message + "!", exceptions)
+
+    try:
+        try:
+            raise Group("g", [ValueError(1), TypeError(2), KeyError(3)])
+        except* ValueError:
+            raise
+        except* KeyError as error:
+            log.append(error.message)
+    except Group as error:
+        log.append((error.message, repr(error.exceptions), repr(error.subgroup(TypeError))))
+    return log, x + 1
+
+
+@program(N(2.0))
+def empty_heaps(x):
+    return errors(lambda: heapq.heappop([]), lambda: heapq.heapreplace([], 1), lambda: heapq.heappushpop([], 1)), x + 1
+
+
+@program(N(2.0), [], breaks=3)
+def subclasses_of_variables(x, log):
+    class Base:
+        pass
+
+    class Below(Base):  # noqa: F841  known to its base
+        pass
+
+    print("break")
+    return [cls.__name__ for cls in Base.__subclasses__()], x + 1
+
+
+@program(N(2.0))
+def orders_of_sets(x):
+    table = {5: 1, 3: 2, 17: 3, 33: 1}
+    a, b = {33, 1, 65, 97, 17}, {1, 2, 65, 129}
+    changed, other = set(a), a.copy()
+    changed.add(257)
+    changed.discard(1)
+    other |= b
+    other -= {33}
+    found = [
+        *(
+            {1, 2} ^ table.keys(),
+            {1, 2} | table.keys(),
+            table.keys() ^ {1, 2},
+            table.keys() | {8, 1},
+            table.keys() & [17, 3],
+        ),
+        *(set(table), {*table, 1}, frozenset([33, 1, 17, 5]), a, b, a | b, a - b, a ^ b, a & b, changed, other),
+        *(set(a | b), a.union(b, [5]), a.intersection([65, 1]), a.difference([1]), {i * 16 for i in range(6)}),
+        *(a.symmetric_difference(table), a.union(table), set(range(0, 200, 32)), frozenset(changed) | {7}),
+    ]
+    return [list(s) for s in found], x + 1
+
+
+@program(N(2.0), breaks=1)
+def orders_of_sets_that_leave(x):
+    table = {i * 16: i for i in range(7)}
+    first, second, third = set(table), table.keys() | {3}, frozenset(table)
+    taken = {64, 0, 32, 16, 8}
+    taken.remove(64)
+    taken.add(128)
+    print("break")
+    return list(first), list(second), list(third), sorted(taken), x + 1
+
+
+@program(N(2.0))
+def equal_elements(x):
+    return [*{True, 1}], [*{1, True, 1.0}], [*{1.0}.union([1])], [*{True} & {1}], [*frozenset((True, 1))], x + 1
+
+
+@program(N(2.0))
+def empty_slots_and_getattr(x):
+    class Slotted:
+        __slots__ = ("kept",)
+        hidden = property(None)
+
+        def __getattr__(self, name):
+            return f"asked for {name}"
+
+    thing = Slotted()
+    before = thing.kept, thing.hidden, thing.other
+    thing.kept = x
+    return before, thing.kept
+
+
+@program(N(2.0))
+def raised_classes_and_notes(x):
+    class Strange(Exception):
+        def __new__(cls, *args):
+            return 5
+
+    def chained():
+        raise ValueError from Strange
+
+    def raised():
+        raise Strange
+
+    error = ValueError("v")
+    error.add_note("first")
+    found = errors(lambda: error.add_note(5), raised)
+    return [(name, text.replace(__name__, "")) for name, text in found if name], error.__notes__, x + 1
+
+
+@program(N(2.0))
+def factories_of_dicts(x):
+    return errors(lambda: collections.defaultdict(5), lambda: collections.defaultdict(None)["a"]), x + 1
+
+
+@program(N(2.0))
+def annotations_and_signatures(x):
+    def f(a, b: int = 2, *, c: str = "c") -> str:
+        return a
+
+    return f.__annotations__, str(inspect.signature(f)), str(inspect.signature(f)), x + 1
