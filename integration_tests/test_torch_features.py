@@ -95,7 +95,13 @@ def test_out_is_written_although_fakes_do_not_show_it():
     check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.eye(4))
 
 
+@torch.profiler.record_function("made before")
+def _in_a_range(x):
+    return x + 1
+
+
 def _record_function(x):
+    x = _in_a_range(x)
     with torch.profiler.record_function("range"):
         return x * 2
 

@@ -178,3 +178,33 @@ def property_falls_back_to_getattr(x):
         except Exception as error:
             out.append((type(error).__name__, str(error), getattr(error, "name", None)))
     return out, x
+
+
+class Held:
+    pass
+
+
+@program(N(2.0), [], breaks=2)
+def held_by_variables_that_nothing_reads(x, log):
+    objects = [Held()]
+    inside = ({"k": {Held()}},)
+    method = Held().__init__
+    references = weakref.ref(objects[0]), weakref.ref(next(iter(inside[0]["k"]))), weakref.ref(method.__self__)
+    print("break")
+    log.append([r() is None for r in references])
+    print("break")
+    return log, [r() is None for r in references], x + 1
+
+
+@program(N(2.0), {}, breaks=None)
+def held_by_a_suspended_generator(x, table):
+    def items():
+        held = Held()
+        table["reference"] = weakref.ref(held)
+        yield 1
+        yield 2
+
+    suspended = items()
+    next(suspended)
+    print("break")
+    return table.pop("reference")() is None, x + 1

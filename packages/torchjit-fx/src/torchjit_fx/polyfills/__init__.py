@@ -49,6 +49,8 @@ from torchjit_fx.polyfills.small import (
     device_exit,
     distribution_init,
     is_nested_int,
+    range_enter,
+    range_exit,
     requires_grad_,
     sdpa_kernel,
     wrap_triton,
@@ -111,6 +113,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
 POLYFILLS = _table()
 REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.autograd.profiler.record_function: NoRange,
+    torch.autograd.profiler.record_function.__enter__: range_enter,
+    torch.autograd.profiler.record_function.__exit__: range_exit,
     _torch._C._InferenceMode: InferenceBlock,
     _torch._C.DisableTorchFunctionSubclass: WithoutDispatch,
     _tensor.__torch_function__.__func__: default_torch_function,

@@ -23,6 +23,8 @@ __all__ = [
     "device_exit",
     "distribution_init",
     "is_nested_int",
+    "range_enter",
+    "range_exit",
     "requires_grad_",
     "sdpa_kernel",
     "wrap_triton",
@@ -43,6 +45,15 @@ class NoRange:
 
     def __exit__(self, *exc: object) -> None:
         pass
+
+
+def range_enter(self: Any) -> Any:
+    """Interpreted instead of `record_function.__enter__`, of a range that was made before (the decorator's): see `NoRange`."""
+    return self
+
+
+def range_exit(self: Any, *exc: object) -> None:
+    """Interpreted instead of `record_function.__exit__`."""
 
 
 class InferenceBlock:

@@ -43,6 +43,7 @@ from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.decode import decode
 from torchjit_vm.frame import Frame, Raised
 from torchjit_vm.interpreter import Interpreter
+from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
 
 __all__ = ["Captured", "GraphBreakRecord", "capture"]
@@ -226,6 +227,8 @@ class _Capture:
         frame.stack = [next(rest) if filled else None for filled in region.stack]
         for i in (*region.locals, *region.cells):
             frame.fast[i] = next(rest)
+        live = live_locals(decoded, decoded.index_of[region.offset])
+        domain.carried = {id(frame.fast[i]) for i in region.locals if i not in live}
         self.vm.handled = next(rest) if region.handled else None
         frame.pc = decoded.index_of[region.offset]
         return frame, next(rest) if region.throwing else None

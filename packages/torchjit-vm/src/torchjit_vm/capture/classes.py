@@ -204,6 +204,9 @@ def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
     entries, cell = _namespace(domain, args[3])
     if type(members.walk(meta.obj.__mro__, "mro")) is types.FunctionType:
         raise domain.graph_break(CLASS_BODY, "a metaclass with an mro() of its own")
+    if members.find_member(domain, meta.obj, "__getattribute__").kind == members.FUNCTION:
+        # Each look at the twin would run it.
+        raise domain.graph_break(CLASS_BODY, "a metaclass with a __getattribute__ of its own")
     entries.setdefault("__module__", Const(domain.vm.frames[-1].globals.get("__name__")))
     made = MadeClass(make_class, meta, name, list(bases), entries, dict(kwargs), born=domain.vm.step)
     value = _remember(domain, _make_twin(domain, made, raises=True), made)

@@ -120,7 +120,8 @@ class CaptureDomain:
         self.context_tokens: dict[Obj, ContextStore] = {}
         self.caches: dict[Obj, Value] = {}  # functions with an LRU cache that the region made, and what keeps it
         self.cached: dict[tuple[int, Any], Value] = {}  # results that a call in the run will put into a real LRU cache
-        self.watchers: list[Obj] = []  # weak references of the region that call something when their object dies
+        self.carried: set[int] = set()  # ids of what variables brought into the region that nothing reads any more
+        self.watched: list[Value] = []  # what weak references of the region lead to, and those that call something
         self.counted = 0  # calls that were put off, and only count a hit of such a cache
         self.decorators: dict[Obj, tuple[Value, Value]] = {}  # what makes them, and its settings
         self.seeded: dict[Obj, random.Random] = {}  # generators of random numbers whose state is known
@@ -166,7 +167,7 @@ class CaptureDomain:
         self.seeded.clear()
         self.caches.clear()
         self.cached.clear()
-        self.watchers.clear()
+        self.watched.clear()
         self.context.clear()
         self.context_stores.clear()
         self.context_tokens.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, final
-from weakref import getweakrefcount
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
@@ -18,11 +17,11 @@ from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.draws import write_draws
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.forms import FORMS, Form, Outcome
-from torchjit_vm.capture.quiet import reachable
+from torchjit_vm.capture.missed import would_be_missed
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
 from torchjit_vm.capture.source import Standin, compile_lines, in_frames
-from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
+from torchjit_vm.capture.values import CellValue, Leaf, Obj, Value
 from torchjit_vm.frame import Completion, Frame
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
@@ -215,7 +214,7 @@ class _State:
                 self.cells[i] = out.expr(value)
             elif own_frame or i in live or (innermost and i in _live_after(frame)):
                 self.locals[i] = out.expr(value)
-            elif _would_be_missed(out.domain, value):
+            elif would_be_missed(out.domain, value):
                 self.locals[i] = out.expr(value)
                 self.held.add(i)
         self.handled = None if handled is None else out.expr(handled)
@@ -225,25 +224,6 @@ class _State:
             asked = None if lookup.fallback is None else out.expr(lookup.fallback)
             self.sought = out.expr(lookup.value), lookup.name, asked
         self.instead = None if frame.instead is None else out.expr(frame.instead)
-
-
-def _would_be_missed(domain: CaptureDomain, value: Value) -> bool:
-    """Could the program tell that an object which only a variable holds, and nothing reads any more, is gone?
-
-    One that the region made may have weak references by the time that the break is over; of others it is known.
-    A weak reference that is gone calls nothing.
-    """
-    if domain.watchers:
-        inside = reachable([value])
-        if any(id(watcher) in inside for watcher in domain.watchers):
-            return True
-    if type(value) is Known:  # a class is among the subclasses of its bases
-        return value.obj in domain.made_classes if isinstance(value.obj, type) else False
-    if type(value) is not Obj:
-        return False
-    if value.real is NEW:
-        return hasattr(value.cls, "__del__") or hasattr(value.cls, "__weakref__")
-    return hasattr(value.cls, "__del__") or (hasattr(value.cls, "__weakref__") and getweakrefcount(value.real) > 0)
 
 
 def _live_after(frame: Frame[Value]) -> frozenset[int]:

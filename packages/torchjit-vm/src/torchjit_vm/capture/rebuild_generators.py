@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.iteration import kind_of
+from torchjit_vm.capture.missed import would_be_missed
 from torchjit_vm.capture.values import CellValue, GeneratorValue, Value
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region
@@ -79,7 +80,11 @@ def _suspended(out: Rebuilder, value: GeneratorValue) -> str:
     shared = {*code.code.co_cellvars, *code.code.co_freevars}
     stack = [None if v is None else out.expr(v) for v in frame.stack]
     cells = {i: out.expr(v) for i, v in enumerate(frame.fast) if type(v) is CellValue and code.locals[i] in shared}
-    chosen = {i: out.expr(v) for i, v in enumerate(frame.fast) if v is not None and i in live and i not in cells}
+    chosen = {
+        i: out.expr(v)
+        for i, v in enumerate(frame.fast)
+        if v is not None and i not in cells and (i in live or would_be_missed(out.domain, v))
+    }
     region = Region(
         code=code.code,
         globals=frame.globals,

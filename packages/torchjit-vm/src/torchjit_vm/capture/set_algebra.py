@@ -19,13 +19,13 @@ def is_set_view(value: Value) -> bool:
     return isinstance(value, DictView) and value.kind != "values"
 
 
-_METHODS = {
+_METHODS: dict[Any, Any] = {
     operator.or_: set.union,
     operator.and_: set.intersection,
     operator.sub: set.difference,
     operator.xor: set.symmetric_difference,
 }
-_IN_PLACE = {
+_IN_PLACE: dict[Any, Any] = {
     operator.or_: set.update,
     operator.and_: set.intersection_update,
     operator.sub: set.difference_update,
@@ -62,7 +62,7 @@ def set_binary(
         entries = {k: v for k, v in a.items() if k not in b} | {k: v for k, v in b.items() if k not in a}
     kind = frozenset if _is_frozen(left) and not view else set
     made = SetValue(entries, kind)
-    sides = [_real(domain, v) for v in (left, right)]
+    sides: list[Any] = [_real(domain, v) for v in (left, right)]
     if None not in sides:
         if in_place:
             made.layout = sides[0]

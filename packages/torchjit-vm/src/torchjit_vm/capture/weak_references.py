@@ -48,8 +48,7 @@ def _make(domain: CaptureDomain, cls: type, args: _Args) -> Value | None:
         return None  # it goes at once
     made = Obj(cls)
     made.attrs["args"] = TupleValue(list(args))
-    if len(args) == 2:
-        domain.watchers.append(made)
+    domain.watched += [made, target] if len(args) == 2 else [target]
     return made
 
 
