@@ -178,11 +178,11 @@ def call_with_real_cache(domain: CaptureDomain, function: Known, args: list[Valu
     if any(map(has_leaf, given)):
         if all(_is_number(domain, a) for a in given if has_leaf(a)):
             return _interpret(domain, cache, args, kwargs)
-        raise _refused(domain, function)  # the cache would keep it
+        return _without(domain, function, cache, args, kwargs)  # the cache would keep it
     if not all(_is_settled(domain, a) for a in given):
         for value in given:
             key_of(domain, value)  # which raises where it cannot be hashed
-        raise _refused(domain, function)
+        return _without(domain, function, cache, args, kwargs)
     real = [constant_of(domain, a) for a in args]
     named = {k: constant_of(domain, v) for k, v in kwargs.items()}
     try:
@@ -209,7 +209,9 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, 
         return _interpret(domain, cache, args, kwargs)
     if new:
         missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.cached)
-        if not cache.has_room(missing):  # something else is dropped for it, which a later call may look for
+        if not cache.has_room(missing) and _is_of_program(
+            domain, cache
+        ):  # something else is dropped for it, which a later call may look for
             raise _refused(domain, function)
         if changed:
             return _interpret_first(domain, function, cache, key, given, missing)
@@ -237,6 +239,9 @@ def _interpret_first(
     leaves, domain.used_leaves = domain.used_leaves, False
     value = _interpret(domain, cache, args, kwargs)
     plain = _plain(domain, value)
+    if (domain.used_leaves or plain is MISSING) and not _is_of_program(domain, cache):
+        domain.used_leaves = domain.used_leaves or leaves
+        return value
     if domain.used_leaves or plain is MISSING:
         try:
             with hidden(list(domain.touched)):
@@ -290,8 +295,22 @@ def _plain(domain: CaptureDomain, value: Value) -> Any:
 
 def _counts(domain: CaptureDomain, cache: RealCache) -> bool:
     """May somebody look at what the cache counts? At those of the program, and where the code here is what runs."""
+    return domain.quiet is None and _is_of_program(domain, cache)
+
+
+def _is_of_program(domain: CaptureDomain, cache: RealCache) -> bool:
+    """Nobody counts what a cache of the library does, nor changes what it keeps."""
     code = getattr(cache.below, "__code__", None)
-    return domain.quiet is None and (code is None or domain.policy.is_user_code(code))
+    return code is None or domain.policy.is_user_code(code)
+
+
+def _without(
+    domain: CaptureDomain, function: Known, cache: RealCache, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A call whose arguments have no key at capture: what the program would find in its cache is not known."""
+    if _is_of_program(domain, cache):
+        raise _refused(domain, function)
+    return _interpret(domain, cache, args, kwargs)
 
 
 def _count(domain: CaptureDomain, cache: RealCache, key: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
