@@ -115,6 +115,21 @@ def layer_drop_that_is_on(x):
     return x, bool(changed < 0.0)
 
 
+@program(0)
+def decisions_about_constants(x):
+    end, pad = torch.tensor([2, 3]), torch.tensor(2)
+    found = [bool(torch.isin(end, pad).any()), bool((end < 0).any()), int(end[1]), "abcd"[end.min()]]
+    return x * int(torch.arange(3).sum()) if end.max() > 2 else x, found
+
+
+@program(3)
+def decisions_about_no_constants(x):
+    t = torch.tensor([1, 2])
+    first = t[0]
+    t.add_(1)
+    return x * int(first) if torch.randint(0, 9, (3,)).sum() > 5 else x
+
+
 # ---------------------------------------------------------------------- results given as `out=`
 @program(0, grad=False)
 def out_without_elements(x):

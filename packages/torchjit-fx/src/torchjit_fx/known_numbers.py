@@ -2,11 +2,13 @@
 
 Such a buffer of integers or truth values, on the CPU, is what it was at capture as long as its guard holds; and so is what the region
 computes from it alone. Only where Python asks for the number it is taken: everything else stays a tensor. A buffer that was seen with two
-values varies, and breaks the graph as any other tensor does.
+values varies, and breaks the graph as any other tensor does. Tensors that the region makes of constants alone (`torch.tensor([2])`), and what it
+computes from them, are known as well.
 """
 
 from __future__ import annotations
 
+import math
 import types
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownNumbers"]
 
+_MOST_ELEMENTS = 256
+_MADE_OF_CONSTANTS = frozenset({torch.tensor, torch.zeros, torch.ones, torch.full, torch.arange, torch.eye})
+"""Factories that draw no random numbers and leave no element open."""
 _INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
@@ -89,24 +94,31 @@ class KnownNumbers:
             roots.update(found[2])
             return found[1]
         step = leaf.step
-        if step is None or leaf.record.sizes != () or leaf.way or step.effect or step.written or step.scope is not None:
+        if step is None or leaf.way or step.effect or step.written or step.scope is not None or not _is_small(leaf):
             raise _Unknown
         if not isinstance(step.target, str | types.BuiltinFunctionType):
             raise _Unknown  # a function of the program
         own: dict[int, InputLeaf] = {}
+        holds_leaf = False
 
         def real(arg: Any) -> Any:
+            nonlocal holds_leaf
             if not isinstance(arg, TensorLeaf):
                 raise _Unknown  # a size that varies
+            holds_leaf = True
             return self._tensor(arg, own)
 
         args, kwargs = map_raw(step.args, real), map_raw(step.kwargs, real)
-        if not own:
+        if not holds_leaf and step.target not in _MADE_OF_CONSTANTS:
             raise _Unknown  # a factory function: it may draw
         with torch.no_grad():
             call = getattr(args[0], step.target) if isinstance(step.target, str) else step.target
             result = call(*(args[1:] if isinstance(step.target, str) else args), **kwargs)
-        if type(result) is not torch.Tensor or result.shape != ():
+        if (
+            type(result) is not torch.Tensor
+            or result.shape != leaf.record.sizes
+            or result.dtype is not leaf.record.dtype
+        ):
             raise _Unknown
         self._found[id(leaf)] = leaf, result, own
         roots.update(own)
@@ -124,6 +136,14 @@ class KnownNumbers:
             self._varying.add(id(leaf))
             raise _Unknown
         self._found[id(leaf)] = leaf, leaf.real, {}
+
+
+def _is_small(leaf: TensorLeaf) -> bool:
+    r = leaf.record
+    if r.sizes == ():
+        return True
+    whole = [n for n in r.sizes if type(n) is int]
+    return len(whole) == len(r.sizes) and r.dtype in _INTEGERS and math.prod(whole) <= _MOST_ELEMENTS
 
 
 def number_in(tensor: torch.Tensor) -> int | bool:
