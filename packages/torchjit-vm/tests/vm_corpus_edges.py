@@ -210,3 +210,58 @@ def annotations_and_signatures(x):
         return a
 
     return f.__annotations__, str(inspect.signature(f)), str(inspect.signature(f)), x + 1
+
+
+@program(N(2.0))
+def descriptors_that_only_take(x):
+    log = []
+
+    class Set:
+        def __set__(self, owner, value):
+            log.append(value)
+
+    class Delete:
+        def __delete__(self, owner):
+            log.append("deleted")
+
+    class Thing:
+        set, delete = Set(), Delete()
+
+    thing = Thing()
+    thing.set = x
+    found = errors(
+        lambda: type(thing.set).__name__,
+        lambda: dict(vars(thing)),
+        lambda: delattr(thing, "delete"),
+        lambda: setattr(thing, "delete", 1),
+        lambda: delattr(thing, "set"),
+    )
+    thing.__dict__["set"], thing.__dict__["delete"] = 5, 6
+    return found, thing.set, thing.delete, errors(lambda: delattr(thing, "delete")), dict(vars(thing)), log
+
+
+class Kept:
+    def __set__(self, owner, value):
+        owner.__dict__["kept"] = value
+
+
+class Keeps:
+    item = Kept()
+
+
+@program(N(2.0), Keeps())
+def descriptors_that_keep(x, keeps):
+    keeps.item = x
+    keeps.__dict__["item"] = 3
+    return keeps.item, keeps.kept
+
+
+@program(N(2.0))
+def locals_of_a_class_body(x):
+    class Made:
+        for name in ("first", "second"):
+            locals()[name] = name
+        locals().update(third=3)
+        known = sorted(key for key in locals() if key[0] != "_")
+
+    return Made.first, Made.second, Made.third, Made.known, x + 1

@@ -154,6 +154,8 @@ for _reader, _without in _LOOK:
 @builtin(locals)
 def _locals(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     frame = domain.vm.frames[-1]
+    if frame.namespace is not None:  # of a class body: the namespace itself
+        return frame.namespace
     made = DictValue()
     for name, value in zip(frame.code.locals, frame.fast, strict=True):
         content = domain.cell_get(value) if type(value) is CellValue else value

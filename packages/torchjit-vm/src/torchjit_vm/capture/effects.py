@@ -117,7 +117,8 @@ def _attributes(out: Rebuilder, value: Obj | Known) -> None:
 def _is_hidden(cls: type, name: str) -> bool:
     """Does a data descriptor in Python, or a property, come before what the object's own `__dict__` has under the name?"""
     raw = walk(cls.__mro__, name)
-    return hasattr(type(raw), "__set__") and not isinstance(raw, (MemberDescriptorType, GetSetDescriptorType))
+    takes = hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
+    return takes and not isinstance(raw, (MemberDescriptorType, GetSetDescriptorType))
 
 
 def _store_in_dict(out: Rebuilder, value: Obj, name: str, content: Any, before: Any) -> None:

@@ -21,9 +21,9 @@ IMMUTABLE_TYPE = 1 << 8
 
 @final
 class Member:
-    """What a class has under a name: `kind`, the raw object, and whether it is a data descriptor."""
+    """What a class has under a name: `kind`, the raw object, whether it is a data descriptor, and whether stores go to it."""
 
-    __slots__ = ("cls", "data", "kind", "name", "raw", "value")
+    __slots__ = ("cls", "data", "kind", "name", "raw", "takes_stores", "value")
 
     def __init__(self, cls: type, name: str, raw: Any) -> None:
         self.cls, self.name, self.raw = cls, name, raw
@@ -41,9 +41,9 @@ class Member:
                 self.kind = STATIC
             elif getattr(t, "__get__", None) is not None:
                 self.kind = DESCRIPTOR
-        self.data = self.kind in (PROPERTY, SLOT, GETSET) or (
-            self.kind == DESCRIPTOR and (hasattr(t, "__set__") or hasattr(t, "__delete__"))
-        )
+        takes = raw is not MISSING and (hasattr(t, "__set__") or hasattr(t, "__delete__"))
+        self.data = self.kind in (PROPERTY, SLOT, GETSET) or (self.kind == DESCRIPTOR and takes)
+        self.takes_stores = self.data or (self.kind == PLAIN and takes)  # without a `__get__`, reads are plain
 
 
 _KINDS = {

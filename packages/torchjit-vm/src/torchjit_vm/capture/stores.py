@@ -8,13 +8,13 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
+from torchjit_core.guards import MISSING
 from torchjit_vm.capture.attributes import instance_attr, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
 from torchjit_vm.capture.contexts import is_local
 from torchjit_vm.capture.interception import overridden
 from torchjit_vm.capture.members import (
     ABSENT,
-    DESCRIPTOR,
     FUNCTION,
     IMMUTABLE_TYPE,
     PLAIN,
@@ -182,7 +182,7 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
             raise domain.graph_break(UNKNOWN_OPERATION, f"store to {name}")
         write(domain, value, name, content)
         return None
-    if member.data:
+    if member.takes_stores:
         return _descriptor_store(domain, value, member, content)
     if not _has_dict(value):
         if member.kind == ABSENT:
@@ -218,6 +218,8 @@ def _descriptor_store(domain: CaptureDomain, value: Obj, member: Member, content
     if type(member.raw) is _tuplegetter:
         raise domain.error(AttributeError, "can't set attribute")
     setter = walk(type(member.raw).__mro__, "__set__")
+    if setter is MISSING:
+        raise domain.error(AttributeError, "__set__")
     if type(setter) is not types.FunctionType:
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to {value.cls.__name__}.{member.name}")
     domain.guard_class(type(member.raw), "__set__", setter)
@@ -295,13 +297,15 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
         label = f"{value.cls.__qualname__}.{name}.fdel"
         result = domain.call(pinned(domain, member.raw.fdel, label), [value], {})
         return result if type(result) is Frame else None
-    if member.kind == DESCRIPTOR and type(walk(type(member.raw).__mro__, "__delete__")) is types.FunctionType:
-        deleter = walk(type(member.raw).__mro__, "__delete__")
+    deleter = walk(type(member.raw).__mro__, "__delete__") if member.takes_stores else MISSING
+    if type(deleter) is types.FunctionType:
         domain.guard_class(type(member.raw), "__delete__", deleter)
         descriptor = pinned(domain, member.raw, f"{value.cls.__qualname__}.{name}")
         result = domain.call(pinned(domain, deleter, "__delete__"), [descriptor, value], {})
         return result if type(result) is Frame else None
-    if member.data and member.kind != SLOT:
+    if member.takes_stores and member.kind != SLOT:
+        if deleter is MISSING:
+            raise domain.error(AttributeError, "__delete__")
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of {value.cls.__name__}.{name}")
     if member.kind == SLOT:
         try:
