@@ -114,3 +114,18 @@ def test_symbolic_sizes() -> None:
 def test_in_place() -> None:
     x, scale = sample(4, 24), sample(2)
     check(lambda x, s: (x * 2).view(4, 12, 2).mul_(s).flatten(-2), (x, scale), tol=EXACT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.bfloat16])
+def test_several_interleaved_results(dtype: torch.dtype) -> None:
+    """GCC 12 vectorized the loop around them and left out stores."""
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        made = []
+        for count in range(2, 9):
+            stacked = torch.stack([x.flip(0) if k % 2 else x for k in range(count)], 1)
+            made += [stacked.eq(stacked), torch.logical_xor(stacked.eq(stacked), stacked), (stacked * 2).to(dtype)]
+        return made
+
+    check(fn, (sample(64),))
+    check(fn, (sample(61),))
