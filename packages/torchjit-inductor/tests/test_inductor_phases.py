@@ -129,3 +129,12 @@ def test_several_interleaved_results(dtype: torch.dtype) -> None:
 
     check(fn, (sample(64),))
     check(fn, (sample(61),))
+
+
+def test_sizes_may_be_quotients_of_sizes() -> None:
+    numbers = torch.arange(132)
+
+    def function(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.view(x.shape[0], 132 // x.shape[0]).to(torch.int16).unfold(1, 3, 2).contiguous()
+
+    check(function, (torch.ones(4, 2), numbers), mode="symbolic", aten=None)

@@ -483,3 +483,15 @@ def test_parts_replaced_in_an_expanded_tensor(mode: str) -> None:
     graph = Inductor(InductorSettings(cache_dir=cache_dir()))(traced, inputs)
     for have, want in zip(graph(*inputs), function(*inputs), strict=True):
         assert torch.equal(have, want)
+
+
+def test_results_of_operators_need_not_begin_their_storage() -> None:
+    """`slice_scatter` of a view that begins in the middle of a storage returns such a view."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = torch.slice_scatter(x, x[:2], 0, 1, 3)
+        return x @ x.t()
+
+    x = torch.randn(9, 4)[3:]
+    assert torch.slice_scatter(x, x[:2], 0, 1, 3).storage_offset() == 12
+    check(function, (x,), mode="symbolic", aten=None)

@@ -191,6 +191,8 @@ class _Writer:
         self.taken: set[str] = set()
         # Buffers that the program allocates itself.
         self.owned: set[str] = set()
+        # Buffers at the start of their storage. What an operator returns need not be: `slice_scatter` copies all of a view's storage.
+        self.at_start: set[str] = set()
         # Names whose memory may be seen through another name: never reused.
         self.shared: set[str] = set(self.foreign)
 
@@ -316,6 +318,9 @@ class _Writer:
     def _allocate(self, name: str, inplace: str | None = None) -> None:
         buffer = self.program.buffers[name]
         self.allocated.add(name)
+        source = inplace or self.successors.get(name)
+        if source is None or source in self.at_start:
+            self.at_start.add(name)
         if inplace is not None:
             # The old name stays bound until the kernel has run.
             self._address(inplace) if not self.passes_tensors(buffer.device) else None
@@ -465,7 +470,7 @@ class _Writer:
                 self.names["seen_as"] = _seen_as
                 self.put(f"{name} = seen_as({ref.buffer}, {_tuple(ref.sizes)}, {_tuple(ref.strides)}, {offset})")
                 return name
-            if ref.buffer in self.foreign or ref.buffer in self.shared:
+            if ref.buffer not in self.at_start:
                 offset = f"{ref.buffer}.storage_offset() + {offset}"
             self.put(f"{name} = as_strided({ref.buffer}, {_tuple(ref.sizes)}, {_tuple(ref.strides)}, {offset})")
         return self.views[ref]

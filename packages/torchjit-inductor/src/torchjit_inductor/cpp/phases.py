@@ -73,7 +73,7 @@ def stored_together(stores: Sequence[Store], vector: Symbol, count: int) -> Iter
     lines: dict[tuple[str, Expr], dict[int, Store]] = {}
     for store in stores:
         if not store.scatters and _step(store.index, vector) == count:
-            offset = store.index.substitute(dict.fromkeys(store.index.symbols, 0)).value or 0
+            offset = next((factor for product, factor in store.index.terms if not product), 0)
             lines.setdefault((store.buffer, store.index - offset), {})[offset] = store
     for line in lines.values():
         for offset in sorted(line):
