@@ -8,7 +8,7 @@ static void range(i64 lo, i64 hi, void* data) {
   f32* p1 = args.p1;  // sum_1
   for (i64 chunk = lo; chunk < hi; chunk++) {
     const i64 from = chunk * 40, to = imin((chunk + 1) * 40, 40);
-    vf32 t1[5]; for (int k = 0; k < 5; k++) t1[k] = splat<vf32>(0.0f);
+    vf32 t1[5]; WRITTEN_OUT for (int k = 0; k < 5; k++) t1[k] = splat<vf32>(0.0f);
      {
       for (i64 r0 = 0; r0 < 6; r0++) {
         auto body = [&](auto full, const i64 x0, const int n) __attribute__((always_inline)) {

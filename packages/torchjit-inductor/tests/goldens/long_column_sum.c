@@ -14,7 +14,7 @@ static void pass0(i64 lo, i64 hi, void* data) {
     vf32 t1[5]; vf64 t1all[5] = {};
      {
       for (i64 r0_run = first; r0_run < last; r0_run += 256) {
-        for (int k = 0; k < 5; k++) t1[k] = splat<vf32>(0.0f);
+        WRITTEN_OUT for (int k = 0; k < 5; k++) t1[k] = splat<vf32>(0.0f);
         for (i64 r0 = r0_run; r0 < imin(r0_run + 256, last); r0++) {
           auto body = [&](auto full, const i64 x0, const int n) __attribute__((always_inline)) {
             const vf32 t2 = ld<vf32>(full, p0 + 40*r0 + x0, n);
@@ -23,10 +23,10 @@ static void pass0(i64 lo, i64 hi, void* data) {
           };
           body(Full(), 0, W); body(Full(), 8, W); body(Full(), 16, W); body(Full(), 24, W); body(Full(), 32, W);
         }
-        for (int k = 0; k < 5; k++) t1all[k] += convert<vf64>(t1[k]);
+        WRITTEN_OUT for (int k = 0; k < 5; k++) t1all[k] += convert<vf64>(t1[k]);
       }
     }
-    for (int k = 0; k < 5; k++) args.t1parts[unit * 5 + k] = t1all[k];
+    WRITTEN_OUT for (int k = 0; k < 5; k++) args.t1parts[unit * 5 + k] = t1all[k];
   }
 }
 static void combine0(const Args& args) {
@@ -40,7 +40,7 @@ static void results(i64 lo, i64 hi, void* data) {
   f32* p1 = args.p1;  // sum_1
   for (i64 unit = lo; unit < hi; unit++) {
     vf32 t1[5];
-    for (int k = 0; k < 5; k++) t1[k] = args.t1all[unit * 5 + k];
+    WRITTEN_OUT for (int k = 0; k < 5; k++) t1[k] = args.t1all[unit * 5 + k];
     const i64 from = 0, to = 40;
      {
       auto body = [&](auto full, const i64 x0, const int n) __attribute__((always_inline)) {

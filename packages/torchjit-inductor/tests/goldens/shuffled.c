@@ -4,6 +4,8 @@
 // transpose = transpose.int
 // clone = clone.default
 // _unsafe_view = _unsafe_view.default
+#pragma GCC push_options
+#pragma GCC optimize("no-tree-loop-vectorize")
 namespace fused_mul_cat_0 {
 VECTOR_TYPES(8)
 struct Args { f32* p0; f32* p1; f32* p2; };
@@ -32,6 +34,7 @@ static void run(Args args) {
   else tj_parallel(0, total, grain, range, &args);
 }
 }
+#pragma GCC pop_options
 extern "C" void* py_fused_mul_cat_0(void*, void* const* args, i64) {
   fused_mul_cat_0::Args a = {(f32*)py_int(args[0]), (f32*)py_int(args[1]), (f32*)py_int(args[2])};
   void* thread = py_save(); fused_mul_cat_0::run(a); py_restore(thread);

@@ -86,8 +86,7 @@ def _flags(version: str, vector_bytes: int) -> tuple[str, ...]:
         if vector_bytes >= 64:
             flags.append("-mprefer-vector-width=512")
     if "clang" not in version:
-        # GCC 12 vectorizes loops around explicit vectors and loses stores (several interleaved results of 64 rows): ours are vectors.
-        flags += ["-fno-tree-loop-distribute-patterns", "-fno-tree-loop-vectorize"]
+        flags += ["-fno-tree-loop-distribute-patterns"]
     return tuple(flags)
 
 

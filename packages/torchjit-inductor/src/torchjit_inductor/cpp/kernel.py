@@ -11,18 +11,19 @@ import attrs
 from torchjit_core.expr import Symbol
 from torchjit_inductor.cpp.cuts import Cut
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
-from torchjit_inductor.cpp.plan import BLOCK, CHUNK, Plan
+from torchjit_inductor.cpp.plan import BLOCK, CHUNK, UNROLLED, Plan
 from torchjit_inductor.cpp.reductions import Accumulators, Shared
 from torchjit_inductor.cpp.text import C_TYPES, STORAGE, c_index
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, roots
 from torchjit_inductor.ir.values import Value
 
-UNROLLED = 8
-"""Calls for so many vectors of a tile are written out, so that their accumulators are in registers."""
 MAX_KEPT = 32768
 """Elements of a row that an inner reduction may keep on the stack."""
 WORTH_KEEPING = frozenset(("exp", "exp2", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "log1p", "expm1"))
+
+_AS_WRITTEN = '#pragma GCC push_options\n#pragma GCC optimize("no-tree-loop-vectorize")'
+"""GCC 12 vectorizes loops around interleaved vectors once more, and loses stores. Elsewhere it must vectorize: functions of lanes."""
 
 __all__ = ["CKernel", "checks_positions", "generate", "heading"]
 
@@ -84,7 +85,8 @@ class _Generator:
             functions, shared = self._cut_functions(self.plan.cut)
             fields += [f"{array.element}* {array.name};" for array in shared]
         lines = [*head, f"namespace {kernel.name} {{", f"VECTOR_TYPES({max(self.plan.width, 1)})"]
-        return "\n".join([*lines, f"struct Args {{ {' '.join(fields)} }};", *functions, "}"])
+        text = "\n".join([*lines, f"struct Args {{ {' '.join(fields)} }};", *functions, "}"])
+        return text if self.plan.phases is None else f"{_AS_WRITTEN}\n{text}\n#pragma GCC pop_options"
 
     def _function(self, name: str, unit: Callable[[], None], parts: int | None = None) -> list[str]:
         """The function that does the units of work in a range."""

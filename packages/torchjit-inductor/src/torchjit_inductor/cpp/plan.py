@@ -30,10 +30,12 @@ from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduc
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
 
-__all__ = ["BLOCK", "CHUNK", "Plan"]
+__all__ = ["BLOCK", "CHUNK", "UNROLLED", "Plan"]
 
 MIN_TILE, MAX_TILE = 4, 64
 """Vectors per tile of an outer reduction: wide tiles read memory in long runs, but there must be one per thread."""
+UNROLLED = 8
+"""Loops over so many vectors of a tile are written out, so that their accumulators are in registers."""
 FEW_ROWS = 512
 """So many rows of one vector fit in the innermost cache: several passes over them then go one vector at a time."""
 CHUNK = 2048

@@ -51,6 +51,7 @@ static void* const* tj_math;  // vector functions by operation and type; null wh
 
 
 // Vector types of W lanes. A bool is a mask of 32-bit lanes, 0 or -1.
+#define WRITTEN_OUT _Pragma("GCC unroll 8")  // for loops over few vectors, which then are in registers
 #define VECTOR_TYPES(N) \
   enum { W = N }; \
   typedef f32 vf32 __attribute__((vector_size(4 * N))); typedef f64 vf64 __attribute__((vector_size(8 * N))); \

@@ -8,6 +8,7 @@ import attrs
 import torch
 
 from torchjit_inductor.cpp.emit import Emitter, combine_text, identity_text
+from torchjit_inductor.cpp.plan import UNROLLED
 from torchjit_inductor.cpp.text import C_TYPES, c_index
 from torchjit_inductor.ir.values import Value
 
@@ -64,8 +65,9 @@ class Accumulators:
         self.e.put(f"{kind} {array}[{tile}]; {self._each(f'{array}[k] = {self._identity(value)}')}")
 
     def _each(self, statement: str) -> str:
-        """A statement for all vectors of a tile."""
-        return f"for (int k = 0; k < {self.tile}; k++) {statement};"
+        """A statement for all vectors of a tile. An array whose indices are not all constants is not kept in registers."""
+        unrolled = "WRITTEN_OUT " if 1 < self.tile <= UNROLLED else ""
+        return f"{unrolled}for (int k = 0; k < {self.tile}; k++) {statement};"
 
     def begin_rows(self, value: Value) -> None:
         """A long sum of the outer shape starts a run of rows from zero."""
