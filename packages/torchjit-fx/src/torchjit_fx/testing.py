@@ -51,10 +51,10 @@ class StaticSizes:
     def guard_numbers(
         self, expression: str, names: tuple[tuple[str, AccessPath], ...], location: CodeLocation | None
     ) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # `varies` is never true: no number has a symbol whose values could be decided on
 
     def hint(self, expr: Expr) -> int:
-        raise NotImplementedError
+        raise NotImplementedError  # sizes are constants: no expression has a symbol to give an example of
 
     def example(self, expr: Expr) -> int:
         return self.hint(expr)

@@ -89,12 +89,7 @@ def _initialise(
     init = members.find_member(domain, made.cls, "__init__")
     if init.kind != members.FUNCTION:
         return made if _builtin_init(domain, made, init.raw, args, kwargs) else None
-    result = domain.call(members.member_value(domain, init), [made, *args], kwargs)
-    if type(result) is Frame:
-        result.completion, result.instead = Completion.PUSH_INSTEAD, made
-        return result
-    domain.check_init(result)
-    return made
+    return _called_init(domain, init, made, args, kwargs)
 
 
 def _initialise_leaf(
@@ -102,8 +97,13 @@ def _initialise_leaf(
 ) -> Value | Frame[Value]:
     """`__init__` of what the class's own `__new__` made; one of C does nothing."""
     init = members.find_member(domain, cls, "__init__")
-    if init.kind != members.FUNCTION:
-        return made
+    return made if init.kind != members.FUNCTION else _called_init(domain, init, made, args, kwargs)
+
+
+def _called_init(
+    domain: CaptureDomain, init: members.Member, made: Value, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value]:
+    """The object, or the frame of its `__init__`, which gives the object in the end."""
     result = domain.call(members.member_value(domain, init), [made, *args], kwargs)
     if type(result) is Frame:
         result.completion, result.instead = Completion.PUSH_INSTEAD, made
