@@ -40,13 +40,22 @@ from typing import Any, Protocol, final
 
 import attrs
 
+from torchjit_core.reasons import reason
 from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.steps import Program
 
-__all__ = ["FEATURES", "CompiledKernel", "CompilerMissing", "KernelBackend"]
+__all__ = ["FEATURES", "NO_COMPILER", "CompiledKernel", "CompilerMissing", "KernelBackend"]
+
+NO_COMPILER = reason(
+    "TJ-IND-003",
+    "no compiler for generated kernels",
+    "torchjit generates C++ for CPUs and Triton for GPUs. Without a working compiler every op runs as in eager: "
+    "results are right, nothing is faster.",
+    "Install g++ or clang++ (Debian and Ubuntu: `apt install g++`), or a compiler as a wheel: `pip install ziglang`.",
+)
 
 
 class CompilerMissing(RuntimeError):

@@ -17,8 +17,10 @@ from torchjit_core.expr import Symbol
 from torchjit_core.reasons import Reason, reason
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionOperators
-from torchjit_inductor.codegen_protocol import CompiledKernel, CompilerMissing, KernelBackend
+from torchjit_inductor.codegen_protocol import NO_COMPILER, CompiledKernel, CompilerMissing, KernelBackend
 from torchjit_inductor.cpp.backend import CBackend
+from torchjit_inductor.cpp.depthwise import DepthwiseKernels
+from torchjit_inductor.depthwise import divide_depthwise
 from torchjit_inductor.evaluated import evaluated
 from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -38,13 +40,6 @@ from torchjit_inductor.steps import ExternStep, KernelStep, Program
 
 __all__ = ["CompiledGraph", "Inductor"]
 
-NO_COMPILER = reason(
-    "TJ-IND-003",
-    "no compiler for generated kernels",
-    "torchjit generates C++ for CPUs and Triton for GPUs. Without a working compiler every op runs as in eager: "
-    "results are right, nothing is faster.",
-    "Install g++ or clang++ (Debian and Ubuntu: `apt install g++`), or a compiler as a wheel: `pip install ziglang`.",
-)
 NO_BACKEND = reason(
     "TJ-IND-004",
     "a device without a code generator",
@@ -135,6 +130,7 @@ class Inductor:
         self.settings = settings or InductorSettings()
         self._attention_operators = attention
         self._races = Races(self.settings.cache_dir)
+        self._depthwise = DepthwiseKernels(self.settings)
         self._backends: dict[str, KernelBackend] = {"cpu": CBackend(self.settings)}
         if cuda_backend is not None:
             self._backends["cuda"] = cuda_backend
@@ -201,6 +197,7 @@ class Inductor:
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
                 program = choose_matmuls(program, hints, self._races)
+        program = divide_depthwise(program, self._depthwise.gradient)
         for kind in _by_device([s.kernel for s in program.steps if isinstance(s, KernelStep)]):
             program = self._backend(kind).prepare(program, hints)
         kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]

@@ -432,7 +432,7 @@ class _Writer:
             # Calling the C++ entry itself skips a Python frame.
             self.names[name] = op._op if hasattr(op, "_op") else op
             return name
-        return self._constant(op)
+        return self._constant(op, f"{getattr(op, '__name__', 'constant')}_")
 
     def _tree(self, leaf: Any) -> str:
         if isinstance(leaf, TensorRef):
@@ -475,7 +475,7 @@ class _Writer:
             self.put(f"{name} = as_strided({ref.buffer}, {_tuple(ref.sizes)}, {_tuple(ref.strides)}, {offset})")
         return self.views[ref]
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: Any, stem: str = "constant") -> str:
         """A name for an object that has no literal."""
         text = str(value)
         if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
@@ -485,7 +485,7 @@ class _Writer:
         for name, held in self.names.items():
             if held is value:
                 return name
-        name = f"constant{len(self.names)}"
+        name = f"{stem}{len(self.names)}"
         self.names[name] = value
         return name
 

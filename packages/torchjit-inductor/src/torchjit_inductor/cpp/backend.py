@@ -29,7 +29,7 @@ from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
 
-__all__ = ["CBackend"]
+__all__ = ["CBackend", "whole_file"]
 
 TEXTS = 1000
 """Texts of kernels that a backend remembers."""
@@ -191,7 +191,12 @@ def _into_files(kernels: Sequence[tuple[str, str]]) -> list[tuple[list[str], str
         bodies.append(body.replace("@KERNEL@", f"k{len(names)}"))
         names.append(name)
         files[-1] = (names, bodies, length + lines)
-    return [(names, "\n".join([_prelude(), *bodies, _INIT])) for names, bodies, _ in files]
+    return [(names, whole_file(*bodies)) for names, bodies, _ in files]
+
+
+def whole_file(*kernels: str) -> str:
+    """What the compiler gets, for kernels with their entries."""
+    return "\n".join([_prelude(), *kernels, _INIT])
 
 
 @functools.cache
