@@ -18,6 +18,7 @@ import vm_corpus_containers
 import vm_corpus_coroutines
 import vm_corpus_edges
 import vm_corpus_exceptions
+import vm_corpus_fuzzed
 import vm_corpus_groups
 import vm_corpus_iteration
 import vm_corpus_language
@@ -47,6 +48,7 @@ _MODULES = (
     vm_corpus_coroutines,
     vm_corpus_edges,
     vm_corpus_exceptions,
+    vm_corpus_fuzzed,
     vm_corpus_groups,
     vm_corpus_iteration,
     vm_corpus_language,

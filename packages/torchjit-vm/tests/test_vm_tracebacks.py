@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -71,6 +72,32 @@ def caught_and_replaced(x: Any) -> Any:
         raise RuntimeError("replaced") from error
 
 
+@contextlib.contextmanager
+def _scope(swallowed: Any = ()) -> Iterator[None]:
+    try:
+        yield
+    except swallowed:
+        pass
+    finally:
+        pass
+
+
+def through_a_context_manager(x: Any) -> Any:
+    with _scope():
+        in_recursion(x)
+
+
+def with_an_earlier_traceback(x: Any) -> Any:
+    try:
+        in_recursion(x)
+    except ValueError as error:
+        before = error.__traceback__
+        try:
+            raise error
+        except ValueError:
+            raise error.with_traceback(before)  # noqa: B904
+
+
 def at_once(x: Any) -> Any:
     if x is not None:
         raise ValueError(
@@ -79,7 +106,7 @@ def at_once(x: Any) -> Any:
 
 
 PROGRAMS = (
-    in_recursion, in_an_init, in_a_property, in_a_lambda, in_a_key, caught_and_replaced, at_once,
+    in_recursion, in_an_init, in_a_property, in_a_lambda, in_a_key, caught_and_replaced, through_a_context_manager, with_an_earlier_traceback, at_once,
 )  # fmt: skip
 
 

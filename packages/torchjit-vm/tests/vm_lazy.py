@@ -142,6 +142,8 @@ class LazyHandler:
     def call(self, fn: object, args: tuple[object, ...], kwargs: dict[str, object], capture: CaptureContext) -> object:
         if fn not in _OPERATORS and not self.handles(fn) or fn is Num.__float__ or fn is Num.__bool__ or kwargs:
             raise GraphBreak(TRUTH, getattr(fn, "__name__", repr(fn)), capture.location())
+        if fn in _OPERATORS and not all(isinstance(a, (Sym, int, float)) for a in args):
+            raise GraphBreak(TRUTH, "an operation that may raise", capture.location())
         if fn is Num.add_:
             self.nodes.append((fn, (None, args)))
             return args[0]

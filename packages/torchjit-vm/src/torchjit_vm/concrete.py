@@ -413,11 +413,11 @@ class ConcreteDomain:
 
     @_real
     def call_ex(self, function: Box, args: Box, kwargs: Box | None) -> Box | _F:
-        if not hasattr(type(args.value), "__iter__"):
+        if not any(hasattr(type(args.value), name) for name in ("__iter__", "__getitem__")):
             name = _shown(function.value)
             raise TypeError(f"{name}() argument after * must be an iterable, not {type(args.value).__name__}")
         keywords = {} if kwargs is None else {k: Box(v) for k, v in dict(kwargs.value).items()}
-        return self.call(function, [Box(v) for v in args.value], keywords)  # type: ignore[no-any-return]
+        return self.call(function, [Box(v) for v in tuple(args.value)], keywords)  # type: ignore[no-any-return]
 
     def make_function(self, frame: _F, code: Box) -> Box:
         real: CodeType = code.value

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, final
 
-from torchjit_vm.decode import CLOSE_RETURNS, VERSION
+from torchjit_vm.decode import CLOSE_RETURNS, THROWN_AS_IS, WARNS_OF_THROW
 from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class Box:
         return f"{type(self).__name__}({self.value!r})"
 
 
-_WARNS_OF_THREE = VERSION >= (3, 12)
 _THREE = "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead."
 
 
@@ -90,13 +89,17 @@ class InterpretedGenerator:
         return self._resume(value, None)
 
     def throw(self, exception: Any, *more: Any) -> Any:
-        if more and _WARNS_OF_THREE:
+        if more and WARNS_OF_THROW:
             warnings.warn(_THREE, DeprecationWarning, stacklevel=2)
         value = more[0] if more else None
         if isinstance(exception, type) and issubclass(exception, BaseException):
             given, exception = exception, value
             if not isinstance(value, given):
-                exception = given() if value is None else given(value)
+                values = value if isinstance(value, tuple) else () if value is None else (value,)
+                try:
+                    exception = given(*values)
+                except BaseException as failed:
+                    exception = failed
             if not isinstance(exception, BaseException):
                 kind = type(exception).__name__
                 text = f"calling {given!r} should have returned an instance of BaseException, not {kind}"
@@ -104,6 +107,8 @@ class InterpretedGenerator:
         elif not isinstance(exception, BaseException):
             kind = type(exception).__name__
             raise TypeError(f"exceptions must be classes or instances deriving from BaseException, not {kind}")
+        elif value is not None:
+            raise TypeError("instance exception may not have a separate value")
         return self._resume(None, exception)
 
     def close(self) -> Any:
@@ -162,7 +167,7 @@ class InterpretedGenerator:
         else:
             frame.pc -= 1
             frame.stack.append(Box(None))
-        self._started = self._running = True
+        started, self._started, self._running = self._started or thrown is None, True, True
         vm = self._vm
         before = vm.enter_generator(self._handled)
         left: BaseException | None = None
@@ -177,7 +182,7 @@ class InterpretedGenerator:
             self._handled = vm.leave_generator(before)
         if left is not None:
             self._frame = self._handled = None
-            if isinstance(left, StopIteration):
+            if isinstance(left, StopIteration) and (started or not THROWN_AS_IS):
                 error = RuntimeError("generator raised StopIteration")
                 error.__context__ = left
                 raise error from left

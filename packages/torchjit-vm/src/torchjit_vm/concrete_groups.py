@@ -31,7 +31,7 @@ def match_group(error: BaseException, wanted: Any) -> tuple[BaseException | None
     if isinstance(error, types):
         if isinstance(error, BaseExceptionGroup):
             return None, error
-        wrapped = BaseExceptionGroup("", [error])
+        wrapped = BaseExceptionGroup("", (error,))
         wrapped.__traceback__ = error.__traceback__
         return None, wrapped
     if not isinstance(error, BaseExceptionGroup):

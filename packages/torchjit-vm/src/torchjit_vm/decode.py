@@ -22,10 +22,24 @@ from torchjit_core.location import CodeLocation
 from torchjit_vm.instructions.registry import INSTRUCTIONS, Handler
 from torchjit_vm.region import local_names
 
-__all__ = ["CLOSE_RETURNS", "IGNORED", "UNSUPPORTED", "Decoded", "Handling", "decode", "translate"]
+__all__ = [
+    "CLOSE_RETURNS",
+    "IGNORED",
+    "THROWN_AS_IS",
+    "UNSUPPORTED",
+    "WARNS_OF_THROW",
+    "Decoded",
+    "Handling",
+    "decode",
+    "translate",
+]
 
 VERSION = sys.version_info[:2]
 CLOSE_RETURNS = VERSION >= (3, 13)
+WARNS_OF_THROW = VERSION >= (3, 12)
+"""Is `throw(type, value, traceback)` deprecated?"""
+THROWN_AS_IS = VERSION >= (3, 12)
+"""Does StopIteration thrown into a generator that has not started leave it as it is?"""
 """Does `generator.close()` give what the generator returns?"""
 
 UNSUPPORTED = {

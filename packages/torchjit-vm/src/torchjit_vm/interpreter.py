@@ -251,6 +251,20 @@ class Interpreter(Generic[V]):
             frames[-1].stack.append(None)
         return None
 
+    def passed(self, exception: V, frame: Frame[V]) -> None:
+        """Note that an exception came through a frame that did not get to handle it."""
+        places = self._places(exception)
+        if places is not None:
+            places.append((frame, max(frame.pc - 1, 0)))
+
+    def depth(self, exception: V) -> int:
+        """How many frames the exception has come through."""
+        return len((self.tracebacks or {}).get(exception, ()))
+
+    def rewind(self, exception: V, depth: int) -> None:
+        """Let its traceback be the one that it had when it had come through `depth` frames."""
+        del (self.tracebacks or {}).get(exception, [])[depth:]
+
     def _places(self, exception: V) -> list[tuple[Frame[V], int]] | None:
         if self.tracebacks is None:
             return None

@@ -16,6 +16,7 @@ from torchjit_vm.capture import (
     answers,
     attributes,
     classes,
+    collecting,
     comparisons,
     containers,
     formatting,
@@ -218,6 +219,7 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
             found = answers.checked(domain, value, "__hash__", found, int, hash)
             return Const(containers.as_hash(domain.use(found))) if type(found) is Const else found
         value = stripped(domain, value, "__hash__")
+    value = operators.settled(domain, value)
     if is_constant(domain, value) and not is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
     containers.key_of(domain, value)  # which raises for what has no hash
@@ -377,7 +379,7 @@ def _min(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @builtin(sorted)
 def _sorted(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return ListValue(sort(domain, iteration.items_of(domain, args[0]), kwargs))
+    return ListValue(sort(domain, collecting.collected(domain, args[0]), kwargs))
 
 
 def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Value]:

@@ -6,7 +6,7 @@ import itertools
 import types
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import containers, coroutines, iteration, library, members, operators
+from torchjit_vm.capture import collecting, containers, coroutines, iteration, library, members, operators
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -33,6 +33,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.decode import WARNS_OF_THROW
 from torchjit_vm.frame import Raised
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ _register_library()
 
 @builtin(itertools.combinations_with_replacement)
 def _multisets(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    pool = iteration.items_of(domain, args[0])
+    pool = collecting.collected(domain, args[0])
     return _chosen(domain, itertools.combinations_with_replacement, pool, domain.index(args[1]))
 
 
@@ -213,13 +214,13 @@ def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @builtin(itertools.product)
 def _product(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     repeat = domain.index(kwargs["repeat"]) if "repeat" in kwargs else 1
-    pools = [iteration.items_of(domain, a) for a in args]
+    pools = [collecting.collected(domain, a) for a in args]
     return ListIterator([TupleValue(list(p)) for p in itertools.product(*pools, repeat=repeat)])
 
 
 @builtin(itertools.permutations)
 def _permutations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    pool = iteration.items_of(domain, args[0])
+    pool = collecting.collected(domain, args[0])
     size = args[1] if len(args) > 1 else kwargs.get("r", Const(None))
     whole = type(size) is Const and size.value is None
     return _chosen(domain, itertools.permutations, pool, len(pool) if whole else domain.index(size))
@@ -233,7 +234,7 @@ def _chosen(domain: CaptureDomain, function: Any, pool: list[Value], count: int)
 
 @builtin(itertools.combinations)
 def _combinations(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    pool = iteration.items_of(domain, args[0])
+    pool = collecting.collected(domain, args[0])
     return _chosen(domain, itertools.combinations, pool, domain.index(args[1]))
 
 
@@ -271,10 +272,20 @@ def _generator_send(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Valu
 @method("throw", types.GeneratorType, types.CoroutineType)
 def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     generator = cast(GeneratorValue, args[0])
-    exception = args[1]
-    if len(args) > 2 and isinstance(args[2], Obj):
-        exception = args[2]
-    done, value = iteration.resume(domain, generator, Const(None), domain.make_raise(exception, None))
+    exception, cls = args[1], type_of(domain, args[1])
+    if len(args) > 2:
+        if WARNS_OF_THROW or not isinstance(args[2], Obj) or not issubclass(args[2].cls, BaseException):
+            return None
+        exception = args[2]  # as `contextlib` calls it
+    elif type(exception) is Known and isinstance(exception.obj, type) and issubclass(exception.obj, BaseException):
+        try:
+            exception = domain.make_raise(exception, None)
+        except Raised as raised:  # the generator sees it instead
+            exception = raised.value
+    elif not issubclass(cls, BaseException):
+        text = f"exceptions must be classes or instances deriving from BaseException, not {cls.__name__}"
+        raise domain.error(TypeError, text)
+    done, value = iteration.resume(domain, generator, Const(None), exception)
     if done:
         raise stop(domain, value)
     return value

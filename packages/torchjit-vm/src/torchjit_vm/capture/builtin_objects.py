@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_vm.capture import (
     atoms,
     attributes,
+    collecting,
     comparisons,
     construct,
     containers,
@@ -43,6 +44,7 @@ from torchjit_vm.capture.values import (
     ListValue,
     Obj,
     SetValue,
+    TracebackValue,
     TupleValue,
     Value,
 )
@@ -175,6 +177,8 @@ def _add_note(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
 
 @method("with_traceback", BaseException)
 def _with_traceback(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if type(args[1]) is TracebackValue and args[1].exception is args[0]:
+        domain.vm.rewind(args[0], args[1].depth)
     return args[0]
 
 
@@ -190,7 +194,9 @@ def _dict_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 def _list_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not isinstance(args[0], ListValue):
         return None
-    containers.change(domain, args[0])[:] = iteration.items_of(domain, args[1]) if len(args) > 1 else []
+    containers.change(domain, args[0]).clear()
+    if len(args) > 1:
+        collecting.extend(domain, args[0], args[1])
     return Const(None)
 
 
@@ -424,7 +430,7 @@ def _join(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if type(args[1]) is Const and not hasattr(type(args[1].value), "__iter__"):
         type_of(domain, args[1])
         raise domain.error(TypeError, "can only join an iterable")
-    parts = [atoms.stripped(domain, p) for p in iteration.items_of(domain, args[1])]
+    parts = [atoms.stripped(domain, p) for p in collecting.collected(domain, iteration.get_iter(domain, args[1]))]
     if not all(type(p) is Const for p in parts):
         return None
     texts = [domain.use(cast(Const, p)) for p in parts]

@@ -7,7 +7,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import answers, containers, formatting, iteration, members, operators
+from torchjit_vm.capture import answers, collecting, containers, formatting, iteration, members, operators
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.byte_arrays import content
@@ -39,14 +39,14 @@ _Kwargs = dict[str, Value]
 
 @builtin(list)
 def _list(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return ListValue(iteration.items_of(domain, args[0]) if args else [])
+    return ListValue(collecting.collected(domain, args[0]) if args else [])
 
 
 @builtin(tuple)
 def _tuple(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
-    return TupleValue(iteration.items_of(domain, args[0]) if args else [])
+    return TupleValue(collecting.collected(domain, args[0]) if args else [])
 
 
 for _cls in (dict, OrderedDict, defaultdict):

@@ -15,6 +15,7 @@ from torchjit_vm.capture import (
     atoms,
     attributes,
     class_checks,
+    collecting,
     containers,
     functions,
     interception,
@@ -391,7 +392,7 @@ def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value |
         kind = type_of(domain, args).__name__
         name = packing.call_name(function)
         raise domain.error(TypeError, f"{name} argument after * must be an iterable, not {kind}")
-    positional = iteration.items_of(domain, args)
+    positional = collecting.collected(domain, args)
     named: dict[str, Value] = {}
     if kwargs is not None:
         for key, value in packing.mapping_pairs(domain, kwargs) or ():

@@ -289,7 +289,7 @@ def _note_parts(domain: CaptureDomain, twin: type) -> None:
     for name, raw in parts.items():
         if isinstance(raw, (staticmethod, classmethod)):
             raw = raw.__func__
-        elsewhere = isinstance(raw, type) or type(raw) in IMMUTABLE_ATOMS or raw == ()
+        elsewhere = isinstance(raw, type) or type(raw) in IMMUTABLE_ATOMS or (type(raw) is tuple and not raw)
         if not elsewhere and id(raw) not in domain.interned:
             domain.class_parts.setdefault(id(raw), (twin, name))
 

@@ -6,9 +6,10 @@ import enum
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import atoms, classes, containers, groups, iteration, members, packing
+from torchjit_vm.capture import atoms, classes, collecting, containers, groups, iteration, members, packing
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.exceptions import from_real, new_exception
 from torchjit_vm.capture.operators import compute
@@ -154,7 +155,7 @@ def allocate_by(domain: CaptureDomain, cls: type, new: Any, args: list[Value]) -
             raise domain.graph_break(UNKNOWN_CALL, f"{cls.__name__} of a value that is no constant")
         return atoms.new_atom(cls, plain)
     if new is tuple.__new__ and cls.__flags__ & _HEAP:
-        return TupleValue(iteration.items_of(domain, args[0]) if args else [], cls)
+        return TupleValue(collecting.collected(domain, args[0]) if args else [], cls)
     return None
 
 
@@ -200,7 +201,7 @@ def _builtin_init(domain: CaptureDomain, made: Obj, init: Any, args: list[Value]
         if len(args) > 1:
             return False
         if args:
-            containers.change(domain, made)[:] = iteration.items_of(domain, args[0])
+            collecting.extend(domain, made, args[0])
         return True
     if isinstance(made, SetValue):
         if args:
@@ -252,19 +253,23 @@ def _iterable(domain: CaptureDomain, value: Value) -> bool:
     return not (type(value) is Const and not hasattr(type(value.value), "__iter__"))
 
 
+def _pairs(domain: CaptureDomain, iterable: Value) -> Iterator[tuple[Value, Value]]:
+    """The pairs of an iterable, one after the other."""
+    for number, pair in enumerate(collecting.each(domain, iterable)):
+        if not _iterable(domain, pair):
+            text = f"cannot convert dictionary update sequence element #{number} to a sequence"
+            raise domain.error(TypeError, text)
+        both = iteration.items_of(domain, pair)
+        if len(both) != 2:
+            text = f"dictionary update sequence element #{number} has length {len(both)}; 2 is required"
+            raise domain.error(ValueError, text)
+        yield both[0], both[1]
+
+
 def update_from(domain: CaptureDomain, target: DictValue, other: Value) -> None:
     """`dict.update(other)` with a mapping or an iterable of pairs."""
     pairs = packing.mapping_pairs(domain, other)
     if pairs is None:
-        pairs = []
-        for number, pair in enumerate(iteration.items_of(domain, other)):
-            if not _iterable(domain, pair):
-                text = f"cannot convert dictionary update sequence element #{number} to a sequence"
-                raise domain.error(TypeError, text)
-            both = iteration.items_of(domain, pair)
-            if len(both) != 2:
-                text = f"dictionary update sequence element #{number} has length {len(both)}; 2 is required"
-                raise domain.error(ValueError, text)
-            pairs.append((both[0], both[1]))
+        pairs = _pairs(domain, other)
     for key, value in pairs:
         containers.dict_store(domain, target, containers.key_of(domain, key), key, value)

@@ -471,7 +471,7 @@ def instance_pairs(domain: CaptureDomain, value: InstanceDict) -> list[tuple[Val
         domain.guard_keys(owner.path.attr("__dict__"), tuple(real))
         for name in real:
             attribute = attributes.instance_attr(domain, owner, name)
-            if attribute is not None:
+            if attribute is not None and (owner, name) not in domain.restored:
                 found[name] = attribute
     for name, attribute in owner.attrs.items():
         member = members.find_member(domain, owner.cls, name)
@@ -499,11 +499,23 @@ def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
             raise AssertionError("a real set without a path")
         elements = list(stored(real))
         for element in elements:
-            if not (_is_atom(element) or isinstance(element, (type, enum.Enum, types.FunctionType))):
+            if not (_is_atom(element) or isinstance(element, _NAMED) or _is_c_function(element)):
                 raise domain.graph_break(UNKNOWN_OPERATION, "a set of objects")
         domain.guard_set(path, real)
         found = value.entries = {e: Const(e) if _is_atom(e) else Known(e) for e in elements}
     return found
+
+
+_NAMED = (
+    type, enum.Enum, types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType,
+)  # fmt: skip
+"""What is found in a set by its identity, and is the same object whenever it is named."""
+
+
+def _is_c_function(obj: object) -> bool:
+    """A function of a module written in C; a method is a new object each time."""
+    return isinstance(obj, types.BuiltinFunctionType) and isinstance(obj.__self__, (types.ModuleType, type(None)))
 
 
 def sought_key(domain: CaptureDomain, value: Value, container: SetValue | None) -> object:

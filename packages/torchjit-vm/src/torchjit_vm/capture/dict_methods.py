@@ -161,7 +161,7 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     if len(args) > 2:
         return None
     if isinstance(args[0], InstanceDict):
-        pairs = packing.mapping_pairs(domain, args[1]) or [] if len(args) > 1 else []
+        pairs = list(packing.mapping_pairs(domain, args[1]) or ()) if len(args) > 1 else []
         for key, value in [*pairs, *((Const(k), v) for k, v in kwargs.items())]:
             stores.write(domain, args[0].owner, domain.use(cast(Const, key)), value)
         return Const(None)

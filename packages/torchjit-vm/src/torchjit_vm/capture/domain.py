@@ -105,6 +105,7 @@ class CaptureDomain:
         self.functions: dict[types.FunctionType, functions.Facts] = {}
         self.passed: dict[types.FunctionType, bool] = {}
         self.touched: dict[Any, None] = {}
+        self.restored: set[tuple[Obj, str]] = set()  # attributes that were deleted and stored again
         self.stored_leaves: dict[Leaf, None] = {}
         self.pretended = False  # was the program told that it is compiled?
         self.mutated_at = -1

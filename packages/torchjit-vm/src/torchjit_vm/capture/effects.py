@@ -63,6 +63,7 @@ def write_back(domain: CaptureDomain, out: Rebuilder) -> None:
             _attributes(out, value)
     out.flush()
     _leaf_attributes(domain, out)
+    out.finish()
 
 
 def _leaf_attributes(domain: CaptureDomain, out: Rebuilder) -> None:
@@ -99,8 +100,12 @@ def _cell(out: Rebuilder, value: CellValue) -> None:
 def _attributes(out: Rebuilder, value: Obj | Known) -> None:
     for name, before in (value.written or {}).items():
         content = value.attrs[name]
-        if content is before:
+        moved = (value, name) in out.domain.restored and content is not DELETED
+        if content is before and not moved:
             continue
+        if moved and _keeps_order(value, name):
+            out.write(f"{out.runtime(own_attr)}({out.expr(value)}, '__dict__').pop({name!r}, None)")
+            before = None
         if isinstance(value, Obj) and is_local(value.cls):
             _store_local(out, value, name, content, before)
         elif isinstance(value, Obj) and _is_hidden(value.cls, name):
@@ -112,6 +117,12 @@ def _attributes(out: Rebuilder, value: Obj | Known) -> None:
             text = out.expr(cast(Value, content))
             store = "object.__setattr__" if isinstance(value, Obj) else "setattr"
             out.write(f"{store}({out.expr(value)}, {name!r}, {text})")
+
+
+def _keeps_order(value: Any, name: str) -> bool:
+    """Is the attribute in a `__dict__`, where one that is stored again comes last?"""
+    in_slot = isinstance(walk(value.cls.__mro__, name), (MemberDescriptorType, GetSetDescriptorType))
+    return value.cls.__dictoffset__ != 0 and not in_slot and not is_local(value.cls)
 
 
 def _is_hidden(cls: type, name: str) -> bool:

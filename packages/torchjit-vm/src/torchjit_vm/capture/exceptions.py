@@ -113,13 +113,9 @@ def _note_write(domain: CaptureDomain, exception: Obj, name: str) -> None:
 
 def exception_matches(domain: CaptureDomain, exception: Value, type: Value) -> bool:
     """Does `except type` catch it?"""
-    types = type.items if isinstance(type, TupleValue) and type.items is not None else [type]
     classes = []
-    for t in types:
-        if isinstance(t, TupleValue):
-            if exception_matches(domain, exception, t):
-                return True
-        elif isinstance(t, Known) and isinstance(t.obj, _TYPE) and issubclass(t.obj, BaseException):
+    for t in domain.unpack_all(type) if isinstance(type, TupleValue) else [type]:
+        if isinstance(t, Known) and isinstance(t.obj, _TYPE) and issubclass(t.obj, BaseException):
             classes.append(t.obj)
         else:
             raise domain.error(TypeError, "catching classes that do not inherit from BaseException is not allowed")
@@ -134,7 +130,7 @@ def exception_triple(domain: CaptureDomain, exception: Value) -> list[Value]:
     if isinstance(exception, Obj) and exception.real is not NEW and exception.path is not None:
         traceback = wrap(domain, exception.real.__traceback__, exception.path.attr("__traceback__"))
         return [Known(type_of(domain, exception)), exception, traceback]
-    return [Known(type_of(domain, exception)), exception, TracebackValue(exception)]
+    return [Known(type_of(domain, exception)), exception, TracebackValue(exception, domain.vm.depth(exception))]
 
 
 def stop_iteration_error(domain: CaptureDomain, exception: Value, kind: str | None = None) -> Value:

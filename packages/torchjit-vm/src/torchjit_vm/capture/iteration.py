@@ -36,7 +36,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
-from torchjit_vm.decode import CLOSE_RETURNS
+from torchjit_vm.decode import CLOSE_RETURNS, THROWN_AS_IS
 from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
 
 if TYPE_CHECKING:
@@ -484,7 +484,8 @@ def resume(
     domain.mutated_at = vm.step
     if thrown is not None and not generator.started:
         generator.finished = True
-        raise Raised(thrown)
+        vm.passed(thrown, frame)
+        raise Raised(thrown if THROWN_AS_IS else stop_iteration_error(domain, thrown, kind_of(generator)))
     if thrown is not None:
         delegate = delegate_of(frame)
         if delegate is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import comparisons, construct, containers, iteration, operators, subscripts
+from torchjit_vm.capture import collecting, comparisons, construct, containers, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
@@ -61,9 +61,7 @@ def _rotate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 @method("extend", list, deque)
 def _extend(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    new = iteration.items_of(domain, args[1])
-    containers.change(domain, target).extend(new)
-    containers.trim(domain, target, left=True)
+    collecting.extend(domain, target, args[1])
     return Const(None)
 
 
@@ -157,8 +155,7 @@ def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 
 @method("__iadd__", list)
 def _iadd(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    new = iteration.items_of(domain, args[1])
-    containers.change(domain, cast(ListValue, args[0])).extend(new)
+    collecting.extend(domain, cast(ListValue, args[0]), args[1])
     return args[0]
 
 

@@ -14,8 +14,8 @@ from torchjit_vm.capture import (
     answers,
     attributes,
     byte_arrays,
+    collecting,
     containers,
-    iteration,
     members,
     packing,
     subscripts,
@@ -188,8 +188,8 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
     if tl is Leaf or tr is Leaf:
         other = right if tl is Leaf else left
         if not (isinstance(other, Obj) and _user_operator(domain, other, function)):
-            if tl is not Leaf and function in _INPLACE:
-                function = _INPLACE[function][1]  # a constant has no in-place operator
+            if function in _INPLACE and not _changes_in_place(domain, left):
+                function = _INPLACE[function][1]
             result = _container_repeat(domain, function, left, right)
             return leaf_call(domain, function, [left, right]) if result is None else result
     asked = function
@@ -200,6 +200,11 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
         function = _INPLACE[function][1]
     found = _builtin_binary(domain, function, left, right)
     return _user_binary(domain, function, left, right, asked) if found is None else found
+
+
+def _changes_in_place(domain: CaptureDomain, value: Value) -> bool:
+    """Has it in-place operators? Constants and numbers have none, and nobody who holds one may see it change."""
+    return type(value) is Leaf and domain.leaves.type_of(value.payload) not in _NUMBERS
 
 
 def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
@@ -266,9 +271,7 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
     name = _INPLACE[function][0]
     if isinstance(left, ListValue) and not defines(domain, left, name):
         if function is operator.iadd:
-            new = iteration.items_of(domain, right)
-            containers.change(domain, left).extend(new)
-            containers.trim(domain, left, left=True)
+            collecting.extend(domain, left, right)
             return left
         if function is operator.imul and type(right) is Const and isinstance(right.value, int):
             target = containers.change(domain, left)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import attributes, iteration, members, set_algebra
+from torchjit_vm.capture import attributes, collecting, iteration, members, set_algebra
 from torchjit_vm.capture.containers import (
     change,
     dict_lookup,
@@ -74,8 +74,7 @@ def list_extend(domain: CaptureDomain, target: Value, iterable: Value) -> None:
     if iteration.refuses_iteration(domain, iterable):
         name = type_of(domain, iterable).__name__
         raise domain.error(TypeError, f"Value after * must be an iterable, not {name}")
-    new = iteration.items_of(domain, iterable)
-    change(domain, cast(ListValue, target)).extend(new)
+    collecting.extend(domain, cast(ListValue, target), iterable)
 
 
 def list_to_tuple(domain: CaptureDomain, value: Value) -> Value:
@@ -91,7 +90,7 @@ def set_update(domain: CaptureDomain, target: Value, iterable: Value) -> None:
     # C code takes the elements of another set whatever its `__iter__` says.
     grown = set_algebra.laid_out_union(domain, cast(SetValue, target), iterable)
     known = isinstance(iterable, SetValue)
-    for item in set_items(domain, cast(SetValue, iterable)) if known else iteration.items_of(domain, iterable):
+    for item in set_items(domain, cast(SetValue, iterable)) if known else collecting.each(domain, iterable):
         set_add(domain, target, item)
     if grown is not None:
         cast(SetValue, target).layout = grown
@@ -101,8 +100,8 @@ def map_add(domain: CaptureDomain, target: Value, key: Value, value: Value) -> N
     dict_store(domain, cast(DictValue, target), key_of(domain, key), key, value)
 
 
-def mapping_pairs(domain: CaptureDomain, other: Value) -> list[tuple[Value, Value]] | None:
-    """The pairs of a mapping, or None if it has no keys()."""
+def mapping_pairs(domain: CaptureDomain, other: Value) -> Iterable[tuple[Value, Value]] | None:
+    """The pairs of a mapping, each got when it is asked for, or None if it has no keys()."""
     if isinstance(other, DictValue):
         member = members.find_member(domain, other.cls, "__iter__")
         if member.kind != members.FUNCTION:  # else C code asks for its keys, as of any mapping
@@ -112,8 +111,9 @@ def mapping_pairs(domain: CaptureDomain, other: Value) -> list[tuple[Value, Valu
     keys = attributes.lookup(domain, other, "keys")
     if keys is None:
         return None
+    found = iteration.items_of(domain, domain.vm.call(keys, []))
     getter = attributes.load_special(domain, other, "__getitem__")
-    return [(k, domain.vm.call(getter, [k])) for k in iteration.items_of(domain, domain.vm.call(keys, []))]
+    return ((k, domain.vm.call(getter, [k])) for k in found)
 
 
 def dict_update(domain: CaptureDomain, target: Value, other: Value) -> None:

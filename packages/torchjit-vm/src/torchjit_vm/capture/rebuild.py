@@ -108,6 +108,7 @@ class Rebuilder:
         self._memo: dict[Value, str] = {}
         self._active: dict[Value, None] = {}
         self.classes: dict[type, str] = {}
+        self._last: list[str] = []
         self._later: list[Callable[[], None]] = []
         self._count = 0
         self.raising: Value | None = None
@@ -220,6 +221,16 @@ class Rebuilder:
         """Write what was put off: contents of objects that were made early."""
         while self._later:
             self._later.pop(0)()
+
+    def at_end(self, text: str) -> None:
+        """Write this when every object has its content."""
+        self._last.append(text)
+
+    def finish(self) -> None:
+        """Write what waited for the contents of all objects."""
+        for text in self._last:
+            self.write(text)
+        self._last.clear()
 
     def assign(self, text: str, prefix: str = "v") -> str:
         """Write `name = text` and return the name."""

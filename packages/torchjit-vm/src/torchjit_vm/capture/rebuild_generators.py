@@ -37,7 +37,8 @@ def generator_expr(out: Rebuilder, value: GeneratorValue) -> str:
     frame = value.frame
     function = frame.function
     if value.finished:
-        return out.assign(f"{out.runtime(runtime.exhausted)}()")
+        name, qualname = frame.code.code.co_name, frame.code.code.co_qualname
+        return out.assign(f"{out.runtime(runtime.exhausted)}({name!r}, {qualname!r})")
     if value.started:
         return _suspended(out, value)
     if function is None:

@@ -25,15 +25,7 @@ def iterator_expr(out: Rebuilder, value: iteration.IteratorValue) -> str:
             return "iter(())"
         if value.size >= 0:
             return _deque_iterator(out, value, sequence)
-        if value.step < 0:
-            return (
-                f"{out.runtime(runtime.reversed_iterator)}({sequence}, {value.index})"
-                if value.index >= 0
-                else "iter(())"
-            )
-        return (
-            f"{out.runtime(runtime.list_iterator)}({sequence}, {value.index})" if value.index else f"iter({sequence})"
-        )
+        return _sequence_iterator(out, value, sequence)
     if isinstance(value, iteration.RangeIterator):
         return f"iter({value.range[value.index :]!r})"
     if isinstance(value, iteration.ListIterator):
@@ -61,6 +53,21 @@ def iterator_expr(out: Rebuilder, value: iteration.IteratorValue) -> str:
         rest = f"{chain}.from_iterable({out.expr(value.pending)})"
         return rest if value.current is None else f"{chain}({out.expr(value.current)}, {rest})"
     raise GraphBreak(REBUILD, type(value).__name__, out.domain.location())
+
+
+def _sequence_iterator(out: Rebuilder, value: iteration.SequenceIterator, sequence: str) -> str:
+    """Over a list or tuple. Its position is set when the sequence has its items: C does not take one behind the end."""
+    if value.step < 0 and value.index < 0:
+        return "iter(())"
+    if value.sequence in out.domain.touched or value.sequence in out.early:
+        start = "list.__reversed__" if value.step < 0 else "iter"
+        name = out.assign(f"{start}({sequence})")
+        if value.index or value.step < 0:
+            out.at_end(f"{name}.__setstate__({value.index})")
+        return name
+    if value.step < 0:
+        return f"{out.runtime(runtime.reversed_iterator)}({sequence}, {value.index})"
+    return f"{out.runtime(runtime.list_iterator)}({sequence}, {value.index})" if value.index else f"iter({sequence})"
 
 
 def _owned_iterator(out: Rebuilder, value: iteration.ListIterator) -> str:

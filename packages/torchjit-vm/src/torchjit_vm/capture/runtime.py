@@ -237,11 +237,12 @@ def suspended(function: Callable[..., Any], *slots: Any) -> Any:
     return generator
 
 
-def exhausted() -> Any:
+def exhausted(name: str, qualname: str) -> Any:
     """A generator that has ended."""
     nothing: tuple[Any, ...] = ()
-    generator = (item for item in nothing)
+    generator: Any = (item for item in nothing)
     next(generator, None)
+    generator.__name__, generator.__qualname__ = name, qualname
     return generator
 
 

@@ -45,7 +45,7 @@ def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
         if name in names and value.items is not None:
             return value.items[names.index(name)]
     if issubclass(value.cls, BaseException) and name == "__traceback__" and value in domain.thrown:
-        return TracebackValue(value)
+        return TracebackValue(value, domain.vm.depth(value))
     if issubclass(value.cls, BaseException) and name != "args":
         return Const(False if name == "__suppress_context__" else None)
     raise _empty(domain, value.cls, name)

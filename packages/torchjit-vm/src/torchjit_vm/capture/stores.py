@@ -41,6 +41,7 @@ from torchjit_vm.capture.values import (
     Known,
     Leaf,
     Obj,
+    TracebackValue,
     TupleValue,
     Value,
 )
@@ -157,8 +158,15 @@ def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) ->
         domain.touched[value] = None
     if value.written is None:
         value.written = {}
+    held = value.attrs.get(name)
     if name not in value.written:
-        value.written[name] = value.attrs.get(name)
+        value.written[name] = held
+    elif held is DELETED and content is not DELETED and isinstance(value, Obj):  # it comes after the others now
+        value.written[name] = value.written.pop(name)
+        if value.written[name] is not DELETED:
+            domain.restored.add((value, name))
+    if held is DELETED:
+        del value.attrs[name]
     value.attrs[name] = content
 
 
@@ -176,6 +184,14 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
         _function_store(domain, value, name, content)
         return None
     if is_exception_field(value, name):
+        if (
+            type(content) is TracebackValue
+            and content.exception is value
+            and value.real is NEW
+            and name not in value.attrs
+        ):
+            domain.vm.rewind(value, content.depth)  # its own, of a while ago
+            return None
         content = _exception_field(domain, name, content)
     if member.kind == SLOT or is_exception_field(value, name):
         if type(member.raw) is not types.MemberDescriptorType and not is_exception_field(value, name):

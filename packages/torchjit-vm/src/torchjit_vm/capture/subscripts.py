@@ -8,7 +8,7 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, operators, stores
+from torchjit_vm.capture import attributes, byte_arrays, collecting, containers, iteration, members, operators, stores
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
@@ -27,6 +27,7 @@ from torchjit_vm.capture.values import (
     Leaf,
     ListValue,
     Obj,
+    SetValue,
     SliceValue,
     TupleValue,
     Value,
@@ -180,6 +181,8 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
 def _list_index(domain: CaptureDomain, key: Value) -> int:
     if not _is_index(domain, key):
         name = type_of(domain, key).__name__
+        if hasattr(type_of(domain, key), "__index__"):  # a number that only the run knows
+            raise domain.graph_break(UNKNOWN_OPERATION, f"{name} as an index")
         raise domain.error(TypeError, f"list indices must be integers or slices, not {name}")
     return domain.index(key)
 
@@ -213,7 +216,7 @@ def _assigned(domain: CaptureDomain, value: Value, where: slice) -> list[Value]:
             if issubclass(type_of(domain, raised.value), TypeError):
                 operators.compute(domain, operator.setitem, [], where, 0)  # which raises, in the words of this Python
             raise
-    return iteration.items_of(domain, value)
+    return collecting.collected(domain, value)
 
 
 def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:
@@ -242,9 +245,10 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
         if attributes.instance_attr(domain, container.owner, name) is None:
             raise domain.raised(key_error(domain, key))
         stores.write(domain, container.owner, name, DELETED)
-    elif isinstance(container, (TupleValue, Const, DictValue)):
-        name = type_of(domain, container).__name__
-        verb = "doesn't" if isinstance(container, TupleValue) or type(container) is Const else "does not"
-        raise domain.error(TypeError, f"'{name}' object {verb} support item deletion")
+    elif isinstance(container, (TupleValue, Const, DictValue, SetValue)):
+        cls = type_of(domain, container)
+        indexed = hasattr(type_of(domain, key), "__index__") and hasattr(cls, "__len__")  # C asks the sequence for it
+        verb = "doesn't" if indexed else "does not"
+        raise domain.error(TypeError, f"'{cls.__name__}' object {verb} support item deletion")
     else:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")

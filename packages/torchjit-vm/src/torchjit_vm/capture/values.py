@@ -339,12 +339,13 @@ class RandomState(Value):
 
 @final
 class TracebackValue(Value):
-    """`exception.__traceback__` of an exception that was raised in the region."""
+    """`exception.__traceback__` of an exception that was raised in the region, when it had come through `depth` frames."""
 
-    __slots__ = ("exception",)
+    __slots__ = ("depth", "exception")
 
-    def __init__(self, exception: Value) -> None:
+    def __init__(self, exception: Value, depth: int) -> None:
         self.exception = exception
+        self.depth = depth
 
 
 @final
