@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch_programs_modes  # noqa: F401  # these fill the table
 import torch_programs_parameters  # noqa: F401
+import torch_programs_random  # noqa: F401
 import torch_programs_subclasses  # noqa: F401
 import torch_programs_training  # noqa: F401
 import torch_programs_usage  # noqa: F401

@@ -65,6 +65,14 @@ class Case:
         def read_number(n):
             return len(state)
 
+        @functools.lru_cache(2)
+        def small(n):
+            return n * 3, "small"
+
+        @functools.lru_cache(1)
+        def small_number(n):
+            return n + len(state)
+
         @functools.cache
         def fib(n):
             return n if n < 2 else fib(n - 1) + fib(n - 2)
@@ -79,6 +87,8 @@ class Case:
             made,
             reads,
             read_number,
+            small,
+            small_number,
             fib,
         ]  # `fails` runs at capture and again: exceptions are not kept
         for function in (*self.functions, fails):
@@ -118,6 +128,21 @@ def what_was_changed_is_read(x, c, items):
 
 def evictions(x, c, items):
     return c.two(1), c.two(2), c.two(3), c.two(1), c.two(1), x + 1
+
+
+def full(x, c, items):
+    return c.small(1), c.small(2), c.small(3), c.small(1), c.small(1), c.small.__name__, c.small(2), x + 1
+
+
+def full_and_changed(x, c, items):
+    a = c.small_number(1), c.small_number(2)
+    c.state.append(1)
+    return a, c.small_number(2), c.small_number(1), c.small_number(2), x + 1
+
+
+def full_before(x, c, items):
+    first = c.small(1)
+    return first, c.small(2 + len(items)), c.small(7), c.small(1) == first, c.small(8), x + 1
 
 
 def types_of_arguments(x, c, items):
@@ -180,7 +205,7 @@ def broken_between(x, c, items):
 
 
 PROGRAMS = {
-    hits: 0, objects: 0, after_changes: 1, objects_after_changes: 0, what_was_changed_is_read: 1, evictions: None, types_of_arguments: 0, equal_arguments: None,
+    hits: 0, objects: 0, after_changes: 1, objects_after_changes: 0, what_was_changed_is_read: 1, evictions: None, full: 0, full_and_changed: 1, full_before: 0, types_of_arguments: 0, equal_arguments: None,
     errors: None, unhashable: 0, cleared: None, counted_inside: None, recursion: 0, recursion_after_changes: 0, no_room: 2, broken_between: 1,
 }  # fmt: skip
 

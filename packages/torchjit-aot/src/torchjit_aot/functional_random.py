@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.record import SOURCE_KEYS
+from torchjit_aot.schemas import is_random
 
 __all__ = ["draw_from_seeds", "philox"]
 
@@ -146,7 +147,12 @@ _OPERATOR_OF = {rule: operator for operator, rule in _RULES.items()}
 
 
 def draw_from_seeds(joint: JointGraph) -> None:
-    """Replace the random operators that have a rule, in place. The others draw as eager PyTorch does."""
+    """Replace the random operators that have a rule, in place. The others draw as eager PyTorch does.
+
+    None is replaced beside an operator that may set the generator: its seed would be drawn before.
+    """
+    if any(is_random(node.target) and node.target.namespace not in ("aten", "prims") for node in joint.graph.nodes):
+        return
     by_device: dict[torch.device, list[fx.Node]] = {}
     for node in joint.graph.nodes:
         if node.target in _RULES and _has_rule(node):

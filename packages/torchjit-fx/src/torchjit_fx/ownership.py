@@ -19,6 +19,7 @@ from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.legacy import LEGACY_CONSTRUCTORS
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
+from torchjit_fx.random_state import RANDOM_STATE_CALLS, is_seeding
 from torchjit_fx.strictness import set_breaks_are_errors
 
 __all__ = [
@@ -101,6 +102,7 @@ _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch.cuda.is_available,
     torch.cuda.is_bf16_supported,
     torch.cuda.device_count,
+    _C._accelerator_getAccelerator,
     torch.amp.is_autocast_available,
     torch._C._is_autocast_available,
     torch._C._get_privateuse1_backend_name,
@@ -154,8 +156,7 @@ _REFUSED_METHODS: dict[Reason, tuple[str, ...]] = {
 
 _REFUSED_FUNCTIONS: dict[Reason, tuple[Any, ...]] = {
     breaks.NOT_CAPTURABLE: (
-        torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state, torch.save, torch.load,
-        torch.set_default_tensor_type, torch.use_deterministic_algorithms,
+        torch.seed, torch.initial_seed, torch.save, torch.load, torch.set_default_tensor_type, torch.use_deterministic_algorithms,
         torch.set_float32_matmul_precision, torch.set_num_threads, torch.set_printoptions, torch.set_flush_denormal,
         torch.from_numpy, _torch.from_dlpack, _torch.to_dlpack, torch.frombuffer, torch.from_file, torch.cuda.synchronize,
         torch.set_deterministic_debug_mode, torch.set_warn_always, torch.set_anomaly_enabled, torch.compile,
@@ -185,6 +186,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
     found.update(LEGACY_CONSTRUCTORS)
+    found.update(RANDOM_STATE_CALLS)
     found.update((torch._check_is_size, torch.autograd.grad))
     found.update((torch.set_default_device, set_breaks_are_errors, set_inference_mode))
     found.update((torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache))
@@ -224,7 +226,7 @@ def owns(fn: Any) -> bool:
     """Do calls of `fn` belong to the tensor domain, whatever the arguments?"""
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
-    if is_shape_question(fn) or id(fn) in NUMPY_FUNCTIONS:
+    if is_shape_question(fn) or id(fn) in NUMPY_FUNCTIONS or is_seeding(fn):
         return True
     try:
         return fn in owned_functions() or fn in _tensor_methods() or fn in _SIZE_METHODS

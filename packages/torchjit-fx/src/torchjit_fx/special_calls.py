@@ -28,6 +28,7 @@ from torchjit_fx.numpy_graph import call_arrays, of_tensor
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
 from torchjit_fx.parameters import make_parameter
 from torchjit_fx.process_groups import GROUP_CALLS
+from torchjit_fx.random_state import RANDOM_STATE_CALLS, is_seeding
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.subclasses import SUBCLASS_CALLS, of_another_class
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
@@ -341,6 +342,7 @@ def _table() -> dict[Any, Any]:
     table.update(SUBCLASS_CALLS)
     table.update(GROUP_CALLS)
     table.update(DIFFERENTIATION_CALLS)
+    table.update(RANDOM_STATE_CALLS)
     table[torch.autocast_increment_nesting] = table[torch.autocast_decrement_nesting] = _nest_autocast
     table[torch.clear_autocast_cache] = _clear_autocast_cache
     table[torch.Tensor.type] = _type
@@ -371,7 +373,7 @@ def special_call(fn: Any) -> Any:
     """The handler of a callable, or None."""
     if id(fn) in NUMPY_FUNCTIONS:
         return call_arrays
-    found = SPECIAL.get(fn)
+    found = SPECIAL.get(is_seeding if is_seeding(fn) else fn)
     return SHAPE_QUESTIONS[fn.__name__] if found is None and is_shape_question(fn) else found
 
 

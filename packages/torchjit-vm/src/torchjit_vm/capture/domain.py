@@ -121,6 +121,7 @@ class CaptureDomain:
         self.context_tokens: dict[Obj, ContextStore] = {}
         self.caches: dict[Obj, Value] = {}  # functions with an LRU cache that the region made, and what keeps it
         self.cached: dict[tuple[int, Any], Value] = {}  # results that a call in the run will put into a real LRU cache
+        self.crowded_caches: set[int] = set()  # ids of functions whose full LRU cache gives up entries in the run
         self.carried: set[int] = set()  # ids of what variables brought into the region that nothing reads any more
         self.watched: list[Value] = []  # what weak references of the region lead to, and those that call something
         self.counted = 0  # calls that were put off, and only count a hit of such a cache
@@ -168,6 +169,7 @@ class CaptureDomain:
         self.seeded.clear()
         self.caches.clear()
         self.cached.clear()
+        self.crowded_caches.clear()
         self.watched.clear()
         self.context.clear()
         self.context_stores.clear()

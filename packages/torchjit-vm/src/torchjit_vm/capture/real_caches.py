@@ -102,7 +102,10 @@ class RealCache:
 
 @final
 class _Holds:
-    """A guard: the cache holds a result that passes `same` (or nothing yet, and has room for `absent` entries)."""
+    """A guard: the cache holds a result that passes `same` (or nothing yet, and has room for `absent` entries).
+
+    With `absent` -1 nobody minds what goes for a new entry.
+    """
 
     __slots__ = ("_absent", "_entry", "_key", "_limit", "_misses", "_same", "_table", "cache")
 
@@ -123,7 +126,7 @@ class _Holds:
             return True
         now = self.cache.get(self._key)
         if now is MISSING:
-            return self._absent > 0 and self.cache.has_room(self._absent)
+            return self._absent < 0 or (self._absent > 0 and self.cache.has_room(self._absent))
         if not self._same(now):
             return False
         self._entry, self._misses = table.get(self._key), _misses(self.cache)
@@ -164,7 +167,7 @@ def call_with_real_cache(domain: CaptureDomain, function: Known, args: list[Valu
     off to the run. If it holds nothing, the function is called for real at capture, as it would be without capture, and the
     first run leaves the call out. Where the region has changed something that the function may read, the function below the
     cache is interpreted instead, to find a result that cannot be told from the one that the run's call puts into the cache, or that
-    it reads nothing of that. Otherwise, and where it has effects, the call breaks the graph. One that only reports
+    it reads nothing of that. So it is where the cache is full. Otherwise, and where it has effects, the call breaks the graph. One that only reports
     (`logger.warning_once`) is put off as a whole. Given a symbolic number it is interpreted too: the cache would ask for the number.
     """
     given = [*args, *kwargs.values()]
@@ -199,7 +202,7 @@ _Given = tuple[list[Value], "dict[str, Value]", list[Any], "dict[str, Any]"]
 def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given) -> Value:
     args, kwargs, real, named = given
     known = domain.cached.get((id(function.obj), key))
-    if known is not None:
+    if known is not None and id(function.obj) not in domain.crowded_caches:
         _count(domain, cache, key, args, kwargs)
         return known
     result = cache.get(key)
@@ -207,12 +210,11 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, 
     changed = domain.touched or domain.class_stores or len(domain.deferred) > domain.counted
     if new and domain.quiet is not None and changed:
         return _interpret(domain, cache, args, kwargs)
+    missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.cached)
+    crowded = id(function.obj) in domain.crowded_caches or (new and not cache.has_room(missing))
+    if crowded and _is_of_program(domain, cache):
+        return _interpret_crowded(domain, function, cache, key, given)
     if new:
-        missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.cached)
-        if not cache.has_room(missing) and _is_of_program(
-            domain, cache
-        ):  # something else is dropped for it, which a later call may look for
-            raise _refused(domain, function)
         if changed:
             return _interpret_first(domain, function, cache, key, given, missing)
         try:
@@ -258,6 +260,27 @@ def _interpret_first(
     domain.used_leaves = leaves
     _rely(domain, _Holds(cache, key, _same_as(plain), missing), given, plain)
     domain.cached[id(function.obj), key] = value
+    _count(domain, cache, key, args, kwargs)
+    return value
+
+
+def _interpret_crowded(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given) -> Value:
+    """Another entry goes for the result of this call, or may have gone for one before, so a later call may find its result gone.
+
+    That is no matter where a call gives the same, whether its result is kept or made again.
+    """
+    args, kwargs, *_ = given
+    leaves, domain.used_leaves = domain.used_leaves, False
+    value = _interpret(domain, cache, args, kwargs)
+    plain, known = _plain(domain, value), domain.cached.get((id(function.obj), key))
+    same = _same_as(plain)
+    kept = (cache.get(key), MISSING if known is None else _plain(domain, known))
+    if domain.used_leaves or plain is MISSING or not all(result is MISSING or same(result) for result in kept):
+        raise _refused(domain, function)
+    domain.used_leaves = leaves
+    _rely(domain, _Holds(cache, key, same, -1), given, plain)
+    domain.cached[id(function.obj), key] = value
+    domain.crowded_caches.add(id(function.obj))
     _count(domain, cache, key, args, kwargs)
     return value
 
