@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import torchjit
@@ -203,3 +204,22 @@ def test_a_generator_of_another_class_draws_for_real():
     expected = [program(x) for _ in range(3)]
     own.setstate(state)
     assert all(map(torch.equal, [compiled(x) for _ in range(3)], expected))
+
+
+@pytest.mark.parametrize("options", [None, {"fallback_random": False}], ids=["eager's numbers", "own numbers"])
+def test_the_generator_is_seeded_between_kernels(options):
+    def f(x):
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            y = F.dropout(x.sin(), 0.5)
+        return y + torch.rand_like(x) * 2
+
+    compiled = torchjit.compile(f, options=options, fullgraph=True)
+    sides = []
+    for g in (f, compiled):
+        torch.manual_seed(1)
+        x = torch.linspace(0.1, 1, 32).requires_grad_()
+        y = g(x)
+        y.sum().backward()
+        sides.append((y, x.grad, torch.get_rng_state()))
+    torch.testing.assert_close(sides[1], sides[0])

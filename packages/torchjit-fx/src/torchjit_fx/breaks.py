@@ -47,7 +47,7 @@ UNSUPPORTED_RESULT = reason(
 NOT_CAPTURABLE = reason(
     "TJ-FX-007",
     "this torch function cannot be part of a graph",
-    "It reads or changes state outside the tensors that it is given (autograd tapes, generators, files, devices, "
+    "It reads or changes state outside the tensors that it is given (autograd tapes, generators of the program, files, devices, "
     "storage addresses). " + _EAGER,
 )
 METADATA_MUTATION = reason(

@@ -25,6 +25,7 @@ from torchjit_fx.float_node import FloatNode
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.functions import FunctionCapture
 from torchjit_fx.known_numbers import KnownNumbers
+from torchjit_fx.known_shapes import call_with_known_shape
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.marks import marks_of
 from torchjit_fx.metas import MetaCache, MetaService
@@ -38,6 +39,7 @@ from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
 from torchjit_fx.required_gradients import example_of, preparing, switch
+from torchjit_fx.selections import select
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
 from torchjit_fx.subclasses import (
@@ -286,10 +288,17 @@ class TensorDomain:
         except GraphBreak as stop:
             if stop.reason is breaks.DATA_DEPENDENT and (fn is max or fn is min) and not kwargs:
                 return self._extreme(fn, args, capture)
+            if stop.reason is breaks.DYNAMIC_SHAPE:
+                shaped = call_with_known_shape(self, fn, args, kwargs, capture)
+                if shaped is not NotImplemented:
+                    return shaped
             known = self.known.settled(args, kwargs, capture) if stop.reason is breaks.DATA_DEPENDENT else None
-            if known is None:
+            if known is not None:
+                return self.recorder.call(fn, *known, capture)
+            row = select(self, fn, args, kwargs, capture) if stop.reason is breaks.DATA_DEPENDENT else NotImplemented
+            if row is NotImplemented:
                 raise
-            return self.recorder.call(fn, *known, capture)
+            return row
 
     def _extreme(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
         """`max` and `min` of Python, of numbers and tensors: one of the arguments."""
@@ -482,6 +491,7 @@ class TensorDomain:
         outputs = [next(found) if where == -1 else where for where in outputs]
         refuse_escaping_leaves(self, asked, capture)
         self.recorder.refuse_remembered(asked, capture)
+        self.recorder.selections.refuse_escaping(asked, capture)
         steps = live_steps(self.recorder.place.kept(self.recorder.steps), asked, self.modes.graph_initial)
         epilogue = self.modes.epilogue()
         if not steps:

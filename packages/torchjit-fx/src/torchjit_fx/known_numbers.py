@@ -16,7 +16,8 @@ import torch
 
 from torchjit_core.guards import ValueEquals
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
+from torchjit_fx.metas import follow
 
 if TYPE_CHECKING:
     from torchjit_fx.assigned_data import AssignedData
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["KnownNumbers"]
 
 _MOST_ELEMENTS = 256
-_MADE_OF_CONSTANTS = frozenset({torch.tensor, torch.zeros, torch.ones, torch.full, torch.arange, torch.eye})
+_MADE_OF_CONSTANTS = frozenset(
+    {torch.tensor, torch.zeros, torch.ones, torch.full, torch.arange, torch.eye, torch.linspace, torch.logspace}
+)
 """Factories that draw no random numbers and leave no element open."""
 _INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
@@ -42,21 +45,49 @@ class KnownNumbers:
         self._sizes = sizes
         self._assigned = assigned
         self._found: dict[int, tuple[TensorLeaf, torch.Tensor, dict[int, InputLeaf]]] = {}
+        self._steps: dict[int, tuple[Step, Any, dict[int, InputLeaf]]] = {}
         self._varying: set[int] = set()
 
     def value(self, leaf: TensorLeaf, capture: Any) -> Any:
         """The number in a tensor, guarded; None if it is not known."""
         if leaf.record.device.type != "cpu" or leaf.record.sizes != ():
             return None
+        found = self.tensor(leaf, capture)
+        return None if found is None else found.item()
+
+    def tensor(self, leaf: TensorLeaf, capture: Any) -> torch.Tensor | None:
+        """What a small tensor holds, guarded; None if it is not known."""
         roots: dict[int, InputLeaf] = {}
         try:
-            number = self._tensor(leaf, roots).item()
+            found = self._tensor(leaf, roots)
         except _Unknown:
             return None
+        self._guard(roots, capture)
+        return found
+
+    def _guard(self, roots: dict[int, InputLeaf], capture: Any) -> None:
         for root in roots.values():
             path = root.path.computed(number_in)
             capture.guard(ValueEquals(path, number_in(root.real), capture.location()))
-        return number
+
+    def result(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+        """What a call gives that is given known tensors only, as real tensors; None if it is not."""
+        roots: dict[int, InputLeaf] = {}
+
+        def real(arg: Any) -> Any:
+            if not isinstance(arg, TensorLeaf):
+                raise _Unknown
+            return self._tensor(arg, roots)
+
+        try:
+            found = _call(fn, map_raw(args, real), map_raw(kwargs, real))
+        except (_Unknown, RuntimeError):
+            return None
+        tensors = found if isinstance(found, tuple | list) else (found,)
+        if not all(type(t) is torch.Tensor and t.dtype in _INTEGERS and t.numel() <= _MOST_ELEMENTS for t in tensors):
+            return None
+        self._guard(roots, capture)
+        return found
 
     def settled(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
@@ -83,7 +114,7 @@ class KnownNumbers:
         Raises:
             _Unknown: it depends on more than such buffers.
         """
-        if leaf.storage is not None and leaf.storage.written:
+        if leaf.record.device.type != "cpu" or (leaf.storage is not None and leaf.storage.written):
             raise _Unknown
         if isinstance(leaf, InputLeaf):
             self._check(leaf)
@@ -94,7 +125,26 @@ class KnownNumbers:
             roots.update(found[2])
             return found[1]
         step = leaf.step
-        if step is None or leaf.way or step.effect or step.written or step.scope is not None or not _is_small(leaf):
+        if step is None or not _is_small(leaf):
+            raise _Unknown
+        made, own = self._made_by(step)
+        result = follow(made, leaf.way)
+        if (
+            type(result) is not torch.Tensor
+            or result.shape != leaf.record.sizes
+            or result.dtype is not leaf.record.dtype
+        ):
+            raise _Unknown
+        self._found[id(leaf)] = leaf, result, own
+        roots.update(own)
+        return result
+
+    def _made_by(self, step: Step) -> tuple[Any, dict[int, InputLeaf]]:
+        """What a step gives, and the buffers that it hangs on."""
+        known = self._steps.get(id(step))
+        if known is not None:
+            return known[1:]
+        if step.effect or step.written or step.scope is not None or not all(map(_is_small, step.results)):
             raise _Unknown
         if not isinstance(step.target, str | types.BuiltinFunctionType):
             raise _Unknown  # a function of the program
@@ -111,18 +161,9 @@ class KnownNumbers:
         args, kwargs = map_raw(step.args, real), map_raw(step.kwargs, real)
         if not holds_leaf and step.target not in _MADE_OF_CONSTANTS:
             raise _Unknown  # a factory function: it may draw
-        with torch.no_grad():
-            call = getattr(args[0], step.target) if isinstance(step.target, str) else step.target
-            result = call(*(args[1:] if isinstance(step.target, str) else args), **kwargs)
-        if (
-            type(result) is not torch.Tensor
-            or result.shape != leaf.record.sizes
-            or result.dtype is not leaf.record.dtype
-        ):
-            raise _Unknown
-        self._found[id(leaf)] = leaf, result, own
-        roots.update(own)
-        return result
+        made = _call(step.target, args, kwargs)
+        self._steps[id(step)] = step, made, own
+        return made, own
 
     def _check(self, leaf: InputLeaf) -> None:
         r = leaf.entry
@@ -138,12 +179,19 @@ class KnownNumbers:
         self._found[id(leaf)] = leaf, leaf.real, {}
 
 
+def _call(target: Any, args: Any, kwargs: Any) -> Any:
+    with torch.no_grad():
+        if isinstance(target, str):
+            return getattr(args[0], target)(*args[1:], **kwargs)
+        return target(*args, **kwargs)
+
+
 def _is_small(leaf: TensorLeaf) -> bool:
     r = leaf.record
     if r.sizes == ():
         return True
     whole = [n for n in r.sizes if type(n) is int]
-    return len(whole) == len(r.sizes) and r.dtype in _INTEGERS and math.prod(whole) <= _MOST_ELEMENTS
+    return len(whole) == len(r.sizes) and math.prod(whole) <= _MOST_ELEMENTS
 
 
 def number_in(tensor: torch.Tensor) -> int | bool:

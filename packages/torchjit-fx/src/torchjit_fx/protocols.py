@@ -48,6 +48,9 @@ class CaptureContext(Protocol):
     def call_mark(self) -> int:
         """The instruction that called the function that is being interpreted, for `break_at_mark`."""
 
+    def may_catch(self) -> bool:
+        """Could the program see an exception of the current instruction before it leaves the region?"""
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: the capture starts again and breaks there."""
 

@@ -236,6 +236,8 @@ def _offset(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     leaf = args[0] if args else kwargs.get("input")
     storage = leaf.storage if isinstance(leaf, TensorLeaf) else None
     roots = [leaf] if storage is None else storage.leaves
+    if isinstance(leaf, TensorLeaf):
+        domain.recorder.selections.refuse_place(leaf, capture)
     for root in roots:
         if isinstance(root, InputLeaf):
             if root.real.storage_offset() != 0:
@@ -277,8 +279,12 @@ def _item(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
 
 
 def _tolist(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    if len(args) == 1 and isinstance(args[0], TensorLeaf) and domain.settings.capture_scalar_outputs:
-        return read_list(domain, args[0], capture)
+    if len(args) == 1 and isinstance(args[0], TensorLeaf):
+        known = domain.known.tensor(args[0], capture)
+        if known is not None:
+            return known.tolist()
+        if domain.settings.capture_scalar_outputs:
+            return read_list(domain, args[0], capture)
     return _refuse(domain, fn, args, kwargs, capture)
 
 

@@ -182,6 +182,10 @@ class _Context:
     def call_mark(self) -> int:
         return 0
 
+    def may_catch(self) -> bool:
+        """Proxies run Python for real: an error of the graph comes later."""
+        return True
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         raise why
 

@@ -26,6 +26,7 @@ from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.region import live_steps
+from torchjit_fx.selections import Selections
 from torchjit_fx.shape_rules import outcome_by_rule
 from torchjit_fx.transcripts import can_be_shared, noted
 from torchjit_fx.unbacked import runtime_check
@@ -84,6 +85,7 @@ class Recorder:
         self._checkpoints: list[Checkpoint] = []
         self._checkpoint_count = 0
         self._remembered: list[tuple[list[Step], int, GraphBreak]] = []
+        self.selections = Selections()
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
         """Record one call and give its raw result.
@@ -293,6 +295,7 @@ class Recorder:
         changed = dict(outcome.changed)
         for i in outcome.written:
             leaf = found.leaves[i]
+            self.selections.check_write(leaf, self._inputs, capture)
             if any(
                 stride == 0 and size != 1 for size, stride in zip(leaf.record.sizes, leaf.record.strides, strict=True)
             ):

@@ -142,6 +142,19 @@ class Decoded:
                 return row
         return None
 
+    def may_catch(self, index: int) -> bool:
+        """Is instruction `index` in a `try`, whose handler sees an exception there? A `with` alone is none."""
+        row = self.handler_of(index)
+        passed: set[int] = set()
+        while row is not None and row.target not in passed:
+            names = self.names[row.target : row.target + 2]
+            # The exit of a `with`, what restores the exception handled before, what wraps StopIteration in a generator.
+            if "WITH_EXCEPT_START" not in names and names[0] not in ("COPY", "CALL_INTRINSIC_1"):
+                return True
+            passed.add(row.target)
+            row = self.handler_of(row.target)
+        return False
+
 
 _decoded: dict[int, Decoded] = {}
 

@@ -379,6 +379,10 @@ class CaptureDomain:
         """The instruction that called the innermost frame, for `break_at_mark`."""
         return self.vm.frames[-1].born
 
+    def may_catch(self) -> bool:
+        """Could the program see an exception of the current instruction before it leaves the region?"""
+        return any(frame.code.may_catch(frame.pc - 1) for frame in self.vm.frames)
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: start again, and break there."""
         raise Restart(mark, why)

@@ -1,0 +1,70 @@
+"""Calls whose result's shape depends on data that is known at capture: lengths, masks and repeats made of constants."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchjit_fx.flatten import map_raw
+from torchjit_fx.leaves import TensorLeaf
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["call_with_known_shape"]
+
+_ITEMS = frozenset({operator.getitem, torch.Tensor.__getitem__})
+_REPEATS = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
+
+
+def call_with_known_shape(
+    domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
+) -> Any:
+    """The result of a call that the recorder refused for the shape of its result; NotImplemented if that is not known."""
+    if fn in _REPEATS and len(args) > 1 and kwargs.get("output_size") is None:
+        repeats = domain.known.tensor(args[1], capture) if isinstance(args[1], TensorLeaf) else None
+        if repeats is not None:
+            return domain.recorder.call(fn, args, kwargs | {"output_size": int(repeats.sum())}, capture)
+    if fn in _ITEMS and len(args) == 2 and not kwargs:
+        index = _without_masks(domain, args[1], capture)
+        if index is not None:
+            return domain.recorder.call(fn, (args[0], index), {}, capture)
+    found = domain.known.result(fn, args, kwargs, capture)
+    if found is None:
+        return NotImplemented
+    return (
+        map_raw(found, lambda t: constant(domain, t, capture))
+        if isinstance(found, tuple | list)
+        else constant(domain, found, capture)
+    )
+
+
+def _without_masks(domain: TensorDomain, index: Any, capture: Any) -> Any:
+    """An index that does the same, with the places where its known masks are true; None if it has none."""
+    items, changed = [], False
+    for item in index if type(index) is tuple else (index,):
+        mask = None
+        if isinstance(item, TensorLeaf) and item.record.dtype is torch.bool:
+            mask = domain.known.tensor(item, capture)
+        if mask is None:
+            items.append(item)
+        else:
+            changed = True
+            items.extend(constant(domain, places, capture) for places in mask.nonzero(as_tuple=True))
+    return tuple(items) if changed else None
+
+
+def constant(domain: TensorDomain, real: torch.Tensor, capture: Any) -> TensorLeaf:
+    """A small tensor of integers as a step of the graph."""
+    fn: Any = torch.tensor if real.numel() else torch.zeros
+    given = real.tolist() if real.numel() else tuple(real.shape)
+    kind = {"dtype": real.dtype, "device": real.device}
+    made: TensorLeaf = domain.recorder.call(fn, (given,), kind, capture)
+    if made.record.strides != real.stride():  # what `nonzero` gives lies in memory column by column
+        laid_out: TensorLeaf = domain.recorder.call(
+            torch.empty_strided, (tuple(real.shape), real.stride()), kind, capture
+        )
+        made = domain.recorder.call(torch.Tensor.copy_, (laid_out, made), {}, capture)
+    return made

@@ -1,0 +1,97 @@
+"""`x[t]` with a number `t` in a tensor: PyTorch reads the number and gives a view; a graph takes a copy of the row.
+
+The two cannot be told apart as long as the row stays inside of the region and neither it nor what it came from is written. Where that
+turns out not to hold, the capture breaks before the indexing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from torchjit_core.reasons import GraphBreak
+from torchjit_fx import breaks
+from torchjit_fx.leaves import InputLeaf, TensorLeaf
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+    from torchjit_fx.tracing import InputMemory, Recorder
+
+__all__ = ["Selections", "select"]
+
+_ITEMS = frozenset({operator.getitem, torch.Tensor.__getitem__})
+
+
+@final
+class Selections:
+    """The rows that one region took."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[TensorLeaf, TensorLeaf, int]] = []
+
+    def add(self, base: TensorLeaf, row: TensorLeaf, mark: int) -> None:
+        """`row` stands for a view of `base`; `mark`: where it was taken."""
+        self._taken.append((base, row, mark))
+
+    def check_write(self, written: TensorLeaf, inputs: InputMemory, capture: Any) -> None:
+        """`written` is about to be written."""
+        for base, row, mark in self._taken:
+            touched = written.memory() in (base.memory(), row.memory())
+            if not touched and isinstance(base, InputLeaf) and isinstance(written, InputLeaf):
+                touched = written in inputs.sharing(base)
+            if touched:
+                self._break(mark, "which is written later", capture)
+
+    def refuse_escaping(self, asked: Sequence[Any], capture: Any) -> None:
+        """The region ends; `asked` leave it."""
+        if not self._taken:
+            return
+        memory = [leaf.storage for leaf in asked if isinstance(leaf, TensorLeaf) and leaf.storage is not None]
+        for _, row, mark in self._taken:
+            if row in asked or row.storage in memory:
+                self._break(mark, "which leaves the region", capture)
+
+    def refuse_place(self, leaf: TensorLeaf, capture: Any) -> None:
+        """Somebody asks where in its storage a tensor begins."""
+        for _, row, mark in self._taken:
+            if row is leaf or row.storage is leaf.storage is not None:
+                self._break(mark, "whose place is asked", capture)
+
+    def _break(self, mark: int, why: str, capture: Any) -> None:
+        stop = GraphBreak(breaks.DATA_DEPENDENT, f"the number in an index, for a view {why}", capture.location())
+        capture.break_at_mark(mark, stop)
+
+
+def select(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+    """`x[t]` for a contiguous `x` and an integer `t` that is not known at capture; NotImplemented for all else."""
+    if fn not in _ITEMS or len(args) != 2 or kwargs:
+        return NotImplemented
+    base, index = args
+    recorder: Recorder = domain.recorder
+    if not (isinstance(base, TensorLeaf) and isinstance(index, TensorLeaf)) or recorder.scope is not None:
+        return NotImplemented
+    b, i = base.record, index.record
+    if capture.may_catch():  # an index out of range
+        return NotImplemented
+    if i.sizes != () or i.dtype not in (torch.int64, torch.int32) or i.device != b.device or recorder.checkpointed:
+        return NotImplemented
+    if not b.sizes or not all(type(n) is int for n in (*b.sizes, *b.strides)) or b.strides != _contiguous(b.sizes):
+        return NotImplemented
+    mark = capture.mark()
+    rows = recorder.call(
+        operator.getitem, (base, recorder.call(torch.reshape, (index, (1,)), {}, capture)), {}, capture
+    )
+    row = recorder.call(torch.squeeze, (rows, 0), {}, capture)
+    recorder.selections.add(base, row, mark)
+    return row
+
+
+def _contiguous(sizes: Sequence[Any]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(sizes):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
