@@ -292,14 +292,21 @@ def _reduce(x: Made, r: random.Random) -> Made:
     if x.exact and r.random() < 0.5:
         picks: list[Callable[[], Tensor]] = [
             lambda: v.amax(dims, keep), lambda: v.amin(dims, keep), lambda: v.argmax(d, keep), lambda: v.argmin(d, keep), lambda: v.max(d, keep)[0],
-            lambda: v.min(d, keep)[1], lambda: (v > 0).any(d), lambda: v.max(), lambda: v.argmax(), lambda: v.aminmax()[0], lambda: v.sort(d)[0],
+            lambda: v.min(d, keep)[1], lambda: (v > 0).any(d), lambda: v.max(), lambda: v.argmax(), lambda: v.aminmax()[0],
+            *_sorts(v, d, r),
         ]  # fmt: skip
         return attrs.evolve(x, value=r.choice(picks)())
     if not v.is_floating_point():
         return attrs.evolve(
             x,
             value=r.choice(
-                (lambda: v.sum(dims, keep), lambda: v.cumsum(d), lambda: v.prod(d, keep) % 7, lambda: v.sum())
+                (
+                    lambda: v.sum(dims, keep),
+                    lambda: v.cumsum(d),
+                    lambda: v.prod(d, keep) % 7,
+                    lambda: v.sum(),
+                    *_sorts(v, d, r),
+                )
             )(),
         )
     ops: list[Callable[[], Tensor]] = [
@@ -311,6 +318,15 @@ def _reduce(x: Made, r: random.Random) -> Made:
         lambda: F.batch_norm(v, None, None, training=True) if v.dim() > 1 and v.numel() // v.shape[1] > 1 else v.mean(),
     ]  # fmt: skip
     return attrs.evolve(x, value=r.choice(ops)(), exact=False)
+
+
+def _sorts(v: Tensor, d: int, r: random.Random) -> list[Callable[[], Tensor]]:
+    """Elements in order, their positions, and the largest few."""
+    down = r.random() < 0.5
+    return [
+        lambda: v.sort(d, down)[0], lambda: torch.sort(v, dim=d, descending=down, stable=True)[1], lambda: v.msort(),
+        lambda: v.sort(d, down)[0].narrow(d, 0, (v.shape[d] + 1) // 2), lambda: v.sort(d, down)[0].cumsum(d),
+    ]  # fmt: skip
 
 
 def _product(x: Made, r: random.Random) -> Made:

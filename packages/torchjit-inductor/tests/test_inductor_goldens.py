@@ -71,6 +71,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "embedding": (lambda table, rows: F.embedding(rows, table) * 2, (X, ROWS)),
     "gathered": (lambda x, i: x.gather(1, i), (X, sample(6, 3, dtype=torch.int64).abs())),
     "running_sum": (lambda x: x.cumsum(-1), (X,)),
+    "sorted": (lambda x, w: torch.sort(x * w, dim=-1, descending=True, stable=True), (X, sample(40))),
     # with aten
     "scatter_added": (lambda x, i, s: x.scatter_add(0, i, s), (X, ROWS[:, None].expand(4, 40).contiguous(), X[:4])),
     "linear_relu": (lambda x, w, b: F.relu(F.linear(x, w, b)) + 1, (X, sample(8, 40), sample(8))),
@@ -79,7 +80,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 def text_of(fn: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> str:
     """Kernels and host program."""
-    program = rename_kernels(drop_roundings(remove_dead_stores(fuse(lower_graph(trace(fn, inputs), "g"), {}))))
+    lowered = lower_graph(trace(fn, inputs), "g", features=lambda device: CBackend.features)
+    program = rename_kernels(drop_roundings(remove_dead_stores(fuse(lowered, {}))))
     backend = CBackend(InductorSettings(cache_dir=cache_dir(), vector_bytes=32))
     kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
     sources = {k.name: backend.source(k, program.buffers) for k in kernels}

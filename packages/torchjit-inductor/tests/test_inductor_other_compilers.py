@@ -41,6 +41,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "transposed": (lambda x, y: x.t() + y, (sample(43, 37), sample(37, 43))),
     "strided": (lambda x: x[:, 1::2] * 2, (sample(6, 86),)),
     "shuffled": (lambda x: x.view(6, 2, 41).transpose(1, 2).reshape(6, 82) + 1, (sample(6, 82),)),
+    "sorted": (lambda x: torch.sort(x * 2, stable=True), (sample(6, 97),)),
+    "sorted_down": (lambda x: torch.sort(x, descending=True), (sample(30, 9, dtype=torch.float64),)),
 }  # fmt: skip
 
 
@@ -114,7 +116,7 @@ def test_kernels_for_arm(command: str, tmp_path: Path) -> None:
     backend = CBackend(InductorSettings(cache_dir=cache_dir(), vector_bytes=16))
     bodies, runs, fed = [], [], b""
     for number, (fn, inputs) in enumerate(PROGRAMS.values()):
-        program = fuse(lower_graph(trace(fn, inputs), "g"), {})
+        program = fuse(lower_graph(trace(fn, inputs), "g", features=lambda device: CBackend.features), {})
         (step,) = program.steps
         assert isinstance(step, KernelStep)
         kernel = step.kernel
@@ -125,7 +127,7 @@ def test_kernels_for_arm(command: str, tmp_path: Path) -> None:
         given = dict(zip(program.inputs, inputs, strict=True))
         fed += b"".join(bytes_of(given[name]) for name in kernel.buffers if name in given)
     main = "int main() { tj_parallel = run_serially; tj_math = no_math;\n" + "\n".join(runs) + "\nreturn 0; }"
-    (tmp_path / "kernels.cpp").write_text("\n".join([_prelude(), HEAD, *bodies, main]))
+    (tmp_path / "kernels.cpp").write_text("\n".join([_prelude(True), HEAD, *bodies, main]))
     machine = [f for f in build._flags(command, 16) if f not in ("-shared", "-fPIC", "-nostdlib")]
     binary = str(tmp_path / "kernels")
     subprocess.run(

@@ -80,12 +80,13 @@ class CompiledKernel:
     takes_tensors: bool = False
 
 
-FEATURES = ("bounded", "scatter", "scan")
+FEATURES = ("bounded", "scatter", "scan", "sort")
 """What a backend may lack: lowerings ask before they use it, and leave the op to aten where it is missing.
 
 * `bounded`: values of op `bounded` (`ir.values.BoundData`): computed positions that raise when they lie outside.
 * `scatter`: stores with `positions`, and mode `add` (`ir.kernel.Store`).
 * `scan`: values of op `scan` (`ir.values.SCANS`).
+* `sort`: values of op `sort` (`ir.values.sort`).
 """
 
 

@@ -12,7 +12,7 @@ import torch
 from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import PASSES, Value
 from torchjit_inductor.lowering.tensors import contiguous_strides
 from torchjit_inductor.memory import MemoryEvent, plan_reuse
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
@@ -105,7 +105,7 @@ def overwritable(kernel: LoopKernel, old: str, new: str) -> bool:
     last = passes[store.value]
     needs: set[Value] = set(uses)
     for value in kernel.values:
-        if value.op == "reduce":
+        if value.op in PASSES:
             if value.args[0] in needs and passes[value] > last:
                 return False
         elif any(a in needs for a in value.args):
@@ -118,7 +118,7 @@ def _passes(kernel: LoopKernel) -> dict[Value, int]:
     """Levels as a backend may run them: a mean and the squared distances from it can take two passes."""
     passes: dict[Value, int] = {}
     for value in kernel.values:
-        own = 0 if value.op != "reduce" else 2 if value.data.startswith("welford") else 1
+        own = 0 if value.op not in PASSES else 2 if value.data in ("welford_mean", "welford_m2") else 1
         passes[value] = max((passes[a] for a in value.args), default=0) + own
     return passes
 

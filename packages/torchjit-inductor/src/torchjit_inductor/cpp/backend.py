@@ -15,7 +15,7 @@ from torchjit_core.events import phase
 from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
-from torchjit_inductor.cpp.kernel import checks_positions, generate, heading
+from torchjit_inductor.cpp.kernel import can_fail, generate, heading
 from torchjit_inductor.cpp.loader import load
 from torchjit_inductor.cpp.pieces import chooses_piece
 from torchjit_inductor.cpp.plan import Plan
@@ -158,16 +158,16 @@ def _entry(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str:
     count = len(kernel.buffers)
     reads = [f"({STORAGE[buffers[n].dtype]}*)py_int(args[{k}])" for k, n in enumerate(kernel.buffers)]
     reads += [f"py_int(args[{count + k}])" for k in range(len(kernel.symbols))]
-    checks = checks_positions(kernel)
-    if checks:
+    fails = can_fail(kernel)
+    if fails:
         reads.append("fault")
     return "\n".join(
         [
             f'extern "C" void* py_{kernel.name}(void*, void* const* args, i64) {{',
-            *(["  i64 fault[4] = {0, 0, 0, 0};"] if checks else []),
+            *(["  i64 fault[4] = {0, 0, 0, 0};"] if fails else []),
             f"  {kernel.name}::Args a = {{{', '.join(reads)}}};",
             f"  void* thread = py_save(); {kernel.name}::run(a); py_restore(thread);",
-            *(["  if (fault[0]) return raise_fault(fault);"] if checks else []),
+            *(["  if (fault[0]) return raise_fault(fault);"] if fails else []),
             "  py_incref(py_none); return py_none;",
             "}",
         ]
@@ -196,15 +196,19 @@ def _into_files(kernels: Sequence[tuple[str, str]]) -> list[tuple[list[str], str
 
 def whole_file(*kernels: str) -> str:
     """What the compiler gets, for kernels with their entries."""
-    return "\n".join([_prelude(), *kernels, _INIT])
+    return "\n".join([_prelude(any("sort_row" in k for k in kernels)), *kernels, _INIT])
 
 
 @functools.cache
-def _prelude() -> str:
+def _prelude(sorts: bool) -> str:
+    """What a file of kernels begins with.
+
+    Args:
+        sorts: do some of them sort?
+    """
     folder = resources.files("torchjit_inductor.cpp")
-    return "\n".join(
-        [folder.joinpath("prelude.h").read_text(), declaration(), folder.joinpath("vector_math.h").read_text()]
-    )
+    parts = [folder.joinpath("prelude.h").read_text(), declaration(), folder.joinpath("vector_math.h").read_text()]
+    return "\n".join([*parts, *([folder.joinpath("sort.h").read_text()] if sorts else [])])
 
 
 _INIT = """
@@ -214,5 +218,6 @@ extern "C" void tj_init(void* const* table) {
   py_incref = (void (*)(void*))table[4]; py_none = table[5];
   py_format = (void* (*)(void*, const char*, ...))table[6]; py_index_error = table[7]; py_runtime_error = table[8];
   tj_math = (void* const*)table[9];
+  tj_malloc = (void* (*)(u64))table[10]; tj_free = (void (*)(void*))table[11];
 }
 """

@@ -11,10 +11,11 @@ from torchjit_core.expr import Symbol
 from torchjit_inductor.cpp.operations import from_storage, operation_text, to_storage
 from torchjit_inductor.cpp.phases import MOST_STRIDE, stored_together
 from torchjit_inductor.cpp.plan import Plan
+from torchjit_inductor.cpp.sort_text import sorted_text
 from torchjit_inductor.cpp.text import C_TYPES, VECTOR, c_constant, c_index
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopVar, Store, roots
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import PASSES, Value
 
 __all__ = ["Emitter", "combine_text", "identity_text", "needed", "vector_loop"]
 
@@ -39,6 +40,8 @@ class Emitter:
         self.names: dict[Value, str] = {}
         # Where reductions and scans are accumulated: scalars, vectors or arrays of vectors.
         self.accumulators: dict[Value, str] = {}
+        # Rows that were sorted, by what was sorted and whether downwards: where they are, and the length of their arrays.
+        self.rows: dict[tuple[Value, bool], tuple[str, str]] = {}
         # Loads whose elements were transposed into memory of the body: the address of their lanes.
         self.tiles: dict[Value, str] = {}
 
@@ -75,6 +78,8 @@ class Emitter:
     def _emit(self, value: Value, place: str) -> str:
         if value.op == "scan":
             return self._scan(value)
+        if value.op == "sort":
+            return self._sorted(value)
         name = self.fresh()
         if place == "body":
             self.put(f"const {self.vector_type(value.dtype)} {name} = {self._vector_text(value)};")
@@ -113,6 +118,13 @@ class Emitter:
             scalar = C_TYPES[value.dtype]
             combine = f"[]({scalar} a, {scalar} b) {{ return ({scalar})({combine_text(value.data, 'a', 'b')}); }}"
             self.put(f"const {kind} {name} = scan_lanes({operand}, {target}, n, {combine});")
+        return name
+
+    def _sorted(self, value: Value) -> str:
+        """Lanes of a row that was sorted in an earlier pass."""
+        name = self.fresh()
+        row, part = self.rows[value.args[0], value.data.descending]
+        self.put(f"const {self.vector_type(value.dtype)} {name} = {sorted_text(value, row, part, self.vector.name)};")
         return name
 
     # ------------------------------------------------------------------ scalar text
@@ -355,7 +367,7 @@ def vector_loop(plan: Plan) -> LoopVar:
 
 
 def needed(roots: Sequence[Value]) -> list[Value]:
-    """What the roots depend on, without what lies below finished reductions."""
+    """What the roots depend on, without what lies below finished reductions and sorts."""
     found: dict[Value, None] = {}
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(roots)]
     while stack:
@@ -364,7 +376,7 @@ def needed(roots: Sequence[Value]) -> list[Value]:
             found[value] = None
         elif value not in found:
             stack.append((value, True))
-            if value.op != "reduce":
+            if value.op not in PASSES:
                 stack.extend((a, False) for a in reversed(value.args) if a not in found)
     return list(found)
 

@@ -13,10 +13,11 @@ from torchjit_inductor.cpp.cuts import Cut
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
 from torchjit_inductor.cpp.plan import BLOCK, CHUNK, UNROLLED, Plan
 from torchjit_inductor.cpp.reductions import Accumulators, Shared
+from torchjit_inductor.cpp.sorts import Sorts, asks_for_memory
 from torchjit_inductor.cpp.text import C_TYPES, STORAGE, c_index
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, roots
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import PASSES, Value
 
 MAX_KEPT = 32768
 """Elements of a row that an inner reduction may keep on the stack."""
@@ -25,7 +26,7 @@ WORTH_KEEPING = frozenset(("exp", "exp2", "log", "tanh", "erf", "sigmoid", "pow"
 _AS_WRITTEN = '#pragma GCC push_options\n#pragma GCC optimize("no-tree-loop-vectorize")'
 """GCC 12 vectorizes loops around interleaved vectors once more, and loses stores. Elsewhere it must vectorize: functions of lanes."""
 
-__all__ = ["CKernel", "checks_positions", "generate", "heading"]
+__all__ = ["CKernel", "can_fail", "generate", "heading"]
 
 
 @final
@@ -37,9 +38,9 @@ class CKernel:
     text: str
 
 
-def checks_positions(kernel: LoopKernel) -> bool:
+def can_fail(kernel: LoopKernel) -> bool:
     """Can the kernel raise? Its arguments then end with a place for what went wrong."""
-    return any(v.op == "bounded" for v in kernel.values)
+    return any(v.op == "bounded" for v in kernel.values) or asks_for_memory(kernel)
 
 
 def heading(kernel: LoopKernel) -> list[str]:
@@ -67,6 +68,7 @@ class _Generator:
         self.plan = Plan(kernel, vector_bytes, threads)
         self.e = Emitter(self.plan, buffers, self.args)
         self.acc = Accumulators(self.e)
+        self.sorts = Sorts(self.e)
         self.filled: set[str] = set()
         # Bounds of an inner loop of which only a part is gone through.
         self.bounds: dict[Symbol, tuple[str, str]] = {}
@@ -77,7 +79,7 @@ class _Generator:
         head = heading(self.original)
         fields = [f"{STORAGE[self.buffers[n].dtype]}* {p};" for n, p in self.args.items()]
         fields += [f"i64 {s.name};" for s in self.symbols]
-        if checks_positions(kernel):
+        if can_fail(kernel):
             fields.append("i64* fault;")
         if self.plan.cut is None:
             functions = [*self._function("range", self._unit), *self._entry()]
@@ -100,10 +102,12 @@ class _Generator:
             )
         for s in self.symbols:
             lines.append(f"  const i64 {s.name} = args.{s.name};")
-        if checks_positions(kernel):
+        if can_fail(kernel):
             lines.append("  i64* const fault = args.fault;")
         self.e.lines = []
+        self.sorts.ask_for_memory()
         self._range(unit, parts)
+        self.sorts.give_back()
         return [*lines, *self.e.lines, "}"]
 
     def _entry(self) -> list[str]:
@@ -331,9 +335,9 @@ class _Generator:
             self.e.put(f"if ({name} < end) body(Part(), {name}, (int)(end - {name}));")
 
     def _levels(self) -> list[tuple[list[Value], list[Store]]]:
-        """Per pass: the reductions that it computes and the stores that it does."""
+        """Per pass: the reductions and sorts that it computes and the stores that it does."""
         kernel = self.plan.kernel
-        reductions = [v for v in kernel.values if v.op == "reduce"]
+        reductions = [v for v in kernel.values if v.op in PASSES]
         count = max(
             [r.level for r in reductions] + [s.value.level + 1 for s in kernel.stores if not s.outer], default=0
         )
@@ -379,12 +383,16 @@ class _Generator:
         for now, stores in self._levels():
             self._inner_pass(now, stores, kept)
             for r in now:
-                self.acc.finish(r)
+                if r.op == "sort":
+                    self.sorts.finish(r)
+                else:
+                    self.acc.finish(r)
         self._outer_stores()
 
     def _inner_pass(self, now: Sequence[Value], stores: Sequence[Store], kept: dict[Value, str]) -> None:
-        """The reductions of a level, up to their scalars, and the stores that need no more than these."""
+        """The reductions of a level, up to their scalars, what it sorts, and the stores that need no more than these."""
         wanted = [r.args[0] for r in now] + roots(stores)
+        sorts, now = [v for v in now if v.op == "sort"], [v for v in now if v.op == "reduce"]
         self.e.values(wanted, "row")
         for r in now:
             self.acc.declare_scalar(r)
@@ -392,7 +400,7 @@ class _Generator:
         self._declare_scans(wanted)
         opened = self._mid_loops()
         self.e.values(wanted, "mid")
-        ways = self.plan.ways([r.args[0] for r in now], roots(stores)) if now else 1
+        ways = self.plan.ways([r.args[0] for r in now], [s.args[0] for s in sorts] + roots(stores)) if now else 1
         vector = vector_loop(self.plan)
         in_parts = bool(now) and (vector.size.value is None or vector.size.value > 2 * CHUNK)
         begin, end = self.bounds.get(vector.symbol, ("0", c_index(vector.size)))
@@ -403,7 +411,7 @@ class _Generator:
         for r in now:
             self.acc.declare_vector(r, ways, begin)
         computed: set[Value] = set()
-        self._vector_loop(begin, end, partial(self._inner_body, now, stores, kept, computed, ways), ways)
+        self._vector_loop(begin, end, partial(self._inner_body, now, sorts, stores, kept, computed, ways), ways)
         self.filled |= {kept[v] for v in computed}
         for r in now:
             self.acc.fold(r, ways)
@@ -421,15 +429,22 @@ class _Generator:
             self.e.close()
 
     def _inner_body(
-        self, now: Sequence[Value], stores: Sequence[Store], kept: dict[Value, str], computed: set[Value], ways: int
+        self,
+        now: Sequence[Value],
+        sorts: Sequence[Value],
+        stores: Sequence[Store],
+        kept: dict[Value, str],
+        computed: set[Value],
+        ways: int,
     ) -> None:
-        """One vector of a pass: the operands of its reductions, and its stores."""
+        """One vector of a pass: the operands of its reductions and sorts, and its stores."""
         self._keep(kept, before=True)
-        self.e.values([r.args[0] for r in now] + roots(stores), "body")
+        self.e.values([v.args[0] for v in (*now, *sorts)] + roots(stores), "body")
         computed.update(v for v in kept if v in self.e.names)
         self._keep(kept, before=False)
         for r in now:
             self.acc.accumulate(r, self.acc.vector(r, ways))
+        self.sorts.keep(sorts)
         self.e.write(stores)
 
     def _declare_scans(self, wanted: Sequence[Value]) -> None:

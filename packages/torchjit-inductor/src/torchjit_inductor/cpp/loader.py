@@ -75,6 +75,8 @@ def _table() -> Any:
         id(IndexError),
         id(RuntimeError),
         ctypes.addressof(vector_math.table(_libtorch())),
+        _address(python.PyMem_RawMalloc),
+        _address(python.PyMem_RawFree),
     ]
     return (ctypes.c_void_p * len(entries))(*entries)
 

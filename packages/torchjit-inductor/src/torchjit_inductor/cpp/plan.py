@@ -26,7 +26,7 @@ from torchjit_inductor.cpp.phases import Phases, with_phases
 from torchjit_inductor.cpp.pieces import Segment, change_of, sharing, within
 from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
-from torchjit_inductor.ir.values import INDEXED, Value, cast, index_value, reduce, walk, where
+from torchjit_inductor.ir.values import IN_ORDER, INDEXED, PASSES, Value, cast, index_value, reduce, walk, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.schedule.digits import with_joined_digits, with_split_loops
 
@@ -50,6 +50,9 @@ WAYS = 4
 """Vectors that the sum of a short formula goes into, in turns."""
 SHORT_POSITIONAL = 64
 """In shorter rows argmax goes element by element."""
+
+SORTING = 48
+"""What sorting costs for each element, in the units of `Plan.work`."""
 
 DEAR = frozenset(("exp", "tanh", "erf", "log", "sigmoid", "pow", "sin", "cos", "div", "sqrt", "rsqrt"))
 
@@ -106,11 +109,11 @@ def with_serial_loops(kernel: LoopKernel) -> LoopKernel:
 
 
 def _without_reductions(operands: Iterable[Value]) -> Iterator[Value]:
-    """The loads below some values, except for those inside of reductions, which are over by then."""
+    """The loads below some values, except for those inside of reductions and sorts, which are over by then."""
     stack, seen = list(operands), set()
     while stack:
         value = stack.pop()
-        if value in seen or value.op == "reduce":
+        if value in seen or value.op in PASSES:
             continue
         seen.add(value)
         if value.op == "load":
@@ -146,6 +149,7 @@ class Plan:
     def __init__(self, kernel: LoopKernel, vector_bytes: int, threads: int) -> None:
         self.positional = any(v.op == "reduce" and v.data.startswith("arg") for v in kernel.values)
         self.scans = any(v.op == "scan" for v in kernel.values)
+        self.sorts = any(v.op == "sort" for v in kernel.values)
         self.position: Expr | None = None
         self.phases: Phases | None = None
         self.kernel = self._merged(expand_welford(kernel), vector_bytes // 4)
@@ -227,10 +231,10 @@ class Plan:
         best = loops[max(range(len(loops)), key=score)]
         if not kernel.inner:
             return "pointwise", best
-        if best.symbol not in self.inner_set:
+        if best.symbol not in self.inner_set and not self.sorts:
             return "outer", best
-        # A scan goes through its inner points in order, and so do positions.
-        return "inner", kernel.inner[-1] if self.scans or self.positional else best
+        # A scan goes through its inner points in order, and so do positions and what is sorted.
+        return "inner", kernel.inner[-1] if self.scans or self.sorts or self.positional else best
 
     def _weighted_accesses(self, loops: list[LoopVar]) -> list[tuple[Expr, int]]:
         """Index expressions with their say: what moves little memory has little."""
@@ -252,7 +256,7 @@ class Plan:
     def _passes(self) -> dict[Value, int]:
         """How often the inner loops read each load: once for each level of reductions, once for what is stored inside."""
         reads: dict[Value, set[int]] = {v: {0} for v in self.kernel.values if v.op == "load"}
-        tops = [(v.level, v.args) for v in self.kernel.values if v.op == "reduce"]
+        tops = [(v.level, v.args) for v in self.kernel.values if v.op in PASSES]
         tops += [(s.value.level + 1, (s.value,)) for s in self.kernel.stores if not s.outer]
         for level, operands in tops:
             for load in _without_reductions(operands):
@@ -313,8 +317,8 @@ class Plan:
 
     def _width(self, vector_bytes: int) -> int:
         """Lanes: as many as fit for the widest type computed with."""
-        widest = 4
-        if self.positional and self.shape == "inner" and self.vector is not None:
+        widest = 8 if self.sorts else 4  # see sort.h
+        if self.positional and not self.sorts and self.shape == "inner" and self.vector is not None:
             size = self.vector.size.value
             if size is not None and size < SHORT_POSITIONAL:
                 return 1  # the lanes are compared one by one in the end
@@ -350,6 +354,7 @@ class Plan:
             self.vector is None
             or self.shape == "pointwise"
             or self.scans
+            or self.sorts
             or any(s.scatters for s in self.kernel.stores)
         ):
             return None
@@ -405,7 +410,11 @@ class Plan:
             if value.op in INDEXED:
                 own = value.data.index.symbols.difference(value.data.binders)
             free[value] = own.union(*(free[a] for a in value.args))
-            if free[value] & {vector, block} or value.op == "scan" or any(self.places[a] == "body" for a in value.args):
+            if (
+                free[value] & {vector, block}
+                or value.op in IN_ORDER
+                or any(self.places[a] == "body" for a in value.args)
+            ):
                 self.places[value] = "body"
             elif free[value] & self.inner_set:
                 self.places[value] = "mid"
@@ -455,6 +464,8 @@ class Plan:
                 cost += 2
             elif value.op in DEAR:
                 cost += 4
+            elif value.op == "sort":
+                cost += SORTING
             elif value.op != "constant":
                 cost += 1
         return (cost + 1) // 2

@@ -47,6 +47,7 @@ static void (*tj_parallel)(i64, i64, i64, void (*)(i64, i64, void*), void*);
 static i64 (*py_int)(void*); static void* (*py_save)(void); static void (*py_restore)(void*);
 static void (*py_incref)(void*); static void* py_none;
 static void* (*py_format)(void*, const char*, ...); static void *py_index_error, *py_runtime_error;
+static void* (*tj_malloc)(u64); static void (*tj_free)(void*);
 static void* const* tj_math;  // vector functions by operation and type; null where there is none (vector_math.py)
 
 
@@ -162,6 +163,7 @@ INLINE i64 bounded(i64 i, i64 size, bool wrap, i64 dim, i64 error, i64* fault) {
 template <class V> INLINE V bounded_lanes(V v, int n, i64 size, bool wrap, i64 dim, i64 error, i64* fault) {
   V r = {}; for (int k = 0; k < n; k++) r[k] = bounded(v[k], size, wrap, dim, error, fault); return r; }
 static void* raise_fault(const i64* f) {
+  if (f[0] == 4) return py_format(py_runtime_error, "not enough memory to sort rows of %ld elements", f[3]);
   const char* text = f[0] == 3 ? "index out of range in self" : "index %ld is out of bounds for dimension %ld with size %ld";
   return py_format(f[0] == 2 ? py_runtime_error : py_index_error, text, f[1], f[2], f[3]); }
 

@@ -98,6 +98,9 @@ def _evaluate(
         return _bounded(value.data, args[0], evaluate_index(value.data.index, env))
     if value.op == "scan":
         return _scan(value.data, args[0].expand(args[0].shape[0], shape[1]))
+    if value.op == "sort":
+        row = args[0].expand(args[0].shape[0], shape[1])
+        return torch.sort(row, dim=1, descending=value.data.descending, stable=True)[value.data.positions]
     if value.op == "reduce":
         operand = args[0].to(value.dtype) * args[1].to(value.dtype) if value.data in DOTS else args[0]
         return _reduce(value.data, operand.expand(operand.shape[0], shape[1]))

@@ -12,7 +12,7 @@ import torch
 from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_core.reasons import InvalidIR, reason
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES
-from torchjit_inductor.ir.values import DOTS, INDEXED, Value, substitute_all, walk
+from torchjit_inductor.ir.values import DOTS, IN_ORDER, INDEXED, PASSES, Value, substitute_all, walk
 
 __all__ = [
     "Buffer",
@@ -217,8 +217,8 @@ class LoopKernel:
             check(known, f"{name} has dtype {dtype}")
             check(buffers[name].device == self.device, f"{name} is on {buffers[name].device}")
         for value in self.values:
-            if value.op == "reduce":
-                check(bool(self.inner), "a reduction without inner loops")
+            if value.op in PASSES:
+                check(bool(self.inner), f"a {value.op} without inner loops")
                 check(value.args[0].level == value.level - 1, "levels are out of step")
             if value.op == "scan":
                 check(bool(self.inner), "a scan without inner loops")
@@ -283,11 +283,11 @@ def inner_symbols(value: Value) -> frozenset[Symbol]:
 
 
 def scans_itself(value: Value) -> bool:
-    """Does the value change from one inner point to the next because of a scan, outside of reductions?"""
+    """Does the value change from one inner point to the next because of a scan or a sort, outside of reductions?"""
     stack, seen = [value], {value}
     while stack:
         node = stack.pop()
-        if node.op == "scan":
+        if node.op in IN_ORDER:
             return True
         if node.op != "reduce":
             stack.extend(a for a in node.args if a not in seen)

@@ -24,6 +24,8 @@ from torchjit_inductor.ir.dtypes import compute_dtype
 __all__ = [
     "DOTS",
     "INDEXED",
+    "IN_ORDER",
+    "PASSES",
     "REDUCTIONS",
     "SCANS",
     "BoundData",
@@ -31,6 +33,7 @@ __all__ = [
     "LoadData",
     "Number",
     "RunNumber",
+    "SortData",
     "Value",
     "apply",
     "bounded",
@@ -44,6 +47,7 @@ __all__ = [
     "round_to",
     "scan",
     "segment",
+    "sort",
     "substitute",
     "walk",
     "where",
@@ -69,6 +73,12 @@ DOTS: tuple[str, ...] = ("dot", "fast_dot")
 SCANS: tuple[str, ...] = ("sum", "prod", "max", "min")
 """Kinds of `scan`: the combination of the operand at this inner point and at all before it, in the row-major order of the
 kernel's inner loops. sum, prod: in the operand's dtype. max, min: a NaN wins, and stays."""
+
+PASSES = frozenset({"reduce", "sort"})
+"""Operations that need all inner points of their operand: whoever uses them runs the inner loops once more."""
+
+IN_ORDER = frozenset({"scan", "sort"})
+"""Operations that count on the row-major order of the inner loops, and vary along them even if the operand does not."""
 
 INDEXED = frozenset({"load", "index", "bounded"})
 """Operations whose data has an expression (`index`) over symbols; its `binders` are no symbols of the kernel."""
@@ -124,19 +134,33 @@ class BoundData:
 
 
 @final
+@attrs.frozen
+class SortData:
+    """Payload of a `sort`.
+
+    Attributes:
+        descending: the largest first.
+        positions: the result is where the element was before (int64), not the element.
+    """
+
+    descending: bool
+    positions: bool
+
+
+@final
 class Value:
     """One node. Do not construct it: use the functions of this module.
 
     Attributes:
-        op: `load`, `constant`, `index`, `bounded`, `segment`, `reduce`, `scan`, `cast`, `round_to`, or the name of an operation of
-            `operations.py`.
+        op: `load`, `constant`, `index`, `bounded`, `segment`, `reduce`, `scan`, `sort`, `cast`, `round_to`, or the name of an
+            operation of `operations.py`.
         args: operands.
         dtype: of the result.
         data: load: `LoadData`; constant: the Python number; index: `IndexData`; bounded: `BoundData`; reduce: the kind,
-            one of `REDUCTIONS`; scan: one of `SCANS`; round_to: the torch dtype to round through (float16 or bfloat16); else None.
+            one of `REDUCTIONS`; scan: one of `SCANS`; sort: `SortData`; round_to: the torch dtype to round through (float16 or bfloat16); else None.
         symbols: the loop variables and size symbols that the value depends on, through operands too. A `reduce`
             still lists the inner variables that its operand uses: use `level` to tell where it lives.
-        level: how many reductions lie on the longest path below (a `reduce` counts itself): 0 for values that need
+        level: how many reductions and sorts lie on the longest path below (one counts itself): 0 for values that need
             none. A kernel runs its inner loop once per level, in order.
     """
 
@@ -162,7 +186,7 @@ class Value:
             found.op, found.args, found.dtype, found.data = op, args, dtype, data
             own = data.index.symbols.difference(data.binders) if op in INDEXED else frozenset()
             found.symbols = own.union(*(a.symbols for a in args))
-            found.level = max((a.level for a in args), default=0) + (op == "reduce")
+            found.level = max((a.level for a in args), default=0) + (op in PASSES)
             cls._interned[key] = found
         return found
 
@@ -318,6 +342,17 @@ def scan(kind: str, value: Value) -> Value:
     if kind not in SCANS:
         raise ValueError(f"unknown scan {kind!r}; known: {', '.join(SCANS)}")
     return Value("scan", (value,), value.dtype, kind)
+
+
+def sort(value: Value, *, descending: bool = False, positions: bool = False) -> Value:
+    """At each inner point of the kernel, the element of that rank among the operand's at all inner points, in row-major order.
+
+    The order is eager's stable one: equal elements stay in order, -0 equals 0, a NaN is larger than any number.
+
+    Args:
+        positions: the element's own position instead.
+    """
+    return Value("sort", (value,), torch.int64 if positions else value.dtype, SortData(descending, positions))
 
 
 def segment(position: Value, ends: Sequence[Value]) -> Value:

@@ -32,6 +32,7 @@ from torchjit_inductor.lowering import (  # noqa: F401
     pooling,
     reductions,
     scatter,
+    sort,
     views,
 )
 from torchjit_inductor.lowering.builder import Builder

@@ -6,7 +6,7 @@ import attrs
 import torch
 
 from torchjit_inductor.ir.kernel import LoopKernel, Store
-from torchjit_inductor.ir.values import Value, where
+from torchjit_inductor.ir.values import IN_ORDER, PASSES, Value, where
 from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef
 
 VIEWS = frozenset(
@@ -39,11 +39,7 @@ def remove_dead_stores(program: Program) -> Program:
 
 def _without_reductions(kernel: LoopKernel) -> LoopKernel:
     """A kernel whose reductions all died is pointwise over all its loops."""
-    if (
-        not kernel.inner
-        or any(v.op in ("reduce", "scan") for v in kernel.values)
-        or any(s.outer for s in kernel.stores)
-    ):
+    if not kernel.inner or any(v.op in PASSES | IN_ORDER for v in kernel.values) or any(s.outer for s in kernel.stores):
         return kernel
     return attrs.evolve(kernel, outer=(*kernel.outer, *kernel.inner), inner=())
 

@@ -9,7 +9,7 @@ import attrs
 from torchjit_core.expr import Expr, Operation, Symbol, as_expr, constant
 from torchjit_inductor.indexing import digit, join_digits, loop_symbol
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, rewrite_stores
-from torchjit_inductor.ir.values import INDEXED, Value
+from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value
 
 __all__ = ["index_expressions", "with_joined_digits", "with_split_loops"]
 
@@ -43,10 +43,10 @@ def with_split_loops(kernel: LoopKernel, shortest: int = SHORTEST) -> LoopKernel
     """The kernel with loops of their own for digits: where indices hold `x // 192` and `x % 192`, x becomes two loops.
 
     What is read at such an index lies in order again, and a concatenation along the digit has pieces of a loop.
-    Kernels whose loops have an order to keep (scatters, scans, positions of extremes) stay as they are.
+    Kernels whose loops have an order to keep (scatters, scans, sorts, positions of extremes) stay as they are.
     """
     ordered = any(s.scatters for s in kernel.stores) or any(
-        v.op == "scan" or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values
+        v.op in IN_ORDER or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values
     )
     if ordered:
         return kernel

@@ -23,7 +23,7 @@ from torchjit_inductor.ir.kernel import (
     roots,
     scans_itself,
 )
-from torchjit_inductor.ir.values import Value, cast, walk
+from torchjit_inductor.ir.values import IN_ORDER, Value, cast, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
 from torchjit_inductor.schedule.delay import fuse_delayed
 from torchjit_inductor.schedule.digits import with_split_loops
@@ -333,23 +333,23 @@ def _joined(
     if not _safe_writes(before, forwarded, inner):
         return "an iteration writes what another one, or a later pass over the row, still reads"
     if not _keeps_order(first, space.first, space) or not _keeps_order(second, space.second, space):
-        return "a scan, a position or a scatter counts on an order of iterations that the other does not have"
+        return "a scan, a sort, a position or a scatter counts on an order of iterations that the other does not have"
     stores = (*before, *forwarded)
     if space.inner and any(s.scatters for s in stores):
         return "a scatter does not go into a reduction's kernel"
     if any(s.outer and (s.index.symbols & inner or inner_symbols(s.value) & inner) for s in stores):
         return "a result that is stored once per row depends on the position in the row"
     if any(s.outer and scans_itself(s.value) for s in stores):
-        return "a scan's value is wanted once per row"
+        return "the value of a scan or a sort is wanted once per row"
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
     return LoopKernel(first.name, first.device, space.outer, space.inner, stores, origins)
 
 
 def _keeps_order(kernel: LoopKernel, mapping: Mapping[Symbol, Expr], space: Space) -> bool:
-    """Does the shared space run the kernel's points in the order that its scans, positions and scatters count on?"""
+    """Does the shared space run the kernel's points in the order that its scans, sorts, positions and scatters count on?"""
     if any(s.scatters for s in kernel.stores):
         return _position(kernel.outer).substitute(mapping) is _position(space.outer)
-    if any(v.op == "scan" or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values):
+    if any(v.op in IN_ORDER or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values):
         return _position(kernel.inner).substitute(mapping) is _position(space.inner)
     return True
 

@@ -77,7 +77,7 @@ class TritonBackend:
 
     language = "triton"
     passes_tensors = False
-    features: frozenset[str] = frozenset(FEATURES)
+    features: frozenset[str] = frozenset(FEATURES) - {"sort"}
 
     def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
         self._settings = settings or TritonSettings()

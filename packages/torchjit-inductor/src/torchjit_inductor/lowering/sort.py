@@ -1,0 +1,58 @@
+"""Sorting: one kernel with what is sorted computed in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
+from torchjit_inductor.ir.values import Value, cast, sort
+from torchjit_inductor.ir.values import constant as number
+from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.reductions import Split, over
+from torchjit_inductor.lowering.registry import lowering
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, TensorMeta
+from torchjit_inductor.lowering.views import dim_of
+
+MOST_WIDE = 1 << 16
+"""Rows of elements of 64 bits, whose words take eight passes to sort by digits; longer ones aten sorts as fast."""
+
+
+@lowering("sort")
+def _sort(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int = -1, descending: bool = False
+) -> tuple[Lowered, ...]:
+    return _sorted(b, metas, x, dim, descending)
+
+
+@lowering("sort.stable")
+def _sort_stable(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, *, stable: Any = None, dim: int = -1, descending: bool = False
+) -> tuple[Lowered, ...]:  # fmt: skip
+    return _sorted(b, metas, x, dim, descending)
+
+
+def _sorted(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, descending: bool) -> tuple[Lowered, ...]:
+    """Elements and positions; also where eager need not be stable, as it is on CPUs."""
+    if x.dtype not in KERNEL_DTYPES:
+        raise NotLowered(f"sort of {x.dtype}")
+    if not x.sizes or x.sizes[dim_of(dim, len(x.sizes))].value == 1:
+        first, zeros = x.value, number(0, torch.int64)
+        return (
+            Lazy(x.sizes, x.dtype, x.device, first),
+            Lazy(x.sizes, torch.int64, x.device, lambda point: zeros),
+        )
+    b.require("sort", x.device)
+    split = Split.of(x, dim)
+    size = split.count.value
+    if size is not None and size > (MOST_WIDE if x.dtype.itemsize == 8 else (1 << 31) - 1):
+        raise NotLowered(f"rows of {size} elements of {x.dtype}")
+
+    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+        # Elements that are equal once they are rounded keep their order.
+        v = cast(read(x, split.index(outer, inner)), x.dtype)
+        return [sort(v, descending=descending), sort(v, descending=descending, positions=True)]
+
+    return over(b, split, [split.full_output(m) for m in metas], body)
