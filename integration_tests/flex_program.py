@@ -20,6 +20,7 @@ from torchjit_fx.flex_operator import name_of
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton import TritonBackend
 from torchjit_inductor.triton.attention import attention_problem
+from torchjit_inductor.triton.attention_parts import join_text, part_text
 from torchjit_inductor.triton.attention_text import (
     AttentionProblem,
     KernelText,
@@ -137,6 +138,31 @@ def interpreted(call: Call, tiles: Tiles, gradient: torch.Tensor, of_total: torc
     return [result, total, largest, *grads, *others.values()]
 
 
+def interpreted_parts(call: Call, tiles: Tiles) -> list[torch.Tensor]:
+    """Result, logarithm of the sums and maximum, by programs that share the keys of a row."""
+    attention, args = call
+    query, key, value, *more = args
+    problem = problem_of(call)
+    named = {"query": query, "key": key, "value": value, "result": query.new_empty((*query.shape[:3], value.shape[3]))}
+    named |= {name: torch.empty(query.shape[:3]) for name in ("total", "largest")}
+    numbers = tiles.parts * query.shape[:3].numel()
+    named |= {f"{n}_of_parts": torch.full((numbers,), torch.nan) for n in ("sums", "most")}
+    named["acc_of_parts"] = torch.full((numbers * value.shape[3],), torch.nan)
+    at = [int(i.split()[1]) for i in attention.blocks[2:6] if isinstance(i, str)]
+    for number in range(len(at) // 2):
+        named[f"counts{number}"], named[f"indices{number}"] = more[at[2 * number]], more[at[2 * number + 1]]
+    outside = more[attention.given_blocks :]
+    for number, name in enumerate(problem.formulas.tensors):
+        named[f"in{number}"] = outside[int(name.removeprefix("outside"))]
+    if tiles.parts == 1:
+        texts = [forward_text(problem, tiles, portable=True)]
+    else:
+        texts = [part_text(problem, tiles, portable=True), join_text(problem, tiles.parts)]
+    for text in texts:
+        jit_function(text.source, text.name)[(text.programs,)](*[named[n] for n in text.parameters])
+    return [named[n] for n in ("result", "total", "largest")]
+
+
 def wanted(call: Call, gradient: torch.Tensor, of_total: torch.Tensor) -> list[torch.Tensor]:
     """The same by all scores, in float32."""
     attention, args = call
@@ -209,6 +235,45 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype, Tiles]]
 }
 
 
+FEW = create_block_mask(lambda b, h, i, j: i + LENGTH - 6 >= j, None, None, 3, LENGTH, device="cpu", BLOCK_SIZE=16)
+OF_HEADS = create_block_mask(
+    lambda b, h, i, j: (i + 20 * h >= j) & (i > 0), None, 4, 3, LENGTH, device="cpu", BLOCK_SIZE=16
+)
+
+
+def decoded(q: Any, k: Any, v: Any) -> Any:
+    def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return s + BIAS.view(4, -1)[h, i] * (j - i) + BIAS.view(4, -1)[h, j - i]
+
+    return flex_attention(q, k, v, score_mod=score, block_mask=FEW, enable_gqa=True)
+
+
+def decoded_by_heads(q: Any, k: Any, v: Any) -> Any:
+    return flex_attention(q, k, v, block_mask=OF_HEADS, enable_gqa=True)
+
+
+def decoded_plain(q: Any, k: Any, v: Any) -> Any:
+    return flex_attention(q, k, v, enable_gqa=True)
+
+
+DECODING: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype, Tiles]] = {
+    # what, (batch, heads, heads of keys, queries, depth, width), dtype, tiles
+    "one query, all heads": (decoded_plain, (2, 4, 1, 1, 16, 24), torch.float32, Tiles(16, 16, 4, 1, True, 3)),
+    "one query": (decoded_plain, (2, 2, 2, 1, 16, 16), torch.bfloat16, Tiles(16, 16, 4, 1, False, 2)),
+    "three queries": (decoded, (2, 4, 2, 3, 24, 16), torch.float32, Tiles(16, 16, 4, 1, True, 5)),
+    "three queries, whole": (decoded, (1, 4, 2, 3, 16, 16), torch.float16, Tiles(16, 16, 4, 1, True, 1)),
+    "masks of heads": (decoded_by_heads, (1, 4, 2, 3, 16, 16), torch.float32, Tiles(16, 16, 4, 1, False, 2)),
+}
+
+
+def decoding_inputs(name: str) -> list[torch.Tensor]:
+    """Query, key and value."""
+    _, (batch, heads, key_heads, queries, depth, width), dtype, _ = DECODING[name]
+    torch.manual_seed(0)
+    shapes = (queries, heads, depth), (LENGTH, key_heads, depth), (LENGTH, key_heads, width)
+    return [torch.randn(batch, *shape).transpose(1, 2).to(dtype) for shape in shapes]
+
+
 def inputs_of(name: str) -> list[torch.Tensor]:
     """Query, key and value; the key lies in memory as it leaves a projection."""
     _, (batch, heads, key_heads, depth, width), dtype, _ = CASES[name]
@@ -224,13 +289,21 @@ def main() -> None:
         query, _, value = call[1][:3]
         gradient = torch.randn(*query.shape[:3], value.shape[3]).to(dtype)
         of_total = torch.randn(query.shape[:3])
-        got, want = interpreted(call, tiles, gradient, of_total), wanted(call, gradient, of_total)
-        for g, w in zip(got, want, strict=True):
-            assert torch.equal(g.isfinite(), w.isfinite())
-            g, w = (t.float().nan_to_num(0, 0, 0) for t in (g, w))
-            error = (g - w).norm() / w.norm()
-            assert error < (1e-5 if dtype == torch.float32 else 1e-2), (name, error)
-        print(name, "agrees")
+        _compare(name, interpreted(call, tiles, gradient, of_total), wanted(call, gradient, of_total), dtype)
+    for name, (f, _, dtype, tiles) in DECODING.items():
+        call = captured(f, *decoding_inputs(name))
+        attention, args = call
+        want = attention.dense(*[t.float() for t in args[:3]], *args[3:])
+        _compare(name, interpreted_parts(call, tiles), list(want), dtype)
+
+
+def _compare(name: str, got: Sequence[torch.Tensor], want: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
+    for g, w in zip(got, want, strict=True):
+        assert torch.equal(g.isfinite(), w.isfinite()), name
+        g, w = (t.float().nan_to_num(0, 0, 0) for t in (g, w))
+        error = (g - w).norm() / w.norm()
+        assert error < (1e-5 if dtype == torch.float32 else 1e-2), (name, error)
+    print(name, "agrees")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import attrs
 import flex_program
 import pytest
 import torch
-from flex_program import CASES, captured, inputs_of, problem_of, texts_of
+from flex_program import CASES, DECODING, captured, decoding_inputs, inputs_of, problem_of, texts_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -23,7 +23,8 @@ from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.triton import TritonBackend, TritonSettings
 from torchjit_inductor.triton import attention as kernels_of_attention
 from torchjit_inductor.triton.attention import argument_types, tiles_for
-from torchjit_inductor.triton.attention_text import Tiles, forward_text, keys_text
+from torchjit_inductor.triton.attention_parts import join_text, part_text, tiles_of_parts
+from torchjit_inductor.triton.attention_text import KernelText, Tiles, forward_text, keys_text
 from torchjit_inductor.triton.compile import MachineCode, compile_text
 
 # PyTorch compiles the making of masks, and warns about it.
@@ -47,6 +48,62 @@ def test_kernels_compile(arch: int) -> None:
     assert code.cubin and ".entry" in code.ptx
 
 
+def _decoding(name: str) -> Any:
+    return captured(DECODING[name][0], *decoding_inputs(name))
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("name", ["three queries", "one query"])
+def test_kernels_of_parts_compile(name: str, arch: int) -> None:
+    problem = problem_of(_decoding(name))
+    for text in (part_text(problem, attrs.evolve(DECODING[name][3], stages=2)), join_text(problem, 5)):
+        types = argument_types(text, problem)
+        code = compile_text(text.source, text.name, types, frozenset(types), arch=arch, num_warps=4, num_stages=2)
+        assert code.cubin and ".entry" in code.ptx
+
+
+def test_few_queries_are_cut_along_the_keys() -> None:
+    problem = problem_of(_decoding("three queries"))  # blocks of 16
+    long = attrs.evolve(problem, sizes=(1, 32, 1, 8192), key_heads=8, key_block=128)
+    first, *_ = tiles_of_parts(long)
+    assert first.packed and first.rows == 16 and 8 * first.parts >= 132
+    assert 128 % first.columns == 0 and first.parts * first.columns * 2 <= 8192
+    (whole, *_) = tiles_of_parts(attrs.evolve(long, sizes=(32, 32, 1, 8192)))
+    assert whole.packed and whole.parts == 1
+    (alone, *_) = tiles_of_parts(attrs.evolve(long, key_heads=32))
+    assert not alone.packed and alone.parts > 1
+    # Lists of blocks for each head, queries of several blocks, many queries, or programs enough.
+    by_heads = problem_of(_decoding("masks of heads"))
+    assert not any(tiles.packed for tiles in tiles_of_parts(attrs.evolve(by_heads, sizes=(1, 4, 3, 4096))))
+    assert not tiles_of_parts(attrs.evolve(long, sizes=(1, 32, 200, 8192), query_block=128))
+    assert not tiles_of_parts(attrs.evolve(long, sizes=(1, 32, 129, 8192), query_block=1 << 30))
+    assert not tiles_of_parts(attrs.evolve(long, sizes=(8, 32, 1, 8192), key_heads=32))
+
+
+def test_what_parts_compute_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    problem = attrs.evolve(problem_of(_decoding("one query, all heads")), sizes=(2, 4, 1, 48))
+    calls: list[tuple[KernelText, tuple[int, ...]]] = []
+
+    def launchers(texts: Any, *rest: Any) -> Any:
+        return [lambda *a, text=each[0]: calls.append((text, a)) for each in texts]
+
+    monkeypatch.setattr(kernels, "_launchers", launchers)
+    monkeypatch.setattr(kernels_of_attention, "tiles_of_parts", lambda p: [DECODING["one query, all heads"][3]])
+    attention, args = _decoding("one query, all heads")
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(t) for t in args]
+        call = ATTENTION.describe(name_of(attention), fakes[0], fakes[3:], [])
+    results = kernels.forward(problem, call, torch.device("cpu"))(*args)
+    (parts, first), (join, last) = calls
+    held = dict(zip(parts.parameters, first, strict=True))
+    assert [held[n] for n in join.parameters[:3]] == list(last[:3])
+    assert list(last[3:]) == [t.data_ptr() for t in results]
+    acc, sums, most = last[:3]
+    rows = 3 * 2 * 4
+    assert sums - acc >= rows * 24 * 4 and most - sums >= rows * 4 and sums % 16 == most % 16 == acc % 16
+
+
 def test_tiles_divide_the_blocks_of_the_mask() -> None:
     problem = problem_of(_call("masked"), backward=True)  # blocks of 32
     for kind in ("attention", "attention_of_queries", "attention_of_keys"):
@@ -67,7 +124,7 @@ def _programs(attention: Any, args: list[torch.Tensor]) -> tuple[list[str], list
         t.requires_grad_(real.requires_grad or any(t is f for f in fakes[:3]))
     backend = TritonBackend(TritonSettings(arch=90))
     backend._start = lambda kernel, *rest: lambda: _nothing(kernel.name)  # type: ignore[method-assign,assignment]
-    backend._kernels._launchers = lambda kinds, *rest: [print] * len(kinds)  # type: ignore[method-assign,assignment]
+    backend._kernels._launchers = lambda texts, *rest: [print] * len(texts)  # type: ignore[method-assign,assignment]
     inductor = torchjit_inductor.Inductor(cuda_backend=backend, attention=ATTENTION)
     sources: list[str] = []
     refused: list[str] = []
@@ -154,9 +211,10 @@ def test_the_operator_is_differentiable_twice(name: str) -> None:
 def test_what_triton_does_not_compile_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = TritonBackend(TritonSettings(arch=90))._kernels
     problem = problem_of(_call("masked"))
+    texts = [forward_text(problem, tiles) for tiles in tiles_for("attention", problem)]
     monkeypatch.setattr(kernels_of_attention, "compile_text", lambda *args, **options: 1 / 0)
     with pytest.raises(NotLowered, match="ZeroDivisionError"):
-        kernels._launchers({"attention": forward_text}, problem, torch.device("cuda", 0))
+        kernels._launchers([texts], problem, torch.device("cuda", 0))
     small = MachineCode("attention", b"", "", 128, 100 << 10, 1)
     large = attrs.evolve(small, shared=300 << 10)
     written = []
@@ -166,7 +224,7 @@ def test_what_triton_does_not_compile_has_no_kernel(monkeypatch: pytest.MonkeyPa
         return small if num_stages == 1 else large
 
     monkeypatch.setattr(kernels_of_attention, "compile_text", compiled)
-    kernels._launchers({"attention": forward_text}, problem, torch.device("cuda", 0))
+    kernels._launchers([texts], problem, torch.device("cuda", 0))
     assert written[0] > 1 and written[-1] == 1
 
 

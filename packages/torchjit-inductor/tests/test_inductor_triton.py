@@ -198,7 +198,11 @@ CASES: dict[str, Case] = {
         lambda x, r, w: F.layer_norm(x + r, (64,), w), ((6, 64), F16), ((6, 64), F16), ((64,), F16), portable=False,
     ),
     "quantize": _case(
-        lambda x: (x / (x.abs().amax(-1, keepdim=True) / 127)).round().clamp(-128, 127).to(I8), (5, 64), portable=False,
+        lambda x: (x / (x.abs().amax(-1, keepdim=True) / 127)).round().clamp(-128, 127).to(I8), (5, 64),
+    ),
+    "quantize_long": _case(lambda x: (x / x.abs().amax(-1, keepdim=True) * 99).round().to(I8), (2, 20001)),
+    "rounded_to_integers": _case(
+        lambda x: ((x * 3.5).round().to(I32), (x * 40).round().clamp(-9.5, 7).to(I8), x.round().clamp(max=3), x.round() == 0), (90,),
     ),
 }  # fmt: skip
 

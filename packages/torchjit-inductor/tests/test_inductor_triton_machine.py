@@ -137,6 +137,7 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sum_inner": (lambda x: x.float().sum(-1), (ROWS,)),
     "batch_norm": (lambda x: F.relu(F.batch_norm(x, None, None, training=True)), (((32, 256, 64, 128), BF),)),
     "transpose_add": (lambda x, y: x.t() + y, (((4096, 16384), BF), ROWS)),
+    "quantize": (lambda x: (x.float() / x.float().abs().amax(-1, keepdim=True) * 127).round().to(torch.int8), (ROWS,)),
 }
 
 
@@ -165,6 +166,14 @@ def test_rows_that_begin_anywhere_are_stored_as_one_run(function: Callable[..., 
     code = code_of(function, *inputs, arch=90)
     stores = re.findall(r"st\.global[\w.:]*", code.ptx)
     assert stores and all(".v4.b32" in s for s in stores), sorted(set(stores))
+
+
+@pytest.mark.parametrize(("columns", "arch"), [(64, 80), (4097, 90)])
+def test_elements_that_share_a_divisor_take_one_slow_operation_each(columns: int, arch: int) -> None:
+    code = code_of(LARGE["quantize"][0], ((16384, columns), BF), arch=arch)
+    # Rounding is part of the conversion; divisions beside that by the row's number are behind a branch.
+    assert re.search(r"cvt\.rni(\.ftz)?\.s32\.f32", code.ptx) and "cvt.rni.f32.f32" not in code.ptx
+    assert "bra DIVIDED" in code.ptx
 
 
 @pytest.mark.parametrize("name", ["softmax_4k", "layer_norm", "add_layer_norm"])

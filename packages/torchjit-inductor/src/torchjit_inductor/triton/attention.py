@@ -18,6 +18,7 @@ from torchjit_inductor.ir.values import walk
 from torchjit_inductor.lowering.attention import Formulas, attention_formulas
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+from torchjit_inductor.triton.attention_parts import join_text, part_text, scratch_sizes, tiles_of_parts
 from torchjit_inductor.triton.attention_text import (
     AttentionProblem,
     KernelText,
@@ -197,24 +198,42 @@ class AttentionKernels:
 
     def forward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
         """A function of (query, key, value, more...) that gives what the operator gives."""
-        (launch,) = self._launchers({"attention": forward_text}, p, device)
+        tiles = tiles_of_parts(p)
+        parts = tiles[0].parts if tiles else 1
+        if parts > 1:
+            launch, join = self._launchers(
+                [[part_text(p, each) for each in tiles], [join_text(p, parts)]], p, device
+            )  # fmt: skip
+        else:
+            kept = (*tiles, *tiles_for("attention", p))
+            (launch,), join = self._launchers([[forward_text(p, each) for each in kept]], p, device), None
         lists, used = _list_positions(call, 0), _used(p, call)
         batch, heads, queries, _ = p.sizes
         rows, full = (batch, heads, queries), (batch, heads, queries, p.width)
         strides, options = p.strides["result"], {"dtype": torch.float32, "device": device}
+        sizes = scratch_sizes(p, parts)
+        places = (0, 4 * sizes[0], 4 * (sizes[0] + sizes[1]))
 
         def attention(query: Any, key: Any, value: Any, *more: Any) -> Any:
             result = torch.empty_strided(full, strides, dtype=query.dtype, device=device)
             total, largest = torch.empty(rows, **options), torch.empty(rows, **options)  # type: ignore[call-overload]
-            inputs = (query, key, value, *[more[n] for n in (*lists, *used)], result, total, largest)
-            launch(*[t.data_ptr() for t in inputs])
+            inputs = [t.data_ptr() for t in (query, key, value, *[more[n] for n in (*lists, *used)])]
+            results = [t.data_ptr() for t in (result, total, largest)]
+            if join is None:
+                launch(*inputs, *results)
+            else:
+                scratch = torch.empty(sum(sizes), **options)  # type: ignore[call-overload]
+                held = [scratch.data_ptr() + place for place in places]
+                launch(*inputs, *held)
+                join(*held, *results)
             return result, total, largest
 
         return attention
 
     def backward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
         """A function of (query, key, value, more..., total, gradient, shift) that gives what the operator gives."""
-        texts = {"attention_of_queries": queries_text, "attention_of_keys": keys_text}
+        kinds = {"attention_of_queries": queries_text, "attention_of_keys": keys_text}
+        texts = [[write(p, tiles) for tiles in tiles_for(kind, p)] for kind, write in kinds.items()]
         of_query, of_key = self._launchers(texts, p, device)
         lists, turned, used = _list_positions(call, 0), _list_positions(call, 4), _used(p, call)
         strides = [p.strides[n] for n in ("of_query", "of_key", "of_value")]
@@ -241,16 +260,17 @@ class AttentionKernels:
 
     def _launchers(
         self,
-        kinds: Mapping[str, Callable[[AttentionProblem, Tiles], KernelText]],
+        texts: Sequence[Sequence[KernelText]],
         p: AttentionProblem,
         device: torch.device,
     ) -> list[Callable[..., None]]:
-        """For each kernel a function of addresses. They are compiled now: what Triton cannot compile has no kernel.
+        """For each kernel, given by texts of which the first that fits is taken, a function of addresses.
+
+        They are compiled now: what Triton cannot compile has no kernel.
 
         Raises:
             NotLowered: it cannot, or no tiles fit.
         """
-        texts = [[write(p, tiles) for tiles in tiles_for(kind, p)] for kind, write in kinds.items()]
         pending = [self._pool.submit(self._fitting, each, p, device) for each in texts]
         try:
             return [self._launcher(future.result(), p, device) for future in pending]
@@ -329,7 +349,11 @@ def argument_types(text: KernelText, p: AttentionProblem) -> dict[str, str]:
 def _dtype_of(parameter: str, p: AttentionProblem) -> torch.dtype:
     if parameter.startswith(("counts", "indices")):
         return torch.int32
-    if parameter in ("total", "largest", "shift") or parameter.startswith("of_outside"):
+    if (
+        parameter in ("total", "largest", "shift")
+        or parameter.startswith("of_outside")
+        or parameter.endswith("_of_parts")
+    ):
         return torch.float32
     if parameter.startswith("in"):
         return list(p.formulas.tensors.values())[int(parameter[2:])].dtype

@@ -22,7 +22,17 @@ from torchjit_inductor.triton.emit import Emitter
 from torchjit_inductor.triton.operations import Dialect, type_name
 from torchjit_inductor.triton.plan import Axis, TilePlan, power_of_two
 
-__all__ = ["AttentionProblem", "KernelText", "ListLayout", "Tiles", "forward_text", "keys_text", "queries_text"]
+__all__ = [
+    "AttentionProblem",
+    "KernelText",
+    "ListLayout",
+    "Tiles",
+    "Writer",
+    "forward_lines",
+    "forward_text",
+    "keys_text",
+    "queries_text",
+]
 
 _INDENT = "    "
 _LOG2E = 1 / math.log(2)
@@ -35,12 +45,23 @@ Strides = tuple[int, ...]
 @final
 @attrs.frozen
 class Tiles:
-    """Rows that a program holds, columns that it takes at a time, warps, depth of the pipeline."""
+    """How a kernel is cut.
+
+    Attributes:
+        rows: that a program holds.
+        columns: that it takes at a time.
+        warps: of a program.
+        stages: depth of the pipeline.
+        packed: heads that share keys are rows of one program.
+        parts: programs that share the keys of a row, each with results of its own.
+    """
 
     rows: int
     columns: int
     warps: int
     stages: int
+    packed: bool = False
+    parts: int = 1
 
 
 @final
@@ -117,10 +138,23 @@ class KernelText:
 
 def forward_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
     """Result, logarithm of the sum and maximum of each row."""
-    w = _Writer(p, tiles, by_key=False, portable=portable)
+    w = Writer(p, tiles, by_key=False, portable=portable)
+    lines = [
+        *forward_lines(w, "result"),
+        "sums = tl.where(sums == 0.0, 1.0, sums)",
+        w.store("result", "acc / sums[:, None]", "w", p.width),
+        w.store_row("total", "most + tl.log2(sums)"),
+        w.store_row("largest", "most"),
+    ]
+    return w.finished("attention", lines, ("result", "total", "largest"))
+
+
+def forward_lines(w: Writer, *results: str) -> list[str]:
+    """What computes the sum (`acc`) of values times weights, relative to the maximum (`most`), and the sum of the weights (`sums`)."""
+    p, tiles = w.p, w.tiles
     lines = [
         *w.program(p.sizes[1]),
-        *w.bases("query", "key", "value", "result"),
+        *w.bases("query", "key", "value", *results),
         f"q = {w.rows('query', 'd', p.depth)}",
     ]
     body = [
@@ -137,23 +171,19 @@ def forward_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -
         "most = above",
     ]
     loops = w.loops(body)
-    lines += [
+    return [
+        *lines,
         *w.emitter.head,
         f'most = tl.full([{tiles.rows}], float("-inf"), tl.float32)',
         f"sums = tl.zeros([{tiles.rows}], tl.float32)",
         f"acc = tl.zeros([{tiles.rows}, {w.padded(p.width)}], tl.float32)",
         *loops,
-        "sums = tl.where(sums == 0.0, 1.0, sums)",
-        w.store("result", "acc / sums[:, None]", "w", p.width),
-        w.store_row("total", "most + tl.log2(sums)"),
-        w.store_row("largest", "most"),
     ]
-    return w.finished("attention", lines, ("result", "total", "largest"))
 
 
 def queries_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
     """The gradient of the queries."""
-    w = _Writer(p, tiles, by_key=False, portable=portable)
+    w = Writer(p, tiles, by_key=False, portable=portable)
     lines = [
         *w.program(p.sizes[1]),
         *w.bases("query", "key", "value", "gradient", "of_query"),
@@ -182,7 +212,7 @@ def queries_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -
 
 def keys_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
     """The gradients of keys and values: scores are turned, so that a program holds keys."""
-    w = _Writer(p, tiles, by_key=True, portable=portable)
+    w = Writer(p, tiles, by_key=True, portable=portable)
     groups = p.sizes[1] // p.key_heads
     lines = [
         *w.program(p.key_heads, "key_head"),
@@ -224,7 +254,7 @@ _SCORES, _ADDITIONS, _GRADIENTS = "<scores>", "<additions>", "<gradients>"
 
 
 @final
-class _Writer:
+class Writer:
     """What the three texts have in common. Rows are what a program holds, columns what its loops walk over."""
 
     def __init__(self, p: AttentionProblem, tiles: Tiles, *, by_key: bool, portable: bool) -> None:
@@ -233,15 +263,17 @@ class _Writer:
         self.held, self.walked = (key, query) if by_key else (query, key)
         self.held_block, self.walked_block = (p.key_block, p.query_block) if by_key else (p.query_block, p.key_block)
         self.lists = p.query_lists if by_key else p.key_lists
+        self.groups = p.sizes[1] // p.key_heads
+        self.held_rows = self._size(self.held) * (self.groups if tiles.packed else 1)
         # A block of a list may reach beyond the end, and then whole tiles of it do.
-        self.row_masked = self._size(self.held) % tiles.rows != 0
+        self.row_masked = self.held_rows % tiles.rows != 0
         cut = self._size(self.walked) % self.walked_block != 0 and self.walked_block < self._size(self.walked)
         self.column_masked = self._size(self.walked) % tiles.columns != 0 or cut
         axes = (
-            Axis("y", (self.held,), tiles.rows, end=str(self._size(self.held)) if self.row_masked else ""),
+            Axis("y", (head, self.held) if tiles.packed else (self.held,), tiles.rows, end=str(self.held_rows) if self.row_masked else ""),
             Axis("r", (self.walked,), tiles.columns, True, end=str(self._size(self.walked)) if self.column_masked else ""),
         )  # fmt: skip
-        plan = TilePlan((batch, head), axes, tiles.warps, tiles.stages)
+        plan = TilePlan((batch,) if tiles.packed else (batch, head), axes, tiles.warps, tiles.stages)
         device = torch.device("cuda")
         kernel = LoopKernel("attention", device, (batch, head, self.held, self.walked), (), ())
         self.wide = self._wide()
@@ -265,33 +297,57 @@ class _Writer:
 
     def program(self, heads: int, head: str = "x1") -> list[str]:
         """What the program works on: blocks of rows from the last to the first, where causal masks leave most to do."""
-        blocks = -(-self._size(self.held) // self.tiles.rows)
-        self.programs = blocks * heads * self.p.sizes[0]
+        packed, parts = self.tiles.packed, self.tiles.parts
+        if packed:
+            heads, head = self.p.key_heads, "key_head"
+        blocks = -(-self.held_rows // self.tiles.rows)
+        self.programs = blocks * heads * self.p.sizes[0] * parts
         last = f"{blocks - 1} - " if not self.by_key else ""
         wide = ".to(tl.int64)" if self.wide else ""
         name = self.held.symbol.name
-        lines = [
-            "pid = tl.program_id(0)",
+        lines = ["pid = tl.program_id(0)"]
+        if parts > 1:
+            lines += [f"part = pid % {parts}", f"pid = pid // {parts}"]
+        lines += [
             f"row_start = ({last}pid % {blocks}) * {self.tiles.rows}",
             f"{head} = pid // {blocks} % {heads}",
             f"x0 = pid // {blocks * heads}",
             f"rows = row_start + tl.arange(0, {self.tiles.rows}){wide}",
-            f"{name} = rows[:, None]",
+        ]
+        if packed:
+            queries = self._size(self.held)
+            lines += [
+                f"head_of_row = key_head * {self.groups} + rows // {queries}",
+                f"query_of_row = rows % {queries}",
+                "x1 = head_of_row[:, None]",
+                f"{name} = query_of_row[:, None]",
+                f"y = x1 * {queries} + {name}",
+            ]
+        else:
+            lines.append(f"{name} = rows[:, None]")
+        lines += [
             f"d = tl.arange(0, {self.padded(self.p.depth)})",
             f"w = tl.arange(0, {self.padded(self.p.width)})",
         ]
         if self.row_masked:
-            lines.append(f"y_mask = {name} < {self._size(self.held)}")
+            lines.append(
+                f"y_mask = rows[:, None] < {self.held_rows}" if packed else f"y_mask = {name} < {self.held_rows}"
+            )
         return lines
 
     def bases(self, *names: str, head: str = "x1", suffix: str = "") -> list[str]:
-        """Pointers to the matrices of this batch and head."""
+        """Pointers to the matrices of this batch and head; to those of the batch, where heads are rows."""
         lines = []
-        groups = self.p.sizes[1] // self.p.key_heads
         for name in names:
             batch_step, head_step = self.p.strides[name][:2]
-            at = f"{head} // {groups}" if name in ("key", "value") and head == "x1" and groups > 1 else head
-            offset = f"x0.to(tl.int64) * {batch_step} + ({at}).to(tl.int64) * {head_step}"
+            offset = f"x0.to(tl.int64) * {batch_step}"
+            if self.tiles.packed:
+                at = "key_head" if name in ("key", "value") else ""
+            else:
+                shared = name in ("key", "value") and head == "x1" and self.groups > 1
+                at = f"{head} // {self.groups}" if shared else head
+            if at:
+                offset += f" + ({at}).to(tl.int64) * {head_step}"
             lines.append(f"{name}{suffix} = {name} + ({offset})")
         return lines
 
@@ -310,7 +366,14 @@ class _Writer:
         return f"{name} + ({index})" + (f", {' & '.join(masks)}" if masks else "")
 
     def _held_tile(self, name: str, across: str, size: int) -> str:
-        return self._tile(name, "rows", False, across, size, self.row_masked, self._size(self.held))
+        if not self.tiles.packed:
+            return self._tile(name, "rows", False, across, size, self.row_masked, self.held_rows)
+        head_step, row_step, step = self.p.strides[name][1:]
+        index = f"x1.to(tl.int64) * {head_step} + {self.held.symbol.name} * {row_step} + {across}[None, :]"
+        masks = ["y_mask"] if self.row_masked else []
+        if self.padded(size) != size:
+            masks.append(f"({across}[None, :] < {size})")
+        return f"{name} + ({index}{f' * {step}' if step != 1 else ''})" + (f", {' & '.join(masks)}" if masks else "")
 
     def rows(self, name: str, across: str, size: int) -> str:
         """The held rows of a matrix."""
@@ -326,7 +389,7 @@ class _Writer:
 
     @staticmethod
     def _read(place: str) -> str:
-        return f"tl.load({place}{', other=0.0' if ' < ' in place else ''})"
+        return f"tl.load({place}{', other=0.0' if '), ' in place else ''})"
 
     def row_facts(self, spread: str, position: str, masked: bool, length: int) -> list[str]:
         """Logarithm of the sum, and shift, of queries."""
@@ -346,8 +409,16 @@ class _Writer:
 
     def store_row(self, name: str, text: str) -> str:
         """Store one number for each query held."""
-        place = f"(x0 * {self.p.sizes[1]} + x1).to(tl.int64) * {self.p.sizes[2]} + rows"
-        return f"tl.store({name} + ({place}), {text}{f', rows < {self.p.sizes[2]}' if self.row_masked else ''})"
+        return (
+            f"tl.store({name} + ({self.row_number()}), {text}{f', rows < {self.held_rows}' if self.row_masked else ''})"
+        )
+
+    def row_number(self) -> str:
+        """Where a held row is among all rows of all heads."""
+        heads, queries = self.p.sizes[1:3]
+        if self.tiles.packed:
+            return f"(x0 * {heads} + head_of_row).to(tl.int64) * {queries} + query_of_row"
+        return f"(x0 * {heads} + x1).to(tl.int64) * {queries} + rows"
 
     # --------------------------------------------------------------------------------------------------- computing
 
@@ -452,7 +523,11 @@ class _Writer:
         lines = [f"count = tl.load(counts{number} + ({counts})){f' * {tiles}' if tiles > 1 else ''}"]
         if block < size:
             lines.append(f"listed = indices{number} + ({indices})")
-        lines.append("for turn in range(0, count):")
+        parts = self.tiles.parts
+        if parts == 1:
+            lines.append("for turn in range(0, count):")
+        else:
+            lines.append(f"for turn in range(count * part // {parts}, count * (part + 1) // {parts}):")
         inside = [f"columns = {start} + tl.arange(0, {step}){wide}", f"{self.walked.symbol.name} = columns[None, :]"]
         if self.column_masked:
             inside.append(f"r_mask = {self.walked.symbol.name} < {size}")

@@ -15,13 +15,14 @@ from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import INDEXED, Value
 from torchjit_inductor.triton.expressions import triton_text
-from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, type_name
+from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, rounded_text, type_name
 from torchjit_inductor.triton.plan import TilePlan, flat_index
 from torchjit_inductor.triton.tile import Axes, Tile
 
-__all__ = ["HALF", "Emitter", "literal", "pointer_names"]
+__all__ = ["HALF", "Emitter", "is_rounded", "literal", "pointer_names"]
 
 HALF = (torch.float16, torch.bfloat16)
+_SIGNED = (torch.int8, torch.int16, torch.int32)
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
@@ -58,6 +59,15 @@ def _reciprocal(divisor: Value) -> float | None:
     # From a float64 quotient of float32 numbers this is the correctly rounded one.
     narrow = struct.unpack("f", struct.pack("f", value))[0]
     return float(struct.unpack("f", struct.pack("f", 1.0 / narrow))[0])
+
+
+def is_rounded(value: Value) -> bool:
+    """Is it a rounded float32, perhaps within limits that are whole numbers?"""
+    if value.op in ("maximum", "minimum"):
+        limits = [a for a in value.args if a.op == "constant"]
+        rest = [a for a in value.args if a.op != "constant"]
+        return len(rest) == 1 and float(limits[0].data).is_integer() and is_rounded(rest[0])
+    return value.op == "round" and value.dtype == torch.float32
 
 
 def pointer_names(kernel: LoopKernel) -> dict[str, str]:
@@ -199,6 +209,8 @@ class Emitter:
             return self._scan(value)
         if value.op == "cast" and value.args[0].op == "index" and not self.tile.wide and value.dtype != torch.int64:
             return cast_text(self._narrow(value.args[0]), torch.int32, value.dtype)
+        if value.op == "cast" and value.dtype in _SIGNED and is_rounded(value.args[0]):
+            return rounded_text(self._before_rounding(value.args[0]), value.dtype, self.dialect)
         if value.op == "cast":
             return cast_text(self.value(value.args[0]), value.args[0].dtype, value.dtype)
         if value.op == "round_to":
@@ -278,10 +290,30 @@ class Emitter:
             # Eager's CUDA kernels, too, multiply by the reciprocal of a number, rounded to the dtype.
             inverse = _reciprocal(divisor)
             return None if inverse is None else f"{self.value(numerator)} * {_number(inverse)}"
-        if self.dialect.accurate or not self.axes(divisor) < self.axes(numerator):
+        if not self.axes(divisor) < self.axes(numerator):
             return None
+        if self.dialect.accurate:
+            narrow = self.dialect.narrow and value.dtype == torch.float32
+            return self._exact_division(numerator, divisor) if narrow else None
         shared = self.bind(("inverse", divisor), f"1.0 / {self.value(divisor)}", self.axes(divisor))
         return f"{self.value(numerator, weak=True)} * {shared}"
+
+    def _exact_division(self, numerator: Value, divisor: Value) -> str:
+        """By a divisor that many elements share."""
+        along, b = self.axes(divisor), self.value(divisor)
+        inverse = self.bind(("inverse", divisor), f"tl.div_rn(1.0, {b})", along)
+        rest = self.bind(("inverse rest", divisor), f"tj.inverse_rest({b}, {inverse})", along)
+        limit = self.bind(("division limit", divisor), f"tj.division_limit({b})", along)
+        return f"tj.exact_quotient({self.value(numerator)}, {b}, {inverse}, {rest}, {limit})"
+
+    def _before_rounding(self, value: Value) -> str:
+        """Limits that are whole numbers may come before the rounding."""
+        if value.op == "round":
+            return self.value(value.args[0])
+        args = [self.value(a, weak=True) if a.op == "constant" else self._before_rounding(a) for a in value.args]
+        return self.bind(
+            ("before rounding", value), operation_text(value.op, value.dtype, args, self.dialect), self.axes(value)
+        )
 
     # ------------------------------------------------------------------------------------------ memory and indices
 

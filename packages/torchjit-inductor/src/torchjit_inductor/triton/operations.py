@@ -15,7 +15,7 @@ import torch
 
 from torchjit_inductor.ir.dtypes import is_float, is_int
 
-__all__ = ["Dialect", "can_express", "cast_text", "operation_text", "type_name"]
+__all__ = ["Dialect", "can_express", "cast_text", "operation_text", "rounded_text", "type_name"]
 
 _TYPE_NAMES: dict[torch.dtype, str] = {
     torch.float16: "tl.float16",
@@ -86,10 +86,12 @@ class Dialect:
     Attributes:
         accurate: see the module.
         portable: for Triton's interpreter.
+        narrow: results of one byte: so little memory for an element that exact divisions would take longer.
     """
 
     accurate: bool = True
     portable: bool = False
+    narrow: bool = False
 
 
 def type_name(dtype: torch.dtype) -> str:
@@ -173,7 +175,7 @@ def _float_text(op: str, dtype: torch.dtype, args: Sequence[str], dialect: Diale
         "floordiv": "tj.float_floor_div({0}, {1})",
         "remainder": "tj.float_remainder({0}, {1})",
         "reciprocal": divide.format("1.0", "{0}"),
-        "round": "libdevice.rint({0})",
+        "round": "tj.whole({0})" if dialect.portable and single else "libdevice.rint({0})",
         "sqrt": "tl.sqrt_rn({0})" if exact else "tl.sqrt({0})",
     }
     if op == "sigmoid":
@@ -192,6 +194,12 @@ def _function(op: str, args: str, dtype: torch.dtype, dialect: Dialect) -> str:
     if op not in _LIBDEVICE:
         raise KeyError(op)
     return f"libdevice.{op}({args})"
+
+
+def rounded_text(value: str, target: torch.dtype, dialect: Dialect) -> str:
+    """The nearest whole number of a float32, the even one of two, as a signed integer."""
+    whole = f"tj.whole({value}).to(tl.int32)" if dialect.portable else f"libdevice.float2int_rn({value})"
+    return whole if target == torch.int32 else f"{whole}.to({type_name(target)})"
 
 
 def cast_text(value: str, source: torch.dtype, target: torch.dtype) -> str:

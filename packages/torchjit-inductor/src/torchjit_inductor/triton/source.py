@@ -9,7 +9,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
-from torchjit_inductor.triton.emit import HALF, Emitter, pointer_names
+from torchjit_inductor.triton.emit import HALF, Emitter, is_rounded, pointer_names
 from torchjit_inductor.triton.operations import Dialect
 from torchjit_inductor.triton.plan import TilePlan
 from torchjit_inductor.triton.reductions import Reducer
@@ -44,7 +44,11 @@ def kernel_source(
         portable: text for Triton's interpreter.
         streaming: tell the cache to drop what the kernel reads once.
     """
-    dialect = Dialect(any(buffers[s.buffer].dtype not in HALF for s in kernel.stores), portable)
+    dialect = Dialect(
+        any(buffers[s.buffer].dtype not in HALF for s in kernel.stores),
+        portable,
+        any(buffers[s.buffer].dtype.itemsize == 1 for s in kernel.stores if not s.outer),
+    )
     if isinstance(plan, DotPlan):
         lines = dot_lines(kernel, buffers, plan, wide=wide, dialect=dialect)
     else:
@@ -94,8 +98,8 @@ def _straight(emitter: Emitter) -> list[str]:
 
 
 def _wanted_early(value: Value) -> bool:
-    """Comparisons of indices are written where they are used, without their 64-bit operands."""
-    return value.op != "index"
+    """Comparisons of indices are written where they are used, without their 64-bit operands; roundings perhaps as conversions."""
+    return value.op != "index" and not is_rounded(value)
 
 
 def _looped(emitter: Emitter) -> list[str]:

@@ -1,0 +1,125 @@
+"""Attention of few queries: programs that share the keys of a row, and what joins their results (flash decoding).
+
+One query of each head gives a program nothing but a long walk over keys, and few programs. Here heads that share keys are rows of
+one program, which reads these once, and each of several programs walks over a part of the keys.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from torchjit_inductor.triton.attention_text import AttentionProblem, KernelText, Tiles, Writer, forward_lines
+from torchjit_inductor.triton.plan import MULTIPROCESSORS, power_of_two
+
+__all__ = ["join_text", "part_text", "scratch_sizes", "tiles_of_parts"]
+
+_MOST_ROWS = 128
+"""Rows of a program; with more there are programs enough, and products that are worth their matrix units."""
+_WAVES = 2
+"""Programs for each multiprocessor."""
+_MOST_PARTS = 64
+_LEAST = 2
+"""Tiles of keys that are worth a program."""
+
+_TILES = {
+    # bytes of an element, depth: columns, warps, stages
+    (2, 64): ((128, 4, 4), (128, 4, 2), (64, 4, 2)),
+    (2, 128): ((64, 4, 4), (64, 4, 2), (32, 4, 2)),
+    (2, 256): ((64, 4, 2), (32, 4, 2), (16, 4, 1)),
+    (4, 64): ((64, 4, 2), (32, 4, 1)),
+    (4, 128): ((32, 4, 2), (32, 4, 1)),
+    (4, 256): ((16, 4, 2), (16, 4, 1)),
+}
+"""The first that fits into shared memory."""
+
+
+def tiles_of_parts(p: AttentionProblem, waves: int = _WAVES) -> list[Tiles]:
+    """How to cut a call with few queries, the best choice first; empty: it has rows enough.
+
+    Args:
+        p: the call.
+        waves: programs for each multiprocessor.
+    """
+    batch, heads, queries, keys = p.sizes
+    groups = heads // p.key_heads
+    # A program has one list of blocks.
+    packed = groups > 1 and groups * queries <= _MOST_ROWS and all(layout.heads == 1 for layout in p.key_lists)
+    held = groups * queries if packed else queries
+    if held > _MOST_ROWS or queries > p.query_block:
+        return []
+    rows = max(16, power_of_two(held))
+    deep = next(n for n in (64, 128, 256) if max(p.depth, p.width) <= n)
+    found: dict[Tiles, None] = {}
+    for columns, warps, stages in _TILES[p.dtype.itemsize, deep]:
+        while columns > 16 and p.key_block < keys and p.key_block % columns:
+            columns //= 2
+        if p.key_block >= keys or p.key_block % columns == 0:
+            found[Tiles(rows, columns, warps, stages, packed)] = None
+    if not found:
+        return []
+    programs = batch * (p.key_heads if packed else heads)
+    wanted = -(-waves * MULTIPROCESSORS // programs) if programs < MULTIPROCESSORS else 1
+    parts = min(wanted, -(-keys // next(iter(found)).columns) // _LEAST, _MOST_PARTS)
+    if parts < 2 and not packed:
+        return []
+    return [attrs.evolve(tiles, parts=max(parts, 1)) for tiles in found]
+
+
+def part_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
+    """For each part of the keys the sum of values times weights, relative to the part's maximum, the sum of the weights, and the maximum."""
+    w = Writer(p, tiles, by_key=False, portable=portable)
+    lines = forward_lines(w)
+    every = p.sizes[0] * p.sizes[1] * p.sizes[2]
+    row, held = "row_of_part", "rows < " + str(w.held_rows)
+    masks = [f"({held})[:, None]"] if w.row_masked else []
+    if w.padded(p.width) != p.width:
+        masks.append(f"(w[None, :] < {p.width})")
+    lines += [
+        f"{row} = part.to(tl.int64) * {every} + {w.row_number()}",
+        f"tl.store(acc_of_parts + ({row}[:, None] * {p.width} + w[None, :]), acc{', ' + ' & '.join(masks) if masks else ''})",
+        *(f"tl.store({n}_of_parts + {row}, {n}{', ' + held if w.row_masked else ''})" for n in ("sums", "most")),
+    ]
+    return w.finished("attention_of_parts", lines, ("acc_of_parts", "sums_of_parts", "most_of_parts"))
+
+
+def join_text(p: AttentionProblem, parts: int) -> KernelText:
+    """Result, logarithm of the sum and maximum of each row, from those of the parts."""
+    batch, heads, queries, _ = p.sizes
+    every, width = batch * heads * queries, max(power_of_two(p.width), 16)
+    batch_step, head_step, row_step, step = p.strides["result"]
+    part_mask = f", part < {parts}" if power_of_two(parts) != parts else ""
+    width_mask = f"w < {p.width}" if width != p.width else ""
+    both = " & ".join(
+        [*([f"(part[:, None] < {parts})"] if part_mask else []), *([f"(w[None, :] < {p.width})"] if width_mask else [])]
+    )
+    lines = [
+        "row = tl.program_id(0).to(tl.int64)",
+        f"part = tl.arange(0, {power_of_two(parts)})",
+        f"w = tl.arange(0, {width})",
+        f"""most = tl.load(most_of_parts + (part * {every} + row){part_mask}{", other=float('-inf')" if part_mask else ""})""",
+        "above = tl.max(most, 0)",
+        'base = tl.where(above == float("-inf"), 0.0, above)',
+        "shrunk = tl.exp2(most - base)",
+        f"sums = tl.load(sums_of_parts + (part * {every} + row){part_mask}{', other=0.0' if part_mask else ''})",
+        "total_sum = tl.sum(sums * shrunk, 0)",
+        f"acc = tl.load(acc_of_parts + ((part[:, None] * {every} + row) * {p.width} + w[None, :])"
+        f"{f', {both}, other=0.0' if both else ''})",
+        "acc = tl.sum(acc * shrunk[:, None], 0)",
+        "total_sum = tl.where(total_sum == 0.0, 1.0, total_sum)",
+        f"x0 = row // {heads * queries}",
+        f"x1 = row // {queries} % {heads}",
+        f"x2 = row % {queries}",
+        f"place = x0 * {batch_step} + x1 * {head_step} + x2 * {row_step}",
+        f"tl.store(result + (place + w * {step}), acc / total_sum{', ' + width_mask if width_mask else ''})",
+        "tl.store(total + row, above + tl.log2(total_sum))",
+        "tl.store(largest + row, above)",
+    ]
+    parameters = ("acc_of_parts", "sums_of_parts", "most_of_parts", "result", "total", "largest")
+    text = ["@triton.jit", f"def join_parts_of_attention({', '.join(parameters)}):", *("    " + line for line in lines)]
+    return KernelText("join_parts_of_attention", "\n".join(text) + "\n", parameters, every, Tiles(1, 1, 4, 1))
+
+
+def scratch_sizes(p: AttentionProblem, parts: int) -> tuple[int, int, int]:
+    """Numbers in `acc_of_parts`, `sums_of_parts` and `most_of_parts`, each a multiple of 16 bytes."""
+    rows = parts * p.sizes[0] * p.sizes[1] * p.sizes[2]
+    return -(-rows * p.width // 4) * 4, -(-rows // 4) * 4, -(-rows // 4) * 4
