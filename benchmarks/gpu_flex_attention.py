@@ -2,6 +2,7 @@
 
 python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py check            # every kind, forward and gradients
 python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py time [--only causal] [--depths 64 128]
+python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py decode                   # few queries, many keys
 """
 
 from __future__ import annotations
@@ -227,9 +228,90 @@ def compare(names: list[str], depths: list[int], length: int, batch: int, heads:
             print(f"{title}: geometric mean {statistics.geometric_mean(r[position] for r in ratios):.3f}")
 
 
+DECODES = [
+    # mask, batch, heads, heads of keys, queries, keys, elements a head
+    ("plain", 1, 32, 8, 1, 8192, 128),
+    ("causal", 1, 32, 8, 1, 8192, 128),
+    ("causal", 1, 32, 8, 1, 131072, 128),
+    ("causal", 8, 32, 8, 1, 8192, 128),
+    ("causal", 64, 32, 8, 1, 4096, 128),
+    ("causal", 4, 32, 8, 16, 8192, 128),
+    ("causal", 1, 16, 16, 1, 32768, 64),
+    ("causal", 2, 16, 16, 64, 16384, 64),
+    ("window", 1, 32, 8, 1, 131072, 128),
+]
+
+
+def decode(batch: int, heads: int, key_heads: int, queries: int, keys: int, name: str) -> Callable[..., Any]:
+    """A call of `flex_attention` for the last queries."""
+    rest = keys - queries - 100  # the cache is not full
+    masks = {
+        "causal": lambda b, h, i, j: i + rest >= j,
+        "window": lambda b, h, i, j: (i + rest >= j) & (i + rest - j < 4096),
+    }
+    gqa = key_heads != heads
+    if name == "plain":
+        return lambda q, k, v: flex_attention(q, k, v, enable_gqa=gqa)
+    blocks = create_block_mask(masks[name], None, None, queries, keys, device="cuda")
+    return lambda q, k, v: flex_attention(q, k, v, block_mask=blocks, enable_gqa=gqa)
+
+
+def queued(function: Callable[[], Any], calls: int = 10, repeats: int = 12) -> float:
+    """Median microseconds of device time a call, of calls that wait in the queue together, so that launching them does not count."""
+    for _ in range(3):
+        function()
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(4_000_000)
+        before.record()
+        for _ in range(calls):
+            function()
+        after.record()
+        torch.cuda.synchronize()
+        times.append(before.elapsed_time(after) / calls)
+    return statistics.median(times) * 1e3
+
+
+def compare_decoding(numbers: list[int], *, quick: bool) -> int:
+    """Times of few queries beside torch.compile's; how many results differ from float32's."""
+    wrong = 0
+    print(
+        "batch x heads/of keys, queries x keys, depth: torch.compile / torchjit us (ratio); share of 4.3 TB/s; errors"
+    )
+    for number in numbers:
+        name, batch, heads, key_heads, count, keys, depth = DECODES[number]
+        torch.manual_seed(number)
+        function = decode(batch, heads, key_heads, count, keys, name)
+        shapes = (heads, count), (key_heads, keys), (key_heads, keys)
+        tensors = [torch.randn(batch, *shape, depth, device="cuda").to(BF) for shape in shapes]
+        torch._dynamo.reset()
+        torchjit.reset()
+        torch.cuda.empty_cache()
+        wide = function(*(t[:1].float() for t in tensors))
+        row, errors = [], []
+        with torch.no_grad():
+            for compiled in (torch.compile(function), torchjit.compile(function)):
+                if quick and not row:
+                    row.append(0.0)
+                    continue
+                errors.append(error(compiled(*tensors)[:1], wide))
+                row.append(queued(functools.partial(compiled, *tensors)))
+        seen = min(4096, keys) if name == "window" else keys
+        share = 2 * batch * key_heads * seen * depth * 2 / row[1] / 4.3e6
+        wrong += not errors[-1] < 2e-2
+        print(
+            f"{name:7} {batch} x {heads}/{key_heads}, {count} x {keys}, {depth}: {row[0]:.1f} / {row[1]:.1f} ({row[0] / row[1]:.2f}); "
+            f"{share:.2f}; " + " ".join(f"{e:.0e}" for e in errors),
+            flush=True,
+        )
+    return wrong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("check", "time", "warm"))
+    parser.add_argument("what", choices=("check", "time", "warm", "decode"))
     parser.add_argument("--only", nargs="*", default=list(KINDS))
     parser.add_argument("--depths", nargs="*", type=int, default=[64, 128])
     parser.add_argument("--length", type=int, default=4096)
@@ -237,6 +319,7 @@ def main() -> int:
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--numbers", nargs="*", type=int, default=list(range(len(CHECKS))), help="which checks")
     parser.add_argument("--processes", type=int, default=1, help="for check: so many at once")
+    parser.add_argument("--quick", action="store_true", help="for decode: torchjit only")
     chosen = parser.parse_args()
     if chosen.what == "check":
         if chosen.processes == 1:
@@ -244,6 +327,8 @@ def main() -> int:
         parts = [chosen.numbers[n :: chosen.processes] for n in range(chosen.processes)]
         with multiprocessing.get_context("spawn").Pool(chosen.processes) as pool:
             return sum(pool.map(check, parts))
+    if chosen.what == "decode":
+        return compare_decoding([n for n in chosen.numbers if n < len(DECODES)], quick=chosen.quick)
     compare(
         chosen.only, chosen.depths, chosen.length, chosen.batch, chosen.heads, quick=chosen.what == "warm"
     )  # fmt: skip

@@ -11,8 +11,9 @@ import pytest
 import torch
 from flex_program import CASES, DECODING, captured, decoding_inputs, inputs_of, problem_of, texts_of
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+import torchjit
 import torchjit_aot
 import torchjit_inductor
 from torchjit.attention import ATTENTION
@@ -238,3 +239,36 @@ def test_a_mask_without_query_blocks_has_no_gradient_by_kernels() -> None:
 def _lists() -> tuple[torch.Tensor, torch.Tensor]:
     counts = torch.tensor([[[1, 2]]], dtype=torch.int32)
     return counts, torch.tensor([[[[0, 1], [0, 1]]]], dtype=torch.int32)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    ("batch", "heads", "key_heads", "queries", "keys"),
+    [(1, 8, 2, 1, 3000), (2, 4, 4, 3, 1024), (1, 8, 1, 16, 2048), (70, 4, 2, 1, 300), (1, 2, 2, 100, 5000)],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_few_queries_agree_with_all_scores(
+    batch: int, heads: int, key_heads: int, queries: int, keys: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    rest, slopes = keys - queries - 40, torch.linspace(0.1, 1, heads, device="cuda")
+    mask = create_block_mask(lambda b, h, i, j: (i + rest >= j) & (i != 2), None, None, queries, keys, device="cuda")
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        def biased(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return s + slopes[h] * (j - i - rest) * 0.01
+
+        return flex_attention(q, k, v, score_mod=biased, block_mask=mask, enable_gqa=True, return_lse=True)
+
+    shapes = (heads, queries, 64), (key_heads, keys, 64), (key_heads, keys, 32)
+    made = [torch.randn(batch, *shape, device="cuda").to(dtype) for shape in shapes]
+    fallen: list[str] = []
+    torchjit.reset()
+    with events.listen(lambda kind, fields: fallen.append(str(fields)) if kind == "fallback" else None):
+        got = torchjit.compile(function)(*made)
+    want = torchjit.compile(function, backend="eager")(*(t.float() for t in made))
+    assert not fallen
+    for g, w in zip(got, want, strict=True):
+        bound = 2e-5 if dtype == torch.float32 else 1e-2
+        torch.testing.assert_close(g.float(), w, rtol=bound, atol=bound * float(w[w.isfinite()].abs().max()))
