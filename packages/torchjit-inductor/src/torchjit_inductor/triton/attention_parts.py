@@ -15,22 +15,24 @@ __all__ = ["join_text", "part_text", "scratch_sizes", "tiles_of_parts"]
 
 _MOST_ROWS = 128
 """Rows of a program; with more there are programs enough, and products that are worth their matrix units."""
-_WAVES = 2
+_WAVES = 4
 """Programs for each multiprocessor."""
 _MOST_PARTS = 64
 _LEAST = 2
 """Tiles of keys that are worth a program."""
 
+# Measured on an H200 (docs/benchmarks/gpu.md). Little shared memory, so that many programs are under way, counts for more than a deep pipeline.
 _TILES = {
     # bytes of an element, depth: columns, warps, stages
-    (2, 64): ((128, 4, 4), (128, 4, 2), (64, 4, 2)),
-    (2, 128): ((64, 4, 4), (64, 4, 2), (32, 4, 2)),
-    (2, 256): ((64, 4, 2), (32, 4, 2), (16, 4, 1)),
+    (2, 64): ((128, 4, 2), (64, 4, 2)),
+    (2, 128): ((64, 4, 2), (32, 4, 2)),
+    (2, 256): ((32, 4, 2), (16, 4, 1)),
     (4, 64): ((64, 4, 2), (32, 4, 1)),
     (4, 128): ((32, 4, 2), (32, 4, 1)),
     (4, 256): ((16, 4, 2), (16, 4, 1)),
 }
-"""The first that fits into shared memory."""
+_MANY = {(2, 64): ((64, 4, 3),), (2, 128): ((64, 4, 3),)}
+"""For programs of 64 rows and more."""
 
 
 def tiles_of_parts(p: AttentionProblem, waves: int = _WAVES) -> list[Tiles]:
@@ -50,7 +52,8 @@ def tiles_of_parts(p: AttentionProblem, waves: int = _WAVES) -> list[Tiles]:
     rows = max(16, power_of_two(held))
     deep = next(n for n in (64, 128, 256) if max(p.depth, p.width) <= n)
     found: dict[Tiles, None] = {}
-    for columns, warps, stages in _TILES[p.dtype.itemsize, deep]:
+    of = p.dtype.itemsize, deep
+    for columns, warps, stages in (*(_MANY.get(of, ()) if rows >= 64 else ()), *_TILES[of]):
         while columns > 16 and p.key_block < keys and p.key_block % columns:
             columns //= 2
         if p.key_block >= keys or p.key_block % columns == 0:
@@ -116,7 +119,8 @@ def join_text(p: AttentionProblem, parts: int) -> KernelText:
     ]
     parameters = ("acc_of_parts", "sums_of_parts", "most_of_parts", "result", "total", "largest")
     text = ["@triton.jit", f"def join_parts_of_attention({', '.join(parameters)}):", *("    " + line for line in lines)]
-    return KernelText("join_parts_of_attention", "\n".join(text) + "\n", parameters, every, Tiles(1, 1, 4, 1))
+    warps = max(1, min(4, power_of_two(parts) * width // 1024))
+    return KernelText("join_parts_of_attention", "\n".join(text) + "\n", parameters, every, Tiles(1, 1, warps, 1))
 
 
 def scratch_sizes(p: AttentionProblem, parts: int) -> tuple[int, int, int]:

@@ -302,9 +302,8 @@ class Emitter:
         """By a divisor that many elements share."""
         along, b = self.axes(divisor), self.value(divisor)
         inverse = self.bind(("inverse", divisor), f"tl.div_rn(1.0, {b})", along)
-        rest = self.bind(("inverse rest", divisor), f"tj.inverse_rest({b}, {inverse})", along)
         limit = self.bind(("division limit", divisor), f"tj.division_limit({b})", along)
-        return f"tj.exact_quotient({self.value(numerator)}, {b}, {inverse}, {rest}, {limit})"
+        return f"tj.exact_quotient({self.value(numerator)}, {b}, {inverse}, {limit})"
 
     def _before_rounding(self, value: Value) -> str:
         """Limits that are whole numbers may come before the rounding."""

@@ -86,7 +86,7 @@ class Dialect:
     Attributes:
         accurate: see the module.
         portable: for Triton's interpreter.
-        narrow: results of one byte: so little memory for an element that exact divisions would take longer.
+        narrow: results of one byte only: so little memory for an element that exact divisions would take longer.
     """
 
     accurate: bool = True

@@ -122,63 +122,53 @@ def quotient(a, b):
 
 
 @triton.jit
-def inverse_rest(b, inverse):
-    """What the rounded inverse of `b` lacks."""
-    return tl.div_rn(tl.fma(-b, inverse, 1.0), b)
-
-
-@triton.jit
 def division_limit(b):
     """The largest magnitude that `exact_quotient` may divide by `b` the short way; -1: none."""
     return tl.where((b > 2.0**-50) & (b < 2.0**50), 2.0**50, -1.0)
 
 
-# For one of four quotients. A quotient to less than a unit in the last place from an inverse of twice the precision, its exact remainder,
-# and the correction that then rounds correctly (Markstein 1990), as long as nothing on the way over- or underflows. Zeros keep their sign.
+# One of four quotients: an approximation to two units in the last place, one to less than one unit, and the correction that then rounds
+# correctly (Markstein 1990), as nothing on the way overflows and remainders are exact. Zeros keep their sign.
 _SHORT_DIVISION = """
-    mul.rn.f32 t, {x}, {rest};
-    fma.rn.f32 q, {x}, {inverse}, t;
-    neg.f32 t, {b};
-    fma.rn.f32 t, t, q, {x};
-    fma.rn.f32 q, t, {inverse}, q;
-    mov.b32 n, q;
-    mov.b32 m, {x};
-    lop3.b32 n, n, m, 0x80000000, 0xD8;
-    mov.b32 {out}, n;
-    abs.f32 t, {x};
-    setp.gt.or.f32 p, t, {limit}, p;
-    shl.b32 m, m, 1;
-    sub.u32 m, m, 1;
-    setp.lt.or.u32 p, m, 0x4DFFFFFF, p;
+    mul.rn.f32 q, {x}, {inverse};
+    neg.f32 m, {x};
+    fma.rn.f32 e, {b}, q, m;
+    neg.f32 i, {inverse};
+    fma.rn.f32 q, e, i, q;
+    fma.rn.f32 e, {b}, q, m;
+    fma.rn.f32 {out}, e, i, q;
+    abs.f32 m, {x};
+    setp.gt.or.f32 p, m, {limit}, p;
 """
 _QUOTIENTS = 4
 
 
 def _division_text() -> str:
-    names = ("out", "x", "b", "inverse", "rest", "limit")
+    names = ("out", "x", "b", "inverse", "limit")
     each = [{name: f"${k * _QUOTIENTS + n}" for k, name in enumerate(names)} for n in range(_QUOTIENTS)]
     short = "".join(_SHORT_DIVISION.format(**of) for of in each)
     long = "".join("    div.rn.f32 {out}, {x}, {b};\n".format(**of) for of in each)
-    head = "{\n    .reg .f32 q, t;\n    .reg .b32 n, m;\n    .reg .pred p;\n    setp.ne.b32 p, 0, 0;\n"
+    head = "{\n    .reg .f32 q, e, m, i;\n    .reg .pred p;\n    setp.ne.b32 p, 0, 0;\n"
     return f"{head}{short}    @!p bra DIVIDED;\n{long}DIVIDED:\n}}"
 
 
 _DIVISION: Any = tl.constexpr(_division_text())
-_DIVISION_REGISTERS: Any = tl.constexpr(",".join(["=&f"] * _QUOTIENTS + ["f"] * (5 * _QUOTIENTS)))
+_DIVISION_REGISTERS: Any = tl.constexpr(",".join(["=&f"] * _QUOTIENTS + ["f"] * (4 * _QUOTIENTS)))
 _DIVIDED_TOGETHER: Any = tl.constexpr(_QUOTIENTS)
 
 
 @triton.jit
-def exact_quotient(a, b, inverse, rest, limit):
-    """a / b, correctly rounded, where many numbers share a divisor: its inverse, `inverse_rest` and `division_limit` are known.
+def exact_quotient(a, b, inverse, limit):
+    """a / b where many numbers share a divisor: its rounded inverse and `division_limit` are known.
 
-    A division takes two operations of the slow unit for an element (the inverse, and a look at the operands), this one none.
+    Correctly rounded, but to a unit in the last place where `a` is below 2**-100. A division takes two operations of the slow unit for an
+    element (the inverse, and a look at the operands), this one none.
     """
     if INTERPRETED:
         return a / b
     else:
         return tl.inline_asm_elementwise(
-            _DIVISION, _DIVISION_REGISTERS, [a, b, inverse, rest, limit], tl.float32, True, _DIVIDED_TOGETHER
+            _DIVISION, _DIVISION_REGISTERS, [a, b, inverse, limit], tl.float32, True, _DIVIDED_TOGETHER
         )
 
 

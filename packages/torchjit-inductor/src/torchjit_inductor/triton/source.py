@@ -47,7 +47,7 @@ def kernel_source(
     dialect = Dialect(
         any(buffers[s.buffer].dtype not in HALF for s in kernel.stores),
         portable,
-        any(buffers[s.buffer].dtype.itemsize == 1 for s in kernel.stores if not s.outer),
+        {buffers[s.buffer].dtype.itemsize for s in kernel.stores if not s.outer} == {1},
     )
     if isinstance(plan, DotPlan):
         lines = dot_lines(kernel, buffers, plan, wide=wide, dialect=dialect)
