@@ -176,6 +176,14 @@ def test_elements_that_share_a_divisor_take_one_slow_operation_each(columns: int
     assert "bra DIVIDED" in code.ptx
 
 
+def test_few_programs_that_read_twice_are_large() -> None:
+    function, inputs = LARGE["batch_norm"]
+    (kernel,), _ = compile_function(function, *inputs)
+    assert "16 warps; programs: 256" in kernel.source
+    (kernel,), _ = compile_function(function, ((32, 1024, 64, 128), BF))
+    assert " 8 warps; programs: 1024" in kernel.source
+
+
 @pytest.mark.parametrize("name", ["softmax_4k", "layer_norm", "add_layer_norm"])
 def test_rows_are_read_once(name: str) -> None:
     function, inputs = LARGE[name]

@@ -248,15 +248,15 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
     if warps == 8:
         # Fewer, larger programs where that keeps what they read twice in the cache.
         more = next((n for n in (1, 2, 4) if _resident_bytes(facts, warps * n) <= CACHED), 1)
-        # Few programs that read much twice are to fill the GPU, with little work beyond the ends of rows.
-        rows = facts.count(kernel.outer)
-        while (
-            _resident_bytes(facts, warps * more)
-            and more < 4
-            and rows * warps * 32 * 2 * more <= MULTIPROCESSORS * THREADS
-            and _waste(facts.count(kernel.inner), 2 * more * block) <= 1.1
+        # Few programs that read much twice fill more of the GPU, where that means little work beyond the ends of rows.
+        fills = facts.count(kernel.outer) * warps * 2 * 32 <= MULTIPROCESSORS * THREADS
+        if (
+            more == 1
+            and fills
+            and _resident_bytes(facts, warps)
+            and _waste(facts.count(kernel.inner), 2 * block) <= 1.1
         ):
-            more *= 2
+            more = 2
         warps, block = warps * more, block * more
     r = Axis("r", kernel.inner, block, looped=True)
     return TilePlan(kernel.outer, (r,), num_warps=warps)
