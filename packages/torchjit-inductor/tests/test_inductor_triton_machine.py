@@ -405,11 +405,11 @@ def test_unsupported_kernels_are_named() -> None:
 
 
 def test_long_rows_that_are_read_twice_stay_in_the_cache() -> None:
-    """Fewer, larger programs: the rows that run at once are what the second pass finds there."""
+    """Fewer, larger programs: the rows that run at once are what the second pass finds there; few rows have large programs, too."""
     (twice,), driver = compile_function(lambda x: F.softmax(x, -1), ((1024, 65536), BF))
     twice.launch(*([4096] * 2))
     (few,), other = compile_function(lambda x: F.softmax(x, -1), ((64, 65536), BF))
     few.launch(*([4096] * 2))
     (once,), third = compile_function(lambda x: (x - 1).exp().sum(-1), ((1024, 65536), BF))
     once.launch(*([4096] * 2))
-    assert [d.codes[0].threads for d in (driver, other, third)] == [1024, 256, 256]
+    assert [d.codes[0].threads for d in (driver, other, third)] == [1024, 512, 256]
