@@ -16,7 +16,8 @@ __all__ = ["join_text", "part_text", "scratch_sizes", "tiles_of_parts"]
 _MOST_ROWS = 128
 """Rows of a program; with more there are programs enough, and products that are worth their matrix units."""
 _WAVES = 4
-"""Programs for each multiprocessor."""
+"""Programs for each multiprocessor; half of them where programs have many rows."""
+_MANY_ROWS = 64
 _MOST_PARTS = 64
 _LEAST = 2
 """Tiles of keys that are worth a program."""
@@ -31,17 +32,11 @@ _TILES = {
     (4, 128): ((32, 4, 2), (32, 4, 1)),
     (4, 256): ((16, 4, 2), (16, 4, 1)),
 }
-_MANY = {(2, 64): ((64, 4, 3),), (2, 128): ((64, 4, 3),)}
-"""For programs of 64 rows and more."""
+_TILES_OF_MANY = {(2, 64): ((64, 4, 3),), (2, 128): ((32, 4, 3),)}
 
 
-def tiles_of_parts(p: AttentionProblem, waves: int = _WAVES) -> list[Tiles]:
-    """How to cut a call with few queries, the best choice first; empty: it has rows enough.
-
-    Args:
-        p: the call.
-        waves: programs for each multiprocessor.
-    """
+def tiles_of_parts(p: AttentionProblem) -> list[Tiles]:
+    """How to cut a call with few queries, the best choice first; empty: it has rows enough."""
     batch, heads, queries, keys = p.sizes
     groups = heads // p.key_heads
     # A program has one list of blocks.
@@ -53,7 +48,7 @@ def tiles_of_parts(p: AttentionProblem, waves: int = _WAVES) -> list[Tiles]:
     deep = next(n for n in (64, 128, 256) if max(p.depth, p.width) <= n)
     found: dict[Tiles, None] = {}
     of = p.dtype.itemsize, deep
-    for columns, warps, stages in (*(_MANY.get(of, ()) if rows >= 64 else ()), *_TILES[of]):
+    for columns, warps, stages in (*(_TILES_OF_MANY.get(of, ()) if rows >= _MANY_ROWS else ()), *_TILES[of]):
         while columns > 16 and p.key_block < keys and p.key_block % columns:
             columns //= 2
         if p.key_block >= keys or p.key_block % columns == 0:
@@ -61,6 +56,7 @@ def tiles_of_parts(p: AttentionProblem, waves: int = _WAVES) -> list[Tiles]:
     if not found:
         return []
     programs = batch * (p.key_heads if packed else heads)
+    waves = _WAVES // 2 if rows >= _MANY_ROWS else _WAVES
     wanted = -(-waves * MULTIPROCESSORS // programs) if programs < MULTIPROCESSORS else 1
     parts = min(wanted, -(-keys // next(iter(found)).columns) // _LEAST, _MOST_PARTS)
     if parts < 2 and not packed:

@@ -125,6 +125,8 @@ class _Facts:
         self.loads = [v for v in kernel.values if v.op == "load"]
         self.loop_symbols = {v.symbol for v in (*kernel.outer, *kernel.inner)}
         self.itemsize = self._itemsize(buffers)
+        inside = [buffers[s.buffer].dtype.itemsize for s in kernel.stores if not s.outer]
+        self.narrow = bool(inside) and max(inside) == 1
 
     def _itemsize(self, buffers: Mapping[str, Buffer]) -> int:
         """Bytes per element of the widest tensor that is walked along the last loop."""
@@ -311,7 +313,8 @@ def _persistent_plan(facts: _Facts, block: int) -> TilePlan:
         rows //= 2
     r = Axis("r", kernel.inner, block)
     tile = rows * block
-    warps = max(1, min(16, tile // 512))
+    # Where an element is more work than memory, what is done once a row in each thread counts, too.
+    warps = max(1, min(16, tile // (1024 if facts.narrow else 512)))
     if rows == 1:
         return TilePlan(kernel.outer, (r,), num_warps=warps)
     warps = max(warps, min(4, tile // 128), 1)
