@@ -105,6 +105,22 @@ def test_what_parts_compute_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sums - acc >= rows * 24 * 4 and most - sums >= rows * 4 and sums % 16 == most % 16 == acc % 16
 
 
+def test_few_queries_that_do_not_fit_in_parts_are_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    problem = attrs.evolve(problem_of(_decoding("three queries")), sizes=(1, 4, 3, 4096), key_heads=2)
+    names: list[list[str]] = []
+
+    def launchers(texts: Any, *rest: Any) -> Any:
+        names.append([each[0].name for each in texts])
+        if len(names) == 1:
+            raise NotLowered("no tiles that fit")
+        return [print]
+
+    monkeypatch.setattr(kernels, "_launchers", launchers)
+    assert kernels._forward_launchers(problem, torch.device("cuda", 0)) == ([print], 1)
+    assert names == [["attention_of_parts", "join_parts_of_attention"], ["attention"]]
+
+
 def test_tiles_divide_the_blocks_of_the_mask() -> None:
     problem = problem_of(_call("masked"), backward=True)  # blocks of 32
     for kind in ("attention", "attention_of_queries", "attention_of_keys"):

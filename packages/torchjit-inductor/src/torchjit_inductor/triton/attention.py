@@ -198,15 +198,7 @@ class AttentionKernels:
 
     def forward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
         """A function of (query, key, value, more...) that gives what the operator gives."""
-        tiles = tiles_of_parts(p)
-        parts = tiles[0].parts if tiles else 1
-        if parts > 1:
-            launch, join = self._launchers(
-                [[part_text(p, each) for each in tiles], [join_text(p, parts)]], p, device
-            )  # fmt: skip
-        else:
-            kept = (*tiles, *tiles_for("attention", p))
-            (launch,), join = self._launchers([[forward_text(p, each) for each in kept]], p, device), None
+        (launch, *join), parts = self._forward_launchers(p, device)
         lists, used = _list_positions(call, 0), _used(p, call)
         batch, heads, queries, _ = p.sizes
         rows, full = (batch, heads, queries), (batch, heads, queries, p.width)
@@ -219,13 +211,13 @@ class AttentionKernels:
             total, largest = torch.empty(rows, **options), torch.empty(rows, **options)  # type: ignore[call-overload]
             inputs = [t.data_ptr() for t in (query, key, value, *[more[n] for n in (*lists, *used)])]
             results = [t.data_ptr() for t in (result, total, largest)]
-            if join is None:
+            if not join:
                 launch(*inputs, *results)
             else:
                 scratch = torch.empty(sum(sizes), **options)  # type: ignore[call-overload]
                 held = [scratch.data_ptr() + place for place in places]
                 launch(*inputs, *held)
-                join(*held, *results)
+                join[0](*held, *results)
             return result, total, largest
 
         return attention
@@ -257,6 +249,18 @@ class AttentionKernels:
             return tuple(made)
 
         return attention_backward
+
+    def _forward_launchers(self, p: AttentionProblem, device: torch.device) -> tuple[list[Callable[..., None]], int]:
+        """One kernel, or one for parts of the keys and one that joins them, and the number of parts."""
+        tiles = tiles_of_parts(p)
+        parts = tiles[0].parts if tiles else 1
+        if parts > 1:
+            try:
+                texts = [part_text(p, each) for each in tiles], [join_text(p, parts)]
+                return self._launchers(texts, p, device), parts
+            except NotLowered:
+                tiles = []  # a device with little shared memory
+        return self._launchers([[forward_text(p, each) for each in (*tiles, *tiles_for("attention", p))]], p, device), 1
 
     def _launchers(
         self,

@@ -42,7 +42,7 @@ def tiles_of_parts(p: AttentionProblem) -> list[Tiles]:
     # A program has one list of blocks.
     packed = groups > 1 and groups * queries <= _MOST_ROWS and all(layout.heads == 1 for layout in p.key_lists)
     held = groups * queries if packed else queries
-    if held > _MOST_ROWS or queries > p.query_block:
+    if held > _MOST_ROWS or queries > p.query_block or 0 in p.sizes:
         return []
     rows = max(16, power_of_two(held))
     deep = next(n for n in (64, 128, 256) if max(p.depth, p.width) <= n)
