@@ -49,7 +49,7 @@ def tiles_of_parts(p: AttentionProblem) -> list[Tiles]:
     found: dict[Tiles, None] = {}
     of = p.dtype.itemsize, deep
     for columns, warps, stages in (*(_TILES_OF_MANY.get(of, ()) if rows >= _MANY_ROWS else ()), *_TILES[of]):
-        while columns > 16 and p.key_block < keys and p.key_block % columns:
+        while columns > 16 and (columns >= 2 * keys or (p.key_block < keys and p.key_block % columns)):
             columns //= 2
         if p.key_block >= keys or p.key_block % columns == 0:
             found[Tiles(rows, columns, warps, stages, packed)] = None
