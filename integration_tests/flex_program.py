@@ -258,11 +258,11 @@ def decoded_plain(q: Any, k: Any, v: Any) -> Any:
 
 DECODING: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype, Tiles]] = {
     # what, (batch, heads, heads of keys, queries, depth, width), dtype, tiles
-    "one query, all heads": (decoded_plain, (2, 4, 1, 1, 16, 24), torch.float32, Tiles(16, 16, 4, 1, True, 3)),
-    "one query": (decoded_plain, (2, 2, 2, 1, 16, 16), torch.bfloat16, Tiles(16, 16, 4, 1, False, 2)),
-    "three queries": (decoded, (2, 4, 2, 3, 24, 16), torch.float32, Tiles(16, 16, 4, 1, True, 5)),
-    "three queries, whole": (decoded, (1, 4, 2, 3, 16, 16), torch.float16, Tiles(16, 16, 4, 1, True, 1)),
-    "masks of heads": (decoded_by_heads, (1, 4, 2, 3, 16, 16), torch.float32, Tiles(16, 16, 4, 1, False, 2)),
+    "one_query_of_all_heads": (decoded_plain, (2, 4, 1, 1, 16, 24), torch.float32, Tiles(16, 16, 4, 1, True, 3)),
+    "one_query": (decoded_plain, (2, 2, 2, 1, 16, 16), torch.bfloat16, Tiles(16, 16, 4, 1, False, 2)),
+    "three_queries": (decoded, (2, 4, 2, 3, 24, 16), torch.float32, Tiles(16, 16, 4, 1, True, 5)),
+    "three_queries_in_one_part": (decoded, (1, 4, 2, 3, 16, 16), torch.float16, Tiles(16, 16, 4, 1, True, 1)),
+    "masks_of_heads": (decoded_by_heads, (1, 4, 2, 3, 16, 16), torch.float32, Tiles(16, 16, 4, 1, False, 2)),
 }
 
 

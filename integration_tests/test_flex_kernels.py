@@ -54,7 +54,7 @@ def _decoding(name: str) -> Any:
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-@pytest.mark.parametrize("name", ["three queries", "one query"])
+@pytest.mark.parametrize("name", ["three_queries", "one_query"])
 def test_kernels_of_parts_compile(name: str, arch: int) -> None:
     problem = problem_of(_decoding(name))
     for text in (part_text(problem, attrs.evolve(DECODING[name][3], stages=2)), join_text(problem, 5)):
@@ -64,7 +64,7 @@ def test_kernels_of_parts_compile(name: str, arch: int) -> None:
 
 
 def test_few_queries_are_cut_along_the_keys() -> None:
-    problem = problem_of(_decoding("three queries"))  # blocks of 16
+    problem = problem_of(_decoding("three_queries"))  # blocks of 16
     long = attrs.evolve(problem, sizes=(1, 32, 1, 8192), key_heads=8, key_block=128)
     first, *_ = tiles_of_parts(long)
     assert first.packed and first.rows == 16 and 8 * first.parts >= 132
@@ -74,7 +74,7 @@ def test_few_queries_are_cut_along_the_keys() -> None:
     (alone, *_) = tiles_of_parts(attrs.evolve(long, key_heads=32))
     assert not alone.packed and alone.parts > 1
     # Lists of blocks for each head, queries of several blocks, many queries, or programs enough.
-    by_heads = problem_of(_decoding("masks of heads"))
+    by_heads = problem_of(_decoding("masks_of_heads"))
     assert not any(tiles.packed for tiles in tiles_of_parts(attrs.evolve(by_heads, sizes=(1, 4, 3, 4096))))
     assert not tiles_of_parts(attrs.evolve(long, sizes=(1, 32, 200, 8192), query_block=128))
     assert not tiles_of_parts(attrs.evolve(long, sizes=(1, 32, 129, 8192), query_block=1 << 30))
@@ -83,15 +83,15 @@ def test_few_queries_are_cut_along_the_keys() -> None:
 
 def test_what_parts_compute_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = TritonBackend(TritonSettings(arch=90))._kernels
-    problem = attrs.evolve(problem_of(_decoding("one query, all heads")), sizes=(2, 4, 1, 48))
+    problem = attrs.evolve(problem_of(_decoding("one_query_of_all_heads")), sizes=(2, 4, 1, 48))
     calls: list[tuple[KernelText, tuple[int, ...]]] = []
 
     def launchers(texts: Any, *rest: Any) -> Any:
         return [lambda *a, text=each[0]: calls.append((text, a)) for each in texts]
 
     monkeypatch.setattr(kernels, "_launchers", launchers)
-    monkeypatch.setattr(kernels_of_attention, "tiles_of_parts", lambda p: [DECODING["one query, all heads"][3]])
-    attention, args = _decoding("one query, all heads")
+    monkeypatch.setattr(kernels_of_attention, "tiles_of_parts", lambda p: [DECODING["one_query_of_all_heads"][3]])
+    attention, args = _decoding("one_query_of_all_heads")
     with FakeTensorMode() as mode:
         fakes = [mode.from_tensor(t) for t in args]
         call = ATTENTION.describe(name_of(attention), fakes[0], fakes[3:], [])
@@ -107,7 +107,7 @@ def test_what_parts_compute_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_few_queries_that_do_not_fit_in_parts_are_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = TritonBackend(TritonSettings(arch=90))._kernels
-    problem = attrs.evolve(problem_of(_decoding("three queries")), sizes=(1, 4, 3, 4096), key_heads=2)
+    problem = attrs.evolve(problem_of(_decoding("three_queries")), sizes=(1, 4, 3, 4096), key_heads=2)
     names: list[list[str]] = []
 
     def launchers(texts: Any, *rest: Any) -> Any:

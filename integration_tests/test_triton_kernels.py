@@ -1,5 +1,5 @@
 """Kernels run by Triton's interpreter, so on any machine: programs that launch Triton kernels of their own, where a launch is one
-break, and the kernels of `flex_attention`."""
+break, and the kernels of `flex_attention`. What the interpreter cannot run is compared with eager on a GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from flex_program import CASES
+import torch
+from flex_program import CASES, DECODING
+
+import torchjit
 
 PROGRAM = Path(__file__).with_name("triton_program.py")
 
@@ -19,7 +23,7 @@ def test_a_launch_is_one_break_and_kernels_of_flex_attention_agree() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}  # read when triton is imported
     done = subprocess.run([sys.executable, PROGRAM], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    agreeing = [word for name in CASES for word in (name, "agrees")]
+    agreeing = [word for name in (*CASES, *DECODING) for word in (name, "agrees")]
     assert done.stdout.split() == [
         "launch", "True", "1",
         "launch_twice", "True", "2",
@@ -28,3 +32,17 @@ def test_a_launch_is_one_break_and_kernels_of_flex_attention_agree() -> None:
         "launch_by_operator", "True", "1",
         *agreeing,
     ]  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [(4096, 4096), (100, 70), (3, 40000)])
+def test_quantized_rows_are_eagers(shape: tuple[int, int]) -> None:
+    def function(x: torch.Tensor) -> Any:
+        wide = x.float()
+        return (wide / (wide.abs().amax(-1, keepdim=True) / 127)).round().clamp(-128, 127).to(torch.int8)
+
+    x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    x[0], x[1, ::3], x[2, 5] = 0.0, 0.0, torch.inf
+    torchjit.reset()
+    assert torch.equal(torchjit.compile(function)(x), function(x))

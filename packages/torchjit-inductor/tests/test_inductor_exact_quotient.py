@@ -145,19 +145,3 @@ def test_quotients_by_shared_numbers_are_eagers() -> None:
         counts = ~want.isnan() & ((x == 0) | (x.abs() > 2.0**-100))
         assert counts.sum() > 1000000
         assert torch.equal(got.view(torch.int32)[counts], want.view(torch.int32)[counts])
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("shape", [(4096, 4096), (100, 70), (3, 40000)])
-def test_quantized_rows_are_eagers(shape: tuple[int, int]) -> None:
-    import torchjit
-
-    def function(x: torch.Tensor) -> Any:
-        wide = x.float()
-        return (wide / (wide.abs().amax(-1, keepdim=True) / 127)).round().clamp(-128, 127).to(torch.int8)
-
-    x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
-    x[0], x[1, ::3], x[2, 5] = 0.0, 0.0, torch.inf
-    torchjit.reset()
-    assert torch.equal(torchjit.compile(function)(x), function(x))
