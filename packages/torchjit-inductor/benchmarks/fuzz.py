@@ -83,7 +83,7 @@ def main() -> None:
         with _workers(options.jobs, folder) as results:
             for done, (number, word, text) in enumerate(results(numbers), 1):
                 found[word] += 1
-                if word in ("wrong", "raised"):
+                if word in ("wrong", "raised", "rounding"):
                     print(f"fuzz.py --only {number}\n    {text}", flush=True)
                     if options.verbose:
                         print(describe(number, folder), flush=True)
