@@ -47,7 +47,7 @@ def main() -> None:
         "",
         f"Written by `tools/write_lowerings.py` for torch {torch.__version__.split('+')[0]}. An op of the first table becomes part of a kernel; a lowering may still",
         "leave single calls to aten (dtypes, symbolic sizes: it raises `NotLowered` with the reason). What is in neither list is",
-        "called through aten in the host program, and stops fusion there.",
+        "called through aten in the host program, and stops fusion there; so are convolutions, whose lowerings choose a layout only.",
         "",
         "| module of `torchjit_inductor.lowering` | ops |",
         "|---|---|",

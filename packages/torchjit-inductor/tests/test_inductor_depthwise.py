@@ -181,3 +181,56 @@ def test_without_a_compiler_aten_computes_them(monkeypatch: pytest.MonkeyPatch) 
     assert KERNEL in graph.source
     for have, want in zip(graph(*tensors), backward(*tensors, 1, 2, 1, (True, True, True)), strict=True):
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_sequences_go_in_as_images_with_their_channels_innermost(dtype: torch.dtype, bias: bool) -> None:
+    """So models that have them so, and only transpose, convert nothing."""
+    x, w = torch.randn(2, 19, 24).to(dtype), torch.randn(24, 1, 4).to(dtype)
+    inputs = (x, w, torch.randn(24).to(dtype)) if bias else (x, w)
+
+    def function(x: Tensor, w: Tensor, *b: Tensor) -> Tensor:
+        return (
+            torch.nn.functional.conv1d(x.transpose(1, 2), w, b[0] if b else None, padding=3, groups=24).transpose(1, 2)
+            * 2
+        )
+
+    def rows(x: Tensor, w: Tensor) -> Tensor:
+        return torch.nn.functional.conv1d(x.transpose(1, 2) * 2, w, None, 2, 0, 2, 24).relu()
+
+    graph = compiled(function, inputs)
+    assert len(graph.kernels) == 1 and "(456, 1, 456, 24)" in graph.source
+    torch.testing.assert_close(graph(*inputs)[0], function(*inputs))
+    graph = compiled(rows, (x, w))
+    assert len(graph.kernels) == 2
+    torch.testing.assert_close(graph(x, w)[0], rows(x, w))
+
+
+def test_lengths_of_sequences_are_symbols() -> None:
+    def function(x: Tensor) -> list[Any]:
+        w = torch.full((6, 1, 3), 0.1)
+        y = torch.nn.functional.conv1d(x, w, None, 1, 1, 1, 6)
+        return [y.relu(), *backward(y.tanh(), x, w, 1, 1, 1, (True, True, True))]
+
+    graph = compiled(function, (torch.randn(2, 6, 11),), mode="symbolic")
+    for sizes in ((2, 6, 11), (3, 6, 40)):
+        x = torch.randn(sizes)
+        for have, want in zip(graph(x), function(x), strict=True):
+            torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", ["grouped", "transposed", "double"])
+def test_other_convolutions_of_sequences_are_left_alone(case: str) -> None:
+    dtype = torch.float64 if case == "double" else torch.float32
+    x = torch.randn(2, 6, 15, dtype=dtype)
+    w = torch.randn(6, 2 if case == "grouped" else 1, 3, dtype=dtype)
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        if case == "transposed":
+            return torch.nn.functional.conv_transpose1d(x, w, groups=6)
+        return torch.nn.functional.conv1d(x, w, groups=3 if case == "grouped" else 6)
+
+    graph = compiled(function, (x, w))
+    assert not graph.kernels
+    torch.testing.assert_close(graph(x, w)[0], function(x, w))

@@ -25,6 +25,7 @@ from torchjit_inductor.ir.values import RunNumber
 from torchjit_inductor.joint_layouts import CHANNELS_LAST, ZERO_PADDED
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering import (  # noqa: F401
+    convolutions,
     creation,
     gather,
     norms,
