@@ -232,3 +232,24 @@ def test_halves_that_are_rotated_are_read_where_they_come_from() -> None:
     assert any(name.startswith("tanh") for step in twice.steps for name in step.writes)
     for got, want in zip(results(twice, inputs[::2]), both(*inputs[::2]), strict=True):
         torch.testing.assert_close(got, want)
+
+
+def test_short_rows_are_sorted_in_registers() -> None:
+    x = torch.randint(-9, 9, (5, 40)).float()
+
+    def function(x: torch.Tensor) -> Any:
+        return [*torch.sort(x * 2, dim=1, descending=True, stable=True), torch.sort(x, dim=0, stable=True)[1]]
+
+    program = lowered(traced(function, [x]))
+    assert not aten_calls(program)
+    for got, want in zip(results(program, [x]), function(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [torch.zeros(3, 9, dtype=torch.float64), torch.zeros(3, 9, dtype=torch.int64), torch.zeros(3, 5000)],
+    ids=["float64", "int64", "long"],
+)
+def test_long_rows_and_elements_of_64_bits_are_sorted_by_aten(x: torch.Tensor) -> None:
+    assert len(aten_calls(lowered(traced(lambda x: torch.sort(x, stable=True), [x])))) == 1

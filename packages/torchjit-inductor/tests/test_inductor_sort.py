@@ -138,6 +138,22 @@ def test_gradients() -> None:
     check(fn, (sample(6, 40), sample(40), sample(6, 40, seed=1)), tol={"rtol": 1e-5, "atol": 1e-5})
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTS], ids=str)
+def test_on_a_gpu(dtype: torch.dtype) -> None:
+    """Rows of all lengths that kernels sort, of one element and of more than they sort, with aten beside them."""
+    inputs = [rows(dtype, 70, n, seed=n).cuda() for n in (2, 5, 16, 33, 128, 300, 512, 513)]
+
+    def fn(*xs: torch.Tensor) -> list[torch.Tensor]:
+        return [t for x in xs for t in both_ways(0, 1)(x)]
+
+    graph = compiled(fn, inputs)
+    if dtype.itemsize < 8:
+        assert " 2 aten calls" in graph.source.splitlines()[0], graph.source
+    same(graph(*inputs), fn(*inputs))
+
+
 @settings(max_examples=10, deadline=None)
 @given(
     shape=st.lists(st.integers(0, 70), min_size=1, max_size=3).filter(lambda s: max(s) * len(s) < 150),

@@ -173,6 +173,10 @@ CASES: dict[str, Case] = {
     "cumsum_long": _case(lambda x: (x * 0.01).cumsum(1), (2, 20001)),
     "cumsum_columns": _case(lambda x: x.cumsum(0), (300, 20)),
     "cumprod": _case(lambda x: (x * 0.1 + 1).cumprod(1), (5, 37)),
+    "sort": _case(lambda x: torch.sort(x * 2, dim=1, stable=True), (5, 20)),
+    "sort_down_then_sum": _case(lambda x: torch.sort(x, dim=1, descending=True)[0].cumsum(1), (3, 16)),
+    "sort_half_columns": _case(lambda x: torch.sort(x, dim=0, descending=True, stable=True), ((12, 3), BF)),
+    "sort_integers": _case(lambda x, y: (*torch.sort(x, stable=True), *torch.sort(y)), ((6, 13), I32), ((6, 13), I8)),
     "gather": _case(lambda x, i: x.gather(1, i.clamp(0, 8)), (4, 9), ((4, 5), I64)),
     "cat": _case(lambda x, y: torch.cat([x, y], 1) * 2, (4, 5), (4, 7)),
     "rope": _case(
@@ -255,7 +259,7 @@ def test_every_case_becomes_kernels(name: str) -> None:
         assert all("mask=" in line for line in source.splitlines() if "device_assert" in line and "_mask" in source)
 
 
-WIDE = ("broadcast", "permute", "softmax", "layer_norm_long", "sum_outer", "argmin_long", "embedding", "rope")
+WIDE = ("broadcast", "permute", "softmax", "layer_norm_long", "sum_outer", "argmin_long", "embedding", "rope", "sort")
 NUMERIC = [(n, False) for n, c in CASES.items() if c.portable] + [(n, True) for n in WIDE]
 
 
@@ -274,6 +278,22 @@ def test_kernels_compute_what_the_ir_means(name: str, wide: bool) -> None:
         _run(kernel, program.buffers, memory, wide)
         for buffer in kernel.writes:
             torch.testing.assert_close(memory[buffer], expected[buffer], rtol=2e-5, atol=2e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("descending", [False, True] if INTERPRETING else [])
+@pytest.mark.parametrize("dtype", [F32, BF, F16], ids=str)
+def test_sorts_compute_signs_of_zeros_and_places_of_nan(dtype: torch.dtype, descending: bool) -> None:
+    special = torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1.0, -1.0, -2.5], dtype=dtype)
+    x = special[torch.randint(0, 8, (3, 29), generator=torch.Generator().manual_seed(0))]
+    values, positions = torch.sort(x, dim=1, descending=descending, stable=True)
+    program = program_of(_case(lambda x: torch.sort(x, dim=1, descending=descending), ((3, 29), dtype)))
+    (kernel,) = kernels_of(program)
+    memory = dict(zip(kernel.buffers, (x.flatten(), torch.empty(87, dtype=dtype), torch.empty(87, dtype=I64))))
+    _run(kernel, program.buffers, memory, False)
+    _, made, places = (memory[n].reshape(3, 29) for n in kernel.buffers)
+    assert torch.equal(places, positions)
+    torch.testing.assert_close(made, values, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(made.signbit() & ~made.isnan(), values.signbit() & ~values.isnan())
 
 
 FAST = """

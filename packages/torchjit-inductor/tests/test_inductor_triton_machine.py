@@ -210,6 +210,17 @@ def test_gathers_scatters_and_scans_become_machine_code(arch: int) -> None:
     assert "tl.device_assert" in text and "tl.atomic_add" in text and "tl.cumsum" in text
 
 
+@pytest.mark.parametrize("arch", [80, 90])
+def test_sorts_become_machine_code_without_spilling(arch: int, tmp_path: Path) -> None:
+    (kernel,), driver = compile_function(
+        lambda x, w: torch.sort(x * w, stable=True), ((4096, 50), BF), ((50,), BF), arch=arch
+    )
+    assert kernel.source.count("tl.sort") == 1
+    kernel.launch(*([4096] * 4))
+    used = resources(driver.codes[0], tmp_path)
+    assert used["STACK"] <= (0 if arch == 90 else 16) and used["LOCAL"] == 0, used
+
+
 def test_launch_passes_addresses_grid_and_stream() -> None:
     (kernel,), driver = compile_function(lambda x, y: x + y, ((1000, 1000), F32), ((1000, 1000), F32))
     kernel.launch(16, 32, 2**40)

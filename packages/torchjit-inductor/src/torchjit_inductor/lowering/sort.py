@@ -18,6 +18,9 @@ from torchjit_inductor.lowering.views import dim_of
 
 MOST_WIDE = 1 << 16
 """Rows of elements of 64 bits, whose words take eight passes to sort by digits; longer ones aten sorts as fast."""
+MOST_ON_GPUS = 512
+"""Elements of a row that a GPU's kernel sorts in registers. The steps of a sort are written out: Triton takes seconds for longer ones.
+Positions have 15 bits (`triton/sorts.py`)."""
 
 
 @lowering("sort")
@@ -46,8 +49,12 @@ def _sorted(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, des
         )
     b.require("sort", x.device)
     split = Split.of(x, dim)
-    size = split.count.value
-    if size is not None and size > (MOST_WIDE if x.dtype.itemsize == 8 else (1 << 31) - 1):
+    size, wide = split.count.value, x.dtype.itemsize == 8
+    if x.device.type == "cpu":
+        too_long = size is not None and size > (MOST_WIDE if wide else (1 << 31) - 1)
+    else:
+        too_long = wide or size is None or size > MOST_ON_GPUS
+    if too_long:
         raise NotLowered(f"rows of {size} elements of {x.dtype}")
 
     def body(read: Any, outer: Index, inner: Index) -> list[Value]:

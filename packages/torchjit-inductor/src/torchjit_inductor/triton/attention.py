@@ -14,7 +14,7 @@ from torchjit_core.events import emit
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer
-from torchjit_inductor.ir.values import walk
+from torchjit_inductor.ir.values import IN_ORDER, PASSES, walk
 from torchjit_inductor.lowering.attention import Formulas, attention_formulas
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
@@ -91,7 +91,7 @@ def _check(formulas: Formulas) -> None:
     roots = [v for v in (formulas.score, formulas.mask, formulas.gradient) if v is not None]
     roots += [part for a in formulas.additions for part in (a.place, a.value)]
     for value in walk(*roots):
-        if value.op in ("reduce", "scan", "segment"):
+        if value.op in PASSES | IN_ORDER | {"segment"}:
             raise NotLowered(f"a function of scores with a {value.op}")
         if value.args and not can_express(value.op, value.args[-1].dtype):
             raise NotLowered(f"{value.op} of {value.args[-1].dtype}")

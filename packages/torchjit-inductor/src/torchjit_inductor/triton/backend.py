@@ -30,6 +30,7 @@ from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.operations import can_express
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
+from torchjit_inductor.triton.sorts import why_not_sorted
 from torchjit_inductor.triton.source import kernel_comments
 from torchjit_inductor.triton.split import split_program
 from torchjit_inductor.triton.trial import TrialProcess
@@ -77,7 +78,7 @@ class TritonBackend:
 
     language = "triton"
     passes_tensors = False
-    features: frozenset[str] = frozenset(FEATURES) - {"sort"}
+    features: frozenset[str] = frozenset(FEATURES)
 
     def __init__(self, settings: TritonSettings | None = None, driver: KernelDriver | None = None) -> None:
         self._settings = settings or TritonSettings()
@@ -98,6 +99,9 @@ class TritonBackend:
         for store in kernel.stores:
             if store.mode == "add" and buffers[store.buffer].dtype not in _ATOMIC:
                 return f"atomic addition of {buffers[store.buffer].dtype}"
+        unsorted = why_not_sorted(kernel)
+        if unsorted is not None:
+            return unsorted
         if has_dot(kernel) and contraction(kernel, buffers) is None:
             return "beside a product of matrices only what follows it point by point"
         return None

@@ -12,7 +12,7 @@ from torchjit_core.expr import Expr, constant, minimum
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
-from torchjit_inductor.ir.values import DOTS, Value, walk
+from torchjit_inductor.ir.values import DOTS, IN_ORDER, Value, walk
 from torchjit_inductor.triton.descriptors import OperandTiles, matrix_of
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, Axis
 from torchjit_inductor.triton.segments import Segments, segments_of, symbols_of
@@ -64,7 +64,7 @@ def contraction(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Contractio
     Everything else that the kernel does must follow the product point by point.
     """
     reductions = [v for v in kernel.values if v.op == "reduce"]
-    if len(reductions) != 1 or reductions[0].data not in DOTS or any(v.op == "scan" for v in kernel.values):
+    if len(reductions) != 1 or reductions[0].data not in DOTS or any(v.op in IN_ORDER for v in kernel.values):
         return None
     found = reductions[0]
     left, right = found.args

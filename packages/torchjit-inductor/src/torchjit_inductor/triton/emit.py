@@ -13,10 +13,11 @@ import torch
 from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
-from torchjit_inductor.ir.values import INDEXED, Value
+from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, rounded_text, type_name
 from torchjit_inductor.triton.plan import TilePlan, flat_index
+from torchjit_inductor.triton.sorts import key_text, last_key, sorted_text
 from torchjit_inductor.triton.tile import Axes, Tile
 
 __all__ = ["HALF", "Emitter", "is_rounded", "literal", "pointer_names"]
@@ -133,7 +134,7 @@ class Emitter:
         if found is None:
             if value.op == "reduce":
                 found = self.tile.parallel
-            elif value.op == "scan":
+            elif value.op in IN_ORDER:
                 found = self.tile.all_axes
             else:
                 found = frozenset[str]().union(*(self.axes(a) for a in value.args))
@@ -207,6 +208,8 @@ class Emitter:
             return self._bounded(value)
         if value.op == "scan":
             return self._scan(value)
+        if value.op == "sort":
+            return self._sorted(value)
         if value.op == "cast" and value.args[0].op == "index" and not self.tile.wide and value.dtype != torch.int64:
             return cast_text(self._narrow(value.args[0]), torch.int32, value.dtype)
         if value.op == "cast" and value.dtype in _SIGNED and is_rounded(value.args[0]):
@@ -277,6 +280,21 @@ class Emitter:
         self.body.append(f"{made} = {join.format(carry, inside)}")
         self.body.append(f"{carry} = {join.format(carry, whole.format(operand, dim) + index)}")
         return made
+
+    def _sorted(self, value: Value) -> str:
+        """Elements or positions of a sorted row; both are of one sort."""
+        operand, reduced, want = value.args[0], self.plan.reduced, self.tile.all_axes
+        if reduced is None or reduced.looped:
+            raise ValueError("a row is sorted as a whole")
+        text = self.tile.spread(self.value(operand), self.axes(operand), want)
+        at = self.tile.flat(reduced) + (".to(tl.int32)" if self.tile.wide else "")
+        key = self.bind(
+            ("key", operand, value.data.descending), key_text(operand, text, at, value.data.descending), want
+        )
+        if reduced.masked:
+            key = f"tl.where({reduced.name}_mask, {key}, {last_key(operand)})"
+        row = f"tl.sort({key}, {len(self.plan.axes) - 1})"
+        return sorted_text(value, self.bind(("row", operand, value.data.descending), row, want))
 
     def _narrow(self, value: Value) -> str:
         """An index for comparing, without the conversion to 64 bits that it has as a value."""

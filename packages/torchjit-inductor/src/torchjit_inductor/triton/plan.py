@@ -236,6 +236,9 @@ def _transpose_plan(facts: _Facts, across: LoopVar) -> TilePlan:
 
 def _reduction_plan(facts: _Facts) -> TilePlan:
     kernel = facts.kernel
+    if any(v.op == "sort" for v in kernel.values):
+        # Many steps of few instructions: what counts is that all threads have something to compare.
+        return _persistent_plan(facts, max(2, power_of_two(facts.count(kernel.inner))), tile=1024, per_warp=128)
     if kernel.outer and facts.unit_accesses(kernel.outer[-1]) > 0 and _walks_columns(facts):
         return _column_plan(facts)
     size = element_count(tuple(v.size for v in kernel.inner)).value
@@ -305,16 +308,23 @@ def _used_later(value: Value, kernel: LoopKernel) -> bool:
     return any(value in user.args and user.level > 0 for user in kernel.values)
 
 
-def _persistent_plan(facts: _Facts, block: int) -> TilePlan:
+def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int = 0) -> TilePlan:
+    """Whole rows in registers.
+
+    Args:
+        block: elements of a row.
+        tile: elements of rows that a program holds, if one row has fewer.
+        per_warp: elements for each warp; 0: as many as rows want that are read and written.
+    """
     kernel = facts.kernel
     total = facts.count(kernel.outer)
-    rows = max(1, min(2048 // block, power_of_two(total)))
+    rows = max(1, min(tile // block, power_of_two(total)))
     while rows > 1 and -(-total // rows) < 2 * MULTIPROCESSORS:
         rows //= 2
     r = Axis("r", kernel.inner, block)
     tile = rows * block
     # Where an element is more work than memory, what is done once a row in each thread counts, too.
-    warps = max(1, min(16, tile // (1024 if facts.narrow else 512)))
+    warps = max(1, min(16, tile // (per_warp or (1024 if facts.narrow else 512))))
     if rows == 1:
         return TilePlan(kernel.outer, (r,), num_warps=warps)
     warps = max(warps, min(4, tile // 128), 1)

@@ -265,3 +265,52 @@ def shift_left(a, b, bits: tl.constexpr):
 def shift_right(a, b, bits: tl.constexpr):
     """Only sign bits when the distance is negative or all the bits."""
     return tl.where((b < 0) | (b >= bits), tl.where(a < 0, -1, 0).to(a.dtype), a >> b)
+
+
+@triton.jit
+def sort_key(word, low, half: tl.constexpr, down: tl.constexpr):
+    """What is sorted for an element: above the element as an integer of the same order, below what tells it from its equals.
+
+    Args:
+        word: of 32 bits; of 16 where `half`.
+        low: of as many bits: twice the position, and 1 for -0.
+        half: the key has 32 bits instead of 64.
+        down: the largest first.
+    """
+    word = ~word if down else word
+    if half:
+        return (word << 16) | low
+    else:
+        return (word.to(tl.int64) << 32) | low.to(tl.int64)
+
+
+@triton.jit
+def float_sort_key(x, at, half: tl.constexpr, down: tl.constexpr):
+    """`sort_key` of a float of 32 bits, or of 16 where `half`, at position `at`: NaN last, -0 beside 0."""
+    most: tl.constexpr = 0x7FFF if half else 0x7FFFFFFF
+    bits = x.to(tl.int16 if half else tl.int32, bitcast=True).to(tl.int32)
+    negative = bits == -most - 1
+    word = tl.where(x != x, most, tl.where(negative, 0, bits ^ ((bits >> 31) & most)))
+    return sort_key(word, at * 2 + negative.to(tl.int32), half, down)
+
+
+@triton.jit
+def sorted_word(key, half: tl.constexpr, down: tl.constexpr):
+    """The integer that stands for an element."""
+    word = (key >> (16 if half else 32)).to(tl.int32)
+    return ~word if down else word
+
+
+@triton.jit
+def sorted_bits(key, half: tl.constexpr, down: tl.constexpr):
+    """The bits of a float."""
+    most: tl.constexpr = 0x7FFF if half else 0x7FFFFFFF
+    word = sorted_word(key, half, down)
+    bits = word ^ ((word >> 31) & most) | ((key & 1).to(tl.int32) << (15 if half else 31))
+    return bits.to(tl.int16) if half else bits
+
+
+@triton.jit
+def sorted_position(key, half: tl.constexpr):
+    """Where an element was."""
+    return ((key & (0xFFFF if half else 0xFFFFFFFF)) >> 1).to(tl.int64)

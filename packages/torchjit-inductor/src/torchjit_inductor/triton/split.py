@@ -16,7 +16,7 @@ from torchjit_core.expr import Expr, Symbol, as_expr, constant, minimum
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store, element_count
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
 from torchjit_inductor.triton.normalize import merged
@@ -108,7 +108,7 @@ def _stage_of(store: Store) -> int:
 def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[int, int] | None:
     """Which inner loop is cut, and into how many parts; None: not at all."""
     reductions = [v for v in kernel.values if v.op == "reduce" and v.level == 1]
-    if not reductions or any(v.data not in _KINDS for v in reductions) or any(v.op == "scan" for v in kernel.values):
+    if not reductions or any(v.data not in _KINDS for v in reductions) or any(v.op in IN_ORDER for v in kernel.values):
         return None
     outer = element_count(tuple(v.size for v in kernel.outer)).value
     inner = element_count(tuple(v.size for v in kernel.inner)).value
