@@ -6,7 +6,8 @@ import random
 
 import pytest
 import torch
-import torch_programs_known  # noqa: F401  # these fill the table
+import torch_programs_caught  # noqa: F401  # these fill the table
+import torch_programs_known  # noqa: F401
 import torch_programs_modes  # noqa: F401
 import torch_programs_parameters  # noqa: F401
 import torch_programs_random  # noqa: F401

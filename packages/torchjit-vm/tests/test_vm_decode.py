@@ -15,6 +15,7 @@ import opcode
 import textwrap
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -128,3 +129,68 @@ def test_refusals_have_reasons() -> None:
     for name, why in UNSUPPORTED.items():
         assert name not in INSTRUCTIONS and why.strip()
         assert name in opcode.opmap or name in groups or VERSION > (3, 11), name
+
+
+def _bare(x: Any) -> None:
+    try:
+        x()
+    except:  # noqa: E722
+        pass
+
+
+def _named(x: Any) -> None:
+    try:
+        with x:
+            x()
+    except (KeyError, ValueError):
+        pass
+
+
+def _second(x: Any) -> None:
+    for _ in x:
+        try:
+            x()
+        except KeyError:
+            pass
+        except x.Error:
+            pass
+
+
+def _group(x: Any) -> None:
+    try:
+        x()
+    except* ValueError:
+        pass
+
+
+def _other_errors(x: Any) -> None:
+    try:
+        with x:
+            x()
+    except (KeyError, TypeError) as error:
+        x.error = error
+    except x.OutOfMemoryError:
+        pass
+
+
+def _finally(x: Any) -> None:
+    with x:
+        try:
+            x()
+        finally:
+            x.y = 1
+
+
+def _generator(x: Any) -> Iterator[Any]:
+    with x:
+        yield x()
+
+
+@pytest.mark.parametrize(
+    ("function", "catches"),
+    [(_bare, 1), (_named, 1), (_second, 1), (_group, 1), (_other_errors, 0), (_finally, 0), (_generator, 0)],
+)
+def test_which_handlers_may_catch_an_error_of_a_computation(function: Any, catches: int) -> None:
+    code = decode(function.__code__)
+    at = next(i for i, name in enumerate(code.names) if name == "CALL")
+    assert code.may_catch(at) == bool(catches)

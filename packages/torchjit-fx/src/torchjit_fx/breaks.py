@@ -153,3 +153,10 @@ COLLECTIVE = reason(
     "groups given as lists of ranks, and collectives that write to what autograd follows are not. " + _EAGER,
     "Use the functional forms (`torch.distributed._functional_collectives`) or the blocking ones.",
 )
+DATA_ERROR = reason(
+    "TJ-FX-026",
+    "an operation may raise an error that the program catches",
+    "Whether an index is in range, or a matrix can be factorised, shows when the graph runs; the error would then pass by the `except` around the call. "
+    + _EAGER,
+    "Do it outside of the `try`, or use a form that tells about errors in its result (torch.linalg.cholesky_ex, inv_ex, a clamped index).",
+)

@@ -18,6 +18,7 @@ from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
+from torchjit_fx.data_errors import refuse_in_try
 from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
@@ -279,6 +280,7 @@ class TensorDomain:
         special = special_call(fn)
         if self.modes.device_changed and (special is None or may_make(fn)):
             kwargs = with_device(self, fn, args, kwargs, capture)
+        refuse_in_try(fn, args, capture)
         if special is not None:
             result = special(self, fn, args, kwargs, capture)
             if result is not NotImplemented:

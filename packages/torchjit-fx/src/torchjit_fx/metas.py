@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
@@ -203,6 +204,8 @@ class MetaService:
 
     def evaluate(self, op: str, target: Any, args: Any, kwargs: Any, symbolic: bool) -> Any:
         """Make a call on fakes, under the modes that the process has."""
+        if target is copy.deepcopy:  # a fake names its mode, which is not to be copied
+            args = (*args, {id(self.fakes.mode): self.fakes.mode})
         if symbolic:
             with self.fakes.mode, enable_python_dispatcher():
                 return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)

@@ -143,17 +143,56 @@ class Decoded:
         return None
 
     def may_catch(self, index: int) -> bool:
-        """Is instruction `index` in a `try`, whose handler sees an exception there? A `with` alone is none."""
+        """Is there an `except` around instruction `index` that an error of a computation may go to?"""
         row = self.handler_of(index)
         passed: set[int] = set()
         while row is not None and row.target not in passed:
-            names = self.names[row.target : row.target + 2]
-            # The exit of a `with`, what restores the exception handled before, what wraps StopIteration in a generator.
-            if "WITH_EXCEPT_START" not in names and names[0] not in ("COPY", "CALL_INTRINSIC_1"):
-                return True
             passed.add(row.target)
+            if self._catches(row.target):
+                return True
             row = self.handler_of(row.target)
         return False
+
+    def _catches(self, target: int) -> bool:
+        """Is the handler at `target` an `except`? Others are `finally`, exits of `with`, and what restores the exception before."""
+        if self.names[target] != "PUSH_EXC_INFO":
+            return False
+        at = target + 1
+        kinds: list[Any] = []
+        while self.names[at] in _TESTED:
+            if self.names[at] == "LOAD_ATTR":  # of a module
+                kinds.pop()
+            kinds.append(self.instrs[at][1] if self.names[at] in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR") else None)
+            at += 1
+            if self.names[at - 1] in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH"):
+                if not {kind for kind in kinds if kind is not None} <= _OF_PYTHON or len(set(kinds)) < 2:
+                    return True
+                if not self.names[at].startswith("POP_JUMP"):
+                    return True
+                at, kinds = self.instrs[at][1], []
+        bare = self.names[at] == "POP_TOP"
+        of_group = self.names[at] == "COPY" or self.names[at : at + 2] == ["BUILD_LIST", "COPY"]
+        return bare or of_group
+
+
+_TESTED = frozenset(
+    {
+        "LOAD_GLOBAL",
+        "LOAD_NAME",
+        "LOAD_ATTR",
+        "LOAD_FAST",
+        "LOAD_DEREF",
+        "BUILD_TUPLE",
+        "CHECK_EXC_MATCH",
+        "CHECK_EG_MATCH",
+    }
+)
+"""What stands before the block of an `except` clause."""
+_OF_PYTHON = {
+    "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError", "StopIteration",
+    "AssertionError", "OutOfMemoryError",
+}  # fmt: skip
+"""Errors that a computation on tensors does not raise for what is in them."""
 
 
 _decoded: dict[int, Decoded] = {}
