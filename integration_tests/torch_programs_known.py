@@ -40,6 +40,16 @@ def lengths_in_a_tensor(x):
     return sums, mask.nonzero(), rows.unique(), x[rows == 1], x[rows > 5], repeated, x.split(lengths.tolist())
 
 
+@program(0, (6, 3))
+def several_results_that_are_known(x):
+    rows = torch.tensor([0, 2, 2, 1, 0, 0])
+    kinds, places, counts = rows.unique(return_inverse=True, return_counts=True)
+    i, j = (rows[:, None] == kinds).nonzero(as_tuple=True)
+    mask = torch.tensor([[True, False, True]]).expand(6, 3)
+    counts.add_(1)
+    return x[i, j], kinds, places, counts, x[mask], torch.bincount(rows), x[:, mask[0]], x[rows == 0, 1], rows[rows > 0]
+
+
 @program(1, grad=False)
 def a_mask_that_is_written(x):
     mask = torch.tensor([True, False, True])

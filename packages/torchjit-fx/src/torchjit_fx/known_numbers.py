@@ -83,7 +83,7 @@ class KnownNumbers:
             found = _call(fn, map_raw(args, real), map_raw(kwargs, real))
         except (_Unknown, RuntimeError):
             return None
-        tensors = found if isinstance(found, tuple | list) else (found,)
+        tensors = found if type(found) is tuple else (found,)
         if not all(type(t) is torch.Tensor and t.dtype in _INTEGERS and t.numel() <= _MOST_ELEMENTS for t in tensors):
             return None
         self._guard(roots, capture)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import TensorLeaf
 
 if TYPE_CHECKING:
@@ -34,11 +33,9 @@ def call_with_known_shape(
     found = domain.known.result(fn, args, kwargs, capture)
     if found is None:
         return NotImplemented
-    return (
-        map_raw(found, lambda t: constant(domain, t, capture))
-        if isinstance(found, tuple | list)
-        else constant(domain, found, capture)
-    )
+    if isinstance(found, torch.Tensor):
+        return constant(domain, found, capture)
+    return tuple(constant(domain, t, capture) for t in found)
 
 
 def _without_masks(domain: TensorDomain, index: Any, capture: Any) -> Any:

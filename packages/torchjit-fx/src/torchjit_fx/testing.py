@@ -183,8 +183,8 @@ class _Context:
         return 0
 
     def may_catch(self) -> bool:
-        """Proxies run Python for real: an error of the graph comes later."""
-        return True
+        """Proxies run Python for real: nobody knows what is around a call."""
+        return False
 
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         raise why
