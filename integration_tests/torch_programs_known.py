@@ -50,6 +50,22 @@ def several_results_that_are_known(x):
     return x[i, j], kinds, places, counts, x[mask], torch.bincount(rows), x[:, mask[0]], x[rows == 0, 1], rows[rows > 0]
 
 
+@program(0, (6, 3))
+def masks_beside_other_indices(x):
+    mask = torch.tensor([True, False, True])
+    return x[None, :, mask], x[1, mask], x[:, mask] * 2, x[torch.tensor([True, False, False, True, True, False]), 1:]
+
+
+@program(2, (6, 3))
+def masks_without_dimensions(x):
+    return x[torch.tensor(True)], x[torch.tensor(False)]
+
+
+@program(1, (6, 3))
+def a_mask_of_another_length(x):
+    return x[torch.tensor([True, False, True])]
+
+
 @program(1, grad=False)
 def a_mask_that_is_written(x):
     mask = torch.tensor([True, False, True])

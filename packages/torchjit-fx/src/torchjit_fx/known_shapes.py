@@ -27,7 +27,7 @@ def call_with_known_shape(
         if repeats is not None:
             return domain.recorder.call(fn, args, kwargs | {"output_size": int(repeats.sum())}, capture)
     if fn in _ITEMS and len(args) == 2 and not kwargs:
-        index = _without_masks(domain, args[1], capture)
+        index = _without_masks(domain, args[0], args[1], capture)
         if index is not None:
             return domain.recorder.call(fn, (args[0], index), {}, capture)
     found = domain.known.result(fn, args, kwargs, capture)
@@ -38,18 +38,23 @@ def call_with_known_shape(
     return tuple(constant(domain, t, capture) for t in found)
 
 
-def _without_masks(domain: TensorDomain, index: Any, capture: Any) -> Any:
-    """An index that does the same, with the places where its known masks are true; None if it has none."""
-    items, changed = [], False
+def _without_masks(domain: TensorDomain, base: Any, index: Any, capture: Any) -> Any:
+    """An index that does the same, with the places where its known masks are true; None if there is none."""
+    items: list[Any] = []
+    at, changed = 0, False
     for item in index if type(index) is tuple else (index,):
-        mask = None
-        if isinstance(item, TensorLeaf) and item.record.dtype is torch.bool:
-            mask = domain.known.tensor(item, capture)
-        if mask is None:
+        if not isinstance(item, TensorLeaf) or item.record.dtype is not torch.bool:
+            if item is Ellipsis or type(item) is bool:
+                return None  # which dimensions the others are about is not counted here
             items.append(item)
-        else:
-            changed = True
-            items.extend(constant(domain, places, capture) for places in mask.nonzero(as_tuple=True))
+            at += item is not None
+            continue
+        sizes = item.record.sizes
+        mask = domain.known.tensor(item, capture) if sizes else None  # without dimensions it adds one
+        if mask is None or not isinstance(base, TensorLeaf) or base.record.sizes[at : at + len(sizes)] != sizes:
+            return None
+        items.extend(constant(domain, places, capture) for places in mask.nonzero(as_tuple=True))
+        at, changed = at + len(sizes), True
     return tuple(items) if changed else None
 
 

@@ -380,8 +380,9 @@ class CaptureDomain:
         return self.vm.frames[-1].born
 
     def may_catch(self) -> bool:
-        """Could the program see an exception of the current instruction before it leaves the region?"""
-        return any(frame.code.may_catch(frame.pc - 1) for frame in self.vm.frames)
+        """Could the program see an exception of the current instruction before it leaves the region? Not through the library's handlers."""
+        is_user_code = self.policy.is_user_code
+        return any(frame.code.may_catch(frame.pc - 1) and is_user_code(frame.code.code) for frame in self.vm.frames)
 
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: start again, and break there."""
