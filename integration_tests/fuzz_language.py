@@ -25,7 +25,7 @@ import vm_language_programs as programs
 
 __all__ = ["difference"]
 
-_CALLS = 3
+_CALLS = 6
 
 
 def _leaf(value: float) -> torch.Tensor:
@@ -35,7 +35,8 @@ def _leaf(value: float) -> torch.Tensor:
 def difference(source: str, name: str) -> str | None:
     """What a compiled program does otherwise than Python; None if nothing."""
     plain, other = fuzz.World(source, name), fuzz.World(source, name + " compiled")
-    compiled = torchjit.compile(other.names["program"], backend="eager", on_error="raise")
+    dynamic = (None, True, False)[len(source) % 3]
+    compiled = torchjit.compile(other.names["program"], backend="eager", dynamic=dynamic, on_error="raise")
     for call in range(_CALLS):
         want = plain.call(plain.names["program"], call, _leaf, fuzz.show, True)
         got = other.call(compiled, call, _leaf, fuzz.show, True)

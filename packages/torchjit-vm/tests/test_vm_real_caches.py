@@ -40,6 +40,7 @@ class Case:
 
         @functools.lru_cache
         def fails(n):
+            ran.append(("fails", n))
             raise ValueError(n)
 
         @functools.lru_cache(0)
@@ -90,8 +91,9 @@ class Case:
             small,
             small_number,
             fib,
-        ]  # `fails` runs at capture and again: exceptions are not kept
-        for function in (*self.functions, fails):
+            fails,
+        ]
+        for function in self.functions:
             setattr(self, function.__name__, function)
 
     def seen(self) -> Any:
@@ -162,6 +164,22 @@ def errors(x, c, items):
     return items, x + 1
 
 
+def errors_of_one_call_after_another(x, c, items):
+    for n in (1, 2, 1):
+        try:
+            items.append(c.fails(n))
+        except ValueError as error:
+            items.append((error.args, error.__context__))
+    try:
+        raise KeyError
+    except KeyError:
+        try:
+            c.fails(n)
+        except ValueError as error:
+            items.append(repr(error.__context__))
+    return items, x + 1
+
+
 def unhashable(x, c, items):
     found = []
     for wrong in ([1], {}, (1, [2]), items, {1}):
@@ -206,7 +224,7 @@ def broken_between(x, c, items):
 
 PROGRAMS = {
     hits: 0, objects: 0, after_changes: 1, objects_after_changes: 0, what_was_changed_is_read: 1, evictions: None, full: 0, full_and_changed: 1, full_before: 0, types_of_arguments: 0, equal_arguments: None,
-    errors: None, unhashable: 0, cleared: None, counted_inside: None, recursion: 0, recursion_after_changes: 0, no_room: 2, broken_between: 1,
+    errors: None, errors_of_one_call_after_another: None, unhashable: 0, cleared: None, counted_inside: None, recursion: 0, recursion_after_changes: 0, no_room: 2, broken_between: 1,
 }  # fmt: skip
 
 

@@ -23,6 +23,8 @@ __all__ = ["MODES", "difference", "differs", "head", "reduced"]
 MODES = ("interpreted", "captured", "called")
 """Over the concrete domain; captured; captured, and no Python function is inlined."""
 _CALLS = 3
+_NUMBERS = (1, 2, 4, 3, 0, 1), (1.5, 2.5, 0.5, -1.5, 4.5, 2.5), (1, 2.5, True, 3, 2, -1)
+"""What programs are given: most get the first ones."""
 Describe = Callable[[Any], Any]
 
 
@@ -102,13 +104,20 @@ class World:
     def __init__(self, source: str, filename: str) -> None:
         linecache.cache[filename] = len(source), None, source.splitlines(True), filename
         self.filename = filename
+        self.numbers: tuple[Any, ...] = _NUMBERS[0 if len(source) % 4 else 1 + len(source) // 4 % 2]
         self.names: dict[str, Any] = {"__name__": "language_program"}
         exec(compile(source, filename, "exec"), self.names)
 
     def call(self, run: Callable[..., Any], number: int, leaf: Callable[[float], Any], show: Any, lines: bool) -> Any:
         names = self.names
         o = names["Sub" if number % 3 == 2 else "Obj"](number + 1, [number, 2])
-        args = (leaf(3), number % 2 + 1, [1, [2], leaf(5)], {"a": number, "b": 2}, o)
+        args = (
+            leaf(3),
+            self.numbers[number % 6],
+            [1, [2], leaf(5)][: 3 if number < 4 else 2],
+            {"a": number, "b": 2},
+            o,
+        )
         out, where = io.StringIO(), None
         with contextlib.redirect_stdout(out):
             try:

@@ -160,6 +160,33 @@ class _Unless:
             self._function(*args, **kwargs)
 
 
+@final
+class _RaisesOnce:
+    """The call of the run, which the capture has made already: the first time it raises what that one raised."""
+
+    __slots__ = ("__name__", "_cache", "_error", "_key")
+
+    def __init__(self, cache: RealCache, key: Any, error: Exception) -> None:
+        self._cache, self._key = cache, key
+        self._error: Exception | None = error
+        self.__name__ = getattr(cache.function, "__name__", "call")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        error, self._error = self._error, None
+        if error is not None and self._cache.key(list(args), kwargs) == self._key:
+            raise error
+        return self._cache.function(*args, **kwargs)
+
+
+def _raise_once(domain: CaptureDomain, function: Known, instead: _RaisesOnce) -> None:
+    """Let the instruction that breaks call `instead`, if it is what called the function."""
+    stack = domain.vm.frames[-1].stack
+    for i in range(len(stack) - 1, -1, -1):
+        if stack[i] is function:
+            stack[i] = Known(instead)
+            return
+
+
 def call_with_real_cache(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A function with an LRU cache.
 
@@ -220,6 +247,9 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, 
         try:
             result = function.obj(*real, **named)
         except Exception as error:  # no cache keeps it: the function raises, or not, at each call
+            if error.__traceback__ is not None:
+                error.__traceback__ = error.__traceback__.tb_next  # without this frame
+            _raise_once(domain, function, _RaisesOnce(cache, key, error))
             raise domain.graph_break(RAISED_INSIDE, f"{type(error).__name__}: {error}") from None
         if _counts(domain, cache):
             _made.setdefault(function.obj, []).append(key)
