@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,6 +43,28 @@ def test_augmented_assignment_of_numbers_that_vary(backend: str) -> None:
         assert got[1:] == want[1:]
         assert changed == plain
         torch.testing.assert_close(got[0], want[0])
+
+
+RAISING: list[Callable[[float, int], Any]] = [
+    lambda n, m: 3 // n, lambda n, m: 3 % n, lambda n, m: m / n, lambda n, m: n**-1, lambda n, m: m**n, lambda n, m: math.sqrt(n),
+    lambda n, m: math.log(n), lambda n, m: n / (m - 3), lambda n, m: math.pow(n, m), lambda n, m: (m - 3) ** -1, lambda n, m: math.exp(n * 1000),
+    lambda n, m: round(n, m),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", range(len(RAISING)))
+def test_arithmetic_that_raises_for_some_numbers(at: int) -> None:
+    """Inside a `try`: the program catches it, also where an earlier call captured it with numbers that are fine."""
+
+    def program(x: Any, n: float, m: int) -> Any:
+        try:
+            return x + 1, RAISING[at](n, m)
+        except (ArithmeticError, ValueError) as error:
+            return repr(error)
+
+    compiled = torchjit.compile(program, backend="eager", on_error="raise")
+    for n, m in ((1.5, 7), (2.5, 5), (0.0, 4), (-1.5, 3), (1e300, 6), (4.5, 2)):
+        assert repr(compiled(torch.ones(1), n, m)) == repr(program(torch.ones(1), n, m)), (n, m)
 
 
 def test_hash_of_a_number_that_varies() -> None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 from typing import Any
 
 from vm_corpus import N, program
@@ -272,3 +274,60 @@ NAMED = {len, str.upper, list.append, int, None}
 @program(N(2.0), breaks=0)
 def sets_of_c_functions(x):
     return [f in NAMED for f in (len, max, str.upper, str.lower, list.append, int, float)], x + 1
+
+
+@program(N(2.0), [], breaks=0)
+def items_are_taken_one_by_one(x, log):
+    class Number:
+        def __init__(self, value):
+            self.value = value
+
+        def __radd__(self, other):
+            log.append(("radd", self.value))
+            return self.value
+
+        def __gt__(self, other):
+            log.append(("gt", self.value, other.value))
+            return self.value > other.value
+
+        def __lt__(self, other):
+            log.append(("lt", self.value, other.value))
+            return self.value < other.value
+
+        def __hash__(self):
+            log.append(("hash", self.value))
+            return 5
+
+    def some(*values, of=lambda v: v):
+        for v in values:
+            log.append(("item", v))
+            yield of(v)
+
+    def key(v):
+        log.append(("key", v))
+        return -v
+
+    total = functools.reduce(lambda a, b: log.append((a, b)) or a + b, some(1, 2, 3))
+    smallest, largest = min(some(3, 1, 2), key=key), max(some(3, 1, 2, of=Number)).value
+    added = sum(some(1, 2, of=Number))
+    made = len(set(some(1, 2, of=Number))), len(dict.fromkeys(some(1, 2, of=Number)))
+    tried(
+        log,
+        lambda: collections.deque().extendleft(some(1)),
+        lambda: functools.reduce(max, ()),
+        lambda: max(some(), default=7),
+        lambda: min([]),
+    )
+    return total, smallest, largest, added, made, x + 1
+
+
+@program(N(2.0), [], breaks=0)
+def sets_take_what_they_need(x, log):
+    for name in ("issuperset", "isdisjoint", "issubset", "intersection", "difference", "union"):
+        for mine in ({1, 2}, frozenset({9}), set()):
+            for values in ((1, 9, 2, 3), (1, 2, 3), (), (5, 6)):
+                items = iter(values)
+                log.append((name, getattr(mine, name)(items), list(items), getattr(mine, name)(set(values))))
+    items = iter((5, 1, 2))
+    log.append(({1: 1}.keys().isdisjoint(items), list(items)))
+    return x + 1

@@ -400,7 +400,10 @@ class SymbolicCondition(Guard):
         env = {name: path.resolve(slots) for name, path in self.names}
         try:
             return bool(eval(_compiled(self.expression), _CONDITION_NAMES, env))
-        except ArithmeticError:  # a division by zero, a float that overflows: not what was captured
+        except (
+            ArithmeticError,
+            ValueError,
+        ):  # a division by zero, a float that overflows, no root: not what was captured
             return False
 
     def __str__(self) -> str:

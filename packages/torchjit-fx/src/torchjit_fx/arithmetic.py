@@ -59,7 +59,11 @@ def calculate(fn: Any, nodes: list[Any]) -> tuple[Any, Callable[..., Any]]:
     if fn in _UNARY and len(nodes) == 1:
         return getattr(first, _UNARY[fn])(), fn
     if fn in _ROUNDING:
-        return (first.round(nodes[1].constant) if len(nodes) == 2 else getattr(first, _ROUNDING[fn])()), fn
+        if len(nodes) == 1:
+            return getattr(first, _ROUNDING[fn])(), fn
+        if isinstance(nodes[0], FloatNode) and not isinstance(nodes[1], FloatNode):
+            return first.round(nodes[1].guard_int(None, 0)), fn  # by the places that it has now
+        raise GraphBreak(breaks.SYMBOLIC_UNSUPPORTED, "round")
     if fn in _MATH:
         template = f"math.{_MATH[fn]}({', '.join('{}' for _ in nodes)})"
         return derived(first.context, template, fn, *nodes), fn

@@ -203,10 +203,37 @@ def _operand(node: Any) -> FloatExpr:
 
 
 def derived(context: NodeContext, template: str, fn: Callable[..., Any], *operands: Any) -> FloatNode:
-    """A float computed from int and float nodes: `fn` of their values, `template` of their texts."""
+    """A float computed from int and float nodes: `fn` of their values, `template` of their texts.
+
+    Where Python raises for other numbers, that it does not is relied on: the graph would raise past the program's `except`.
+    """
     hints = [_hint_of(o) for o in operands]
     expression = floats.combine(template, *map(_operand, operands))
-    return FloatNode(None if None in hints else fn(*hints), expression, context)
+    if None in hints:
+        return FloatNode(None, expression, context)
+    result = fn(*hints)
+    if fn in _DIVISIONS:
+        divisor = operands[1]
+        if divisor.constant is None:
+            asked = floats.combine("{} != 0", _operand(divisor))
+            context.settle(str(asked), asked)
+    elif fn in _RAISING:
+        context.settle(f"{expression} < 0 or 0 == 0", expression)
+    return FloatNode(result, expression, context)
+
+
+_DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
+_RAISING = frozenset(
+    {
+        operator.pow,
+        pow,
+        *(
+            getattr(math, name)
+            for name in floats.MATH_FUNCTIONS
+            if name not in ("fabs", "copysign", "erf", "atan", "tanh")
+        ),
+    }
+)
 
 
 for _name, _sign, _float_fn in (

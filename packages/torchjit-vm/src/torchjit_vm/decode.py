@@ -25,6 +25,7 @@ from torchjit_vm.region import local_names
 __all__ = [
     "CLOSE_RETURNS",
     "IGNORED",
+    "SUBSETS_STOP_EARLY",
     "THROWN_AS_IS",
     "UNSUPPORTED",
     "WARNS_OF_THROW",
@@ -40,6 +41,8 @@ WARNS_OF_THROW = VERSION >= (3, 12)
 """Is `throw(type, value, traceback)` deprecated?"""
 THROWN_AS_IS = VERSION >= (3, 12)
 """Does StopIteration thrown into a generator that has not started leave it as it is?"""
+SUBSETS_STOP_EARLY = VERSION >= (3, 12)
+"""Does `issubset` take no more of an iterable than it needs?"""
 """Does `generator.close()` give what the generator returns?"""
 
 UNSUPPORTED = {

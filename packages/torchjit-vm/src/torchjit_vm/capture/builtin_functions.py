@@ -317,7 +317,7 @@ def _sum(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return operators.leaf_call(domain, sum, args, kwargs)
     if issubclass(type_of(domain, total), (str, bytes, bytearray)):
         return operators.compute(domain, sum, (), type_of(domain, total)())  # which raises
-    for item in iteration.items_of(domain, args[0]):
+    for item in collecting.each(domain, args[0]):
         total = operators.binary(domain, operator.add, total, item)
     return total
 
@@ -346,25 +346,21 @@ def _extreme(domain: CaptureDomain, function: Any, compare: Any, args: _Args, kw
         key = None
     if len(args) > 1 and "default" in kwargs:
         return operators.compute(domain, lambda: function(1, 2, default=3))  # which raises
-    items = iteration.items_of(domain, args[0]) if len(args) == 1 else list(args)
-    if not items:
+    best: Value | None = None
+    measure: Value | None = None  # of the best
+    for item in collecting.each(domain, args[0]) if len(args) == 1 else args:
+        of_item = item if key is None else domain.vm.call(key, [item])
+        if best is None or measure is None:
+            best, measure = item, of_item
+        elif key is None and (isinstance(best, Leaf) or isinstance(item, Leaf)):
+            best = measure = operators.leaf_call(domain, function, [best, item])
+        elif operators.truth(domain, comparisons.compare(domain, compare, of_item, measure)):
+            best, measure = item, of_item
+    if best is None:
         if "default" in kwargs:
             return kwargs["default"]
         return operators.compute(domain, function, ())  # which raises, in the words of this Python
-    if key is None and any(isinstance(v, Leaf) for v in items):
-        result = items[0]
-        for item in items[1:]:
-            if isinstance(result, Leaf) or isinstance(item, Leaf):
-                result = operators.leaf_call(domain, function, [result, item])
-            elif operators.truth(domain, comparisons.compare(domain, compare, item, result)):
-                result = item
-        return result
-    keys = items if key is None else [domain.vm.call(key, [item]) for item in items]
-    best = 0
-    for i in range(1, len(items)):
-        if operators.truth(domain, comparisons.compare(domain, compare, keys[i], keys[best])):
-            best = i
-    return items[best]
+    return best
 
 
 @builtin(max)
@@ -436,14 +432,11 @@ for _function in _MATH:
 
 @builtin(functools.reduce)
 def _reduce(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    items = iteration.items_of(domain, args[1])
-    if len(args) > 2:
-        items.insert(0, args[2])
-    if not items:
+    result = args[2] if len(args) > 2 else None
+    for item in collecting.each(domain, args[1]):
+        result = item if result is None else domain.vm.call(args[0], [result, item])
+    if result is None:
         raise domain.error(TypeError, "reduce() of empty iterable with no initial value")
-    result = items[0]
-    for item in items[1:]:
-        result = domain.vm.call(args[0], [result, item])
     return result
 
 

@@ -7,7 +7,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import answers, collecting, containers, formatting, iteration, members, operators
+from torchjit_vm.capture import answers, collecting, containers, formatting, members, operators
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.byte_arrays import content
@@ -89,7 +89,7 @@ def _elements(domain: CaptureDomain, args: _Args) -> dict[Any, Value]:
     """The elements of a new set; C code takes those of another set whatever its `__iter__` says."""
     if args and isinstance(args[0], SetValue):
         return dict(containers.set_entries(domain, args[0]))
-    items = iteration.items_of(domain, args[0]) if args else []
+    items = collecting.each(domain, args[0]) if args else ()
     return containers.new_set(domain, items).entries or {}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from torchjit_vm.capture import (
     attributes,
+    collecting,
     comparisons,
     construct,
     containers,
@@ -231,14 +232,14 @@ def _copy_default(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value 
 @method("isdisjoint", type({}.keys()), type({}.items()))
 def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     mine = {containers.key_of(domain, v) for v in iteration.items_of(domain, args[0])}
-    return domain.constant(mine.isdisjoint(containers.key_of(domain, v) for v in iteration.items_of(domain, args[1])))
+    return domain.constant(mine.isdisjoint(containers.key_of(domain, v) for v in collecting.each(domain, args[1])))
 
 
 @builtin(OrderedDict.fromkeys)
 def _ordered_fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     made = DictValue(OrderedDict)
     value = args[1] if len(args) > 1 else kwargs.get("value", Const(None))
-    for key in iteration.items_of(domain, args[0]):
+    for key in collecting.each(domain, args[0]):
         containers.dict_store(domain, made, containers.key_of(domain, key), key, value)
     return made
 
@@ -247,6 +248,6 @@ def _ordered_fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Va
 def _fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     made = DictValue()
     value = args[1] if len(args) > 1 else Const(None)
-    for key in iteration.items_of(domain, args[0]):
+    for key in collecting.each(domain, args[0]):
         containers.dict_store(domain, made, containers.key_of(domain, key), key, value)
     return made

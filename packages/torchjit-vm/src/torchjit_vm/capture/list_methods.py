@@ -42,9 +42,9 @@ def _appendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
 @method("extendleft", deque)
 def _extendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    new = iteration.items_of(domain, args[1])
-    containers.change(domain, target)[:0] = new[::-1]
-    containers.trim(domain, target, left=False)
+    for item in iteration.items_of(domain, args[1]) if args[1] is target else collecting.each(domain, args[1]):
+        containers.change(domain, target).insert(0, item)
+        containers.trim(domain, target, left=False)
     return Const(None)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import containers, iteration, packing, subscripts
+from torchjit_vm.capture import collecting, containers, packing, subscripts
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.set_algebra import set_binary, set_source
 from torchjit_vm.capture.values import NEW, Const, SetValue, Value
+from torchjit_vm.decode import SUBSETS_STOP_EARLY
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -66,7 +67,22 @@ def copy_set(domain: CaptureDomain, value: Value) -> Value:
 def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
     if isinstance(value, SetValue):
         return value
-    return containers.new_set(domain, iteration.items_of(domain, value))
+    return containers.new_set(domain, collecting.each(domain, value))
+
+
+def _common(domain: CaptureDomain, mine: Value, other: Value) -> SetValue:
+    """What decides the intersection with `other`: C takes no more of an iterable when it has found all that there is."""
+    if isinstance(other, SetValue):
+        return other
+    wanted = len(containers.set_entries(domain, _as_set(domain, mine)))
+    keys = set(containers.set_entries(domain, _as_set(domain, mine)))
+    taken: list[Value] = []
+    for item in collecting.each(domain, other):
+        taken.append(item)
+        keys.discard(containers.key_of(domain, item))
+        if wanted and not keys:
+            break
+    return containers.new_set(domain, taken)
 
 
 def _combination(name: str, function: Any) -> None:
@@ -76,7 +92,7 @@ def _combination(name: str, function: Any) -> None:
         if len(args) == 1:
             return copy_set(domain, args[0])
         for number, other in enumerate(args[1:]):  # past the operators of a subclass
-            elements = _as_set(domain, other)
+            elements = _common(domain, result, other) if function is operator.and_ else _as_set(domain, other)
             source = set_source(domain, other, elements)
             again = number > 0 and function in (operator.or_, operator.sub)  # C goes on with its result
             left = result if again else _plain(domain, result)
@@ -90,22 +106,26 @@ _combination("difference", operator.sub)
 _combination("symmetric_difference", operator.xor)
 
 
-def _relation(name: str, function: Any) -> None:
+@method("issubset", set, frozenset)
+def _issubset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    other = _common(domain, args[0], args[1]) if SUBSETS_STOP_EARLY else _as_set(domain, args[1])
+    mine = containers.set_entries(domain, _as_set(domain, args[0]))
+    return domain.constant(mine.keys() <= containers.set_entries(domain, other).keys())
+
+
+def _decided_by_one(name: str, wanted: bool) -> None:
+    """A method that takes items as long as they are in the set, or are not."""
+
     @method(name, set, frozenset)
     def relate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        mine, other = (containers.set_entries(domain, _as_set(domain, v)) for v in args)
-        return domain.constant(bool(function(mine.keys(), other.keys())))
+        mine = containers.set_entries(domain, _as_set(domain, args[0]))
+        known = isinstance(args[1], SetValue)
+        others = containers.set_items(domain, cast(SetValue, args[1])) if known else collecting.each(domain, args[1])
+        return domain.constant(all((containers.key_of(domain, v) in mine) is wanted for v in others))
 
 
-_relation("issubset", operator.le)
-_relation("issuperset", operator.ge)
-
-
-@method("isdisjoint", set, frozenset)
-def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    mine = containers.set_entries(domain, cast(SetValue, args[0]))
-    other = containers.set_entries(domain, _as_set(domain, args[1]))
-    return domain.constant(not (mine.keys() & other.keys()))
+_decided_by_one("issuperset", wanted=True)
+_decided_by_one("isdisjoint", wanted=False)
 
 
 @method("pop", set)
