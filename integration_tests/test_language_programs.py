@@ -48,7 +48,7 @@ def test_augmented_assignment_of_numbers_that_vary(backend: str) -> None:
 RAISING: list[Callable[[float, int], Any]] = [
     lambda n, m: 3 // n, lambda n, m: 3 % n, lambda n, m: m / n, lambda n, m: n**-1, lambda n, m: m**n, lambda n, m: math.sqrt(n),
     lambda n, m: math.log(n), lambda n, m: n / (m - 3), lambda n, m: math.pow(n, m), lambda n, m: (m - 3) ** -1, lambda n, m: math.exp(n * 1000),
-    lambda n, m: round(n, m),
+    lambda n, m: round(n, m), lambda n, m: complex(m, n), lambda n, m: f"{m:0{m - 5}d}", lambda n, m: int("12", m),
 ]  # fmt: skip
 
 

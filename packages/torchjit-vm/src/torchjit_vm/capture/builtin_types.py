@@ -124,6 +124,12 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
             if not (there and operators.defines(domain, args[0], there[0])):
                 args = [base_of(args[0])]
                 values = args
+        if len(values) > 1:  # there is no symbolic form of it
+            args, kwargs = (
+                [operators.settled(domain, a) for a in args],
+                {k: operators.settled(domain, v) for k, v in kwargs.items()},
+            )
+            values = [*args, *kwargs.values()]
         if any(type(a) is Leaf for a in values):
             return operators.leaf_call(domain, cls, args, kwargs)
         if all(is_constant(domain, a) for a in values):

@@ -37,6 +37,7 @@ def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Val
         value = to_text(domain, value, (str, str, repr, ascii)[conversion])
         if spec is None:
             return value
+    value = operators.settled(domain, value)
     if type(value) is Leaf:
         return operators.leaf_call(domain, format, [value, Const(text)])
     if isinstance(value, Obj) and operators.defines(domain, value, "__format__"):
