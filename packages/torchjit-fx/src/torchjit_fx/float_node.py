@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, final
 
-from torchjit_core.expr import Expr, conj, ge, gt
+from torchjit_core.expr import Expr, conj, ge, gt, ne
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks, floats
 from torchjit_fx.floats import FloatExpr
@@ -214,10 +214,14 @@ def derived(context: NodeContext, template: str, fn: Callable[..., Any], *operan
     result = fn(*hints)
     if fn in _DIVISIONS:
         divisor = operands[1]
-        if divisor.constant is None:
+        if not isinstance(divisor, FloatNode):
+            context.decide(ne(divisor.expression, 0))
+        elif divisor.ratio is not None:
+            context.decide(ne(divisor.ratio[0], 0))
+        elif divisor.expression.floats:  # one made of sizes is what the library divides by
             asked = floats.combine("{} != 0", _operand(divisor))
             context.settle(str(asked), asked)
-    elif fn in _RAISING:
+    elif fn in _RAISING and (expression.floats or fn is operator.pow):
         context.settle(f"{expression} < 0 or 0 == 0", expression)
     return FloatNode(result, expression, context)
 
@@ -226,7 +230,6 @@ _DIVISIONS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 _RAISING = frozenset(
     {
         operator.pow,
-        pow,
         *(
             getattr(math, name)
             for name in floats.MATH_FUNCTIONS
