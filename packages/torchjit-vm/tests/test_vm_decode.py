@@ -186,9 +186,53 @@ def _generator(x: Any) -> Iterator[Any]:
         yield x()
 
 
+def _says_more(x: Any) -> None:
+    try:
+        x()
+    except IndexError as error:
+        raise ValueError(f"the numbers of {x} should be in range") from error
+    except RuntimeError:
+        raise
+
+
+def _raises_again(x: Any) -> None:
+    try:
+        x()
+    except:  # noqa: E722
+        raise
+
+
+def _logs(x: Any) -> None:
+    try:
+        x()
+    except ValueError as error:
+        x.log(error)
+        raise
+
+
+def _raises_perhaps(x: Any) -> None:
+    try:
+        x()
+    except ValueError:
+        if x.strict:
+            raise
+
+
 @pytest.mark.parametrize(
     ("function", "catches"),
-    [(_bare, 1), (_named, 1), (_second, 1), (_group, 1), (_other_errors, 0), (_finally, 0), (_generator, 0)],
+    [
+        (_says_more, 0),
+        (_raises_again, 0),
+        (_logs, 1),
+        (_raises_perhaps, 1),
+        (_bare, 1),
+        (_named, 1),
+        (_second, 1),
+        (_group, 1),
+        (_other_errors, 0),
+        (_finally, 0),
+        (_generator, 0),
+    ],
 )
 def test_which_handlers_may_catch_an_error_of_a_computation(function: Any, catches: int) -> None:
     code = decode(function.__code__)

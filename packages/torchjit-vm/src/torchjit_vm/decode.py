@@ -146,7 +146,7 @@ class Decoded:
         return None
 
     def may_catch(self, index: int) -> bool:
-        """Is there an `except` around instruction `index` that an error of a computation may go to?"""
+        """Is there an `except` around instruction `index` that an error of a computation may go to, and that does not only raise another?"""
         row = self.handler_of(index)
         passed: set[int] = set()
         while row is not None and row.target not in passed:
@@ -168,14 +168,28 @@ class Decoded:
             kinds.append(self.instrs[at][1] if self.names[at] in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR") else None)
             at += 1
             if self.names[at - 1] in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH"):
-                if not {kind for kind in kinds if kind is not None} <= _OF_PYTHON or len(set(kinds)) < 2:
-                    return True
                 if not self.names[at].startswith("POP_JUMP"):
+                    return True
+                passes = {kind for kind in kinds if kind is not None} <= _OF_PYTHON and len(set(kinds)) >= 2
+                if not passes and not (self.names[at - 1] == "CHECK_EXC_MATCH" and self._only_raises(at + 1)):
                     return True
                 at, kinds = self.instrs[at][1], []
         bare = self.names[at] == "POP_TOP"
         of_group = self.names[at] == "COPY" or self.names[at : at + 2] == ["BUILD_LIST", "COPY"]
-        return bare or of_group
+        return (bare and not self._only_raises(at)) or of_group
+
+    def _only_raises(self, at: int) -> bool:
+        """Does the block of an `except` only make an error and raise it? The error that it is about leaves the `try` as well then."""
+        if not self.names[at].startswith(("POP_TOP", "STORE_")):  # where the exception goes
+            return False
+        for name in self.names[at + 1 :]:
+            if name == "RAISE_VARARGS":
+                return True
+            if name in _MORE or name.startswith(
+                ("JUMP", "POP_JUMP", "RETURN", "YIELD", "STORE", "DELETE", "IMPORT", "FOR_")
+            ):
+                return False
+        return False
 
 
 _TESTED = frozenset(
@@ -191,6 +205,8 @@ _TESTED = frozenset(
     }
 )
 """What stands before the block of an `except` clause."""
+_MORE = frozenset({"POP_TOP", "POP_EXCEPT", "RERAISE", "PUSH_EXC_INFO", "SEND", "BEFORE_WITH", "CHECK_EXC_MATCH"})
+"""What shows, with jumps and stores, that a block does something else than to raise."""
 _OF_PYTHON = {
     "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError", "StopIteration",
     "AssertionError", "OutOfMemoryError",
