@@ -244,6 +244,30 @@ def test_in_place_reuse_never_reads_overwritten_elements() -> None:
     check(fn, (sample(33, 33),), aten=3, tol={"rtol": 1e-4, "atol": 1e-4})
 
 
+BESIDE: dict[str, tuple[Callable[[torch.Tensor], list[torch.Tensor]], bool]] = {
+    "a sum of what is stored": (lambda y: [g := F.gelu(y), (g * g).sum(-1)], True),
+    "of columns": (lambda y: [g := F.gelu(y), (g * g).sum(0), y.amax(0)], True),
+    "of everything": (lambda y: [y.exp(), y.sum()], True),
+    "after a sum": (lambda y: [y - y.sum(-1, keepdim=True), y.amax(-1)], True),
+    "read again by the next run": (lambda y: [y.exp(), (y - y.amax(-1, keepdim=True)).abs().sum(-1)], False),
+    "read again by a variance": (lambda y: [y.exp(), y.var(-1)], False),
+    "stored behind the last run": (lambda y: [y.exp(), (y.sum(-1, keepdim=True) * y).sum(-1)], False),
+}
+"""What becomes of a product that nothing else reads, and whether the first result takes its memory."""
+
+
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("name", BESIDE)
+def test_results_take_the_memory_of_what_only_their_run_reads(name: str, width: int) -> None:
+    function, taken = BESIDE[name]
+    for shape in ((40, 700), (3000, 40)):
+        x, w = sample(shape[0], 8), sample(8, shape[1])
+        graph = check(
+            lambda x, w: function(x @ w), (x, w), aten=1, vector_bytes=width, tol={"rtol": 1e-4, "atol": 2e-3}
+        )
+        assert ("# reuse" in graph.source) is taken, graph.source
+
+
 # ---------------------------------------------------------------------- graphs that cannot be compiled
 def test_data_dependent_graphs_are_interpreted() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
