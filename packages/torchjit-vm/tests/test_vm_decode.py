@@ -190,9 +190,16 @@ def _says_more(x: Any) -> None:
     try:
         x()
     except IndexError as error:
-        raise ValueError(f"the numbers of {x} should be in range") from error
+        raise IndexError(f"the numbers of {x} should be in range") from error
     except RuntimeError:
         raise
+
+
+def _raises_another(x: Any) -> None:
+    try:
+        x()
+    except IndexError as error:
+        raise ValueError("out of range") from error
 
 
 def _raises_again(x: Any) -> None:

@@ -157,6 +157,7 @@ DATA_ERROR = reason(
     "TJ-FX-026",
     "an operation may raise an error that the program catches",
     "Whether an index is in range, or a matrix can be factorised, shows when the graph runs; the error would then pass by the `except` around the call. "
-    "(An `except` that only raises another error does not count: the first one is raised then.) " + _EAGER,
+    "(An `except` that only raises the error again, or one of the same kind, does not count: the first one is raised then.) "
+    + _EAGER,
     "Do it outside of the `try`, or use a form that tells about errors in its result (torch.linalg.cholesky_ex, inv_ex, a clamped index).",
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import opcode as cpython
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any, final
 
@@ -171,20 +171,23 @@ class Decoded:
                 if not self.names[at].startswith("POP_JUMP"):
                     return True
                 passes = {kind for kind in kinds if kind is not None} <= _OF_PYTHON and len(set(kinds)) >= 2
-                if not passes and not (self.names[at - 1] == "CHECK_EXC_MATCH" and self._only_raises(at + 1)):
+                if not passes and not (self.names[at - 1] == "CHECK_EXC_MATCH" and self._only_raises(at + 1, kinds)):
                     return True
                 at, kinds = self.instrs[at][1], []
         bare = self.names[at] == "POP_TOP"
         of_group = self.names[at] == "COPY" or self.names[at : at + 2] == ["BUILD_LIST", "COPY"]
-        return (bare and not self._only_raises(at)) or of_group
+        return (bare and not self._only_raises(at, [])) or of_group
 
-    def _only_raises(self, at: int) -> bool:
-        """Does the block of an `except` only make an error and raise it? The error that it is about leaves the `try` as well then."""
+    def _only_raises(self, at: int, kinds: Sequence[Any]) -> bool:
+        """Does the block of an `except` for `kinds` only raise, the same error or another one of that kind with more to say?"""
         if not self.names[at].startswith(("POP_TOP", "STORE_")):  # where the exception goes
             return False
-        for name in self.names[at + 1 :]:
+        made: Any = None
+        for name, (_, argument) in zip(self.names[at + 1 :], self.instrs[at + 1 :], strict=True):
             if name == "RAISE_VARARGS":
-                return True
+                return argument == 0 or (made is not None and {k for k in kinds if k is not None} == {made})
+            if made is None and name in ("LOAD_GLOBAL", "LOAD_NAME"):
+                made = argument
             if name in _MORE or name.startswith(
                 ("JUMP", "POP_JUMP", "RETURN", "YIELD", "STORE", "DELETE", "IMPORT", "FOR_")
             ):
