@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.cpp import depthwise
+from torchjit_inductor.cpp.build import build as build_files
 
 KERNEL = "depthwise_weight_gradient"
 
@@ -234,3 +237,44 @@ def test_other_convolutions_of_sequences_are_left_alone(case: str) -> None:
     graph = compiled(function, (x, w))
     assert not graph.kernels
     torch.testing.assert_close(graph(x, w)[0], function(x, w))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_the_programs_default_dtype_does_not_matter(dtype: torch.dtype) -> None:
+    tensors = operands((5, 9, 8, 8), (5, 5), 1, 2, 1, torch.float32)
+    graph = compiled(lambda g, x, w: backward(g, x, w, 1, 2, 1, (False, True, True)), tensors)
+    want = graph(*tensors)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(dtype)
+        have = graph(*tensors)
+    finally:
+        torch.set_default_dtype(before)
+    assert all(torch.equal(a, b) for a, b in zip(have, want, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_process_forked_meanwhile_compiles_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> Any:
+        if threading.current_thread().name == "torchjit-depthwise":
+            started.set()
+            go.wait()
+        return build_files(*args)
+
+    monkeypatch.setattr(depthwise, "build", slow)
+    tensors = operands((2, 9, 8, 8), (5, 6), 1, 2, 1, torch.float32)
+    graph = compiled(lambda g, x, w: backward(g, x, w, 1, 2, 1, (False, True, False)), tensors)
+    started.wait()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        torch.set_num_threads(1)
+        os._exit(0 if graph(*tensors)[0].shape == (9, 1, 5, 6) else 1)
+    try:
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        go.set()
+    torch.testing.assert_close(
+        graph(*tensors)[0], backward(*tensors, 1, 2, 1, (False, True, False))[0], rtol=1e-4, atol=1e-3
+    )

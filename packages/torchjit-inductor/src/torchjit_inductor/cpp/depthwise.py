@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
+import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from importlib import resources
 from typing import Any, final
 
@@ -55,7 +56,7 @@ class DepthwiseKernels:
     def __init__(self, settings: InductorSettings) -> None:
         self._settings = settings
         self._width = max(4, (settings.vector_bytes or default_vector_bytes()) // 4)
-        self._built: dict[str, Future[Callable[..., None]]] = {}
+        self._built: dict[str, _Build] = {}
 
     def gradient(self, taps: Taps) -> Callable[..., Any] | None:
         """A function of the result's gradient, the image and whether the bias's gradient is wanted; None: there is no kernel.
@@ -74,7 +75,7 @@ class DepthwiseKernels:
                 compiler = find_compiler(self._settings.compiler, 4 * self._width)
                 # Sums may be exact between two roundings, here: they have no counterpart in eager that they must equal.
                 compiler = attrs.evolve(compiler, flags=(*compiler.flags, "-ffp-contract=fast"))
-                self._built[text] = _pool().submit(self._build, text, compiler)
+                self._built[text] = _Build(partial(self._build, text, compiler))
         except CompilerMissing:
             return None
         name = f"depthwise_weight_gradient_{rows}x{columns}"
@@ -113,16 +114,48 @@ class DepthwiseKernels:
         return "\n".join(lines)
 
 
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(2, thread_name_prefix="torchjit-depthwise")
+@final
+class _Build:
+    """A kernel that a thread of its own compiles, or, in a process forked meanwhile, whoever wants it first."""
+
+    def __init__(self, make: Callable[[], Callable[..., None]]) -> None:
+        self._make = make
+        self._made: Callable[..., None] | None = None
+        self._failure: CompilerMissing | None = None
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="torchjit-depthwise")
+        self._thread.start()
+
+    def result(self) -> Callable[..., None]:
+        """The kernel.
+
+        Raises:
+            CompilerMissing: the compiler rejected it.
+        """
+        if self._made is None:
+            if self._process == os.getpid():
+                self._thread.join()
+            if self._made is None and self._failure is None:
+                self._run()
+            if self._failure is not None:
+                raise self._failure
+        assert self._made is not None
+        return self._made
+
+    def _run(self) -> None:
+        try:
+            self._made = self._make()
+        except CompilerMissing as missing:
+            self._failure = missing
+        except Exception as error:  # a folder that cannot be written, say; aten computes what this would have
+            self._failure = CompilerMissing(f"{type(error).__name__}: {error}")
 
 
 @final
 class _Gradient:
     """What a host program calls."""
 
-    def __init__(self, taps: Taps, width: int, built: Future[Callable[..., None]], name: str) -> None:
+    def __init__(self, taps: Taps, width: int, built: _Build, name: str) -> None:
         self.__name__ = name
         self._taps, self._width, self._built = taps, width, built
         self._numbers = (*taps.stride, *taps.padding, taps.dilation[0])
@@ -144,7 +177,8 @@ class _Gradient:
         bias = image.new_empty(channels) if biased else None
         blocks = max(1, -(-channels // self._width))
         parts = max(1, min(image.shape[0], UNITS // blocks))
-        sums = torch.empty(parts * channels * (size + 1))
+        # Whatever the defaults of the program are: it is memory for the kernel.
+        sums = torch.empty(parts * channels * (size + 1), dtype=torch.float32, device=image.device)
         if weight.numel():
             function(
                 image.data_ptr(), gradient.data_ptr(), sums.data_ptr(), weight.data_ptr(),
