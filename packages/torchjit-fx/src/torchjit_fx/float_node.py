@@ -222,6 +222,7 @@ def derived(context: NodeContext, template: str, fn: Callable[..., Any], *operan
             asked = floats.combine("{} != 0", _operand(divisor))
             context.settle(str(asked), asked)
     elif fn in _RAISING and (expression.floats or fn is operator.pow):
+        # True for every number that it can be; the guard fails where computing it raises.
         context.settle(f"{expression} < 0 or 0 == 0", expression)
     return FloatNode(result, expression, context)
 
