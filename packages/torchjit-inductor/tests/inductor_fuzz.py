@@ -321,11 +321,16 @@ def _reduce(x: Made, r: random.Random) -> Made:
 
 
 def _sorts(v: Tensor, d: int, r: random.Random) -> list[Callable[[], Tensor]]:
-    """Elements in order, their positions, and the largest few."""
+    """Elements in order, their positions, and the largest few. Where gradients or positions tell equal elements apart, the order is the stable one."""
     down = r.random() < 0.5
+
+    def stable() -> tuple[Tensor, Tensor]:
+        elements, positions = torch.sort(v, dim=d, descending=down, stable=True)
+        return elements, positions
+
     return [
-        lambda: v.sort(d, down)[0], lambda: torch.sort(v, dim=d, descending=down, stable=True)[1], lambda: v.msort(),
-        lambda: v.sort(d, down)[0].narrow(d, 0, (v.shape[d] + 1) // 2), lambda: v.sort(d, down)[0].cumsum(d),
+        lambda: stable()[0], lambda: stable()[1], lambda: v.detach().sort(d, down)[0], lambda: v.detach().msort(),
+        lambda: stable()[0].narrow(d, 0, (v.shape[d] + 1) // 2), lambda: stable()[0].cumsum(d),
     ]  # fmt: skip
 
 
