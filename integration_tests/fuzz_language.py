@@ -8,12 +8,9 @@ The programs are those of `packages/torchjit-vm/benchmarks/fuzz.py`. Prints ever
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import traceback
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -47,30 +44,10 @@ def difference(source: str, name: str) -> str | None:
     return None
 
 
-class TooSlow(BaseException):
-    """A program that takes longer than any should."""
-
-
 def told(source: str, name: str) -> str | None:
     """What differs, or the error that the compiler itself raised."""
-
-    def stop(*_: Any) -> None:
-        raise TooSlow
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 30, 1)  # again and again: what a callback raises is lost
     torchjit.reset()
-    try:
-        return difference(source, name)
-    except TooSlow:
-        return "too slow"
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)[-3:]
-        return f"{type(error).__name__}: {str(error)[:300]}\n  " + "\n  ".join(
-            f"{f.filename}:{f.lineno} {f.line}" for f in frames
-        )
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    return fuzz.told(lambda: difference(source, name), 30)
 
 
 def main() -> int:

@@ -9,40 +9,17 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
 import sys
-import traceback
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import vm_language_fuzz as fuzz
 import vm_language_programs as programs
 
 
-class TooSlow(BaseException):
-    """A program that takes longer than any should."""
-
-
 def told(source: str, filename: str, mode: str) -> str | None:
     """What differs, or the error that capture itself raised."""
-
-    def stop(*_: Any) -> None:
-        raise TooSlow
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 20, 1)  # again and again: what a callback raises is lost
-    try:
-        return fuzz.differs(source, filename, mode)
-    except TooSlow:
-        return "too slow"
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)[-3:]
-        return f"{type(error).__name__}: {str(error)[:300]}\n  " + "\n  ".join(
-            f"{f.filename}:{f.lineno} {f.line}" for f in frames
-        )
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    return fuzz.told(lambda: fuzz.differs(source, filename, mode), 20)
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import linecache
 import random
+import signal
 import time
 import traceback
 import types
@@ -18,7 +19,7 @@ from vm_lazy import Jit, Num
 
 from torchjit_vm import interpret
 
-__all__ = ["MODES", "difference", "differs", "head", "reduced"]
+__all__ = ["MODES", "difference", "differs", "head", "reduced", "told"]
 
 MODES = ("interpreted", "captured", "called")
 """Over the concrete domain; captured; captured, and no Python function is inlined."""
@@ -26,6 +27,31 @@ _CALLS = 3
 _NUMBERS = (1, 2, 4, 3, 0, 1), (1.5, 2.5, 0.5, -1.5, 4.5, 2.5), (1, 2.5, True, 3, 2, -1)
 """What programs are given: most get the first ones."""
 Describe = Callable[[Any], Any]
+
+
+class TooSlow(BaseException):
+    """A program that takes longer than any should."""
+
+
+def told(compare: Callable[[], str | None], seconds: float) -> str | None:
+    """What a comparison tells, "too slow", or the error that the compiler itself raised."""
+
+    def stop(*_: Any) -> None:
+        raise TooSlow
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # again and again: what a callback raises is lost
+    try:
+        return compare()
+    except TooSlow:
+        return "too slow"
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        return f"{type(error).__name__}: {str(error)[:300]}\n  " + "\n  ".join(
+            f"{f.filename}:{f.lineno} {f.line}" for f in frames
+        )
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def describe(value: Any, seen: dict[int, int]) -> Any:
