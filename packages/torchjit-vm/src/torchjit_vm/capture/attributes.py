@@ -253,17 +253,17 @@ def instance_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
 def items(domain: CaptureDomain, value: TupleValue) -> list[Value]:
     """The items of a tuple."""
     # The two modules know one another: attributes may hold items, and containers have attributes.
-    from torchjit_vm.capture import containers  # noqa: PLC0415
+    from torchjit_vm.capture import elements  # noqa: PLC0415
 
-    return containers.items(domain, value)
+    return elements.items(domain, value)
 
 
 def _limit(domain: CaptureDomain, value: ListValue) -> int | None:
     """`maxlen` of a deque."""
-    from torchjit_vm.capture import containers  # noqa: PLC0415  see items
+    from torchjit_vm.capture import elements  # noqa: PLC0415  see items
 
-    containers.items(domain, value)  # which guards the limit of a real one
-    return containers.maximum(value)
+    elements.items(domain, value)  # which guards the limit of a real one
+    return elements.maximum(value)
 
 
 def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Frame[Value]:

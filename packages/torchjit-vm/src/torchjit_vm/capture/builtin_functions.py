@@ -18,9 +18,10 @@ from torchjit_vm.capture import (
     classes,
     collecting,
     comparisons,
-    containers,
+    dicts,
     formatting,
     iteration,
+    keys,
     members,
     operators,
     packing,
@@ -217,12 +218,12 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
             if type(found) is IdValue:
                 return found
             found = answers.checked(domain, value, "__hash__", found, int, hash)
-            return Const(containers.as_hash(domain.use(found))) if type(found) is Const else found
+            return Const(keys.as_hash(domain.use(found))) if type(found) is Const else found
         value = stripped(domain, value, "__hash__")
     value = operators.settled(domain, value)
     if is_constant(domain, value) and not is_made(domain, value):
         return operators.compute(domain, hash, constant_of(domain, value))
-    containers.key_of(domain, value)  # which raises for what has no hash
+    keys.key_of(domain, value)  # which raises for what has no hash
     if type(value) is Obj:
         if members.find_member(domain, value.cls, "__hash__").raw is not object.__hash__:
             raise domain.graph_break(UNKNOWN_CALL, f"hash() of a {value.cls.__name__}")
@@ -382,9 +383,9 @@ def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Val
     """A stable sort with `key` and `reverse`, by CPython's own sort over symbolic comparisons."""
     key = kwargs.get("key")
     if key is None or (type(key) is Const and key.value is None):
-        keys = items
+        sorted_by = items
     else:
-        keys = [domain.vm.call(key, [item]) for item in items]
+        sorted_by = [domain.vm.call(key, [item]) for item in items]
     reverse = "reverse" in kwargs and _flag(domain, kwargs["reverse"])
 
     @functools.total_ordering
@@ -396,7 +397,7 @@ def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Val
             return self is other
 
         def __lt__(self, other: _Order) -> bool:
-            result = comparisons.compare(domain, operator.lt, keys[self.index], keys[other.index])
+            result = comparisons.compare(domain, operator.lt, sorted_by[self.index], sorted_by[other.index])
             return operators.truth(domain, result)
 
     order = sorted((_Order(i) for i in range(len(items))), reverse=reverse)
@@ -451,7 +452,7 @@ def _partial(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
             packing.map_add(domain, keywords, key, value)
         function = cast(Value, function.attrs["func"])
     for name, value in kwargs.items():
-        containers.dict_store(domain, keywords, name, Const(name), value)
+        dicts.dict_store(domain, keywords, name, Const(name), value)
     made.attrs.update(func=function, args=TupleValue(rest), keywords=keywords)
     return made
 

@@ -6,7 +6,7 @@ import itertools
 import types
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import collecting, containers, coroutines, iteration, library, members, operators
+from torchjit_vm.capture import collecting, coroutines, dicts, elements, iteration, library, members, operators
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -166,9 +166,9 @@ def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     if type(value) is Const and isinstance(value.value, range):
         return RangeIterator(domain.use(value)[::-1])
     if type(value) is ListValue and operators.plain_base(value.cls) is list:
-        return SequenceIterator(value, len(containers.items(domain, value)) - 1, -1)
+        return SequenceIterator(value, len(elements.items(domain, value)) - 1, -1)
     if isinstance(value, DictValue):
-        return ListIterator([k for k, _ in containers.dict_pairs(domain, value)][::-1], value, "reversed")
+        return ListIterator([k for k, _ in dicts.dict_pairs(domain, value)][::-1], value, "reversed")
     if isinstance(value, (ListValue, TupleValue, DictView)):
         return ListIterator(iteration.items_of(domain, value)[::-1])
     if type(value) is Const and isinstance(value.value, (str, bytes, tuple)):

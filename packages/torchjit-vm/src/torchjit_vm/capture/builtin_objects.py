@@ -18,12 +18,14 @@ from torchjit_vm.capture import (
     collecting,
     comparisons,
     construct,
-    containers,
+    dicts,
+    elements,
     formatting,
     iteration,
     library,
     operators,
     packing,
+    sets,
     stores,
     subscripts,
     texts,
@@ -194,7 +196,7 @@ def _dict_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 def _list_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not isinstance(args[0], ListValue):
         return None
-    containers.change(domain, args[0]).clear()
+    elements.change(domain, args[0]).clear()
     if len(args) > 1:
         collecting.extend(domain, args[0], args[1])
     return Const(None)
@@ -204,7 +206,7 @@ def _list_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 def _set_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not isinstance(args[0], SetValue):
         return None
-    containers.set_replace(domain, args[0], SetValue({}))
+    sets.set_replace(domain, args[0], SetValue({}))
     if len(args) > 1:
         packing.set_update(domain, args[0], args[1])
     return Const(None)
@@ -304,9 +306,9 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(value, (ListValue, TupleValue)):
         return iteration.SequenceIterator(value)
     if isinstance(value, DictValue):
-        return iteration.ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
+        return iteration.ListIterator([k for k, _ in dicts.dict_pairs(domain, value)], value)
     if isinstance(value, SetValue):
-        return iteration.ListIterator(containers.set_items(domain, value))
+        return iteration.ListIterator(sets.set_items(domain, value))
     return None
 
 
@@ -393,7 +395,7 @@ def _own_items(domain: CaptureDomain, value: Value) -> list[Value]:
     """The items of a sequence of C, whatever its `__iter__` says."""
     value = operators.as_tuple(value)
     sequence = isinstance(value, (ListValue, TupleValue))
-    return containers.items(domain, value) if sequence else iteration.items_of(domain, value)  # type: ignore[arg-type]
+    return elements.items(domain, value) if sequence else iteration.items_of(domain, value)  # type: ignore[arg-type]
 
 
 @method("index", tuple, list, deque)
@@ -474,10 +476,10 @@ def _holds_constants(domain: CaptureDomain, function: FunctionValue) -> bool:
     """Are all defaults and annotations constants?"""
     held = list(function.defaults)
     if function.kwdefaults is not None:
-        held += [v for _, v in containers.dict_pairs(domain, function.kwdefaults)]
+        held += [v for _, v in dicts.dict_pairs(domain, function.kwdefaults)]
     annotations = function.annotations or function.attrs.get("__annotations__")
     if isinstance(annotations, DictValue):
-        held += [v for _, v in containers.dict_pairs(domain, annotations)]
+        held += [v for _, v in dicts.dict_pairs(domain, annotations)]
     elif annotations is not None:
         held += domain.unpack_all(annotations)
     return all(type(v) in (Const, Known) for v in held)

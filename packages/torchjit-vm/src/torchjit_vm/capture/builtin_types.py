@@ -7,7 +7,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import answers, collecting, containers, formatting, members, operators
+from torchjit_vm.capture import answers, collecting, elements, formatting, members, operators, sets
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.byte_arrays import content
@@ -78,9 +78,9 @@ def _like(domain: CaptureDomain, made: SetValue, args: _Args) -> SetValue:
     source = args[0] if args else None
     entries = made.entries or {}
     if isinstance(source, SetValue):
-        layout = containers.layout_of(domain, source)
+        layout = sets.layout_of(domain, source)
         made.layout = None if layout is None else set(layout)
-    elif isinstance(source, DictValue) and source.cls is dict and containers.is_ordered(entries):
+    elif isinstance(source, DictValue) and source.cls is dict and sets.is_ordered(entries):
         made.layout = set(dict.fromkeys(entries))
     return made
 
@@ -88,9 +88,9 @@ def _like(domain: CaptureDomain, made: SetValue, args: _Args) -> SetValue:
 def _elements(domain: CaptureDomain, args: _Args) -> dict[Any, Value]:
     """The elements of a new set; C code takes those of another set whatever its `__iter__` says."""
     if args and isinstance(args[0], SetValue):
-        return dict(containers.set_entries(domain, args[0]))
+        return dict(elements.set_entries(domain, args[0]))
     items = collecting.each(domain, args[0]) if args else ()
-    return containers.new_set(domain, items).entries or {}
+    return sets.new_set(domain, items).entries or {}
 
 
 @builtin(deque)

@@ -16,10 +16,11 @@ from torchjit_vm.capture import (
     attributes,
     class_checks,
     collecting,
-    containers,
+    dicts,
     functions,
     interception,
     iteration,
+    keys,
     library,
     members,
     packing,
@@ -100,7 +101,7 @@ def _call_partial(
     domain: CaptureDomain, function: Obj, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame[Value]:
     inner, first, fixed = (cast(Value, function.attrs[n]) for n in ("func", "args", "keywords"))
-    merged = {cast(str, containers.key_of(domain, k)): v for k, v in packing.mapping_pairs(domain, fixed) or ()}
+    merged = {cast(str, keys.key_of(domain, k)): v for k, v in packing.mapping_pairs(domain, fixed) or ()}
     return call(domain, inner, [*iteration.items_of(domain, first), *args], {**merged, **kwargs})
 
 
@@ -262,7 +263,7 @@ def _dict_chain(domain: CaptureDomain, names: tuple[str, ...], args: list[Value]
     for where in names:
         found = attributes.instance_attr(domain, self_, where)
         if isinstance(found, DictValue):
-            item = containers.dict_lookup(domain, found, name)
+            item = dicts.dict_lookup(domain, found, name)
             if item is not None:
                 return item
     raise domain.error(AttributeError, f"'{self_.cls.__name__}' object has no attribute '{name}'")
@@ -396,7 +397,7 @@ def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value |
     named: dict[str, Value] = {}
     if kwargs is not None:
         for key, value in packing.mapping_pairs(domain, kwargs) or ():
-            named[cast(str, containers.key_of(domain, key))] = value
+            named[cast(str, keys.key_of(domain, key))] = value
     return domain.call(function, positional, named)
 
 

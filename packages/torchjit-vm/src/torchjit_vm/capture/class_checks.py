@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import AccessPath, Pinned
-from torchjit_vm.capture import attributes, containers, members, operators
+from torchjit_vm.capture import attributes, elements, members, operators
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
@@ -50,7 +50,7 @@ def _refused(domain: CaptureDomain, of: Any, instance: Value | None) -> Exceptio
 
 def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | None) -> bool:
     if isinstance(of, TupleValue):
-        return any(_subclass(domain, cls, v, instance) for v in containers.items(domain, of))
+        return any(_subclass(domain, cls, v, instance) for v in elements.items(domain, of))
     if type(of) is Const and type(of.value) is tuple:
         return any(_subclass(domain, cls, Const(v), instance) for v in of.value)
     if isinstance(of, Obj) and of.real is not NEW and of.path is not None and not of.written:

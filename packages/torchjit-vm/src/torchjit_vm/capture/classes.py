@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attr
 import attrs
 
-from torchjit_vm.capture import containers, members, subscripts
+from torchjit_vm.capture import dicts, elements, keys, members, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.class_changes import MadeClass, is_made, note_change
 from torchjit_vm.capture.class_making import (
@@ -145,13 +145,13 @@ def _namespace(domain: CaptureDomain, value: Value) -> tuple[dict[str, Value], V
     """The entries of a namespace, and the cell of `__class__`."""
     if not isinstance(value, DictValue):
         raise domain.graph_break(CLASS_BODY, "a namespace that is no dict")
-    entries = {str(containers.key_of(domain, k)): v for k, v in containers.dict_pairs(domain, value)}
+    entries = {str(keys.key_of(domain, k)): v for k, v in dicts.dict_pairs(domain, value)}
     return entries, entries.pop("__classcell__", None)
 
 
 def make_by_type(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value] | None:
     """`type(name, bases, namespace)`."""
-    bases = containers.items(domain, args[1]) if isinstance(args[1], TupleValue) else []
+    bases = elements.items(domain, args[1]) if isinstance(args[1], TupleValue) else []
     if not all(type(b) is Known and isinstance(b.obj, type) for b in bases):
         return None
     meta = _metaclass(domain, None, bases)
@@ -198,7 +198,7 @@ def _type_new(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
     if len(args) != 4 or not (type(args[0]) is Known and type(args[1]) is Const and isinstance(args[2], TupleValue)):
         return None
     meta, name = args[0], str(domain.use(args[1]))
-    bases = containers.items(domain, args[2])
+    bases = elements.items(domain, args[2])
     if not all(type(b) is Known and isinstance(b.obj, type) for b in bases):
         return None
     entries, cell = _namespace(domain, args[3])
@@ -363,7 +363,7 @@ def _numbered(domain: CaptureDomain, namespace: DictValue, name: str) -> Value:
     if type(settled) not in IMMUTABLE_ATOMS:
         raise domain.graph_break(CLASS_BODY, f"the value of {cls}.{name}")
     value = Const(settled)
-    containers.dict_store(domain, namespace, name, Const(name), value)
+    dicts.dict_store(domain, namespace, name, Const(name), value)
     return value
 
 
@@ -380,7 +380,7 @@ def load_name(domain: CaptureDomain, namespace: Value, name: str) -> Value | Non
     if not isinstance(namespace, DictValue):
         raise domain.graph_break(CLASS_BODY, name)
     if namespace.cls is dict:
-        found = containers.dict_lookup(domain, namespace, name)
+        found = dicts.dict_lookup(domain, namespace, name)
         if isinstance(found, Obj) and found.cls is enum.auto and namespace in domain.library_bodies:
             return _numbered(domain, namespace, name)
         return found

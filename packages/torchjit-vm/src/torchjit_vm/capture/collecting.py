@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import containers, iteration, members, operators
+from torchjit_vm.capture import elements, iteration, members, operators
 from torchjit_vm.capture.reasons import OPAQUE_ITERATOR
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, GeneratorValue, Known, Leaf, ListValue, TupleValue, Value
@@ -32,14 +32,14 @@ def extend(domain: CaptureDomain, target: ListValue, iterable: Value) -> None:
     is_deque = issubclass(target.cls, deque)
     if iterable is target or _direct(domain, iterable):
         new = iteration.items_of(domain, iterable)
-        containers.change(domain, target).extend(new)
-        containers.trim(domain, target, left=True)
+        elements.change(domain, target).extend(new)
+        elements.trim(domain, target, left=True)
         return
     taken = each(domain, iterable, sized=not is_deque)
-    containers.change(domain, target)
+    elements.change(domain, target)
     for item in taken:
-        containers.change(domain, target).append(item)
-        containers.trim(domain, target, left=True)
+        elements.change(domain, target).append(item)
+        elements.trim(domain, target, left=True)
 
 
 def each(domain: CaptureDomain, iterable: Value, *, sized: bool = False) -> Iterator[Value]:

@@ -8,7 +8,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, byte_arrays, containers, iteration, members, weak_references
+from torchjit_vm.capture import (
+    attributes,
+    byte_arrays,
+    dicts,
+    elements,
+    iteration,
+    keys,
+    members,
+    sets,
+    weak_references,
+)
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.operators import (
     RICH,
@@ -121,12 +131,12 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
         if plain_base(left.cls) is plain_base(right.cls) and not _user_compare(domain, function, left, right):
             return compare_sequences(domain, function, left, right)
     equality = function in (operator.eq, operator.ne)
-    dicts = isinstance(left, DictValue) and isinstance(right, DictValue)
-    if dicts and equality and not _user_compare(domain, function, cast(Obj, left), cast(Obj, right)):
+    both_dicts = isinstance(left, DictValue) and isinstance(right, DictValue)
+    if both_dicts and equality and not _user_compare(domain, function, cast(Obj, left), cast(Obj, right)):
         equal = _equal_dicts(domain, cast(DictValue, left), cast(DictValue, right))
         return domain.constant(equal is (function is operator.eq))
     if equality and isinstance(left, Obj) and isinstance(right, Obj) and left.cls is right.cls is types.SimpleNamespace:
-        both = [containers.instance_snapshot(domain, InstanceDict(v)) for v in (left, right)]
+        both = [dicts.instance_snapshot(domain, InstanceDict(v)) for v in (left, right)]
         return domain.constant(_equal_dicts(domain, both[0], both[1]) is (function is operator.eq))
     if type(left) is IdValue or type(right) is IdValue:
         same = type(left) is type(right) and is_(domain, cast(IdValue, left).target, cast(IdValue, right).target)
@@ -216,7 +226,7 @@ def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
 def compare_sequences(
     domain: CaptureDomain, function: Any, left: ListValue | TupleValue, right: ListValue | TupleValue
 ) -> Value:
-    a, b = containers.items(domain, left), containers.items(domain, right)
+    a, b = elements.items(domain, left), elements.items(domain, right)
     if function in (operator.eq, operator.ne) and len(a) != len(b):
         return domain.constant(function is operator.ne)
     for x, y in zip(a, b, strict=False):
@@ -228,14 +238,14 @@ def compare_sequences(
 
 
 def _equal_dicts(domain: CaptureDomain, left: DictValue, right: DictValue) -> bool:
-    if containers.dict_length(domain, left) != containers.dict_length(domain, right):
+    if dicts.dict_length(domain, left) != dicts.dict_length(domain, right):
         return False
-    for key, value in containers.dict_pairs(domain, left):
-        other = containers.dict_lookup(domain, right, containers.key_of(domain, key))
+    for key, value in dicts.dict_pairs(domain, left):
+        other = dicts.dict_lookup(domain, right, keys.key_of(domain, key))
         if other is None or not same_or_equal(domain, value, other):
             return False
     if issubclass(left.cls, OrderedDict) and issubclass(right.cls, OrderedDict):
-        orders = [[containers.key_of(domain, k) for k, _ in containers.dict_pairs(domain, d)] for d in (left, right)]
+        orders = [[keys.key_of(domain, k) for k, _ in dicts.dict_pairs(domain, d)] for d in (left, right)]
         return orders[0] == orders[1]
     return True
 
@@ -255,13 +265,11 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
     if isinstance(container, DictView) and container.kind == "keys":
         container = container.target
     if isinstance(container, DictValue):
-        return domain.constant(containers.dict_lookup(domain, container, containers.key_of(domain, item)) is not None)
+        return domain.constant(dicts.dict_lookup(domain, container, keys.key_of(domain, item)) is not None)
     if isinstance(container, InstanceDict) and type(item) is Const:
         return domain.constant(attributes.instance_attr(domain, container.owner, domain.use(item)) is not None)
     if isinstance(container, SetValue):
-        return domain.constant(
-            containers.sought_key(domain, item, container) in containers.set_entries(domain, container)
-        )
+        return domain.constant(sets.sought_key(domain, item, container) in elements.set_entries(domain, container))
     if type(container) is Const and isinstance(container.value, (str, bytes, frozenset)):
         return _in_constant(domain, container, item)
     if type(container) is Known and isinstance(container.obj, type):
@@ -293,7 +301,7 @@ def _in_constant(domain: CaptureDomain, container: Const, item: Value) -> Value:
     """`item in text`, or in a constant set, of what is no constant."""
     known, cls = domain.use(container), type_of(domain, item)
     if isinstance(known, frozenset):
-        return domain.constant(containers.sought_key(domain, item, None) in known)
+        return domain.constant(sets.sought_key(domain, item, None) in known)
     if issubclass(cls, (str, bytes, int)) or type(item) is Leaf:
         raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__} in {type(known).__name__}")
     if isinstance(known, str):

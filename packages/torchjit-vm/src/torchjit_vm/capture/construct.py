@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import atoms, classes, collecting, containers, groups, iteration, members, packing
+from torchjit_vm.capture import atoms, classes, collecting, dicts, elements, groups, iteration, keys, members, packing
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.exceptions import from_real, new_exception
 from torchjit_vm.capture.operators import compute
@@ -229,7 +229,7 @@ def fill_dict(domain: CaptureDomain, made: DictValue, args: list[Value], kwargs:
     if rest:
         update_from(domain, made, rest[0])
     for key, value in kwargs.items():
-        containers.dict_store(domain, made, key, Const(key), value)
+        dicts.dict_store(domain, made, key, Const(key), value)
     return True
 
 
@@ -244,8 +244,8 @@ def fill_deque(domain: CaptureDomain, made: ListValue, args: list[Value], kwargs
         made.limit = domain.index(bound)
         if made.limit < 0:
             raise domain.error(ValueError, "maxlen must be non-negative")
-    containers.change(domain, made)[:] = items
-    containers.trim(domain, made, left=True)
+    elements.change(domain, made)[:] = items
+    elements.trim(domain, made, left=True)
     return True
 
 
@@ -272,4 +272,4 @@ def update_from(domain: CaptureDomain, target: DictValue, other: Value) -> None:
     if pairs is None:
         pairs = _pairs(domain, other)
     for key, value in pairs:
-        containers.dict_store(domain, target, containers.key_of(domain, key), key, value)
+        dicts.dict_store(domain, target, keys.key_of(domain, key), key, value)

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast, final
 
-from torchjit_vm.capture import attributes, containers, iteration, members
+from torchjit_vm.capture import attributes, dicts, elements, iteration, keys, members, sets
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.byte_arrays import content
@@ -105,7 +105,7 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
 def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value:
     """A copy; of the parts too if there is a memo."""
     if isinstance(value, InstanceDict):
-        value = containers.instance_snapshot(domain, value)
+        value = dicts.instance_snapshot(domain, value)
     if type(value) is Obj and _keeps_state(domain, value):
         return _copy_by_state(domain, value, memo)
     if isinstance(value, Obj):
@@ -123,30 +123,30 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
     made: Obj
     if isinstance(value, ListValue):
         made = ListValue([], value.cls)
-        made.limit = containers.maximum(value)
+        made.limit = elements.maximum(value)
         _remember(memo, value, made)
-        made.items = [part(v) for v in containers.items(domain, value)]
+        made.items = [part(v) for v in elements.items(domain, value)]
     elif isinstance(value, AtomObject):
         made = AtomObject(base_of(value), value.cls)
     elif isinstance(value, ByteArray):
         return ByteArray(bytearray(content(domain, value)))
     elif isinstance(value, TupleValue):
-        made = TupleValue([part(v) for v in containers.items(domain, value)], value.cls)
+        made = TupleValue([part(v) for v in elements.items(domain, value)], value.cls)
     elif isinstance(value, DictValue):
         made = DictValue(value.cls)
         _remember(memo, value, made)
         made.factory = value.factory
-        for key, item in containers.dict_pairs(domain, value):
-            containers.dict_store(domain, made, containers.key_of(domain, key), key, part(item))
+        for key, item in dicts.dict_pairs(domain, value):
+            dicts.dict_store(domain, made, keys.key_of(domain, key), key, part(item))
     elif isinstance(value, SetValue):
-        made = SetValue(dict(containers.set_entries(domain, value)), value.cls)
-        layout = containers.layout_of(domain, value)
+        made = SetValue(dict(elements.set_entries(domain, value)), value.cls)
+        layout = sets.layout_of(domain, value)
         made.layout = None if layout is None else layout.copy()
     else:
         made = Obj(value.cls)
         _remember(memo, value, made)
     if value.cls.__dictoffset__ != 0 and type(value) is not FunctionValue:
-        for name, attribute in containers.instance_pairs(domain, InstanceDict(value)):
+        for name, attribute in dicts.instance_pairs(domain, InstanceDict(value)):
             made.attrs[cast(Const, name).value] = part(attribute)
     for name in copyreg._slotnames(value.cls):  # type: ignore[attr-defined]  # what copy itself asks
         slot = attributes.lookup(domain, value, name)
@@ -191,12 +191,12 @@ def _refilled(domain: CaptureDomain, value: Obj, memo: _Memo | None, part: Calla
     """
     made = ListValue([], value.cls) if isinstance(value, ListValue) else DictValue(value.cls)
     if isinstance(made, ListValue) and isinstance(value, ListValue):
-        made.limit = containers.maximum(value)
+        made.limit = elements.maximum(value)
     if isinstance(made, DictValue) and isinstance(value, DictValue):
         made.factory = value.factory
     _remember(memo, value, made)
     if value.cls.__dictoffset__ != 0:
-        for name, attribute in containers.instance_pairs(domain, InstanceDict(value)):
+        for name, attribute in dicts.instance_pairs(domain, InstanceDict(value)):
             made.attrs[cast(Const, name).value] = part(attribute)
     if isinstance(value, ListValue):
         for item in iteration.items_of(domain, value):
@@ -221,7 +221,7 @@ def _copy_by_state(domain: CaptureDomain, value: Obj, memo: _Memo | None) -> Val
     made = Obj(value.cls)
     _remember(memo, value, made)
     getter = _method(domain, value, "__getstate__")
-    state: Value = containers.instance_snapshot(domain, InstanceDict(value))
+    state: Value = dicts.instance_snapshot(domain, InstanceDict(value))
     if getter is not None:
         state = domain.vm.call(getter, [value])
     if memo is not None:
@@ -230,7 +230,7 @@ def _copy_by_state(domain: CaptureDomain, value: Obj, memo: _Memo | None) -> Val
     if setter is not None:
         domain.vm.call(setter, [made, state])
     elif isinstance(state, DictValue):
-        for key, item in containers.dict_pairs(domain, state):
+        for key, item in dicts.dict_pairs(domain, state):
             made.attrs[domain.use(cast(Const, key))] = item
     else:
         raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")

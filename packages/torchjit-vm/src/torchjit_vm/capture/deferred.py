@@ -20,7 +20,7 @@ import attrs
 from torchjit_core.guards import Predicate
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import containers, library, runtime
+from torchjit_vm.capture import dicts, library, runtime
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import has_leaf
@@ -127,7 +127,7 @@ def _snapshot(domain: CaptureDomain, value: Value, leaves: bool) -> Value | None
         return None
     if isinstance(value, DictValue):
         keys, items = [], []
-        for key, item in containers.dict_pairs(domain, value):
+        for key, item in dicts.dict_pairs(domain, value):
             keys.append(key)
             items.append(item)
         copied = _snapshots(domain, items, leaves)

@@ -11,8 +11,9 @@ from torchjit_vm.capture import (
     collecting,
     comparisons,
     construct,
-    containers,
+    dicts,
     iteration,
+    keys,
     operators,
     packing,
     stores,
@@ -36,7 +37,7 @@ def _get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         found = attributes.instance_attr(domain, args[0].owner, domain.use(cast(Const, args[1])))
         return default if found is None else found
     target = cast(DictValue, args[0])
-    found = containers.dict_lookup(domain, target, containers.key_of(domain, args[1]))
+    found = dicts.dict_lookup(domain, target, keys.key_of(domain, args[1]))
     return default if found is None else found
 
 
@@ -58,7 +59,7 @@ def _getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 @method("__contains__", dict)
 def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], DictValue):
-        found = containers.dict_lookup(domain, args[0], containers.key_of(domain, args[1]))
+        found = dicts.dict_lookup(domain, args[0], keys.key_of(domain, args[1]))
         return domain.constant(found is not None)
     return comparisons.contains(domain, args[0], args[1])
 
@@ -66,7 +67,7 @@ def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
 @method("__setitem__", dict, OrderedDict)
 def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], DictValue):
-        containers.dict_store(domain, args[0], containers.key_of(domain, args[1]), args[1], args[2])
+        dicts.dict_store(domain, args[0], keys.key_of(domain, args[1]), args[1], args[2])
     else:
         subscripts.setitem(domain, args[0], args[1], args[2])
     return Const(None)
@@ -77,10 +78,10 @@ def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     if not isinstance(args[0], DictValue):
         subscripts.delitem(domain, args[0], args[1])
         return Const(None)
-    key = containers.key_of(domain, args[1])
-    if containers.dict_lookup(domain, args[0], key) is None:
+    key = keys.key_of(domain, args[1])
+    if dicts.dict_lookup(domain, args[0], key) is None:
         raise domain.raised(subscripts.key_error(domain, args[1]))
-    containers.dict_remove(domain, args[0], key)
+    dicts.dict_remove(domain, args[0], key)
     return Const(None)
 
 
@@ -101,7 +102,7 @@ def _items(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 def _view(domain: CaptureDomain, value: Value, kind: str) -> Value:
     if isinstance(value, InstanceDict):
-        return DictView(containers.instance_snapshot(domain, value), kind)
+        return DictView(dicts.instance_snapshot(domain, value), kind)
     return DictView(cast(DictValue, value), kind)
 
 
@@ -115,10 +116,10 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
             stores.write(domain, args[0].owner, name, DELETED)
     else:
         target = cast(DictValue, args[0])
-        key = containers.key_of(domain, args[1])
-        found = containers.dict_lookup(domain, target, key)
+        key = keys.key_of(domain, args[1])
+        found = dicts.dict_lookup(domain, target, key)
         if found is not None:
-            containers.dict_remove(domain, target, key)
+            dicts.dict_remove(domain, target, key)
     if found is not None:
         return found
     if default is not None:
@@ -129,13 +130,13 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("popitem", dict, OrderedDict)
 def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(DictValue, args[0])
-    pairs = containers.dict_pairs(domain, target)
+    pairs = dicts.dict_pairs(domain, target)
     if not pairs:
         text = "dictionary is empty" if issubclass(target.cls, OrderedDict) else "popitem(): dictionary is empty"
         raise domain.raised(subscripts.key_error(domain, Const(text)))
     last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
     key, value = pairs[-1 if operators.truth(domain, last) else 0]
-    containers.dict_remove(domain, target, containers.key_of(domain, key))
+    dicts.dict_remove(domain, target, keys.key_of(domain, key))
     return TupleValue([key, value])
 
 
@@ -149,10 +150,10 @@ def _setdefault(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
             stores.write(domain, args[0].owner, name, default)
         return default if found is None else found
     target = cast(DictValue, args[0])
-    key = containers.key_of(domain, args[1])
-    found = containers.dict_lookup(domain, target, key)
+    key = keys.key_of(domain, args[1])
+    found = dicts.dict_lookup(domain, target, key)
     if found is None:
-        containers.dict_store(domain, target, key, args[1], default)
+        dicts.dict_store(domain, target, key, args[1], default)
         return default
     return found
 
@@ -170,23 +171,23 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     if len(args) > 1:
         construct.update_from(domain, target, args[1])
     for name, value in kwargs.items():
-        containers.dict_store(domain, target, name, Const(name), value)
+        dicts.dict_store(domain, target, name, Const(name), value)
     return Const(None)
 
 
 @method("clear", dict, OrderedDict)
 def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(DictValue, args[0])
-    for key, _ in containers.dict_pairs(domain, target):
-        containers.dict_remove(domain, target, containers.key_of(domain, key))
+    for key, _ in dicts.dict_pairs(domain, target):
+        dicts.dict_remove(domain, target, keys.key_of(domain, key))
     return Const(None)
 
 
 @method("copy", dict, OrderedDict, types.MappingProxyType)
 def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], InstanceDict):
-        return containers.instance_snapshot(domain, args[0])
-    made = containers.copy_dict(domain, cast(DictValue, args[0]))
+        return dicts.instance_snapshot(domain, args[0])
+    made = dicts.copy_dict(domain, cast(DictValue, args[0]))
     if isinstance(args[0], DictValue) and args[0].behind is not None:
         made.cls = args[0].behind.cls
     if not operators.is_c_dict(made.cls) and not issubclass(made.cls, OrderedDict):
@@ -200,39 +201,39 @@ def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value |
     last = args[2] if len(args) > 2 else kwargs.get("last", Const(True))
     if not operators.truth(domain, last):
         return _move_to_start(domain, target, args[1])
-    key = containers.key_of(domain, args[1])
-    value = containers.dict_lookup(domain, target, key)
+    key = keys.key_of(domain, args[1])
+    value = dicts.dict_lookup(domain, target, key)
     if value is None:
         raise domain.raised(subscripts.key_error(domain, args[1]))
-    containers.dict_remove(domain, target, key)
-    containers.dict_store(domain, target, key, args[1], value)
+    dicts.dict_remove(domain, target, key)
+    dicts.dict_store(domain, target, key, args[1], value)
     return Const(None)
 
 
 def _move_to_start(domain: CaptureDomain, target: DictValue, key_value: Value) -> Value:
     """`move_to_end(key, last=False)`: every other key comes behind it, so all of them are written again."""
-    pairs = containers.dict_pairs(domain, target)
-    first = containers.key_of(domain, key_value)
-    if containers.dict_lookup(domain, target, first) is None:
+    pairs = dicts.dict_pairs(domain, target)
+    first = keys.key_of(domain, key_value)
+    if dicts.dict_lookup(domain, target, first) is None:
         raise domain.raised(subscripts.key_error(domain, key_value))
     for key, value in pairs:
-        found = containers.key_of(domain, key)
+        found = keys.key_of(domain, key)
         if found != first:
-            containers.dict_remove(domain, target, found)
-            containers.dict_store(domain, target, found, key, value)
+            dicts.dict_remove(domain, target, found)
+            dicts.dict_store(domain, target, found, key, value)
     return Const(None)
 
 
 @method("copy", defaultdict)
 def _copy_default(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(DictValue, args[0])
-    return containers.copy_dict(domain, target) if target.cls is defaultdict else None
+    return dicts.copy_dict(domain, target) if target.cls is defaultdict else None
 
 
 @method("isdisjoint", type({}.keys()), type({}.items()))
 def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    mine = {containers.key_of(domain, v) for v in iteration.items_of(domain, args[0])}
-    return domain.constant(mine.isdisjoint(containers.key_of(domain, v) for v in collecting.each(domain, args[1])))
+    mine = {keys.key_of(domain, v) for v in iteration.items_of(domain, args[0])}
+    return domain.constant(mine.isdisjoint(keys.key_of(domain, v) for v in collecting.each(domain, args[1])))
 
 
 @builtin(OrderedDict.fromkeys)
@@ -240,7 +241,7 @@ def _ordered_fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Va
     made = DictValue(OrderedDict)
     value = args[1] if len(args) > 1 else kwargs.get("value", Const(None))
     for key in collecting.each(domain, args[0]):
-        containers.dict_store(domain, made, containers.key_of(domain, key), key, value)
+        dicts.dict_store(domain, made, keys.key_of(domain, key), key, value)
     return made
 
 
@@ -249,5 +250,5 @@ def _fromkeys(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     made = DictValue()
     value = args[1] if len(args) > 1 else Const(None)
     for key in collecting.each(domain, args[0]):
-        containers.dict_store(domain, made, containers.key_of(domain, key), key, value)
+        dicts.dict_store(domain, made, keys.key_of(domain, key), key, value)
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture import attributes, containers, iteration, members
+from torchjit_vm.capture import attributes, dicts, iteration, members
 from torchjit_vm.capture.values import Const, InstanceDict, Known, ListValue, Obj, Value
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _of_object(domain: CaptureDomain, value: Obj) -> Value | None:
         return None
     names = set(_of_class(domain, value.cls))
     if value.cls.__dictoffset__:
-        for key, _ in containers.instance_pairs(domain, InstanceDict(value)):
+        for key, _ in dicts.instance_pairs(domain, InstanceDict(value)):
             name = domain.use(cast(Const, key))
             if type(name) is not str:
                 return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import attrs
 
 from torchjit_core.paths import Drawn
-from torchjit_vm.capture import containers, iteration, operators, runtime, subscripts
+from torchjit_vm.capture import elements, iteration, operators, runtime, subscripts
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import constant_object
@@ -389,12 +389,12 @@ def _choice(domain: CaptureDomain, generator: Obj, seq: Value) -> Value | None:
 def _shuffle(domain: CaptureDomain, generator: Obj, x: Value) -> Value | None:
     if not (isinstance(x, ListValue) and x.cls is list):
         return None
-    length = len(containers.items(domain, x))
+    length = len(elements.items(domain, x))
     twin = _twin(domain, generator)
     if twin is not None:
         order = list(range(length))
         twin.shuffle(order)
-        target = containers.change(domain, x)
+        target = elements.change(domain, x)
         target[:] = [target[i] for i in order]
         return Const(None)
     numbers = _numbers(domain, x)
@@ -404,7 +404,7 @@ def _shuffle(domain: CaptureDomain, generator: Obj, x: Value) -> Value | None:
     found = _drawn_list(domain, step, numbers, length)
     if found is None:
         return None
-    containers.change(domain, x)[:] = found
+    elements.change(domain, x)[:] = found
     return Const(None)
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_core.paths import own_attr
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.byte_arrays import write_byte_array
-from torchjit_vm.capture.containers import _real_key
 from torchjit_vm.capture.contexts import is_local, write_context_stores
+from torchjit_vm.capture.keys import real_key
 from torchjit_vm.capture.members import walk
 from torchjit_vm.capture.rebuild import Rebuilder
 from torchjit_vm.capture.rebuild_containers import storage_class
@@ -178,7 +178,7 @@ def _dict(out: Rebuilder, value: DictValue) -> None:
     owner = "dict" if base is dict else out.runtime(base)
     for key, before in (value.changed or {}).items():
         entry = value.entries.get(key)
-        raw = _real_key(key)
+        raw = real_key(key)
         if entry is None:
             if before is None and raw is not DELETED:  # there, or not: the region did not look
                 out.write(f"{owner}.pop({out.expr(value)}, {_key(out, raw)}, None)")

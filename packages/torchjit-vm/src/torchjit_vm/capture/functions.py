@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.binding import bind as bind_for_real
-from torchjit_vm.capture import containers
+from torchjit_vm.capture import dicts
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import ASYNC
 from torchjit_vm.capture.values import CellValue, Const, DictValue, FunctionValue, TupleValue, Value
@@ -138,7 +138,7 @@ def bind(
             slots[i] = defaults[i - first]
     for i in range(count, len(slots)):
         if slots[i] is None:
-            slots[i] = None if kwdefaults is None else containers.dict_lookup(domain, kwdefaults, names[i])
+            slots[i] = None if kwdefaults is None else dicts.dict_lookup(domain, kwdefaults, names[i])
     if not ok or None in slots:
         raise _binding_error(domain, code, name, args, kwargs, defaults, kwdefaults)
     if flags & inspect.CO_VARARGS:
@@ -164,7 +164,7 @@ def _binding_error(
     twin.__qualname__ = name
     named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     if kwdefaults is not None:
-        twin.__kwdefaults__ = {n: None for n in named if containers.dict_lookup(domain, kwdefaults, n) is not None}
+        twin.__kwdefaults__ = {n: None for n in named if dicts.dict_lookup(domain, kwdefaults, n) is not None}
     placeholders: list[Any] = [None] * len(args)
     try:
         bind_for_real(twin, placeholders, dict.fromkeys(kwargs))

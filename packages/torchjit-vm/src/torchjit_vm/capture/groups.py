@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, containers, iteration, operators
+from torchjit_vm.capture import attributes, elements, iteration, operators
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.slots import slot
@@ -33,7 +33,7 @@ def new_group(domain: CaptureDomain, cls: type, args: list[Value]) -> Obj:
         raise domain.error(TypeError, f"BaseExceptionGroup.__new__() argument 1 must be str, not {kind.__name__}")
     if not isinstance(args[1], (ListValue, TupleValue)):
         raise domain.graph_break(UNKNOWN_OPERATION, f"an exception group of a {type_of(domain, args[1]).__name__}")
-    members = list(containers.items(domain, args[1]))
+    members = list(elements.items(domain, args[1]))
     if not members:
         raise domain.error(ValueError, "second argument (exceptions) must be a non-empty sequence")
     plain = True

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
-from torchjit_vm.capture import containers
+from torchjit_vm.capture import dicts, elements, sets
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.attributes import bind
 from torchjit_vm.capture.exceptions import stop_iteration_error
@@ -87,10 +87,10 @@ class SequenceIterator(IteratorValue):
 
     def stale(self, domain: CaptureDomain) -> bool:
         """Has a deque changed its length since the iterator was made?"""
-        return self.size >= 0 and len(containers.items(domain, self.sequence)) != self.size
+        return self.size >= 0 and len(elements.items(domain, self.sequence)) != self.size
 
     def advance(self, domain: CaptureDomain) -> Value | None:
-        items = containers.items(domain, self.sequence)
+        items = elements.items(domain, self.sequence)
         if self.stale(domain):
             self.size, self.index = -1, 1 << 62
             raise domain.error(RuntimeError, "deque mutated during iteration")
@@ -129,8 +129,8 @@ class ListIterator(IteratorValue):
         if self.owner is None or self.done:
             return False
         if isinstance(self.owner, SetValue):
-            return len(containers.set_entries(domain, self.owner)) != self.size
-        return containers.dict_length(domain, self.owner) != self.size
+            return len(elements.set_entries(domain, self.owner)) != self.size
+        return dicts.dict_length(domain, self.owner) != self.size
 
     def advance(self, domain: CaptureDomain) -> Value | None:
         if self.stale(domain):
@@ -300,7 +300,7 @@ def sequence_iter(domain: CaptureDomain, value: ListValue | TupleValue) -> Itera
     """The iterator that the class of C itself has."""
     made = SequenceIterator(value)
     if issubclass(value.cls, deque):
-        made.size = len(containers.items(domain, value))
+        made.size = len(elements.items(domain, value))
     return made
 
 
@@ -328,15 +328,15 @@ def get_iter(domain: CaptureDomain, value: Value) -> Value:
     if isinstance(value, DictValue):
         member = find_member(domain, value.cls, "__iter__")
         if type(member.raw) is not types.FunctionType:
-            return ListIterator([k for k, _ in containers.dict_pairs(domain, value)], value)
+            return ListIterator([k for k, _ in dicts.dict_pairs(domain, value)], value)
     if isinstance(value, SetValue):
         member = find_member(domain, value.cls, "__iter__")
         if type(member.raw) is not types.FunctionType:
-            return ListIterator(containers.set_items(domain, value), value)
+            return ListIterator(sets.set_items(domain, value), value)
     if isinstance(value, DictView):
-        return ListIterator(containers.view_items(domain, value), value.target, value.kind)
+        return ListIterator(dicts.view_items(domain, value), value.target, value.kind)
     if isinstance(value, InstanceDict):
-        return ListIterator([k for k, _ in containers.instance_pairs(domain, value)])
+        return ListIterator([k for k, _ in dicts.instance_pairs(domain, value)])
     if isinstance(value, Known) and isinstance(value.obj, enum.EnumType) and _plain_enum(type(value.obj)):
         return ListIterator([Known(m) for m in cast(Any, value.obj)])
     return _user_iter(domain, value)
@@ -438,7 +438,7 @@ def items_of(domain: CaptureDomain, value: Value) -> list[Value]:
     if isinstance(value, (ListValue, TupleValue)):
         member = find_member(domain, value.cls, "__iter__")
         if type(member.raw) is not types.FunctionType:
-            return list(containers.items(domain, value))
+            return list(elements.items(domain, value))
     iterator = get_iter(domain, value)
     result: list[Value] = []
     while (item := advance(domain, iterator)) is not None:

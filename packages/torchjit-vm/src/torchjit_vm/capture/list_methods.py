@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import collecting, comparisons, construct, containers, iteration, operators, subscripts
+from torchjit_vm.capture import collecting, comparisons, construct, elements, iteration, operators, subscripts
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
@@ -26,16 +26,16 @@ def _init_deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
 @method("append", list, deque)
 def _append(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    containers.change(domain, target).append(args[1])
-    containers.trim(domain, target, left=True)
+    elements.change(domain, target).append(args[1])
+    elements.trim(domain, target, left=True)
     return Const(None)
 
 
 @method("appendleft", deque)
 def _appendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    containers.change(domain, target).insert(0, args[1])
-    containers.trim(domain, target, left=False)
+    elements.change(domain, target).insert(0, args[1])
+    elements.trim(domain, target, left=False)
     return Const(None)
 
 
@@ -43,15 +43,15 @@ def _appendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
 def _extendleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
     for item in iteration.items_of(domain, args[1]) if args[1] is target else collecting.each(domain, args[1]):
-        containers.change(domain, target).insert(0, item)
-        containers.trim(domain, target, left=False)
+        elements.change(domain, target).insert(0, item)
+        elements.trim(domain, target, left=False)
     return Const(None)
 
 
 @method("rotate", deque)
 def _rotate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     by = domain.index(args[1]) if len(args) > 1 else 1
-    items = containers.change(domain, cast(ListValue, args[0]))
+    items = elements.change(domain, cast(ListValue, args[0]))
     if items:
         by %= len(items)
         items[:] = items[-by:] + items[:-by] if by else items
@@ -68,9 +68,9 @@ def _extend(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 @method("insert", list, deque)
 def _insert(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     index = domain.index(args[1])
-    if containers.maximum(cast(ListValue, args[0])) is not None:
+    if elements.maximum(cast(ListValue, args[0])) is not None:
         return None
-    containers.change(domain, cast(ListValue, args[0])).insert(index, args[2])
+    elements.change(domain, cast(ListValue, args[0])).insert(index, args[2])
     return Const(None)
 
 
@@ -78,29 +78,29 @@ def _insert(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
     index = domain.index(args[1]) if len(args) > 1 else -1
-    items = containers.items(domain, target)
+    items = elements.items(domain, target)
     if not items:
         text = "pop from an empty deque" if issubclass(target.cls, deque) else "pop from empty list"
         raise domain.error(IndexError, text)
     if not -len(items) <= index < len(items):
         raise domain.error(IndexError, "pop index out of range")
-    return containers.change(domain, target).pop(index)
+    return elements.change(domain, target).pop(index)
 
 
 @method("popleft", deque)
 def _popleft(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    if not containers.items(domain, target):
+    if not elements.items(domain, target):
         raise domain.error(IndexError, "pop from an empty deque")
-    return containers.change(domain, target).pop(0)
+    return elements.change(domain, target).pop(0)
 
 
 @method("remove", list, deque)
 def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    for i, item in enumerate(containers.items(domain, target)):
+    for i, item in enumerate(elements.items(domain, target)):
         if comparisons.same_or_equal(domain, item, args[1]):
-            del containers.change(domain, target)[i]
+            del elements.change(domain, target)[i]
             return Const(None)
     if issubclass(target.cls, deque):
         return None  # the message names the item's repr
@@ -109,7 +109,7 @@ def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
 @method("clear", list, deque)
 def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    containers.change(domain, cast(ListValue, args[0])).clear()
+    elements.change(domain, cast(ListValue, args[0])).clear()
     return Const(None)
 
 
@@ -121,27 +121,27 @@ def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
     if issubclass(target.cls, deque):
         return operators.copy_deque(domain, target)
-    return ListValue(list(containers.items(domain, cast(ListValue, args[0]))))
+    return ListValue(list(elements.items(domain, cast(ListValue, args[0]))))
 
 
 @method("reverse", list, deque)
 def _reverse(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    containers.change(domain, cast(ListValue, args[0])).reverse()
+    elements.change(domain, cast(ListValue, args[0])).reverse()
     return Const(None)
 
 
 @method("sort", list)
 def _sort(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(ListValue, args[0])
-    before = list(containers.items(domain, target))
-    containers.change(domain, target).clear()  # as it looks to the keys and comparisons
+    before = list(elements.items(domain, target))
+    elements.change(domain, target).clear()  # as it looks to the keys and comparisons
     try:
         after = sort(domain, list(before), kwargs)
     except Raised:
-        containers.change(domain, target)[:] = before
+        elements.change(domain, target)[:] = before
         raise
-    modified = bool(containers.items(domain, target))
-    containers.change(domain, target)[:] = after
+    modified = bool(elements.items(domain, target))
+    elements.change(domain, target)[:] = after
     if modified:
         raise domain.error(ValueError, "list modified during sort")
     return Const(None)

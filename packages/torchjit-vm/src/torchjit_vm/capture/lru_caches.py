@@ -74,9 +74,9 @@ def lru_arguments(domain: CaptureDomain, function: Obj) -> tuple[list[Value], li
 
 
 def _pairs(domain: CaptureDomain, memo: DictValue) -> list[tuple[Value, Value]]:
-    from torchjit_vm.capture import containers  # noqa: PLC0415  which is half made when the tables are filled
+    from torchjit_vm.capture import dicts  # noqa: PLC0415  which is half made when the tables are filled
 
-    return containers.dict_pairs(domain, memo)
+    return dicts.dict_pairs(domain, memo)
 
 
 @method("cache_info", _WRAPPER)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.binding import import_from_real
-from torchjit_vm.capture import classes, containers, exceptions
+from torchjit_vm.capture import classes, dicts, exceptions
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -75,14 +75,14 @@ def _builtin_name(domain: CaptureDomain, globals: dict[str, Any], name: str) -> 
 
 
 def store_global(domain: CaptureDomain, frame: Frame[Value], name: str, value: Value) -> None:
-    containers.dict_store(domain, namespace(domain, frame.globals), name, Const(name), value)
+    dicts.dict_store(domain, namespace(domain, frame.globals), name, Const(name), value)
 
 
 def delete_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> None:
     space = namespace(domain, frame.globals)
-    if containers.dict_lookup(domain, space, name) is None:
+    if dicts.dict_lookup(domain, space, name) is None:
         raise domain.error(NameError, f"name '{name}' is not defined", name)
-    containers.dict_remove(domain, space, name)
+    dicts.dict_remove(domain, space, name)
 
 
 def load_name(domain: CaptureDomain, frame: Frame[Value], name: str, namespace: Value) -> Value:

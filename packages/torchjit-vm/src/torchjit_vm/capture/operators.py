@@ -15,9 +15,11 @@ from torchjit_vm.capture import (
     attributes,
     byte_arrays,
     collecting,
-    containers,
+    dicts,
+    elements,
     members,
     packing,
+    sets,
     subscripts,
     texts,
 )
@@ -274,9 +276,9 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
             collecting.extend(domain, left, right)
             return left
         if function is operator.imul and type(right) is Const and isinstance(right.value, int):
-            target = containers.change(domain, left)
+            target = elements.change(domain, left)
             target[:] = target * domain.use(right)
-            containers.trim(domain, left, left=True)
+            elements.trim(domain, left, left=True)
             return left
         return None
     if isinstance(left, DictValue) and function is operator.ior and not defines(domain, left, name):
@@ -288,7 +290,7 @@ def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) ->
             return None if is_not_implemented(result) else result
         result = set_binary(domain, _INPLACE[function][1], left, right, in_place=True)
         if isinstance(result, SetValue) and result.entries is not None:
-            containers.set_replace(domain, left, result)
+            sets.set_replace(domain, left, result)
             return left
         return None
     if isinstance(left, Obj) and defines(domain, left, name):
@@ -313,7 +315,7 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
         if isinstance(left, ListValue) and isinstance(right, ListValue) and not _user_add(domain, left, right):
             return _concatenated(domain, left, right)
         if isinstance(left, TupleValue) and isinstance(right, TupleValue) and not _user_add(domain, left, right):
-            both = containers.items(domain, left) + containers.items(domain, right)
+            both = elements.items(domain, left) + elements.items(domain, right)
             return TupleValue(both, _tuple_class(function, left.cls, right.cls))
     if function is operator.mul:
         sequence, count = (left, right) if isinstance(left, (ListValue, TupleValue)) else (right, left)
@@ -324,17 +326,17 @@ def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Va
                 return None
             if isinstance(sequence, ListValue) and plain_base(sequence.cls) is deque:
                 copied = copy_deque(domain, sequence)
-                copied.items = containers.items(domain, copied) * domain.use(count)
-                containers.trim(domain, copied, left=True)
+                copied.items = elements.items(domain, copied) * domain.use(count)
+                elements.trim(domain, copied, left=True)
                 return copied
-            many = containers.items(domain, sequence) * domain.use(count)
+            many = elements.items(domain, sequence) * domain.use(count)
             if isinstance(sequence, ListValue):
                 return ListValue(many)
             return TupleValue(many, _tuple_class(function, sequence.cls, int))
     if function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
         if defines(domain, left, "__or__") or defines(domain, right, "__ror__"):
             return None
-        made = containers.copy_dict(domain, left)
+        made = dicts.copy_dict(domain, left)
         if not is_c_dict(left.cls):
             made.cls = dict
         packing.dict_update(domain, made, right)
@@ -384,19 +386,19 @@ def _concatenated(domain: CaptureDomain, left: ListValue, right: ListValue) -> V
     if base is not plain_base(right.cls):
         return None
     if base is deque:
-        more = list(containers.items(domain, right))
+        more = list(elements.items(domain, right))
         copied = copy_deque(domain, left)
-        copied.items = [*containers.items(domain, copied), *more]
-        containers.trim(domain, copied, left=True)
+        copied.items = [*elements.items(domain, copied), *more]
+        elements.trim(domain, copied, left=True)
         return copied
-    return ListValue(containers.items(domain, left) + containers.items(domain, right), base)
+    return ListValue(elements.items(domain, left) + elements.items(domain, right), base)
 
 
 def copy_deque(domain: CaptureDomain, value: ListValue) -> ListValue:
     """`value.copy()`: an instance of a subclass is made by a call of its class."""
-    limit = containers.maximum(value)
+    limit = elements.maximum(value)
     if value.cls is deque:
-        made = ListValue(list(containers.items(domain, value)), deque)
+        made = ListValue(list(elements.items(domain, value)), deque)
         made.limit = limit
         return made
     arguments = [value] if limit is None else [value, Const(limit)]
@@ -515,9 +517,9 @@ def truth(domain: CaptureDomain, value: Value) -> bool:
     if isinstance(value, Obj):
         return _object_truth(domain, value)
     if isinstance(value, DictView):
-        return containers.dict_length(domain, value.target) > 0
+        return dicts.dict_length(domain, value.target) > 0
     if isinstance(value, InstanceDict):
-        return bool(containers.instance_pairs(domain, value))
+        return bool(dicts.instance_pairs(domain, value))
     return True
 
 
@@ -553,13 +555,13 @@ def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
 def size(domain: CaptureDomain, value: ListValue | TupleValue | DictValue | SetValue) -> int:
     """The length of a built-in container; of an unread real one only the length is guarded."""
     if isinstance(value, DictValue):
-        return containers.dict_length(domain, value)
+        return dicts.dict_length(domain, value)
     if isinstance(value, SetValue):
-        return len(containers.set_entries(domain, value))
+        return len(elements.set_entries(domain, value))
     if value.items is None and value.path is not None:
         domain.guard_length(value.path, len(value.real))
         return len(value.real)
-    return len(containers.items(domain, value))
+    return len(elements.items(domain, value))
 
 
 def length(domain: CaptureDomain, value: Value) -> Value:
@@ -574,9 +576,9 @@ def length(domain: CaptureDomain, value: Value) -> Value:
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)) and not defines(domain, value, "__len__"):
         return Const(size(domain, value))
     if isinstance(value, DictView):
-        return Const(containers.dict_length(domain, value.target))
+        return Const(dicts.dict_length(domain, value.target))
     if isinstance(value, InstanceDict):
-        return Const(len(containers.instance_pairs(domain, value)))
+        return Const(len(dicts.instance_pairs(domain, value)))
     if type(value) is Known and type(value.obj) is enum.EnumType:
         return compute(domain, len, value.obj)
     found = special_call(domain, value, "__len__", [])

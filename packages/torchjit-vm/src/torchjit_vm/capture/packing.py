@@ -6,19 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from torchjit_vm.capture import attributes, collecting, iteration, members, set_algebra
-from torchjit_vm.capture.containers import (
-    change,
-    dict_lookup,
-    dict_pairs,
-    dict_store,
-    instance_pairs,
-    items,
-    key_of,
-    new_set,
-    set_insert,
-    set_items,
-)
+from torchjit_vm.capture.dicts import dict_lookup, dict_pairs, dict_store, instance_pairs
+from torchjit_vm.capture.elements import change, items
+from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.sets import new_set, set_insert, set_items
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     BoundMethod,

@@ -77,7 +77,7 @@ def _items(domain: CaptureDomain, value: Value) -> list[Value]:
 
 
 def _pairs(domain: CaptureDomain, value: DictValue) -> list[tuple[Value, Value]]:
-    from torchjit_vm.capture.containers import dict_pairs  # noqa: PLC0415  see _items
+    from torchjit_vm.capture.dicts import dict_pairs  # noqa: PLC0415  see _items
 
     return dict_pairs(domain, value)
 

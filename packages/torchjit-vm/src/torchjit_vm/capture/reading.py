@@ -304,10 +304,10 @@ def dict_behind(view: Any) -> Any:
 
 def view_of(domain: CaptureDomain, target: DictValue) -> DictValue:
     """A read-only view of a dict: it has the same entries, whatever becomes of them."""
-    from torchjit_vm.capture import containers  # noqa: PLC0415  which reads items by this module
+    from torchjit_vm.capture import dicts  # noqa: PLC0415  which reads items by this module
 
     made = DictValue(types.MappingProxyType)
-    containers.dict_pairs(domain, target)  # all of them are known from now on, and stay in one table
+    dicts.dict_pairs(domain, target)  # all of them are known from now on, and stay in one table
     made.entries, made.loaded, made.behind = target.entries, True, target
     return made
 

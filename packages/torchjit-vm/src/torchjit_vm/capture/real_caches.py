@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 
 from torchjit_core.guards import MISSING
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture.containers import key_of
 from torchjit_vm.capture.deferred import cached_report, put_off
 from torchjit_vm.capture.hiding import hidden
+from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned

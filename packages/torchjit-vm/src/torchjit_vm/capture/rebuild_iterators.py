@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import containers, iteration, runtime
+from torchjit_vm.capture import dicts, iteration, runtime
 from torchjit_vm.capture.coroutines import AwaitIterator
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_containers import storage_class
@@ -77,7 +77,7 @@ def _owned_iterator(out: Rebuilder, value: iteration.ListIterator) -> str:
         entries = owner.entries or {}
         size = sum(e is not None for e in entries.values())
         if isinstance(owner, DictValue):
-            size = containers.dict_length(out.domain, owner)
+            size = dicts.dict_length(out.domain, owner)
         return f"{out.runtime(runtime.stale_iterator)}({out.expr(owner)}, {size})"
     if isinstance(owner, DictValue) and not value.done and owner not in out.domain.touched:
         keys = [entry[0] for entry in owner.entries.values() if entry is not None]

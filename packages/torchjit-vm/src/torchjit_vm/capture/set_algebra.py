@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import containers, iteration
+from torchjit_vm.capture import dicts, elements, iteration, keys, sets
 from torchjit_vm.capture.values import Const, DictValue, DictView, SetValue, Value
 
 if TYPE_CHECKING:
@@ -75,25 +75,25 @@ def set_binary(
     return made
 
 
-def set_source(domain: CaptureDomain, value: Value, elements: SetValue) -> Any:
+def set_source(domain: CaptureDomain, value: Value, content: SetValue) -> Any:
     """What stands for a set, dict or other iterable that a method of sets is given; None if its order is not settled."""
-    layout = containers.layout_of(domain, elements)
+    layout = sets.layout_of(domain, content)
     if layout is None or isinstance(value, SetValue):
         return layout
-    keys = elements.entries or {}
-    return dict.fromkeys(keys) if isinstance(value, DictValue) and value.cls is dict else list(keys)
+    ordered = content.entries or {}
+    return dict.fromkeys(ordered) if isinstance(value, DictValue) and value.cls is dict else list(ordered)
 
 
 def laid_out_union(domain: CaptureDomain, target: SetValue, other: Value) -> set[Any] | None:
     """How `target.update(other)` leaves the set, where C makes room for all of the elements first: for sets and dicts."""
     source: Any = None
     if isinstance(other, SetValue):
-        source = containers.layout_of(domain, other)
+        source = sets.layout_of(domain, other)
     elif type(other) is Const and type(other.value) is frozenset:
         source = domain.use(other)
     elif isinstance(other, DictValue) and other.cls is dict:
-        source = {containers.key_of(domain, k): None for k, _ in containers.dict_pairs(domain, other)}
-    layout = None if source is None or not containers.is_ordered(source) else containers.layout_of(domain, target)
+        source = {keys.key_of(domain, k): None for k, _ in dicts.dict_pairs(domain, other)}
+    layout = None if source is None or not sets.is_ordered(source) else sets.layout_of(domain, target)
     if layout is None:
         return None
     made = layout.copy()
@@ -113,26 +113,26 @@ def _real(domain: CaptureDomain, value: Value) -> Any:
     if type(value) is Const:
         return value.value
     if isinstance(value, SetValue):
-        return containers.layout_of(domain, value)
-    keys = list(_elements(domain, value))
-    if not containers.is_ordered(keys):
+        return sets.layout_of(domain, value)
+    ordered = list(_elements(domain, value))
+    if not sets.is_ordered(ordered):
         return None
     if not isinstance(value, DictView):
-        return keys
-    return dict.fromkeys(keys).keys() if value.kind == "keys" else dict(keys).items()
+        return ordered
+    return dict.fromkeys(ordered).keys() if value.kind == "keys" else dict(ordered).items()
 
 
 def _elements(domain: CaptureDomain, value: Value) -> dict[Any, Value]:
     found = set_keys(domain, value)
-    return {containers.key_of(domain, v): v for v in iteration.items_of(domain, value)} if found is None else found
+    return {keys.key_of(domain, v): v for v in iteration.items_of(domain, value)} if found is None else found
 
 
 def set_keys(domain: CaptureDomain, value: Value) -> dict[Any, Value] | None:
     """Element keys to elements of a set or a view that is like one; None for anything else."""
     if isinstance(value, SetValue):
-        return containers.set_entries(domain, value)
+        return elements.set_entries(domain, value)
     if isinstance(value, DictView) and value.kind != "values":
-        return {containers.key_of(domain, v): v for v in containers.view_items(domain, value)}
+        return {keys.key_of(domain, v): v for v in dicts.view_items(domain, value)}
     if type(value) is Const and type(value.value) is frozenset:
         return {v: Const(v) for v in value.value}
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import collecting, containers, packing, subscripts
+from torchjit_vm.capture import collecting, elements, keys, packing, sets, subscripts
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.set_algebra import set_binary, set_source
 from torchjit_vm.capture.values import NEW, Const, SetValue, Value
@@ -26,18 +26,18 @@ def _add(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("discard", set)
 def _discard(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = containers.sought_key(domain, args[1], cast(SetValue, args[0]))
-    containers.set_remove(domain, cast(SetValue, args[0]), key)
+    key = sets.sought_key(domain, args[1], cast(SetValue, args[0]))
+    sets.set_remove(domain, cast(SetValue, args[0]), key)
     return Const(None)
 
 
 @method("remove", set)
 def _remove(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(SetValue, args[0])
-    key = containers.sought_key(domain, args[1], target)
-    if key not in containers.set_entries(domain, target):
+    key = sets.sought_key(domain, args[1], target)
+    if key not in elements.set_entries(domain, target):
         raise domain.raised(subscripts.key_error(domain, args[1]))
-    containers.set_remove(domain, target, key)
+    sets.set_remove(domain, target, key)
     return Const(None)
 
 
@@ -50,7 +50,7 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 
 @method("clear", set)
 def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    containers.set_replace(domain, cast(SetValue, args[0]), SetValue({}))
+    sets.set_replace(domain, cast(SetValue, args[0]), SetValue({}))
     return Const(None)
 
 
@@ -67,22 +67,22 @@ def copy_set(domain: CaptureDomain, value: Value) -> Value:
 def _as_set(domain: CaptureDomain, value: Value) -> SetValue:
     if isinstance(value, SetValue):
         return value
-    return containers.new_set(domain, collecting.each(domain, value))
+    return sets.new_set(domain, collecting.each(domain, value))
 
 
 def _common(domain: CaptureDomain, mine: Value, other: Value) -> SetValue:
     """What decides the intersection with `other`: C takes no more of an iterable when it has found all that there is."""
     if isinstance(other, SetValue):
         return other
-    wanted = len(containers.set_entries(domain, _as_set(domain, mine)))
-    keys = set(containers.set_entries(domain, _as_set(domain, mine)))
+    wanted = len(elements.set_entries(domain, _as_set(domain, mine)))
+    left = set(elements.set_entries(domain, _as_set(domain, mine)))
     taken: list[Value] = []
     for item in collecting.each(domain, other):
         taken.append(item)
-        keys.discard(containers.key_of(domain, item))
-        if wanted and not keys:
+        left.discard(keys.key_of(domain, item))
+        if wanted and not left:
             break
-    return containers.new_set(domain, taken)
+    return sets.new_set(domain, taken)
 
 
 def _combination(name: str, function: Any) -> None:
@@ -109,8 +109,8 @@ _combination("symmetric_difference", operator.xor)
 @method("issubset", set, frozenset)
 def _issubset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     other = _common(domain, args[0], args[1]) if SUBSETS_STOP_EARLY else _as_set(domain, args[1])
-    mine = containers.set_entries(domain, _as_set(domain, args[0]))
-    return domain.constant(mine.keys() <= containers.set_entries(domain, other).keys())
+    mine = elements.set_entries(domain, _as_set(domain, args[0]))
+    return domain.constant(mine.keys() <= elements.set_entries(domain, other).keys())
 
 
 def _decided_by_one(name: str, wanted: bool) -> None:
@@ -118,10 +118,10 @@ def _decided_by_one(name: str, wanted: bool) -> None:
 
     @method(name, set, frozenset)
     def relate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        mine = containers.set_entries(domain, _as_set(domain, args[0]))
+        mine = elements.set_entries(domain, _as_set(domain, args[0]))
         known = isinstance(args[1], SetValue)
-        others = containers.set_items(domain, cast(SetValue, args[1])) if known else collecting.each(domain, args[1])
-        return domain.constant(all((containers.key_of(domain, v) in mine) is wanted for v in others))
+        others = sets.set_items(domain, cast(SetValue, args[1])) if known else collecting.each(domain, args[1])
+        return domain.constant(all((keys.key_of(domain, v) in mine) is wanted for v in others))
 
 
 _decided_by_one("issuperset", wanted=True)
@@ -131,12 +131,12 @@ _decided_by_one("isdisjoint", wanted=False)
 @method("pop", set)
 def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(SetValue, args[0])
-    items = containers.set_items(domain, target)
+    items = sets.set_items(domain, target)
     if not items:
         raise domain.raised(subscripts.key_error(domain, Const("pop from an empty set")))
     if len(items) > 1 and (target.real is NEW or target.changed):
         return None  # which one comes out depends on the history of the set
-    containers.set_remove(domain, target, containers.key_of(domain, items[0]))
+    sets.set_remove(domain, target, keys.key_of(domain, items[0]))
     return items[0]
 
 
@@ -149,7 +149,7 @@ def _in_place(name: str, function: Any) -> None:
             elements = _as_set(domain, other)
             source = set_source(domain, other, elements)
             found = set_binary(domain, function, _plain(domain, target), elements, source=source, in_place=True)
-            containers.set_replace(domain, target, cast(SetValue, found))
+            sets.set_replace(domain, target, cast(SetValue, found))
         return Const(None)
 
 
@@ -161,13 +161,13 @@ _in_place("symmetric_difference_update", operator.xor)
 def _plain(domain: CaptureDomain, value: Value) -> SetValue:
     """Without its subclass."""
     value = cast(SetValue, value)
-    made = SetValue(dict(containers.set_entries(domain, value)), frozenset if issubclass(value.cls, frozenset) else set)
-    layout = containers.layout_of(domain, value)
+    made = SetValue(dict(elements.set_entries(domain, value)), frozenset if issubclass(value.cls, frozenset) else set)
+    layout = sets.layout_of(domain, value)
     made.layout = None if layout is None else layout.copy()
     return made
 
 
 @method("__contains__", set, frozenset)
 def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    key = containers.sought_key(domain, args[1], cast(SetValue, args[0]))
-    return domain.constant(key in containers.set_entries(domain, cast(SetValue, args[0])))
+    key = sets.sought_key(domain, args[1], cast(SetValue, args[0]))
+    return domain.constant(key in elements.set_entries(domain, cast(SetValue, args[0])))

@@ -8,7 +8,18 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import attributes, byte_arrays, collecting, containers, iteration, members, operators, stores
+from torchjit_vm.capture import (
+    attributes,
+    byte_arrays,
+    collecting,
+    dicts,
+    elements,
+    iteration,
+    keys,
+    members,
+    operators,
+    stores,
+)
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
@@ -99,7 +110,7 @@ def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
 def _settled(domain: CaptureDomain, key: Value) -> bool:
     """What a class may be subscripted with: constants and objects of the program (type variables ...), which do not change it."""
     if isinstance(key, (ListValue, TupleValue)):
-        return all(_settled(domain, v) for v in containers.items(domain, key))
+        return all(_settled(domain, v) for v in elements.items(domain, key))
     if is_constant(domain, key):
         return True
     return isinstance(key, Obj) and key.real is not NEW and key.path is not None and not key.written
@@ -108,7 +119,7 @@ def _settled(domain: CaptureDomain, key: Value) -> bool:
 def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
     queue = issubclass(container.cls, deque)
     if isinstance(key, SliceValue) and not queue:
-        chosen = containers.items(domain, container)[domain.slice(key)]
+        chosen = elements.items(domain, container)[domain.slice(key)]
         if isinstance(container, ListValue):
             return ListValue(chosen)
         # torch.Size keeps its type when it is sliced, as the only tuple subclass that the VM meets with that habit.
@@ -122,9 +133,9 @@ def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key:
         raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
     index = domain.index(key)
     if container.items is None and container.path is not None and -len(container.real) <= index < len(container.real):
-        return containers.items(domain, container)[index]
+        return elements.items(domain, container)[index]
     try:
-        return containers.items(domain, container)[index]
+        return elements.items(domain, container)[index]
     except IndexError:
         kind = "deque" if queue else "list" if isinstance(container, ListValue) else "tuple"
         raise domain.error(IndexError, f"{kind} index out of range") from None
@@ -141,7 +152,7 @@ def _is_index(domain: CaptureDomain, key: Value) -> bool:
 
 
 def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
-    found = containers.dict_lookup(domain, container, containers.key_of(domain, key))
+    found = dicts.dict_lookup(domain, container, keys.key_of(domain, key))
     if found is not None:
         return found
     missing = members.find_member(domain, container.cls, "__missing__")
@@ -151,7 +162,7 @@ def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
             return result
     if container.factory is not None and not (type(container.factory) is Const and container.factory.value is None):
         made = domain.vm.call(container.factory, [])
-        containers.dict_store(domain, container, containers.key_of(domain, key), key, made)
+        dicts.dict_store(domain, container, keys.key_of(domain, key), key, made)
         return made
     raise domain.raised(key_error(domain, key))
 
@@ -168,7 +179,7 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
     elif isinstance(container, ListValue):
         list_store(domain, container, key, value)
     elif isinstance(container, DictValue) and container.cls is not types.MappingProxyType:
-        containers.dict_store(domain, container, containers.key_of(domain, key), key, value)
+        dicts.dict_store(domain, container, keys.key_of(domain, key), key, value)
     elif isinstance(container, InstanceDict) and type(key) is Const:
         stores.write(domain, container.owner, domain.use(key), value)
     else:
@@ -196,15 +207,15 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
         where = domain.slice(key)
         new = _assigned(domain, value, where)
         try:
-            containers.change(domain, container)[where] = new
+            elements.change(domain, container)[where] = new
         except ValueError as error:
             raise domain.raised(from_real(domain, error)) from None
         return
     index = _list_index(domain, key)
-    target = containers.items(domain, container)
+    target = elements.items(domain, container)
     if not -len(target) <= index < len(target):
         raise domain.error(IndexError, _out_of_range(container))
-    containers.change(domain, container)[index] = value
+    elements.change(domain, container)[index] = value
 
 
 def _assigned(domain: CaptureDomain, value: Value, where: slice) -> list[Value]:
@@ -222,10 +233,10 @@ def _assigned(domain: CaptureDomain, value: Value, where: slice) -> list[Value]:
 def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:
     """`del container[key]` by the list's own rules."""
     where = domain.slice(key) if isinstance(key, SliceValue) else _list_index(domain, key)
-    target = containers.items(domain, container)
+    target = elements.items(domain, container)
     if not isinstance(where, slice) and not -len(target) <= where < len(target):
         raise domain.error(IndexError, _out_of_range(container))
-    del containers.change(domain, container)[where]
+    del elements.change(domain, container)[where]
 
 
 def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
@@ -236,10 +247,10 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
     elif isinstance(container, ListValue):
         delete_from_list(domain, container, key)
     elif isinstance(container, DictValue) and container.cls is not types.MappingProxyType:
-        found = containers.key_of(domain, key)
-        if containers.dict_lookup(domain, container, found) is None:
+        found = keys.key_of(domain, key)
+        if dicts.dict_lookup(domain, container, found) is None:
             raise domain.raised(key_error(domain, key))
-        containers.dict_remove(domain, container, found)
+        dicts.dict_remove(domain, container, found)
     elif isinstance(container, InstanceDict) and type(key) is Const:
         name = domain.use(key)
         if attributes.instance_attr(domain, container.owner, name) is None:

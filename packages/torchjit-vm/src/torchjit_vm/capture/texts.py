@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import containers, formatting, members, operators
+from torchjit_vm.capture import dicts, elements, formatting, members, operators, sets
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -45,7 +45,7 @@ def container_text(domain: CaptureDomain, value: Value) -> Const | None:
         view = value
         return _guarded(domain, view, "...", lambda: _view_text(domain, view))
     if type(value) is InstanceDict:
-        value = containers.instance_snapshot(domain, value)
+        value = dicts.instance_snapshot(domain, value)
     if not isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         return None
     own = members.find_member(domain, value.cls, "__repr__").raw
@@ -70,27 +70,27 @@ def _guarded(domain: CaptureDomain, value: Value, again: str, text: Callable[[],
 
 
 def _view_text(domain: CaptureDomain, value: DictView) -> str:
-    return f"{type_of(domain, value).__name__}([{_joined(domain, containers.view_items(domain, value))}])"
+    return f"{type_of(domain, value).__name__}([{_joined(domain, dicts.view_items(domain, value))}])"
 
 
 def _list_text(domain: CaptureDomain, value: Any) -> str:
-    return f"[{_joined(domain, containers.items(domain, value))}]"
+    return f"[{_joined(domain, elements.items(domain, value))}]"
 
 
 def _tuple_text(domain: CaptureDomain, value: Any) -> str:
-    items = containers.items(domain, value)
+    items = elements.items(domain, value)
     return f"({_joined(domain, items)},)" if len(items) == 1 else f"({_joined(domain, items)})"
 
 
 def _deque_text(domain: CaptureDomain, value: Any) -> str:
-    limit = containers.maximum(value)
+    limit = elements.maximum(value)
     more = "" if limit is None else f", maxlen={limit}"
     return f"{value.cls.__name__}({_list_text(domain, value)}{more})"
 
 
 def dict_text(domain: CaptureDomain, value: DictValue) -> str:
     """`dict.__repr__`."""
-    pairs = containers.dict_pairs(domain, value)
+    pairs = dicts.dict_pairs(domain, value)
     return "{" + ", ".join(f"{_shown(domain, k)}: {_shown(domain, v)}" for k, v in pairs) + "}"
 
 
@@ -99,7 +99,7 @@ def _proxy_text(domain: CaptureDomain, value: Any) -> str:
 
 
 def _ordered_text(domain: CaptureDomain, value: Any) -> str:
-    pairs = containers.dict_pairs(domain, value)
+    pairs = dicts.dict_pairs(domain, value)
     if not pairs:
         return f"{value.cls.__name__}()"
     listed = ", ".join(f"({_shown(domain, k)}, {_shown(domain, v)})" for k, v in pairs)
@@ -113,7 +113,7 @@ def _default_text(domain: CaptureDomain, value: Any) -> str:
 
 
 def _set_text(domain: CaptureDomain, value: Any) -> str:
-    items = containers.set_items(domain, value)
+    items = sets.set_items(domain, value)
     if not items:
         return f"{value.cls.__name__}()"
     inside = f"{{{_joined(domain, items)}}}"
@@ -166,7 +166,7 @@ def percent(domain: CaptureDomain, left: Value, right: Value) -> Value:
     plain = _CONVERSION.sub("", pattern) if matches else "%"
     if "%" in plain or any(m["key"] is not None for m in wanted):
         raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
-    values = containers.items(domain, right) if isinstance(right, TupleValue) else [right]
+    values = elements.items(domain, right) if isinstance(right, TupleValue) else [right]
     if len(values) != len(wanted):
         raise domain.graph_break(UNKNOWN_OPERATION, "% formatting with another number of values")
     given: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import containers
+from torchjit_vm.capture import dicts, elements, sets
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.runtime import function as real_function
 from torchjit_vm.capture.runtime import new as new_instance
@@ -100,7 +100,7 @@ def _function_twin(domain: CaptureDomain, value: FunctionValue) -> types.Functio
     if isinstance(annotations, DictValue):
         twin.__annotations__ = {
             domain.use(key): twin_of(domain, content)
-            for key, content in containers.dict_pairs(domain, annotations)
+            for key, content in dicts.dict_pairs(domain, annotations)
             if type(key) is Const
         }
     elif value.annotations is not None:
@@ -110,7 +110,7 @@ def _function_twin(domain: CaptureDomain, value: FunctionValue) -> types.Functio
 
 
 def _tuple_twin(domain: CaptureDomain, value: TupleValue) -> Any:
-    items = tuple(twin_of(domain, v) for v in containers.items(domain, value))
+    items = tuple(twin_of(domain, v) for v in elements.items(domain, value))
     twin: Any = items if value.cls is tuple else tuple.__new__(value.cls, items)
     return _intern(domain, value, twin) if items else twin
 
@@ -122,13 +122,13 @@ def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
     try:
         if isinstance(value, ListValue):
             twin = new_instance(list, value.cls)
-            list.extend(twin, [twin_of(domain, v) for v in containers.items(domain, value)])
+            list.extend(twin, [twin_of(domain, v) for v in elements.items(domain, value)])
         elif isinstance(value, DictValue):
             twin = new_instance(dict, value.cls)
-            for key, item in containers.dict_pairs(domain, value):
+            for key, item in dicts.dict_pairs(domain, value):
                 dict.__setitem__(twin, twin_of(domain, key), twin_of(domain, item))
         elif isinstance(value, SetValue):
-            items = [twin_of(domain, v) for v in containers.set_items(domain, value)]
+            items = [twin_of(domain, v) for v in sets.set_items(domain, value)]
             base = frozenset if issubclass(value.cls, frozenset) else set
             twin = new_instance(base, value.cls, items) if base is frozenset else new_instance(set, value.cls)
             if base is set:

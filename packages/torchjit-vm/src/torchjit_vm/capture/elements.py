@@ -1,0 +1,122 @@
+"""What sequences and sets hold: read from real ones lazily, changed."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torchjit_core.paths import Pinned
+from torchjit_vm.capture.reading import wrap
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.values import (
+    NEW,
+    Const,
+    Known,
+    ListValue,
+    SetValue,
+    TupleValue,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = [
+    "change",
+    "is_atom",
+    "items",
+    "maximum",
+    "set_entries",
+    "stored",
+    "trim",
+]
+
+
+def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
+    """The items of a list or tuple, read and guarded at the first call. Do not change the result."""
+    found = value.items
+    if found is None:
+        real, path = value.real, value.path
+        if path is None:
+            raise AssertionError("a real container without a path")
+        if type(path) is not Pinned or not isinstance(real, tuple):
+            domain.guard_length(path, len(real))
+        if isinstance(real, deque):
+            domain.guard_value(path.attr("maxlen"), real.maxlen)
+        found = value.items = [wrap(domain, item, path.item(i)) for i, item in enumerate(stored(real))]
+    return found
+
+
+def stored(real: Any) -> Iterator[Any]:
+    """The items of a sequence or set, past a subclass's own `__iter__`."""
+    for base in _ITERATED:
+        if isinstance(real, base):
+            found: Iterator[Any] = base.__iter__(real)
+            return found
+    return iter(real)
+
+
+_ITERATED: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
+
+
+def maximum(value: ListValue) -> int | None:
+    """`maxlen` of a deque."""
+    if value.limit is not None or value.real is NEW:
+        return value.limit
+    found: int | None = getattr(value.real, "maxlen", None)
+    return found
+
+
+def trim(domain: CaptureDomain, value: ListValue, *, left: bool) -> None:
+    """Drop what is too much for a bounded deque, at the left or the right end."""
+    limit = maximum(value)
+    if limit is not None and value.items is not None and len(value.items) > limit:
+        excess = len(value.items) - limit
+        if left:
+            del value.items[:excess]
+        else:
+            del value.items[limit:]
+
+
+def change(domain: CaptureDomain, value: ListValue) -> list[Value]:
+    """The items of a list that is about to change."""
+    found = items(domain, value)
+    domain.touch(value)
+    if value.before is None and value.real is not NEW:
+        value.before = list(found)
+    return found
+
+
+def is_atom(raw: Any) -> bool:
+    return type(raw) in (str, int, float, bool, bytes, type(None), tuple)
+
+
+def set_entries(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
+    """Element keys to elements. A real set is guarded as a whole."""
+    found = value.entries
+    if found is None:
+        real, path = value.real, value.path
+        if path is None:
+            raise AssertionError("a real set without a path")
+        elements = list(stored(real))
+        for element in elements:
+            if not (is_atom(element) or isinstance(element, _NAMED) or _is_c_function(element)):
+                raise domain.graph_break(UNKNOWN_OPERATION, "a set of objects")
+        domain.guard_set(path, real)
+        found = value.entries = {e: Const(e) if is_atom(e) else Known(e) for e in elements}
+    return found
+
+
+_NAMED = (
+    type, enum.Enum, types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType,
+)  # fmt: skip
+"""What is found in a set by its identity, and is the same object whenever it is named."""
+
+
+def _is_c_function(obj: object) -> bool:
+    """A function of a module written in C; a method is a new object each time."""
+    return isinstance(obj, types.BuiltinFunctionType) and isinstance(obj.__self__, (types.ModuleType, type(None)))

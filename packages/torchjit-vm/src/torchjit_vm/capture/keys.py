@@ -1,0 +1,246 @@
+"""Keys: what dicts and sets find a value by."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from torchjit_core.paths import AccessPath, Pinned
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture import attributes, members
+from torchjit_vm.capture.atoms import base_of, stripped
+from torchjit_vm.capture.elements import is_atom, items, set_entries
+from torchjit_vm.capture.reasons import UNHASHABLE
+from torchjit_vm.capture.types import type_label, type_of
+from torchjit_vm.capture.values import (
+    DELETED,
+    NEW,
+    AtomObject,
+    BoundMethod,
+    ByteArray,
+    Const,
+    DictValue,
+    DictView,
+    FunctionValue,
+    HashKey,
+    IdKey,
+    IdValue,
+    Known,
+    Leaf,
+    ListValue,
+    Obj,
+    RandomState,
+    Ref,
+    SetValue,
+    SliceValue,
+    TupleValue,
+    Value,
+    WeakKey,
+)
+from torchjit_vm.decode import VERSION
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = [
+    "as_hash",
+    "identity",
+    "key_of",
+    "real_key",
+    "settle_key",
+]
+
+
+def key_of(domain: CaptureDomain, value: Value) -> Any:
+    """A hashable that compares as the object does, and equals no key of another object: that is guarded.
+
+    Raises:
+        Raised: TypeError, unhashable.
+        GraphBreak: the object has its own `__hash__` or `__eq__`.
+    """
+    if type(value) is Const:
+        return domain.use(value)
+    if type(value) is Known:
+        return value.obj
+    if isinstance(value, (TupleValue, ListValue, DictValue, SetValue)):
+        own = _own_container_key(domain, value)
+        if own is not None:
+            return own
+    if isinstance(value, TupleValue):
+        return tuple(key_of(domain, v) for v in items(domain, value))
+    if type(value) is Leaf:
+        if domain.leaves.type_of(value.payload) in (int, float, bool, complex):
+            return domain.leaf_constant(value)
+        return identity(domain, value)
+    if isinstance(value, FunctionValue):
+        return identity(domain, value)
+    if type(value) is IdValue and value.function is not id:
+        raise domain.graph_break(UNHASHABLE, "the number that hash() gives")
+    if type(value) is RandomState:
+        raise domain.graph_break(UNHASHABLE, "the state of a random generator")
+    if type(value) is ByteArray:
+        raise domain.error(TypeError, "unhashable type: 'bytearray'")
+    if type(value) is IdValue:
+        identity(domain, value.target)
+        return IdKey(value.target)
+    if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
+        return frozenset(set_entries(domain, value))
+    if isinstance(value, SliceValue) and VERSION >= (3, 12):
+        raise domain.graph_break(UNHASHABLE, "a slice")
+    view = isinstance(value, DictView) and value.kind != "values"
+    if view or isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
+        raise domain.error(TypeError, f"unhashable type: '{type_label(type_of(domain, value))}'")
+    if type(value) is BoundMethod:
+        raise domain.graph_break(UNHASHABLE, "a bound method")
+    if isinstance(value, Obj) and issubclass(value.cls, weakref.ReferenceType):
+        return _weak_key(domain, value)
+    if isinstance(value, Obj):
+        return _object_key(domain, value)
+    return Ref(value)
+
+
+def _own_container_key(domain: CaptureDomain, value: TupleValue | ListValue | DictValue | SetValue) -> HashKey | None:
+    """The key of a container whose class has its own rules; None for those of C."""
+    if value.cls in (tuple, list, dict, set, frozenset):
+        return None
+    hashes, equals = (members.find_member(domain, value.cls, name) for name in ("__hash__", "__eq__"))
+    if hashes.raw is None:
+        raise domain.error(TypeError, f"unhashable type: '{type_label(value.cls)}'")
+    if hashes.kind == members.FUNCTION:
+        return _hashed_key(domain, value)
+    if equals.kind == members.FUNCTION or hashes.raw is object.__hash__:
+        raise domain.graph_break(UNHASHABLE, value.cls.__name__)
+    return None
+
+
+def _weak_key(domain: CaptureDomain, value: Obj) -> Any:
+    """The key of a weak reference: it hashes and compares as what it leads to."""
+    from torchjit_vm.capture import weak_references  # noqa: PLC0415  which reads what containers read
+
+    target = weak_references.referent(domain, value)
+    if target is None:
+        return identity(domain, value)
+    return WeakKey(key_of(domain, target), value)
+
+
+def identity(domain: CaptureDomain, value: Value) -> Any:
+    """The key of what compares by identity. Two of the caller's objects that are keys must stay two objects."""
+    path = _outside(value)
+    if path is not None and isinstance(value, FunctionValue):
+        domain.guard_id(path, value.real)
+        return value.real  # as for functions that are known
+    if path is not None:
+        domain.keys_by_identity[value] = None
+    return Ref(value)
+
+
+def _outside(value: Value) -> AccessPath | None:
+    """How an object of the caller is reached; None for what the region made, and for what is the same in every call."""
+    path: AccessPath | None = getattr(value, "path", None)
+    return None if path is None or type(path) is Pinned or getattr(value, "real", NEW) is NEW else path
+
+
+def settle_key(domain: CaptureDomain, key: Any) -> Any:
+    """`key`, which is about to be compared with the keys of a real container: from now on it is this very object."""
+    if type(key) in (tuple, frozenset):
+        return type(key)(settle_key(domain, part) for part in key)
+    if type(key) is Ref and (path := _outside(key.value)) is not None:
+        domain.guard_id(path, getattr(key.value, "real", NEW))
+    if type(key) is WeakKey:
+        return WeakKey(settle_key(domain, key.key), key.reference)
+    if type(key) is IdKey and (path := _outside(key.target)) is not None:
+        real = getattr(key.target, "real", NEW)
+        domain.guard_id(path, real)
+        return id(real)
+    return key
+
+
+def _object_key(domain: CaptureDomain, value: Obj) -> Any:
+    plain = stripped(domain, value, "__hash__", "__eq__")
+    if plain is not value:
+        return key_of(domain, plain)
+    own = False
+    for name, default in _IDENTITY:
+        member = members.find_member(domain, value.cls, name)
+        if member.raw is None:
+            raise domain.error(TypeError, f"unhashable type: '{value.cls.__name__}'")
+        if type(member.raw) is types.FunctionType:
+            return _hashed_key(domain, value)
+        own = own or member.raw is not default
+    return _immutable_key(domain, value) if own else identity(domain, value)
+
+
+_IDENTITY = (("__hash__", object.__hash__), ("__eq__", object.__eq__))
+
+
+def _immutable_key(domain: CaptureDomain, value: Obj) -> Any:
+    """The key of an object that C code hashes and compares (a date, an instance of a subclass of str): it does so itself."""
+    if value.real is NEW or value.path is None:
+        raise domain.graph_break(UNHASHABLE, value.cls.__name__)
+    if type(value.path) is not Pinned:
+        domain.guard_id(value.path, value.real)
+    return value.real
+
+
+def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
+    """The key of an object with its own `__hash__` and `__eq__`, which are interpreted."""
+    member = members.find_member(domain, value.cls, "__hash__")
+    if type(member.raw) is types.FunctionType:
+        found = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), [])
+        if type(found) is IdValue:  # of another object, or of a tuple of them: numbers that are only compared
+            number = hash(key_of(domain, found.target)) if found.function is hash else id(found.target)
+        elif type(found) is Const and isinstance(found.value, int):
+            number = as_hash(domain.use(found))
+        elif issubclass(type_of(domain, found), int):
+            raise domain.graph_break(UNHASHABLE, value.cls.__name__)
+        else:
+            raise domain.error(TypeError, "__hash__ method should return an integer")
+    elif type(value) is AtomObject:
+        number = hash(domain.use(base_of(value)))
+    elif isinstance(value, TupleValue) and member.raw is tuple.__hash__:
+        number = hash(tuple(key_of(domain, v) for v in items(domain, value)))
+    else:
+        number = id(value)
+    return HashKey(value, number, lambda key, mine: _equal_keys(domain, key, mine))
+
+
+def as_hash(answer: int) -> int:
+    """The hash that `__hash__` gave: what fits is taken as it is. Source: slot_tp_hash in CPython's Objects/typeobject.c."""
+    if not -(1 << 63) <= answer < 1 << 63:
+        return hash(answer)
+    return -2 if answer == -1 else int(answer)
+
+
+def _equal_keys(domain: CaptureDomain, key: Any, mine: Value) -> bool:
+    """Does a key of the same hash belong to an object that is equal to this one?"""
+    from torchjit_vm.capture import comparisons  # noqa: PLC0415  the modules know one another
+
+    if type(key) in (HashKey, Ref):
+        return comparisons.same_or_equal(domain, key.value, mine)
+    if not is_atom(key) or type(key) is tuple:
+        raise domain.graph_break(UNHASHABLE, type(key).__name__)
+    return comparisons.same_or_equal(domain, Const(key), mine)
+
+
+def real_key(key: Any) -> Any:
+    """The key to look up in a real dict; DELETED if no real dict can hold it."""
+    if type(key) is Ref:
+        real = getattr(key.value, "real", NEW)
+        return DELETED if real is NEW else real
+    if type(key) is IdKey:
+        return DELETED
+    if type(key) is WeakKey:
+        below = real_key(key.key)
+        return DELETED if below is DELETED else _real_reference(key.reference, below)
+    if type(key) is HashKey:
+        raise GraphBreak(UNHASHABLE, getattr(key.value, "cls", type(key.value)).__name__, None)
+    if type(key) is tuple:
+        parts = tuple(real_key(k) for k in key)
+        return DELETED if DELETED in parts else parts
+    return key
+
+
+def _real_reference(reference: Obj, target: Any) -> Any:
+    """A weak reference that finds those to an object among the keys of a dict."""
+    return weakref.ref(target) if reference.real is NEW else reference.real

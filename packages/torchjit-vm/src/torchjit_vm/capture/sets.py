@@ -1,0 +1,108 @@
+"""Sets: their order, searched and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from torchjit_vm.capture.elements import set_entries
+from torchjit_vm.capture.keys import key_of, settle_key
+from torchjit_vm.capture.values import (
+    NEW,
+    HashKey,
+    IdKey,
+    Ref,
+    SetValue,
+    Value,
+    WeakKey,
+)
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = [
+    "is_ordered",
+    "layout_of",
+    "new_set",
+    "set_change",
+    "set_insert",
+    "set_items",
+    "set_remove",
+    "set_replace",
+    "sought_key",
+]
+
+
+def sought_key(domain: CaptureDomain, value: Value, container: SetValue | None) -> object:
+    """The key that a set (None: a constant one) is searched for; a set is taken for the frozenset of its elements."""
+    if isinstance(value, SetValue) and not issubclass(value.cls, frozenset):
+        value = SetValue(dict(set_entries(domain, value)), frozenset)
+    key = key_of(domain, value)
+    return settle_key(domain, key) if container is None or container.real is not NEW else key
+
+
+def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
+    """The elements in the order of iteration, which depends on their hashes."""
+    entries = set_entries(domain, value)
+    if not value.changed and value.real is not NEW:
+        return list(entries.values())
+    layout = layout_of(domain, value)
+    return list(entries.values()) if layout is None else [entries[key] for key in layout]
+
+
+def is_ordered(keys: Iterable[Any]) -> bool:
+    """Is the order of a set of these keys settled? What is hashed by its identity has none that a program could rely on."""
+    return not any(type(key) in (Ref, HashKey, IdKey, WeakKey) for key in keys)
+
+
+def layout_of(domain: CaptureDomain, value: SetValue) -> set[Any] | None:
+    """A set of the keys that iterates as the set does, if there is one (`is_ordered`)."""
+    if value.layout is None:
+        entries = set_entries(domain, value)
+        if not is_ordered(entries):
+            return None
+        return set(iter(entries))  # one by one: a dict as a whole would be given room first
+    return value.layout
+
+
+def set_change(domain: CaptureDomain, value: SetValue) -> dict[Any, Value]:
+    """The elements of a set that is about to change. What changes them keeps `layout` up to it, or drops it."""
+    found = set_entries(domain, value)
+    domain.touch(value)
+    value.changed = True
+    return found
+
+
+def new_set(domain: CaptureDomain, values: Iterable[Value], cls: type = set) -> SetValue:
+    """A set of these elements: of equal ones the first."""
+    made: dict[Any, Value] = {}
+    for value in values:
+        made.setdefault(key_of(domain, value), value)
+    return SetValue(made, cls)
+
+
+def set_insert(domain: CaptureDomain, value: SetValue, key: Any, element: Value) -> None:
+    """Add an element."""
+    set_change(domain, value).setdefault(key, element)
+    if value.layout is not None:
+        if is_ordered((key,)):
+            value.layout.add(key)
+        else:
+            value.layout = None
+
+
+def set_remove(domain: CaptureDomain, value: SetValue, key: Any) -> None:
+    """Take an element out; its place stays taken for those that come later."""
+    if value.layout is None:
+        value.layout = layout_of(domain, value)
+    set_change(domain, value).pop(key, None)
+    if value.layout is not None:
+        value.layout.discard(key)
+
+
+def set_replace(domain: CaptureDomain, value: SetValue, result: SetValue) -> None:
+    """Give a set the elements of another one that nobody else has."""
+    found, kept = set_change(domain, value), dict(result.entries or {})
+    found.clear()
+    found.update(kept)
+    value.layout = result.layout
