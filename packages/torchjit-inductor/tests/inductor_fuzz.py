@@ -338,7 +338,7 @@ def _product(x: Made, r: random.Random) -> Made:
     v = x.value
     if v.dim() < 2 or v.shape[-2] > 65 or v.numel() > SMALL:
         return attrs.evolve(x, value=v * 0.5, exact=False)
-    v = v if v.is_floating_point() else v.float().clamp(-9, 9)
+    v = v if v.is_floating_point() else v.to(torch.get_default_dtype()).clamp(-9, 9)
     kind, scale = r.randrange(4), 1 / max(v.shape[-1], 1)
     if kind == 0 and v.dim() == 4 and min(v.shape) > 0:
         made = F.avg_pool2d(v, 2, ceil_mode=r.random() < 0.5) if min(v.shape[-2:]) > 1 else v.mean((2, 3))

@@ -110,6 +110,17 @@ def test_what_is_sorted_is_computed_in_the_kernel() -> None:
     check(lambda x: torch.sort(x.softmax(1), dim=1, descending=True)[0].cumsum(1), (sample(30, 50),), kernels=1)
 
 
+def test_overlapping_rows() -> None:
+    """What copies the rows reads the same memory in another order, which would cut the loop over a row in two."""
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        columns = (x * 2).as_strided((84, 2), (1, 1), 1)
+        return [columns + 1, columns.sort(0, descending=True)[0] + 1]
+
+    x = rows(torch.int32, 168)
+    same(compiled(fn, (x,))(x), fn(x))
+
+
 def test_symbolic_lengths() -> None:
     fn = both_ways(1)
     graph = compiled(fn, (rows(torch.float32, 4, 7),), mode="symbolic")

@@ -222,6 +222,8 @@ class LoopKernel:
                 check(value.args[0].level == value.level - 1, "levels are out of step")
             if value.op == "scan":
                 check(bool(self.inner), "a scan without inner loops")
+            if value.op == "sort":
+                check(len(self.inner) == 1, "the row of a sort is not one loop")
         for store in self.stores:
             check(store.mode in ("set", "add"), f"unknown store mode {store.mode}")
             check(

@@ -349,6 +349,8 @@ def _keeps_order(kernel: LoopKernel, mapping: Mapping[Symbol, Expr], space: Spac
     """Does the shared space run the kernel's points in the order that its scans, sorts, positions and scatters count on?"""
     if any(s.scatters for s in kernel.stores):
         return _position(kernel.outer).substitute(mapping) is _position(space.outer)
+    if len(space.inner) > 1 and any(v.op == "sort" for v in kernel.values):
+        return False  # a row that is sorted is one loop
     if any(v.op in IN_ORDER or (v.op == "reduce" and v.data.startswith("arg")) for v in kernel.values):
         return _position(kernel.inner).substitute(mapping) is _position(space.inner)
     return True
