@@ -1,5 +1,8 @@
 def branch(a0, a1):
-    out = graph_N(a0, a1)
+    try:
+        out = graph_N(a0, a1)
+    except Exception as error:
+        raise graph_raised(error)
     t0 = out[0]
     t1 = a1
     t2 = out[1]

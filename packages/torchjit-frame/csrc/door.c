@@ -252,6 +252,55 @@ find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, PyObj
     return status;
 }
 
+/* The target has raised: what `on_raise` makes of it. A new reference to what is called after the original has run; NULL: the
+ * exception that is set now is the result. */
+static PyObject *
+ask_on_raise(FrameThread *thread, PyObject *on_raise)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(error, traceback);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    thread->hook_suspended++;
+    PyObject *answer = PyObject_CallOneArg(on_raise, error);
+    thread->hook_suspended--;
+    Py_DECREF(error);
+    if (answer != NULL && PyExceptionInstance_Check(answer)) {
+        PyErr_Restore(Py_NewRef(Py_TYPE(answer)), answer, PyException_GetTraceback(answer));
+        return NULL;
+    }
+    return answer;
+}
+
+/* The original in place of a target that has raised, if `on_raise` wants that. */
+static Py_NO_INLINE PyObject *
+run_again(FrontDoor *door, FrameThread *thread, PyObject *on_raise, Invocation *call)
+{
+    PyObject *afterwards = ask_on_raise(thread, on_raise);
+    if (afterwards == NULL) {
+        return NULL;
+    }
+    thread->hook_suspended++;
+    PyObject *result = door_run_original(door, call);
+    if (call->tail && door->code == NULL) {
+        result = finish_tail_calls(thread, result);
+    }
+    if (result != NULL) {
+        PyObject *told = PyObject_CallNoArgs(afterwards);
+        if (told == NULL) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(told);
+    }
+    thread->hook_suspended--;
+    Py_DECREF(afterwards);
+    return result;
+}
+
 static PyObject *
 call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
 {
@@ -270,6 +319,7 @@ call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathere
     int lent = is_further_frame(door, call) ? frame_lend_level(thread) : 0;
     PyObject *result = entry_call(entry, gathered);
     thread->bypass = NULL;
+    PyObject *on_raise = result == NULL ? entry->on_raise : NULL;
     if (!call->tail) {
         result = finish_tail_calls(thread, result);
     }
@@ -283,7 +333,7 @@ call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathere
         }
     }
     frame_stack_leave(credit);
-    return result;
+    return on_raise == NULL ? result : run_again(door, thread, on_raise, call);
 }
 
 static PyObject *

@@ -42,10 +42,11 @@ find_program(Entry *self)
 static PyObject *
 entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"guard", "target", "unwrap", "data", "hook", NULL};
-    PyObject *guard, *target, *data = Py_None, *hook = Py_None;
+    static char *keywords[] = {"guard", "target", "unwrap", "data", "hook", "on_raise", NULL};
+    PyObject *guard, *target, *data = Py_None, *hook = Py_None, *on_raise = Py_None;
     Py_ssize_t unwrap = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|nOO:Entry", keywords, &guard, &target, &unwrap, &data, &hook)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|nOOO:Entry", keywords, &guard, &target, &unwrap, &data, &hook,
+                                     &on_raise)) {
         return NULL;
     }
     if (!PyCallable_Check(target)) {
@@ -60,6 +61,11 @@ entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_Format(PyExc_TypeError, "the hook of an Entry must be callable or None, not '%.200s'", Py_TYPE(hook)->tp_name);
         return NULL;
     }
+    if (on_raise != Py_None && !PyCallable_Check(on_raise)) {
+        PyErr_Format(PyExc_TypeError, "the on_raise of an Entry must be callable or None, not '%.200s'",
+                     Py_TYPE(on_raise)->tp_name);
+        return NULL;
+    }
     Entry *self = (Entry *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
@@ -67,6 +73,7 @@ entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->guard = Py_NewRef(guard);
     self->target = Py_NewRef(target);
     self->data = Py_NewRef(data);
+    self->on_raise = on_raise == Py_None ? NULL : Py_NewRef(on_raise);
     self->unwrap = unwrap;
     self->enabled = 1;
     self->scope = hook == Py_None ? NULL : hook_scope_of(hook);
@@ -83,6 +90,7 @@ entry_traverse(Entry *self, visitproc visit, void *arg)
     Py_VISIT(self->guard);
     Py_VISIT(self->target);
     Py_VISIT(self->data);
+    Py_VISIT(self->on_raise);
     Py_VISIT(self->capsule);
     Py_VISIT(self->scope);
     return 0;
@@ -96,6 +104,7 @@ entry_clear(Entry *self)
     Py_CLEAR(self->guard);
     Py_CLEAR(self->target);
     Py_CLEAR(self->data);
+    Py_CLEAR(self->on_raise);
     Py_CLEAR(self->scope);
     return 0;
 }
@@ -250,7 +259,14 @@ entry_hook(Entry *self, void *Py_UNUSED(closure))
     return Py_NewRef(self->scope == NULL ? Py_None : hook_scope_callback(self->scope));
 }
 
+static PyObject *
+entry_on_raise(Entry *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->on_raise == NULL ? Py_None : self->on_raise);
+}
+
 static PyGetSetDef entry_getset[] = {
+    {"on_raise", (getter)entry_on_raise, NULL, "what is asked about an exception of the target, or None", NULL},
     {"hook", (getter)entry_hook, NULL, "what is asked about functions that the target calls, or None", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -258,13 +274,17 @@ static PyGetSetDef entry_getset[] = {
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "torchjit_frame.Entry",
-    .tp_doc = "Entry(guard, target, unwrap=-1, data=None, hook=None)\n--\n\n"
+    .tp_doc = "Entry(guard, target, unwrap=-1, data=None, hook=None, on_raise=None)\n--\n\n"
               "One specialisation of a front door.\n\n"
               "`guard` is called with the slots and returns the gathered objects (a tuple), or None for a miss; a guard with a\n"
               "'torchjit.guard.v1' capsule as `__torchjit_guard__` is checked in C instead. `target(*gathered)` gives the result,\n"
               "or the sequence whose item `unwrap` is the result. With `hook` the target, and the tail calls that it leads to, run in a\n"
               "hook_scope of that callback.\n\n"
-              "Raises:\n    TypeError: the guard, the target or the hook cannot be called.\n    ValueError: unwrap < -1.",
+              "`on_raise(exception)` is asked when the target (not a tail call) raises. It returns the exception to raise, or a callable:\n"
+              "then the original function is called with the arguments of the call, as if the target had not been, and the callable,\n"
+              "without arguments, once that has returned. What either of the two raises reaches the caller. The original is no longer\n"
+              "in the hook's scope, and the hook is suspended while it runs.\n\n"
+              "Raises:\n    TypeError: the guard, the target, the hook or on_raise cannot be called.\n    ValueError: unwrap < -1.",
     .tp_basicsize = sizeof(Entry),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = entry_new,

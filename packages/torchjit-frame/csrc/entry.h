@@ -14,6 +14,7 @@ typedef struct {
     PyObject *capsule;                /* keeps `program` alive; NULL: the guard is called as an ordinary callable */
     const torchjit_guard_v1 *program; /* NULL as capsule */
     PyObject *scope;                  /* the HookScope that calls run in, or NULL */
+    PyObject *on_raise;               /* what is asked about an exception of the target, or NULL */
     Py_ssize_t unwrap;
     unsigned long long hits;
     char enabled;

@@ -26,9 +26,11 @@ class RegionCode:
         outputs: one per leaf that was asked for, in order.
         epilogue: `(function, arguments)` to call for real after the graph, so that ambient state (grad mode,
             autocast) is as the program left it.
+        repeatable: where `target` raises, nothing outside has changed, so that the program's code may run in its place.
     """
 
     target: Callable[..., Sequence[Any]] | None
     inputs: tuple[AccessPath, ...] = ()
     outputs: tuple[OutputRef, ...] = ()
     epilogue: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
+    repeatable: bool = False

@@ -13,6 +13,7 @@ class Entry:
         unwrap: int = -1,
         data: object = None,
         hook: Callable[[FunctionType], CodeType | FrontDoor | None] | None = None,
+        on_raise: Callable[[BaseException], BaseException | Callable[[], object]] | None = None,
     ) -> None: ...
     @property
     def guard(self) -> Any: ...
@@ -26,6 +27,8 @@ class Entry:
     def hits(self) -> int: ...
     @property
     def hook(self) -> Callable[[FunctionType], CodeType | FrontDoor | None] | None: ...
+    @property
+    def on_raise(self) -> Callable[[BaseException], BaseException | Callable[[], object]] | None: ...
     enabled: bool
 
 @final

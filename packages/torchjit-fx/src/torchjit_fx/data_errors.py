@@ -15,7 +15,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import TensorLeaf
 
-__all__ = ["refuse_in_try"]
+__all__ = ["may_raise", "refuse_in_try"]
 
 _METHODS = (
     "cholesky", "inverse", "multinomial", "gather", "index_select", "take", "index_add", "index_add_", "index_copy", "index_copy_",
@@ -54,9 +54,15 @@ def refuse_in_try(fn: Any, args: tuple[Any, ...], capture: Any) -> None:
     Raises:
         GraphBreak: it is one.
     """
-    may_raise = fn in _RAISING or (fn in _ITEMS and len(args) > 1 and _is_read(args[1]))
-    if may_raise and capture.may_catch():
+    if may_raise(fn, args) and capture.may_catch():
         raise GraphBreak(breaks.DATA_ERROR, getattr(fn, "__name__", str(fn)), capture.location())
+
+
+def may_raise(fn: Any, args: tuple[Any, ...]) -> bool:
+    """May this function, or method given by its name, raise for what is in its tensors?"""
+    if isinstance(fn, str):
+        fn = getattr(torch.Tensor, fn, None)
+    return fn in _RAISING or (fn in _ITEMS and len(args) > 1 and _is_read(args[1]))
 
 
 def _is_read(index: Any) -> bool:

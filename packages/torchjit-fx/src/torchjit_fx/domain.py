@@ -39,6 +39,7 @@ from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERT
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
+from torchjit_fx.repeatable import giving_back_random_numbers, is_repeatable
 from torchjit_fx.required_gradients import example_of, preparing, switch
 from torchjit_fx.selections import select
 from torchjit_fx.settings import FxSettings
@@ -509,7 +510,10 @@ class TensorDomain:
             target = self.modes.restoring(target)
         if makers:
             target = with_arrays(target, makers)
-        return RegionCode(target, paths, tuple(outputs), epilogue)
+        repeatable = capture.runs_again() and is_repeatable(steps, used_inputs(steps, asked)[0])
+        if repeatable:
+            target = giving_back_random_numbers(target, steps)
+        return RegionCode(target, paths, tuple(outputs), epilogue, repeatable)
 
     def release(self) -> None:
         """Forget the steps: the capture is over, and steps and leaves, which name each other, need no collector to go."""

@@ -63,6 +63,7 @@ class Step:
         "mode",
         "modules",
         "op",
+        "random",
         "results",
         "scope",
         "stack",
@@ -91,6 +92,7 @@ class Step:
         self.results: list[TensorLeaf] = []
         self.written: tuple[Storage, ...] = ()
         self.effect = False
+        self.random = False
         self.mode: tuple[Any, Any] | None = None
         self.scope: Scope | None = None
         self.checkpoint: Checkpoint | None = None

@@ -51,6 +51,10 @@ class CaptureContext(Protocol):
     def may_catch(self) -> bool:
         """Could the program see an exception of the current instruction before it leaves the region?"""
 
+    def runs_again(self) -> bool:
+        """Does the program's own code run in place of a region whose graph raises? Not where the region, before its graph, has
+        changed something that was there before."""
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: the capture starts again and breaks there."""
 

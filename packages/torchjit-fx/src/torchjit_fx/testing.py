@@ -186,6 +186,10 @@ class _Context:
         """Proxies run Python for real: nobody knows what is around a call."""
         return False
 
+    def runs_again(self) -> bool:
+        """There is no emitted code here."""
+        return False
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         raise why
 

@@ -333,6 +333,7 @@ class Recorder:
         if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
             return _Builder(None, found.leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)
         step = self._new_step(op, target, args, kwargs, capture)
+        step.random = outcome.random
         step.effect = outcome.random or (none_for_effect and not outcome.written)
         raw = _Builder(step, found.leaves, result, capture, self.metas.fakes, loose).build(outcome.result)
         if outcome.written:

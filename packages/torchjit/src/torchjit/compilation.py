@@ -16,6 +16,7 @@ from torchjit import control, inlining
 from torchjit.backends import Backend, is_ours
 from torchjit.config import config
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
+from torchjit.rerun import GraphRaised
 from torchjit.site import Site, Specialization
 from torchjit.stance import on_change
 from torchjit_frame import FrontDoor, TailCall, eager, forget, forget_all
@@ -139,6 +140,8 @@ class Compilation:
             is_user_code=inlining.is_user_code,
             step_limit=settings.unroll_limit,
             tail_call=TailCall,
+            # Of a backend of somebody else it is not known what its graphs have done when they raise.
+            graph_raised=GraphRaised if is_ours(self.backend) else None,
         )
 
     def fx_settings(self) -> torchjit_fx.FxSettings:
@@ -216,6 +219,7 @@ class Compilation:
             site.specializations.clear()
             site.given_up = None
             site.ran_eagerly = False
+            site.raised_alone = 0
             site.history = torchjit_guards.SizeHistory()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]

@@ -28,12 +28,13 @@ from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.recompiles import Recompile, ranked, recompile_of
+from torchjit.rerun import OnRaise
 from torchjit.stance import WOULD_COMPILE, current_stance
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
-from torchjit_core.reasons import GraphBreak, NotYet, TorchjitError, UserError, reason
+from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
 from torchjit_frame import Entry, FrontDoor, set_eager
 from torchjit_guards import torch_support
 
@@ -132,6 +133,7 @@ class Site:
         self.given_up: TorchjitError | None = None
         self.ran_eagerly = False
         self.postponed = 0
+        self.raised_alone = 0
         slots = None if region.offset is None else region.nslots
         self.door = FrontDoor(function, self.on_miss, slots=slots)
 
@@ -318,7 +320,8 @@ class Site:
             if (captured.breaks or captured.continuations) and owner.captures_calls_at_breaks
             else None
         )
-        return Entry(program, captured.target, captured.unwrap, made, hook)
+        on_raise = OnRaise(self, made, is_graph=not captured.source) if captured.repeatable else None
+        return Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
@@ -421,6 +424,14 @@ class Site:
         events.emit("fallback", reason=RECOMPILE_LIMIT.id, headline=RECOMPILE_LIMIT.headline, detail=detail)
         if warn:
             warn_user(str(error))
+
+    def distrust(self, why: Reason, detail: str) -> None:
+        """What was made cannot be used, as it turns out: say so, and run eagerly from now on."""
+        self.door.clear()
+        error = exc.InvalidIR(why, detail)
+        self._run_eagerly(error)
+        counters["fallback"][why.headline] += 1
+        warn_user(str(error))
 
     def _failed(self, error: Exception) -> None:
         """Apply the failure policy: raise, or warn once and run eagerly from now on."""

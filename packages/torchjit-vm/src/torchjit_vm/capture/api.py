@@ -86,6 +86,8 @@ class Captured:
         source: the emitted code, "" if the target is the graph itself.
         breaks: the graph break that ended the region, if one did.
         continuations: the regions that it goes on with.
+        repeatable: where the target's graph raises, the region's own code may run in its place: the target then raises what the
+            policy's `graph_raised` makes of the exception, or the exception itself if the target is the graph.
     """
 
     target: Callable[..., Any]
@@ -95,6 +97,7 @@ class Captured:
     source: str
     breaks: tuple[GraphBreakRecord, ...]
     continuations: tuple[Region, ...]
+    repeatable: bool = False
 
 
 def capture(
@@ -251,7 +254,8 @@ class _Capture:
         code = self._compile_leaves([result])
         where = code.outputs[0]
         if code.target is not None and isinstance(where, int) and not code.epilogue:
-            return Captured(code.target, code.inputs, where, self._guards(), "", (), ())
+            repeatable = code.repeatable and self.domain.runs_again()
+            return Captured(code.target, code.inputs, where, self._guards(), "", (), (), repeatable)
         domain = self.domain
         emitted = emit(
             domain,
@@ -300,7 +304,16 @@ class _Capture:
     def _captured(self, emitted: Emitted, breaks: tuple[GraphBreakRecord, ...]) -> Captured:
         emit_lazy("emitted", lambda: {"source": emitted.source})
         guards = self._guards()
-        return Captured(emitted.target, emitted.gather, -1, guards, emitted.source, breaks, emitted.continuations)
+        return Captured(
+            emitted.target,
+            emitted.gather,
+            -1,
+            guards,
+            emitted.source,
+            breaks,
+            emitted.continuations,
+            emitted.repeatable,
+        )
 
     def _broken(self, why: GraphBreak) -> Captured:
         domain, vm = self.domain, self.vm

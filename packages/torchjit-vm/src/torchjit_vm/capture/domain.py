@@ -36,7 +36,7 @@ from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.class_changes import MadeClass
 from torchjit_vm.capture.contexts import ContextStore
 from torchjit_vm.capture.deferred import Deferred
-from torchjit_vm.capture.draws import Step, prepare
+from torchjit_vm.capture.draws import Prepared, Step, prepare
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
@@ -383,6 +383,10 @@ class CaptureDomain:
         """Could the program see an exception of the current instruction before it leaves the region? Not through the library's handlers."""
         is_user_code = self.policy.is_user_code
         return any(frame.code.may_catch(frame.pc - 1) and is_user_code(frame.code.code) for frame in self.vm.frames)
+
+    def runs_again(self) -> bool:
+        """Does the program's own code run in place of the region, where its graph raises? Draws come before the graph."""
+        return self.policy.graph_raised is not None and all(type(step) is Prepared for step in self.draws)
 
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: start again, and break there."""

@@ -44,9 +44,10 @@ class Emitted:
         source: its text.
         continuations: the regions that it continues with.
         rebuilt: the values that it makes again.
+        repeatable: what it raises may be the policy's `graph_raised`.
     """
 
-    __slots__ = ("continuations", "gather", "rebuilt", "source", "target")
+    __slots__ = ("continuations", "gather", "rebuilt", "repeatable", "source", "target")
 
     def __init__(
         self,
@@ -55,9 +56,10 @@ class Emitted:
         source: str,
         continuations: tuple[Region, ...],
         rebuilt: frozenset[Value],
+        repeatable: bool,
     ) -> None:
         self.target, self.gather, self.source, self.continuations = target, gather, source, continuations
-        self.rebuilt = rebuilt
+        self.rebuilt, self.repeatable = rebuilt, repeatable
 
 
 def emit(
@@ -93,19 +95,21 @@ def emit(
             continue
         break
     region_code = compile_leaves([leaf for _, leaf in out.leaves.values()])
-    prelude = _prelude(out, region_code)
+    repeatable = region_code.target is not None and region_code.repeatable and domain.runs_again()
+    prelude = _prelude(out, region_code, repeatable)
     name = code.co_name if code.co_name.isidentifier() else "region"
     lines: list[tuple[int, str, CodeLocation | None]] = [
         (0, f"def {name}({', '.join(out.gathered.values())}):", location)
     ]
-    lines += reports
-    lines += [(1, text, location) for text in prelude]
+    graph_call = [(1, text, location) for text in prelude]
+    # If the region's code runs in place of a graph that raises, it makes its reports itself.
+    lines += [*graph_call, *reports] if repeatable else [*reports, *graph_call]
     lines += out.lines
     function, source = compile_lines(lines, code, name, out.constants, module)
-    return Emitted(function, tuple(out.gathered), source, tuple(regions), out.rebuilt())
+    return Emitted(function, tuple(out.gathered), source, tuple(regions), out.rebuilt(), repeatable)
 
 
-def _prelude(out: Rebuilder, code: RegionCode) -> list[str]:
+def _prelude(out: Rebuilder, code: RegionCode, repeatable: bool) -> list[str]:
     """The graph call, and its outputs under the names that the body uses."""
     names = [name for name, _ in out.leaves.values()]
     lines = write_draws(out.domain, out)
@@ -113,7 +117,12 @@ def _prelude(out: Rebuilder, code: RegionCode) -> list[str]:
         arguments = ", ".join(out.gather(path) for path in code.inputs)
         graph = out.constant(code.target, "graph_")
         used = any(isinstance(o, int) for o in code.outputs)
-        lines.append(f"{'out = ' if used else ''}{graph}({arguments})")
+        call = f"{'out = ' if used else ''}{graph}({arguments})"
+        if repeatable:
+            raised = out.constant(out.domain.policy.graph_raised, "graph_raised")
+            lines += ["try:", f"    {call}", "except Exception as error:", f"    raise {raised}(error)"]
+        else:
+            lines.append(call)
     for function, arguments_ in code.epilogue:
         texts = ", ".join(out.literal(a) for a in arguments_)
         lines.append(f"{out.constant(function, getattr(function, '__name__', 'state'))}({texts})")

@@ -148,6 +148,7 @@ class CaptureContext(Protocol):
     def mark(self) -> int: ...
     def call_mark(self) -> int: ...
     def may_catch(self) -> bool: ...
+    def runs_again(self) -> bool: ...
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn: ...
 
 
@@ -220,6 +221,8 @@ class CapturePolicy:
         tail_call: makes, of a callable and its arguments, what the emitted code returns for the front door to call once the
             emitted frame has ended; so the rest of a function runs at the depth of the stack that it has in plain Python. Of an
             exception alone: raises it, and adds nothing to its traceback. None: the emitted code does both itself.
+        graph_raised: makes, of an exception of the graph call, the one that emitted code raises instead, where nothing outside has
+            changed yet: whoever called the emitted code then runs the region's own code in its place. None: nobody does.
     """
 
     fullgraph: bool = False
@@ -238,3 +241,4 @@ class CapturePolicy:
     is_user_code: Callable[[CodeType], bool] = _any_code
     step_limit: int = 2_000_000
     tail_call: Callable[..., Any] | None = None
+    graph_raised: Callable[[Exception], Exception] | None = None

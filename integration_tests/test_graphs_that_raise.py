@@ -1,0 +1,304 @@
+"""A graph that raises for what is in its tensors: the region's own code runs in its place, so that all is as in plain Python."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import signal
+import traceback
+import types
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torchjit
+
+BACKENDS = ("eager", "aot_eager", "inductor")
+GOOD, BAD = torch.tensor([0, 2]), torch.tensor([1, 9])
+LOG = []
+
+
+def in_the_middle(box, x, i):
+    box.count += 1
+    box.log.append("before")
+    y = x[i] * 2
+    box.log.append("after")
+    box.count += 10
+    return y
+
+
+def nothing_but_the_graph(box, x, i):
+    return x[i].sin()
+
+
+def in_a_loop(box, x, i):
+    y = x.sum()
+    for k in range(3):
+        box.log.append(k)
+        y = y + x[i + 3 * (k == 1)].sum()
+        box.last = k
+    return y
+
+
+@contextlib.contextmanager
+def noted(box, what):
+    box.log.append(f"enter {what}")
+    try:
+        yield
+    finally:
+        box.log.append(f"leave {what}")
+
+
+def in_blocks(box, x, i):
+    with noted(box, "outer"), torch.no_grad():
+        try:
+            box.log.append("try")
+            y = x[i].exp()
+        finally:
+            box.log.append(("finally", torch.is_grad_enabled()))
+    return y + 1
+
+
+def _callee(box, x, i):
+    box.log.append("callee")
+    return F.embedding(i, x)
+
+
+def below_a_callee(box, x, i):
+    box.seen = i
+    return _callee(box, x, i).sum() + 1
+
+
+def behind_a_break(box, x, i):
+    y = x + 1
+    box.log.append("first")
+    torchjit.graph_break()
+    box.log.append("second")
+    return _callee(box, y, i) * 2
+
+
+def _broken_callee(box, x, i):
+    box.log.append("in")
+    y = x.exp()
+    torchjit.graph_break()
+    box.log.append("again")
+    return y[i]
+
+
+def behind_a_break_in_a_callee(box, x, i):
+    try:
+        return _broken_callee(box, x, i) + 1
+    except IndexError as error:
+        box.log.append(str(error))
+        raise KeyError("k") from error
+
+
+def with_random_numbers(box, x, i):
+    y = F.dropout(x, 0.5, training=True)
+    box.log.append("drawn")
+    return y[i] + torch.rand(2, 1)
+
+
+def with_reports(box, x, i):
+    warnings.warn(f"about to look up {box.count}", stacklevel=1)
+    y = x[i] * 2
+    warnings.warn("looked up", stacklevel=1)
+    return y
+
+
+def with_other_dtypes(box, x, i):
+    box.log.append("in")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.T
+        return y[i].float()
+
+
+def factorised(box, x, i):
+    box.count += 1
+    return torch.linalg.cholesky(x @ x.T - i.max() * torch.eye(4))
+
+
+@torch.library.custom_op("graphs_that_raise::looked_up", mutates_args=())
+def looked_up(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    LOG.append("looked up")
+    return x[i]
+
+
+@looked_up.register_fake
+def _(x, i):
+    return x.new_empty((i.shape[0], x.shape[1]))
+
+
+def outcome(f, box, x, i):
+    """What a call gives and leaves behind."""
+    before = torch.random.get_rng_state()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            result = f(box, x, i)
+        except Exception as error:
+            entries = [(e.name, e.line) for e in traceback.extract_tb(error.__traceback__)][1:]
+            result = (type(error), str(error), entries, repr(error.__context__), repr(error.__cause__))
+    state = torch.random.get_rng_state()
+    torch.random.set_rng_state(before)
+    return result, vars(box), state, [(str(w.message), w.lineno) for w in warned]
+
+
+def compare(program, backend, graphs=None):
+    torchjit.reset()
+    compiled = torchjit.compile(program, backend=backend, dynamic=False)
+    boxes = [types.SimpleNamespace(count=0, last=None, log=[], seen=None) for _ in range(2)]
+    x = torch.randn(4, 4)
+    for i in (GOOD, GOOD, BAD, GOOD, BAD):
+        boxes[1] = copy.deepcopy(boxes[0])
+        wanted, found = (outcome(f, box, x, i) for f, box in zip((program, compiled), boxes, strict=True))
+        assert str(found) == str(wanted) or torch.allclose(found[0], wanted[0])
+        for a, b in zip(found[1:], wanted[1:], strict=True):
+            assert str(a) == str(b)
+    if graphs is not None:
+        assert compiled.compiled.stats.graph_count == graphs
+    return compiled
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        in_the_middle, nothing_but_the_graph, in_a_loop, in_blocks, below_a_callee, behind_a_break, behind_a_break_in_a_callee,
+        with_random_numbers, with_reports, with_other_dtypes, factorised,
+    ],
+    ids=lambda p: p.__name__,
+)  # fmt: skip
+def test_errors_and_effects_are_those_of_plain_python(program, backend):
+    compare(program, backend)
+    assert torchjit.counters["rerun"]
+
+
+def counted(box, x, i):
+    box.count += 1
+    return x[i]
+
+
+def test_a_compiled_function_inside_of_another_one():
+    inner = torchjit.compile(in_the_middle, backend="eager")
+
+    def outer(box, x, i):
+        box.count += 100
+        return inner(box, x, i) + 1
+
+    compare(outer, "eager")
+
+
+def written_before(box, x, i):
+    x.add_(1)
+    return x[i]
+
+
+def drawn_before(box, x, i):
+    return x[i] * random.random()
+
+
+def with_an_operator_of_ours(box, x, i):
+    return looked_up(x, i)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [written_before, drawn_before, with_an_operator_of_ours], ids=lambda p: p.__name__)
+def test_what_has_happened_does_not_happen_again(program, backend):
+    compiled = torchjit.compile(program, backend=backend)
+    box, x = types.SimpleNamespace(), torch.zeros(4, 4)
+    compiled(box, x, GOOD)
+    LOG.clear()
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(box, x, BAD)
+    assert x[0, 0] in ((1, 2) if program is written_before else (0,))
+    assert len(LOG) == (program is with_an_operator_of_ours)
+    assert not torchjit.counters["rerun"]
+
+
+def ours(program, raises):
+    """`program` compiled by what counts as a backend of the package, whose graphs run `raises` first."""
+
+    def backend(gm, example_inputs):
+        def run(*inputs):
+            raises()
+            return gm(*inputs)
+
+        return run
+
+    backend.__module__ = "torchjit.backends"
+    return torchjit.compile(program, backend=backend)
+
+
+def test_a_signal_handler_does_not_make_code_run_again():
+    def handler(number, frame):
+        raise RuntimeError("time is over")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for program in (counted, nothing_but_the_graph):
+            box = types.SimpleNamespace(count=0)
+            with pytest.raises(RuntimeError, match="time is over"):
+                ours(program, lambda: signal.raise_signal(signal.SIGUSR1))(box, torch.ones(4, 4), GOOD)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not torchjit.counters["rerun"]
+
+
+class OwnError(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OwnError(), RuntimeError("CUDA error: device-side assert triggered")], ids=repr
+)
+def test_errors_that_no_operation_raises(error):
+    def raises():
+        raise error
+
+    for program in (counted, nothing_but_the_graph):
+        with pytest.raises(type(error)) as raised:
+            ours(program, raises)(types.SimpleNamespace(count=0), torch.ones(4, 4), GOOD)
+        assert raised.value is error
+    assert not torchjit.counters["rerun"]
+
+
+def test_tensors_that_a_hook_was_given():
+    x = torch.randn(4, 4, requires_grad=True)
+    compiled = torchjit.compile(lambda box, x, i: (x * x)[i], backend="eager")
+    given = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: given.append(t) or t, lambda t: t):
+        for i in (GOOD, BAD):
+            with contextlib.suppress(IndexError):
+                compiled(None, x, i)
+    assert not torchjit.counters["rerun"]
+
+
+def test_a_graph_that_raises_alone():
+    def raises():
+        raise RuntimeError("a defect of the backend")
+
+    box, x = types.SimpleNamespace(count=0), torch.ones(4, 4)
+    with pytest.raises(RuntimeError, match="a defect"):
+        ours(counted, raises)(box, x, GOOD)
+    with torchjit.config.patch(on_error=None):
+        compiled = ours(counted, raises)
+        box.count = 0
+        for _ in range(2):
+            assert compiled(box, x, GOOD).shape == (2, 4)
+        with pytest.warns(RuntimeWarning, match="TJ-API-023"):
+            compiled(box, x, GOOD)
+        assert compiled(box, x, GOOD).shape == (2, 4)
+    assert box.count == 4
+
+
+def test_a_backend_of_somebody_else():
+    compiled = torchjit.compile(counted, backend=lambda gm, example_inputs: gm)
+    box, x = types.SimpleNamespace(count=0), torch.ones(4, 4)
+    compiled(box, x, GOOD)
+    with pytest.raises(IndexError):
+        compiled(box, x, BAD)
+    assert box.count == 1 and not torchjit.counters["rerun"]
