@@ -168,7 +168,7 @@ def test_a_test_comes_before_what_relies_on_it() -> None:
     for k in (3, 0, 8):
         same(program(x, torch.tensor(k)), fast(x, torch.tensor(k)))
     for k in (9, 10**9, -1):
-        with pytest.raises(RuntimeError, match=r"torch\._check failed: .*torch\._check\(k"):
+        with pytest.raises(RuntimeError, match="Expected cond to be True"):  # plain Python says it
             fast(x, torch.tensor(k))
 
 
