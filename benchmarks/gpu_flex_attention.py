@@ -3,6 +3,7 @@
 python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py check            # every kind, forward and gradients
 python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py time [--only causal] [--depths 64 128]
 python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py decode                   # few queries, many keys
+python3 tools/from_checkout.py python3 benchmarks/gpu_flex_attention.py vary                     # kernels for any length
 """
 
 from __future__ import annotations
@@ -309,9 +310,76 @@ def compare_decoding(numbers: list[int], *, quick: bool) -> int:
     return wrong
 
 
+def varying(name: str, length: int) -> list[Any]:
+    """Block mask, and a tensor that the functions use, of a call of `call_of_varying`."""
+    documents = torch.searchsorted(
+        torch.arange(1, 7, device="cuda") * length // 7, torch.arange(length, device="cuda").repeat(2, 1)
+    ).to(torch.int32)
+    masks = {"causal": causal, "documents": lambda b, h, i, j: (i >= j) & (documents[b, i] == documents[b, j])}
+    if name == "plain":
+        return [None, documents]
+    return [
+        create_block_mask(masks[name], 2 if name == "documents" else None, None, length, length, device="cuda"),
+        documents,
+    ]
+
+
+def call_of_varying(q: Any, k: Any, v: Any, mask: Any, documents: Any) -> Any:
+    """Scores that a tensor of the length changes."""
+
+    def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return torch.where(documents[b, i] == documents[b, j], s, s - 1)
+
+    return flex_attention(q, k, v, score_mod=score, block_mask=mask)
+
+
+def compare_varying(lengths: list[int]) -> int:
+    """Times of lengths that vary, beside torchjit's kernels for that length alone and torch.compile's for any; how many results are wrong."""
+    wrong = 0
+    print(
+        "kind, length: forward torch.compile, any length / torchjit, this length / torchjit, any length, us; backward likewise; errors"
+    )
+    for name in ("plain", "causal", "documents"):
+        torch._dynamo.reset()
+        torchjit.reset()
+        fallen: list[str] = []
+
+        def listener(kind: str, fields: dict[str, Any], into: list[str] = fallen) -> None:
+            into += [str(fields.get("detail"))] if kind == "fallback" else []
+
+        calls = torch.compile(call_of_varying), None, torchjit.compile(call_of_varying)
+        for length in (640, 1024, *lengths):
+            torch.manual_seed(length)
+            tensors = inputs(2, 16, length, 16, 64, 64, BF)
+            rest, gradient = varying(name, length), torch.randn(2, 16, length, 64, device="cuda").to(BF)
+            wide = [t.detach().float().requires_grad_() for t in tensors]
+            out = torchjit.compile(call_of_varying, backend="eager")(*wide, *rest)
+            want = [out.detach(), *torch.autograd.grad(out, wide, gradient.float())]
+            row, errors = [], []
+            for compiled in calls:
+                compiled = compiled or torchjit.compile(lambda *a: call_of_varying(*a), dynamic=False)
+                with events.listen(listener):
+                    out = compiled(*tensors, *rest)
+                    grads = torch.autograd.grad(out, tensors, gradient, retain_graph=True)
+                errors.append(max(error(g, w) for g, w in zip([out.detach(), *grads], want, strict=True)))
+                with torch.no_grad():
+                    forward = timed(functools.partial(compiled, *tensors, *rest))
+                row.append(
+                    (forward, timed(functools.partial(torch.autograd.grad, out, tensors, gradient, retain_graph=True)))
+                )
+            wrong += not errors[-1] < 2e-2 or bool(fallen)
+            texts = [" / ".join(f"{times[n]:.1f}" for times in row) for n in range(2)]
+            print(
+                f"{name:9} {length:5}: {'; '.join(texts)}; {' '.join(f'{e:.0e}' for e in errors)} {fallen[:1]}",
+                flush=True,
+            )
+        print(name, "specialisations:", len(calls[2].compiled.specializations), flush=True)  # type: ignore[union-attr]
+    return wrong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("check", "time", "warm", "decode"))
+    parser.add_argument("what", choices=("check", "time", "warm", "decode", "vary"))
     parser.add_argument("--only", nargs="*", default=list(KINDS))
     parser.add_argument("--depths", nargs="*", type=int, default=[64, 128])
     parser.add_argument("--length", type=int, default=4096)
@@ -329,6 +397,8 @@ def main() -> int:
             return sum(pool.map(check, parts))
     if chosen.what == "decode":
         return compare_decoding([n for n in chosen.numbers if n < len(DECODES)], quick=chosen.quick)
+    if chosen.what == "vary":
+        return compare_varying([4096, 4000])
     compare(
         chosen.only, chosen.depths, chosen.length, chosen.batch, chosen.heads, quick=chosen.what == "warm"
     )  # fmt: skip

@@ -5,22 +5,25 @@ TRITON_INTERPRET=1 python integration_tests/flex_program.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import torchjit
 from torchjit.attention import ATTENTION
-from torchjit_core.expr import as_expr, constant
+from torchjit_core.expr import Symbol, constant
 from torchjit_fx.flex_attention import FlexAttention
 from torchjit_fx.flex_operator import name_of
+from torchjit_inductor.lowering.sizes import expression, meta_of
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton import TritonBackend
 from torchjit_inductor.triton.attention import attention_problem
 from torchjit_inductor.triton.attention_parts import join_text, part_text
+from torchjit_inductor.triton.attention_sizes import Varying, numbers_of, varying_sizes
 from torchjit_inductor.triton.attention_text import (
     AttentionProblem,
     KernelText,
@@ -50,6 +53,27 @@ def captured(f: Callable[..., Any], *inputs: torch.Tensor) -> Call:
     return call
 
 
+def captured_varying(f: Callable[..., Any], first: Sequence[Any], second: Sequence[Any]) -> tuple[Call, list[Any]]:
+    """A call with sizes that vary, as it is with `second`: the call, and fakes of its arguments."""
+    graphs: list[torch.fx.GraphModule] = []
+    seen: list[Call] = []
+
+    def backend(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        graphs.append(gm)
+
+        def run(*args: Any) -> Any:
+            with torch.no_grad():
+                return _Recorded(gm, seen).run(*args)
+
+        return run
+
+    compiled = torchjit.compile(f, backend=backend, fullgraph=True)
+    compiled(*first)
+    compiled(*second)
+    (node,) = [n for n in graphs[-1].graph.nodes if isinstance(n.target, FlexAttention)]
+    return seen[-1], [n.meta["val"] for n in node.args]
+
+
 class _Recorded(torch.fx.Interpreter):
     def __init__(self, gm: torch.fx.GraphModule, seen: list[Call]) -> None:
         super().__init__(gm)
@@ -61,11 +85,29 @@ class _Recorded(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def problem_of(call: Call, *, backward: bool = False) -> AttentionProblem:
-    """What the kernels for a GPU are made from."""
+def same(varying: Varying) -> Varying:
+    """Nothing is known of sizes that vary."""
+    return varying
+
+
+def even(varying: Varying) -> Varying:
+    """Those that are multiples of 32 always are, and positions need 64 bits."""
+    return attrs.evolve(varying, units=tuple(32 if n % 32 == 0 else 1 for n in varying.hints), wide=True)
+
+
+def problem_of(
+    call: Call, *, backward: bool = False, fakes: Any = None, known: Callable[[Varying], Varying] = same
+) -> AttentionProblem:
+    """What the kernels for a GPU are made from.
+
+    Args:
+        fakes: of the arguments, where their sizes vary.
+        known: adds what is known of these.
+    """
     attention, args = call
-    with FakeTensorMode():
-        fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in args]
+    if fakes is None:
+        with FakeTensorMode():
+            fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in args]
     wanted = [n - 3 for n, t in enumerate(args) if backward and n > 2 and t.requires_grad]
     described = ATTENTION.describe(name_of(attention), fakes[0], fakes[3:], wanted)
     assert not isinstance(described, str), described
@@ -77,11 +119,20 @@ def problem_of(call: Call, *, backward: bool = False) -> AttentionProblem:
     if backward:
         tensors |= {"gradient": _as(query, rows), "total": _as(query, rows[:3]), "shift": _as(query, rows[:3])}
         results = {name: _meta(t.sizes, t) for name, t in zip(("of_query", "of_key", "of_value"), places, strict=False)}
-    return attention_problem(described, tensors, more, results, lambda device: TritonBackend.features)
+    varying = known(varying_sizes(places, list(results.values()), hints_of(fakes, args)))
+    return attention_problem(described, tensors, more, results, lambda device: TritonBackend.features, varying)
+
+
+def hints_of(fakes: Sequence[Any], args: Sequence[torch.Tensor]) -> dict[Symbol, int]:
+    """The values that the arguments give to symbols."""
+    pairs = [pair for f, t in zip(fakes, args, strict=True) for pair in zip(f.shape, t.shape, strict=True)]
+    found = [(expression(size).as_symbol, value) for size, value in pairs]
+    return {symbol: value for symbol, value in found if symbol is not None}
 
 
 def _place(name: str, t: torch.Tensor) -> Strided:
-    return Strided(name, tuple(map(as_expr, t.shape)), tuple(map(as_expr, t.stride())), constant(0), t.dtype, t.device)
+    meta = meta_of(t)
+    return Strided(name, meta.sizes, meta.strides, constant(0), t.dtype, t.device)
 
 
 def _dense_strides(sizes: Sequence[Any]) -> tuple[Any, ...]:
@@ -99,9 +150,9 @@ def _meta(sizes: Sequence[Any], like: Strided) -> TensorMeta:
     return TensorMeta(tuple(sizes), _dense_strides(sizes), like.dtype, like.device)
 
 
-def texts_of(call: Call, tiles: Tiles, *, portable: bool = False) -> list[KernelText]:
+def texts_of(call: Call, tiles: Tiles, *, portable: bool = False, **varying: Any) -> list[KernelText]:
     """The three kernels of a call."""
-    forward, backward = problem_of(call), problem_of(call, backward=True)
+    forward, backward = problem_of(call, **varying), problem_of(call, backward=True, **varying)
     return [
         forward_text(forward, tiles, portable=portable),
         queries_text(backward, tiles, portable=portable),
@@ -109,21 +160,31 @@ def texts_of(call: Call, tiles: Tiles, *, portable: bool = False) -> list[Kernel
     ]
 
 
-def interpreted(call: Call, tiles: Tiles, gradient: torch.Tensor, of_total: torch.Tensor) -> list[torch.Tensor]:
+def run(text: KernelText, problem: AttentionProblem, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Interpret a kernel."""
+    varying = problem.varying
+    numbers = [hint // unit for hint, unit in zip(varying.hints, varying.units, strict=True)]
+    (programs,) = numbers_of(varying.arguments, [text.programs])(*numbers)
+    jit_function(text.source, text.name)[(programs,)](*[tensors[n] for n in text.parameters], *numbers)
+
+
+def interpreted(
+    call: Call, tiles: Tiles, gradient: torch.Tensor, of_total: torch.Tensor, **varying: Any
+) -> list[torch.Tensor]:
     """Result, logarithm of the sums, maximum, and the gradients of query, key, value and what the functions use."""
     attention, args = call
     query, key, value, *more = args
     result = query.new_empty((*query.shape[:3], value.shape[3]))
     total, largest = (torch.empty(query.shape[:3]) for _ in range(2))
     grads = [torch.empty(t.shape, dtype=t.dtype) for t in (query, key, value)]
-    texts = texts_of(call, tiles, portable=True)
+    texts = texts_of(call, tiles, portable=True, **varying)
     named: dict[str, torch.Tensor] = {"query": query, "key": key, "value": value, "result": result, "total": total}
     named |= {"largest": largest, "gradient": gradient}
     named |= dict(zip(("of_query", "of_key", "of_value"), grads, strict=True))
     for position, text in enumerate(texts):
         if position == 1:
             named["shift"] = (result.float() * gradient.float()).sum(-1) - of_total / torch.tensor(2.0).log()
-        problem = problem_of(call, backward=position > 0)
+        problem = problem_of(call, backward=position > 0, **varying)
         tensors = dict(named)
         first = 4 if position == 2 else 0
         at = [int(i.split()[1]) for i in attention.blocks[2 + first : 6 + first] if isinstance(i, str)]
@@ -134,15 +195,15 @@ def interpreted(call: Call, tiles: Tiles, gradient: torch.Tensor, of_total: torc
             tensors[f"in{number}"] = outside[int(name.removeprefix("outside"))]
         others = {n: torch.zeros_like(t) for n, t in enumerate(outside) if t.requires_grad}
         tensors |= {f"of_outside{n}": t for n, t in others.items()}
-        jit_function(text.source, text.name)[(text.programs,)](*[tensors[n] for n in text.parameters])
+        run(text, problem, tensors)
     return [result, total, largest, *grads, *others.values()]
 
 
-def interpreted_parts(call: Call, tiles: Tiles) -> list[torch.Tensor]:
+def interpreted_parts(call: Call, tiles: Tiles, **varying: Any) -> list[torch.Tensor]:
     """Result, logarithm of the sums and maximum, by programs that share the keys of a row."""
     attention, args = call
     query, key, value, *more = args
-    problem = problem_of(call)
+    problem = problem_of(call, **varying)
     named = {"query": query, "key": key, "value": value, "result": query.new_empty((*query.shape[:3], value.shape[3]))}
     named |= {name: torch.empty(query.shape[:3]) for name in ("total", "largest")}
     numbers = tiles.parts * query.shape[:3].numel()
@@ -159,7 +220,7 @@ def interpreted_parts(call: Call, tiles: Tiles) -> list[torch.Tensor]:
     else:
         texts = [part_text(problem, tiles, portable=True), join_text(problem, tiles.parts)]
     for text in texts:
-        jit_function(text.source, text.name)[(text.programs,)](*[named[n] for n in text.parameters])
+        run(text, problem, named)
     return [named[n] for n in ("result", "total", "largest")]
 
 
@@ -283,6 +344,54 @@ def inputs_of(name: str) -> list[torch.Tensor]:
     return [t.to(dtype) for t in made]
 
 
+def varied(q: Any, k: Any, v: Any, mask: Any, parts: Any, bias: Any) -> Any:
+    def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return torch.where(parts[b, i] == parts[b, j], s, s * 0.5) + bias[h, j] * (i - j) + SLOPE[1, h]
+
+    return flex_attention(q, k, v, score_mod=score, block_mask=mask, enable_gqa=True)
+
+
+def varied_decoded(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + 0.01 * j, block_mask=mask, enable_gqa=True)
+
+
+def varied_inputs(batch: int, length: int) -> list[Any]:
+    """Of `varied`: rows of 5 see nothing."""
+    torch.manual_seed(length)
+    made = [torch.randn(batch, length, heads, 16).transpose(1, 2) for heads in (2, 1, 1)]
+    mask = create_block_mask(
+        lambda b, h, i, j: (i >= j) & (i != 5), None, None, length, length, device="cpu", BLOCK_SIZE=32
+    )
+    parts = torch.arange(batch * length, dtype=torch.int32).view(batch, length) // 20
+    return [*made, mask, parts, torch.randn(2, length, requires_grad=True)]
+
+
+def varied_decoding_inputs(batch: int, length: int) -> list[Any]:
+    """Of `varied_decoded`: a cache, of which places are empty."""
+    torch.manual_seed(length)
+    made = [torch.randn(batch, heads, n, 16) for heads, n in ((4, 1), (2, length), (2, length))]
+    filled = torch.tensor(length - 7)
+    mask = create_block_mask(lambda b, h, i, j: j < filled, None, None, 1, length, device="cpu", BLOCK_SIZE=32)
+    return [*made, mask]
+
+
+VARYING = {"varied": 50, "varied_evenly": 64}
+
+
+def main_varying() -> None:
+    """Texts with sizes as arguments: of any length, and of multiples of 32 with positions of 64 bits."""
+    for name, length in VARYING.items():
+        call, fakes = captured_varying(varied, varied_inputs(2, 70), varied_inputs(3, length))
+        gradient, of_total = torch.randn(3, 2, length, 16), torch.randn(3, 2, length)
+        got = interpreted(
+            call, Tiles(32, 32, 4, 1), gradient, of_total, fakes=fakes, known=even if length == 64 else same
+        )
+        _compare(name, got, wanted(call, gradient, of_total), torch.float32)
+    call, fakes = captured_varying(varied_decoded, varied_decoding_inputs(1, 40), varied_decoding_inputs(3, 69))
+    got = interpreted_parts(call, Tiles(16, 32, 4, 1, True, 2), fakes=fakes)
+    _compare("varied_decoded", got, list(call[0].dense(*call[1])), torch.float32)
+
+
 def main() -> None:
     for name, (f, _, dtype, tiles) in CASES.items():
         call = captured(f, *inputs_of(name))
@@ -290,6 +399,7 @@ def main() -> None:
         gradient = torch.randn(*query.shape[:3], value.shape[3]).to(dtype)
         of_total = torch.randn(query.shape[:3])
         _compare(name, interpreted(call, tiles, gradient, of_total), wanted(call, gradient, of_total), dtype)
+    main_varying()
     for name, (f, _, dtype, tiles) in DECODING.items():
         call = captured(f, *decoding_inputs(name))
         attention, args = call

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any
 
 import attrs
 import flex_program
 import pytest
 import torch
-from flex_program import CASES, DECODING, captured, decoding_inputs, inputs_of, problem_of, texts_of
+from flex_program import (
+    CASES,
+    DECODING,
+    captured,
+    captured_varying,
+    decoding_inputs,
+    even,
+    inputs_of,
+    problem_of,
+    texts_of,
+    varied,
+    varied_inputs,
+)
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
@@ -25,6 +38,7 @@ from torchjit_inductor.triton import TritonBackend, TritonSettings
 from torchjit_inductor.triton import attention as kernels_of_attention
 from torchjit_inductor.triton.attention import argument_types, tiles_for
 from torchjit_inductor.triton.attention_parts import join_text, part_text, tiles_of_parts
+from torchjit_inductor.triton.attention_sizes import Varying, by_sizes, even_units
 from torchjit_inductor.triton.attention_text import KernelText, Tiles, forward_text, keys_text
 from torchjit_inductor.triton.compile import MachineCode, compile_text
 
@@ -61,6 +75,56 @@ def test_kernels_of_parts_compile(name: str, arch: int) -> None:
         types = argument_types(text, problem)
         code = compile_text(text.source, text.name, types, frozenset(types), arch=arch, num_warps=4, num_stages=2)
         assert code.cubin and ".entry" in code.ptx
+
+
+def test_kernels_of_varying_sizes_compile() -> None:
+    call, fakes = _varying(64)
+    text, problem = (
+        texts_of(call, Tiles(32, 32, 4, 1), fakes=fakes, known=even)[1],
+        problem_of(call, fakes=fakes, known=even),
+    )
+    assert "*32" in text.source and " < n" not in text.source and "i64" in argument_types(text, problem).values()
+    problem = problem_of(call, fakes=fakes)
+    text = forward_text(problem, Tiles(32, 32, 4, 2))
+    assert " < n" in text.source
+    types = argument_types(text, problem)
+    code = compile_text(text.source, text.name, types, frozenset(text.parameters), arch=90, num_warps=4, num_stages=2)
+    assert code.parameters >= len(text.parameters) + len(text.numbers)
+
+
+def _varying(length: int) -> Any:
+    return captured_varying(varied, varied_inputs(2, 70), varied_inputs(3, length))
+
+
+def test_kernels_are_made_for_what_is_known_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = TritonBackend(TritonSettings(arch=90))._kernels
+    (attention, args), fakes = _varying(50)
+    made: list[Varying] = []
+    launched: list[tuple[int, ...]] = []
+    monkeypatch.setattr(kernels, "_launchers", lambda *args: [lambda *a: launched.append(a)])
+    call = ATTENTION.describe(name_of(attention), fakes[0], fakes[3:], [])
+
+    def make(varying: Varying) -> Any:
+        made.append(varying)
+        problem = problem_of((attention, args), fakes=fakes, known=lambda _: varying)
+        return kernels.forward(problem, call, torch.device("cpu"))
+
+    problem = problem_of((attention, args), fakes=fakes)
+    (batch, length, *rest) = problem.varying.hints
+    assert (batch, length) == (3, 50)
+    units = even_units(problem.varying, [flex_program._place("", f) for f in fakes[:2]], (32, 32))
+    assert units[1] == 128 and set(units) == {1, 128}
+    function = by_sizes(problem.varying, units, problem.extents, make)
+    for size, known in ((50, (1, 1)), (256, (1, 128)), (384, (1, 128)), (51, (1, 1))):
+        q, k, v = (torch.randn(3, size, heads, 16).transpose(1, 2) for heads in (2, 1, 1))
+        result, *_ = function(q, k, v, *args[3:], 3, size, *rest)
+        assert result.shape == q.shape and launched[-1][-len(units) :][:2] == (3, size // known[1])
+    assert [m.units[:2] for m in made] == [(1, 1), (1, 128)] and not any(m.wide for m in made)
+    found = by_sizes(
+        problem.varying, units, problem.extents, lambda varying: lambda *numbers: (varying.wide, numbers[1])
+    )
+    assert found(3, 1 << 24, *rest) == (False, 1 << 17)
+    assert found(3, (1 << 24) + 1, *rest) == (True, (1 << 24) + 1) and found(1 << 26, 128, *rest) == (True, 1)
 
 
 def test_few_queries_are_cut_along_the_keys() -> None:
@@ -127,14 +191,15 @@ def test_tiles_divide_the_blocks_of_the_mask() -> None:
         assert all(32 % t.rows == 0 and 32 % t.columns == 0 for t in tiles_for(kind, problem))
 
 
-def _programs(attention: Any, args: list[torch.Tensor]) -> tuple[list[str], list[str]]:
+def _programs(attention: Any, args: list[torch.Tensor], like: Any = None) -> tuple[list[str], list[str]]:
     """The host programs of forward and backward for a GPU, and why a call has no kernel."""
     graph = torch.fx.Graph()
     inputs = [graph.placeholder(f"a{n}") for n in range(len(args))]
     call = graph.call_function(attention, tuple(inputs))
     graph.output(tuple(graph.call_function(operator.getitem, (call, n)) for n in range(2)))
-    with FakeTensorMode():
-        fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in args]
+    like = like or args
+    with getattr(like[0], "fake_mode", FakeTensorMode()):
+        fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in like]
     for t, node in zip(fakes, inputs, strict=True):
         node.meta["val"] = t
     for t, real in zip(fakes, args, strict=True):
@@ -172,6 +237,13 @@ def test_each_direction_is_one_call(name: str) -> None:
     assert "0 kernels, 1 aten calls" in forward and "forward_default" in forward
     assert "1 kernels, 1 aten calls" in backward  # the kernel: sums of result times gradient
     assert f"backward_default_{3 if name == 'learned' else 2}" in backward
+
+
+def test_sizes_that_vary_are_arguments_of_the_calls() -> None:
+    (attention, args), fakes = _varying(50)
+    (forward, backward), refused = _programs(attention, args, fakes)
+    assert not refused and "forward_default" in forward and "backward_default" in backward
+    assert re.search(r"= call_\d+\(.*(, s\d+){3}\)  # forward_default", forward)
 
 
 def test_gradients_that_no_kernel_adds_up_stay_an_operator() -> None:
@@ -288,3 +360,35 @@ def test_few_queries_agree_with_all_scores(
     for g, w in zip(got, want, strict=True):
         bound = 2e-5 if dtype == torch.float32 else 1e-2
         torch.testing.assert_close(g.float(), w, rtol=bound, atol=bound * float(w[w.isfinite()].abs().max()))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_lengths_that_vary_agree_with_all_scores() -> None:
+    table = torch.randn(4, 4096, device="cuda", requires_grad=True)
+
+    def function(q: Any, k: Any, v: Any, mask: Any, parts: Any) -> Any:
+        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return torch.where(parts[b, i] == parts[b, j], s, s * 0.5) + table[h, i - j + 2000]
+
+        return flex_attention(q, k, v, score_mod=score, block_mask=mask, enable_gqa=True, return_lse=True)
+
+    fallen: list[str] = []
+    torchjit.reset()
+    compiled, eager = torchjit.compile(function), torchjit.compile(function, backend="eager")
+    for batch, length in ((2, 200), (3, 300), (3, 512), (5, 777), (1, 384), (6, 1)):
+        torch.manual_seed(length)
+        made = [torch.randn(batch, length, h, 64, device="cuda").transpose(1, 2).requires_grad_() for h in (4, 2, 2)]
+        mask = create_block_mask(
+            lambda b, h, i, j: (i >= j) & (i != 7), None, None, length, length, device="cuda", BLOCK_SIZE=64
+        )
+        parts = torch.arange(batch * length, device="cuda", dtype=torch.int32).view(batch, length) // 50
+        gradients = torch.randn(batch, 4, length, 64, device="cuda"), torch.randn(batch, 4, length, device="cuda")
+        found = []
+        for f in (compiled, eager):
+            with events.listen(lambda kind, fields: fallen.append(str(fields)) if kind == "fallback" else None):
+                results = f(*made, mask, parts)
+                found.append([*results, *torch.autograd.grad(results, [*made, table], gradients)])
+        assert not fallen
+        for got, want in zip(*found, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want[want.isfinite()].abs().max()))

@@ -62,7 +62,8 @@ def fake_inputs(
     fake_mode = gm.meta.get("fake_mode")
     vals = [node.meta.get("val") for node in placeholders]
     if fake_mode is None:
-        fake_mode = next((v.fake_mode for v in vals if isinstance(v, FakeTensor)), None) or FakeTensorMode()
+        fakes = (v.fake_mode for v in (*vals, *example_inputs) if isinstance(v, FakeTensor))
+        fake_mode = next(fakes, None) or FakeTensorMode()
     made: list[GraphInput] = []
     with fake_mode, torch.no_grad():
         for node, val, real in zip(placeholders, vals, example_inputs, strict=True):

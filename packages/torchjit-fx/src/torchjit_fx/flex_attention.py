@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FLEX_CALLS", "FlexAttention"]
 
+_LENGTHS = 2
+"""So many items of a block mask's description, its first, are lengths: those of the operands. Nothing reads them, so they may vary."""
 _QUERY_BLOCKS = 7
 """Where a block mask's description has the indices of a key block's query blocks."""
 # The dimensions of the scores (batch, head, query, key) that each level of vmap hides, innermost first.
@@ -155,8 +157,10 @@ def _finish(
     (score, mask), tensors, numbers = captured_bodies(domain, 2)
     described: list[Any] = []
     given: list[TensorLeaf] = []
-    for item in blocks:
-        value = domain.concrete(item, capture) if type(item) is SymLeaf else item
+    for place, item in enumerate(blocks):
+        value = item
+        if type(item) is SymLeaf:
+            value = None if place < _LENGTHS else domain.concrete(item, capture)
         if isinstance(value, TensorLeaf):
             described.append(f"tensor {len(given)}")
             given.append(value)

@@ -72,19 +72,39 @@ def attention_named(name: str) -> Any:
 def takes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, more: Any, outside: Any) -> bool:
     """May the call be one operator? It is while a graph of CUDA tensors is traced.
 
-    Sizes have to be known. Gradients of what the functions use from outside are added up in any order, unless the user forbids that.
+    Numbers of heads and of their elements have to be known. Gradients of what the functions use from outside are added up in any order,
+    unless the user forbids that.
     """
     tensors = (query, key, value, *more)
     if query.device.type != "cuda" or query.dtype not in _DTYPES:
         return False
     if any(type(t) is not FakeTensor or t.device != query.device or t.layout != torch.strided for t in tensors):
         return False
-    if any(t.dtype is not query.dtype for t in (key, value)) or key.size(0) != query.size(0):
+    if any(t.dtype is not query.dtype for t in (key, value)) or not _same(key.size(0), query.size(0)):
         return False
-    if any(type(n) is not int or n == 0 for t in tensors for n in (*t.shape, *[s or 1 for s in t.stride()])):
+    if any(type(t.size(dim)) is not int for t in (query, key, value) for dim in (1, 3)):
+        return False
+    if any(_least(n) < 1 for t in tensors for n in t.shape) or any(_least(s) < 0 for t in tensors for s in t.stride()):
         return False
     adds = torch.is_grad_enabled() and any(t.requires_grad for t in outside)
     return not (adds and torch.are_deterministic_algorithms_enabled())
+
+
+def _least(size: Any) -> int:
+    """What a size or stride is at least; -1 if that is not known."""
+    if type(size) is int:
+        return size
+    expression = getattr(size.node, "expression", None)
+    least = None if expression is None else expression.bounds().lower
+    return -1 if least is None else int(least)
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Are sizes equal, whatever the call?"""
+    if type(left) is int and type(right) is int:
+        return left == right
+    found = [getattr(getattr(size, "node", None), "expression", None) for size in (left, right)]
+    return found[0] is not None and found[0] is found[1]
 
 
 def laid_out_like(result: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

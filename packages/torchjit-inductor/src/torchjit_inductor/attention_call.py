@@ -8,15 +8,16 @@ from typing import Any, TypeAlias, final
 import attrs
 import torch.fx
 
+from torchjit_core.expr import Symbol
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 
-__all__ = ["AttentionCall", "AttentionChoice", "AttentionOperators", "Formula"]
+__all__ = ["AttentionCall", "AttentionChoice", "AttentionOperators", "Formula", "symbols_of"]
 
 AttentionChoice: TypeAlias = Callable[
     [torch.fx.Node], Callable[[Sequence[Strided], Sequence[TensorMeta]], Callable[..., Any] | None] | None
 ]
 """From a node to who makes its kernels, None if it is no attention: from the operands in memory and what the results look like to a
-function of the operands, or None if there are no kernels for this one."""
+function of the operands and the values of `symbols_of` them, or None if there are no kernels for this one."""
 
 
 @final
@@ -79,3 +80,10 @@ class AttentionCall:
     query_block: int
     key_block: int
     outside: int
+
+
+def symbols_of(places: Sequence[Strided], metas: Sequence[TensorMeta]) -> tuple[Symbol, ...]:
+    """What varies in the sizes and strides of operands and results, in the order in which kernels get it."""
+    tensors: list[Strided | TensorMeta] = [*places, *metas]
+    found = {s for t in tensors for n in (*t.sizes, *t.strides) for s in n.symbols}
+    return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))

@@ -124,14 +124,21 @@ class KernelBackend(Protocol):
         ...
 
     def attention(
-        self, call: AttentionCall, places: Sequence[Strided], metas: Sequence[TensorMeta], *, backward: bool
+        self,
+        call: AttentionCall,
+        places: Sequence[Strided],
+        metas: Sequence[TensorMeta],
+        hints: Mapping[Any, int],
+        *,
+        backward: bool,
     ) -> Callable[..., Any]:
-        """What computes a call of attention on tensors of this backend's device.
+        """What computes a call of attention on tensors of this backend's device, from the operands and the values of `symbols_of` them.
 
         Args:
             call: what it computes.
             places: its operands (see `AttentionOperators`), flat and in memory.
             metas: what its results look like.
+            hints: typical values of the size symbols.
             backward: it is the gradient.
 
         Raises:

@@ -28,7 +28,7 @@ from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.contractions import ProductChoice
 from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
 from torchjit_inductor.lowering.run_numbers import reads_data
-from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.quantized import with_packed_products
@@ -263,7 +263,8 @@ class Inductor:
                 call = operators.describe(name, query.meta["val"], [n.meta["val"] for n in more], wanted)  # type: ignore[union-attr]
                 if isinstance(call, str):
                     raise NotLowered(call)
-                return self._backend(places[0].device.type).attention(call, places, metas, backward=backward)
+                hints = _hints_of_inputs(node.graph)
+                return self._backend(places[0].device.type).attention(call, places, metas, hints, backward=backward)
             except NotLowered as refusal:
                 emitted = {"reason": NO_ATTENTION.id, "headline": NO_ATTENTION.headline, "detail": str(refusal)}
                 events.emit("fallback", **emitted)
@@ -382,6 +383,18 @@ def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
     for symbol in program.run_symbols:
         most = symbol.bounds.upper
         hints[symbol] = max(symbol.bounds.lower or 0, _TYPICAL if most is None else min(most, _TYPICAL))
+    return hints
+
+
+def _hints_of_inputs(graph: torch.fx.Graph) -> dict[Symbol, int]:
+    """A typical value for each symbol that is a size or stride of an input."""
+    hints: dict[Symbol, int] = {}
+    for val in (n.meta["val"] for n in graph.nodes if n.op == "placeholder"):
+        for size in (*val.shape, *val.stride()) if isinstance(val, torch.Tensor) else (val,):
+            symbol = expression(size).as_symbol if isinstance(size, torch.SymInt) else None
+            hint = getattr(getattr(size, "node", None), "hint", None)
+            if symbol is not None and isinstance(hint, int):
+                hints.setdefault(symbol, hint)
     return hints
 
 

@@ -75,7 +75,13 @@ class CBackend:
         return program
 
     def attention(
-        self, call: AttentionCall, places: Sequence[Strided], metas: Sequence[TensorMeta], *, backward: bool
+        self,
+        call: AttentionCall,
+        places: Sequence[Strided],
+        metas: Sequence[TensorMeta],
+        hints: Mapping[Any, int],
+        *,
+        backward: bool,
     ) -> Callable[..., Any]:
         """None."""
         raise NotLowered("no kernels of attention for CPUs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -13,7 +13,7 @@ import torch.fx
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.attention_call import AttentionCall, Formula
 from torchjit_inductor.indexing import largest
-from torchjit_inductor.ir.values import Value, bounded, cast, index_value, load, substitute_all, walk
+from torchjit_inductor.ir.values import INDEXED, Value, bounded, cast, index_value, load, substitute_all, walk
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.graph_nodes import as_positional, tensors_in
 from torchjit_inductor.lowering.registry import find_lowering
@@ -72,16 +72,18 @@ class Formulas:
     additions: tuple[Addition, ...] = ()
 
 
-def loop_symbols(sizes: Sequence[int]) -> tuple[Symbol, ...]:
+def loop_symbols(sizes: Sequence[int | Expr]) -> tuple[Symbol, ...]:
     """Batch, head, query and key: `x0` to `x3`."""
-    return tuple(Symbol(f"x{n}", 0, size - 1) for n, size in enumerate(sizes))
+    most = [as_expr(size).bounds().upper for size in sizes]
+    return tuple(Symbol(f"x{n}", 0, None if size is None else size - 1) for n, size in enumerate(most))
 
 
 def attention_formulas(
     call: AttentionCall,
-    sizes: Sequence[int],
+    sizes: Sequence[int | Expr],
     outside: Sequence[Strided],
     features: Callable[[torch.device], frozenset[str]],
+    renamed: Mapping[Symbol, Expr],
 ) -> Formulas:
     """The functions as values.
 
@@ -89,6 +91,7 @@ def attention_formulas(
         sizes: batch, heads, queries, keys.
         outside: the tensors that they use.
         features: see `codegen_protocol.FEATURES`.
+        renamed: the symbols of the graph as kernels know them.
 
     Raises:
         NotLowered: a function does what no kernel does.
@@ -96,7 +99,8 @@ def attention_formulas(
     builder = Builder(features)
     # Under names of their own, from their first elements on: kernels get addresses.
     outside = [
-        Strided(f"outside{n}", t.sizes, t.strides, constant(0), t.dtype, t.device) for n, t in enumerate(outside)
+        Strided(f"outside{n}", _known(t.sizes, renamed), _known(t.strides, renamed), constant(0), t.dtype, t.device)
+        for n, t in enumerate(outside)
     ]
     device = outside[0].device if outside else torch.device("cuda")
     symbols = loop_symbols(sizes)
@@ -104,12 +108,16 @@ def attention_formulas(
     score = Lazy((), torch.float32, device, _always(SCORE))
     gradient = Lazy((), torch.float32, device, _always(GRADIENT))
     given = [score, *indices, *outside]
-    changed, additions = _evaluated(call.score, given, gradient, builder)
-    (allowed,), _ = _evaluated(call.mask, given[1:], None, builder)
+    changed, additions = _evaluated(call.score, given, gradient, builder, renamed)
+    (allowed,), _ = _evaluated(call.mask, given[1:], None, builder, renamed)
     if changed[0].dtype != torch.float32 or allowed.dtype != torch.bool:
         raise NotLowered(f"scores of {changed[0].dtype}, a mask of {allowed.dtype}")
     parts = [part for a in additions for part in (a.place, a.value)]
-    folded = substitute_all((*changed, allowed, *parts), {}, _folded)
+    ends = {s: as_expr(size) for s, size in zip(symbols, sizes, strict=True)}
+    folded = substitute_all((*changed, allowed, *parts), {}, lambda value: _folded(value, ends))
+    known = set(symbols).union(*(e.symbols for e in renamed.values()))
+    if any(not v.data.index.symbols <= known.union(v.data.binders) for v in walk(*folded) if v.op in INDEXED):
+        raise NotLowered("a function of sizes that are no tensor's")
     read = {v.data.buffer for v in walk(*folded) if v.op == "load"}
     own = len(changed)
     added = tuple(Addition(a.tensor, folded[own + 1 + 2 * n], folded[own + 2 + 2 * n]) for n, a in enumerate(additions))
@@ -117,12 +125,20 @@ def attention_formulas(
     return Formulas(folded[0], folded[own], folded[1] if own == 2 else None, tensors, added)
 
 
+def _known(numbers: Sequence[Expr], renamed: Mapping[Symbol, Expr]) -> tuple[Expr, ...]:
+    return tuple(n.substitute(renamed) for n in numbers)
+
+
 def _always(value: Value) -> Callable[[Point], Value]:
     return lambda point: value
 
 
 def _evaluated(
-    formula: Formula, given: Sequence[Lowered], tangent: Lowered | None, b: Builder
+    formula: Formula,
+    given: Sequence[Lowered],
+    tangent: Lowered | None,
+    b: Builder,
+    renamed: Mapping[Symbol, Expr],
 ) -> tuple[list[Value], list[Addition]]:
     """The result, the gradient where there is one, and what is added to other gradients."""
     env: dict[torch.fx.Node, Any] = dict(zip(formula.inputs, given, strict=True))
@@ -141,7 +157,7 @@ def _evaluated(
             stack += node.all_input_nodes
     for node in formula.graph.nodes:
         if node in needed:
-            env[node] = _called(node, env, b)
+            env[node] = _called(node, env, b, renamed)
     if b.steps:
         raise NotLowered("a function whose parts lie in memory")
 
@@ -150,24 +166,18 @@ def _evaluated(
         return found
 
     additions = []
-    tensors = [n.meta["val"] for n in formula.inputs]
-    first = len(formula.inputs) - _outside_of(formula)
+    outside: Any = given[5:]
     for number, places, part in parts:
         place: Value = index_value(0)
-        for size, at in zip(tensors[first + number].shape, places, strict=True):
+        for size, at in zip(outside[number].sizes, places, strict=True):
             inside = (
-                index_value(at if at >= 0 else at + size)
+                index_value(as_expr(at) if at >= 0 else size + at)
                 if isinstance(at, int)
-                else bounded(cast(value(at), torch.int64), as_expr(size), wrap=True, dim=0, error="index")
+                else bounded(cast(value(at), torch.int64), size, wrap=True, dim=0, error="index")
             )
-            place = place * int(size) + inside
+            place = place * index_value(size) + inside
         additions.append(Addition(number, place, cast(value(part), torch.float32)))
     return [value(node) for node in wanted], additions
-
-
-def _outside_of(formula: Formula) -> int:
-    """How many of the inputs are tensors from outside: of those before, all but the score are integers."""
-    return len(formula.inputs) - 5
 
 
 Part = tuple[tuple["torch.fx.Node | int", ...], torch.fx.Node]
@@ -224,7 +234,7 @@ _ZEROS = (
 )  # fmt: skip
 
 
-def _called(node: torch.fx.Node, env: dict[torch.fx.Node, Any], b: Builder) -> Any:
+def _called(node: torch.fx.Node, env: dict[torch.fx.Node, Any], b: Builder, renamed: Mapping[Symbol, Expr]) -> Any:
     if node.op != "call_function":
         raise NotLowered(f"a function with {node.op} {node.target}")
     mapped: Any = torch.fx.map_arg((node.args, dict(node.kwargs)), env.__getitem__)
@@ -236,21 +246,26 @@ def _called(node: torch.fx.Node, env: dict[torch.fx.Node, Any], b: Builder) -> A
         raise NotLowered(f"a function with {node.target}")
     args, kwargs = as_positional(node.target, args, kwargs)
     val = node.meta["val"]
-    metas: TensorMeta | tuple[TensorMeta, ...] = (
-        tuple(map(meta_of, val)) if isinstance(val, (tuple, list)) else meta_of(val)
-    )
+    many = isinstance(val, (tuple, list))
+    found = [
+        attrs.evolve(m, sizes=_known(m.sizes, renamed), strides=_known(m.strides, renamed))
+        for m in map(meta_of, val if many else (val,))
+    ]
+    metas: TensorMeta | tuple[TensorMeta, ...] = tuple(found) if many else found[0]
     made = lower(b, metas, *args, **kwargs)
     if made is None or any(t.dtype.is_complex for t in tensors_in(made)):
         raise NotLowered(f"a function with {node.target}")
     return made
 
 
-def _folded(value: Value) -> Value | None:
-    """Arithmetic of indices as an index: kernels compute those in 32 bits, and compare them so. A position within bounds needs no test."""
+def _folded(value: Value, ends: Mapping[Symbol, Expr]) -> Value | None:
+    """Arithmetic of indices as an index: kernels compute those in 32 bits, and compare them so. A position within bounds needs no test.
+
+    Args:
+        ends: sizes of the loops.
+    """
     if value.op == "bounded" and _is_index(value.args[0]):
-        at, size = value.args[0], value.data.index.value
-        low, high = _expression(at).bounds().lower, _expression(at).bounds().upper
-        return at if None not in (low, high, size) and low >= 0 and high < size else None  # type: ignore[operator]
+        return value.args[0] if _is_inside(_expression(value.args[0]), value.data.index, ends) else None
     if value.op == "load" and any(map(_is_index, value.args[: len(value.data.binders)])):
         return _read_at_index(value)
     if value.dtype != torch.int64 or value.op not in _FOLDS or not all(_is_index(a) for a in value.args):
@@ -261,6 +276,19 @@ def _folded(value: Value) -> Value | None:
     made = _FOLDS[value.op](*parts)
     bound = largest(made)
     return index_value(made) if bound is not None and bound < _LARGE else None
+
+
+def _is_inside(at: Expr, size: Expr, ends: Mapping[Symbol, Expr]) -> bool:
+    """Is a position at least 0 and below the size, wherever the loops are?"""
+    least, most = at, at
+    for symbol in at.symbols & ends.keys():
+        step, last = (at.substitute({symbol: as_expr(symbol) + 1}) - at).bounds(), ends[symbol] - 1
+        if step.lower is not None and step.lower >= 0:
+            least, most = least.substitute({symbol: 0}), most.substitute({symbol: last})
+        elif step.upper is not None and step.upper <= 0:
+            least, most = least.substitute({symbol: last}), most.substitute({symbol: 0})
+    low, above = least.bounds().lower, (size - 1 - most).bounds().lower
+    return low is not None and low >= 0 and above is not None and above >= 0
 
 
 def _read_at_index(value: Value) -> Value:

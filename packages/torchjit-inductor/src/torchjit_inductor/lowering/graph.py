@@ -12,9 +12,9 @@ import torch
 import torch.fx
 
 from torchjit_core.events import emit
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_core.reasons import reason
-from torchjit_inductor.attention_call import AttentionChoice
+from torchjit_inductor.attention_call import AttentionChoice, symbols_of
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.folding import fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
@@ -305,7 +305,9 @@ class _GraphLowering:
             return None
         places = [self.builder.materialize(t) for t in tensors_in(args)]
         function = kernels(places, metas)
-        return None if function is None else self._aten(function, places, {}, metas)
+        if function is None:
+            return None
+        return self._aten(function, [*places, *map(as_expr, symbols_of(places, metas))], {}, metas)
 
     # ------------------------------------------------------------------ numbers that only the run knows
     def _symbols_known(self) -> Set[Symbol]:

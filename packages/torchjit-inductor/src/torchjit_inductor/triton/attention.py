@@ -11,6 +11,7 @@ import attrs
 import torch
 
 from torchjit_core.events import emit
+from torchjit_core.expr import Expr
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer
@@ -19,6 +20,7 @@ from torchjit_inductor.lowering.attention import Formulas, attention_formulas
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.attention_parts import join_text, part_text, scratch_sizes, tiles_of_parts
+from torchjit_inductor.triton.attention_sizes import NOTHING, Number, Varying, covers, numbers_of, plain, typical
 from torchjit_inductor.triton.attention_text import (
     AttentionProblem,
     KernelText,
@@ -40,19 +42,13 @@ _DEEPEST = 256
 _BLOCK_TENSORS = 8
 
 
-def _numbers(values: Sequence[Any]) -> tuple[int, ...]:
-    found = tuple(v.value for v in values)
-    if any(v is None for v in found):
-        raise NotLowered("sizes are symbolic")
-    return found
-
-
 def attention_problem(
     call: AttentionCall,
     tensors: Mapping[str, Strided],
     more: Sequence[Strided],
     results: Mapping[str, TensorMeta],
     features: Callable[[torch.device], frozenset[str]],
+    varying: Varying = NOTHING,
 ) -> AttentionProblem:
     """What the kernels' texts depend on.
 
@@ -60,20 +56,27 @@ def attention_problem(
         tensors: `query`, `key`, `value`, and for the backward `gradient`.
         more: the block mask's tensors, and what the functions use.
         results: `result`, or `of_query`, `of_key` and `of_value`.
+        varying: what is known of sizes that vary.
 
     Raises:
         NotLowered: there is no kernel for it.
     """
+    renamed = varying.renamed
+
+    def numbers(values: Sequence[Expr]) -> tuple[Number, ...]:
+        return tuple(plain(v.substitute(renamed)) for v in values)
+
     query, value = tensors["query"], tensors["value"]
-    (batch, heads, queries, depth), (_, key_heads, keys, width) = _numbers(query.sizes), _numbers(value.sizes)
+    (batch, _, queries, _), (_, _, keys, _) = numbers(query.sizes), numbers(value.sizes)
+    heads, depth, key_heads, width = (_fixed(t.sizes[dim]) for t in (query, value) for dim in (1, 3))
     if max(depth, width) > _DEEPEST:
         raise NotLowered(f"heads of {max(depth, width)} elements")
-    strides = {name: _numbers(t.strides) for name, t in tensors.items()}
-    strides |= {name: _numbers(t.strides) for name, t in results.items()}
-    lists = _lists(call, more)
+    strides = {name: numbers(t.strides) for name, t in tensors.items()}
+    strides |= {name: numbers(t.strides) for name, t in results.items()}
+    lists = _lists(call, more, numbers)
     sizes = (batch, heads, queries, keys)
     outside = more[call.outside :]
-    formulas = attention_formulas(call, sizes, outside, features)
+    formulas = attention_formulas(call, sizes, outside, features, renamed)
     _check(formulas)
     buffers = {
         name: Buffer(name, t.dtype, t.device, t.sizes, t.strides) for name, t in formulas.tensors.items()
@@ -83,8 +86,14 @@ def attention_problem(
             raise NotLowered("a block mask without the query blocks of key blocks")
     return AttentionProblem(
         sizes, key_heads, depth, width, query.dtype, float(call.scale), formulas, buffers, strides,
-        min(call.query_block, 1 << 30), min(call.key_block, 1 << 30), *lists, bool(torch.backends.cuda.matmul.allow_tf32),
+        min(call.query_block, 1 << 30), min(call.key_block, 1 << 30), *lists, bool(torch.backends.cuda.matmul.allow_tf32), varying,
     )  # fmt: skip
+
+
+def _fixed(size: Expr) -> int:
+    if size.value is None:
+        raise NotLowered("heads, or what they hold, are symbolic")
+    return size.value
 
 
 def _check(formulas: Formulas) -> None:
@@ -97,7 +106,9 @@ def _check(formulas: Formulas) -> None:
             raise NotLowered(f"{value.op} of {value.args[-1].dtype}")
 
 
-def _lists(call: AttentionCall, more: Sequence[Strided]) -> tuple[tuple[ListLayout, ...], tuple[ListLayout, ...]]:
+def _lists(
+    call: AttentionCall, more: Sequence[Strided], numbers: Callable[[Sequence[Expr]], tuple[Number, ...]]
+) -> tuple[tuple[ListLayout, ...], tuple[ListLayout, ...]]:
     """The lists of key blocks and those of query blocks, each with a mask first."""
     found: list[ListLayout | None] = []
     for at in range(0, _BLOCK_TENSORS, 2):
@@ -108,8 +119,8 @@ def _lists(call: AttentionCall, more: Sequence[Strided]) -> tuple[tuple[ListLayo
         first, second = more[counts], more[indices]
         if first.dtype != torch.int32 or second.dtype != torch.int32 or len(first.sizes) != 3 or len(second.sizes) != 4:
             raise NotLowered("a block mask of another form")
-        batch, heads, _ = _numbers(first.sizes)
-        found.append(ListLayout(batch, heads, _numbers(first.strides), _numbers(second.strides)))
+        batch, heads, _ = numbers(first.sizes)
+        found.append(ListLayout(batch, heads, numbers(first.strides), numbers(second.strides)))
     pairs = found[:2], found[2:]
     if found[0] is None:
         raise NotLowered("a block mask without key blocks")
@@ -163,7 +174,10 @@ def tiles_for(kind: str, p: AttentionProblem) -> list[Tiles]:
     lengths = (p.sizes[3], p.sizes[2]) if by_key else (p.sizes[2], p.sizes[3])
     found: dict[Tiles, None] = {}
     for tiles in (*TABLES[kind][p.dtype.itemsize, column], *_LAST):
-        rows, columns = _divided(tiles.rows, held, lengths[0]), _divided(tiles.columns, walked, lengths[1])
+        rows, columns = (
+            _divided(tile, block, length, p.varying)
+            for tile, block, length in zip((tiles.rows, tiles.columns), (held, walked), lengths, strict=True)
+        )
         if min(rows, columns) >= 16:
             found[attrs.evolve(tiles, rows=rows, columns=columns)] = None
     if not found:
@@ -171,11 +185,12 @@ def tiles_for(kind: str, p: AttentionProblem) -> list[Tiles]:
     return list(found)
 
 
-def _divided(tile: int, block: int, length: int) -> int:
+def _divided(tile: int, block: int, length: Number, varying: Varying) -> int:
     """The largest power of two up to `tile` that divides a block of the lists; no more than a short side needs."""
-    while tile > 16 and (tile >= 2 * length or (block < length and block % tile)):
+    cut, usual = not covers(block, length), typical(length, varying)
+    while tile > 16 and (tile >= 2 * usual or (cut and block % tile)):
         tile //= 2
-    return 0 if block < length and block % tile else tile
+    return 0 if cut and block % tile else tile
 
 
 # ---------------------------------------------------------------------------------------------------------- launching
@@ -197,51 +212,58 @@ class AttentionKernels:
         self._codes: dict[tuple[Any, ...], Future[MachineCode]] = {}
 
     def forward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
-        """A function of (query, key, value, more...) that gives what the operator gives."""
+        """A function of (query, key, value, more..., and what the kernels get of sizes that vary) that gives what the operator gives."""
         (launch, *join), parts = self._forward_launchers(p, device)
         lists, used = _list_positions(call, 0), _used(p, call)
-        batch, heads, queries, _ = p.sizes
-        rows, full = (batch, heads, queries), (batch, heads, queries, p.width)
-        strides, options = p.strides["result"], {"dtype": torch.float32, "device": device}
-        sizes = scratch_sizes(p, parts)
-        places = (0, 4 * sizes[0], 4 * (sizes[0] + sizes[1]))
+        options = {"dtype": torch.float32, "device": device}
+        arguments = p.varying.arguments
+        rows_of = numbers_of(arguments, p.sizes[:3])
+        strides_of = numbers_of(arguments, p.strides["result"])
+        scratch_of = numbers_of(arguments, scratch_sizes(p, parts))
 
-        def attention(query: Any, key: Any, value: Any, *more: Any) -> Any:
-            result = torch.empty_strided(full, strides, dtype=query.dtype, device=device)
+        def attention(query: Any, key: Any, value: Any, *rest: Any) -> Any:
+            more, numbers = _parted(rest, len(arguments))
+            rows = rows_of(*numbers)
+            result = torch.empty_strided((*rows, p.width), strides_of(*numbers), dtype=query.dtype, device=device)
             total, largest = torch.empty(rows, **options), torch.empty(rows, **options)  # type: ignore[call-overload]
             inputs = [t.data_ptr() for t in (query, key, value, *[more[n] for n in (*lists, *used)])]
             results = [t.data_ptr() for t in (result, total, largest)]
             if not join:
-                launch(*inputs, *results)
+                launch(*inputs, *results, *numbers)
             else:
+                sizes = scratch_of(*numbers)
                 scratch = torch.empty(sum(sizes), **options)  # type: ignore[call-overload]
-                held = [scratch.data_ptr() + place for place in places]
-                launch(*inputs, *held)
-                join[0](*held, *results)
+                held = [scratch.data_ptr() + place for place in (0, 4 * sizes[0], 4 * (sizes[0] + sizes[1]))]
+                launch(*inputs, *held, *numbers)
+                join[0](*held, *results, *numbers)
             return result, total, largest
 
         return attention
 
     def backward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
-        """A function of (query, key, value, more..., total, gradient, shift) that gives what the operator gives."""
+        """A function of (query, key, value, more..., total, gradient, shift, and what the kernels get of sizes that vary) that gives what the
+        operator gives."""
         kinds = {"attention_of_queries": queries_text, "attention_of_keys": keys_text}
         texts = [[write(p, tiles) for tiles in tiles_for(kind, p)] for kind, write in kinds.items()]
         of_query, of_key = self._launchers(texts, p, device)
         lists, turned, used = _list_positions(call, 0), _list_positions(call, 4), _used(p, call)
-        strides = [p.strides[n] for n in ("of_query", "of_key", "of_value")]
+        arguments = p.varying.arguments
+        strides_of = [numbers_of(arguments, p.strides[n]) for n in ("of_query", "of_key", "of_value")]
         added = list(dict.fromkeys(a.tensor for a in p.formulas.additions))
         options = {"dtype": torch.float32, "device": device}
 
         def attention_backward(query: Any, key: Any, value: Any, *rest: Any) -> Any:
-            more, (total, gradient, shift) = rest[:-3], rest[-3:]
+            tensors, numbers = _parted(rest, len(arguments))
+            more, (total, gradient, shift) = _parted(tensors, 3)
             made = [
-                torch.empty_strided(t.shape, s, dtype=t.dtype, device=device)
-                for t, s in zip((query, key, value), strides, strict=True)
+                torch.empty_strided(t.shape, strides(*numbers), dtype=t.dtype, device=device)
+                for t, strides in zip((query, key, value), strides_of, strict=True)
             ]
             first, last = (query, key, value), (*[more[n] for n in used], total, gradient, shift)
-            of_query(*[t.data_ptr() for t in (*first, *[more[n] for n in lists], *last, made[0])])
+            of_query(*[t.data_ptr() for t in (*first, *[more[n] for n in lists], *last, made[0])], *numbers)
             sums = {n: torch.zeros(more[call.outside + n].shape, **options) for n in added}  # type: ignore[call-overload]
-            of_key(*[t.data_ptr() for t in (*first, *[more[n] for n in turned], *last, *made[1:], *sums.values())])
+            tensors = (*first, *[more[n] for n in turned], *last, *made[1:], *sums.values())
+            of_key(*[t.data_ptr() for t in tensors], *numbers)
             for n, _ in call.score.others:
                 like = more[call.outside + n]
                 found = sums[n] if n in sums else torch.zeros(like.shape, **options)  # type: ignore[call-overload]
@@ -305,22 +327,28 @@ class AttentionKernels:
 
         launch: Callable[..., None] | None = None
 
-        def first(*addresses: int) -> None:
+        def first(*arguments: int) -> None:
             nonlocal launch
             if launch is None:
-                launch = self._bound(load, index, text)
-            launch(*addresses)
+                launch = self._bound(load, index, text, p.varying)
+            launch(*arguments)
 
         return first
 
-    def _bound(self, load: Callable[[bool], LoadedKernel], index: int, text: KernelText) -> Callable[..., None]:
-        quick = self._driver.launcher(load, index, len(text.parameters), text.programs)
-        if quick is not None:
-            return quick
-        driver = self._driver
+    def _bound(
+        self, load: Callable[[bool], LoadedKernel], index: int, text: KernelText, varying: Varying
+    ) -> Callable[..., None]:
+        count = len(text.parameters)
+        if isinstance(text.programs, int) and not text.numbers:
+            quick = self._driver.launcher(load, index, count, text.programs)
+            if quick is not None:
+                return quick
+        driver, programs_of = self._driver, numbers_of(varying.arguments, [text.programs])
 
-        def launch(*addresses: int) -> None:
-            load(all(a % _ALIGNMENT == 0 for a in addresses))(text.programs, driver.stream(index), *addresses)
+        def launch(*arguments: int) -> None:
+            (programs,) = programs_of(*arguments[count:])
+            if programs:
+                load(all(a % _ALIGNMENT == 0 for a in arguments[:count]))(programs, driver.stream(index), *arguments)
 
         return launch
 
@@ -334,7 +362,7 @@ class AttentionKernels:
             return known.result()
         try:
             code = compile_text(
-                text.source, text.name, arguments, frozenset(arguments) if aligned else frozenset(), arch=arch,
+                text.source, text.name, arguments, frozenset(text.parameters) if aligned else frozenset(), arch=arch,
                 num_warps=text.tiles.warps, num_stages=text.tiles.stages, by=shared_workers().assemble,
             )  # fmt: skip
         except BaseException as error:
@@ -347,7 +375,8 @@ class AttentionKernels:
 
 def argument_types(text: KernelText, p: AttentionProblem) -> dict[str, str]:
     """Triton's name of each parameter's type."""
-    return {name: argument_type(_dtype_of(name, p)) for name in text.parameters}
+    found = {name: argument_type(_dtype_of(name, p)) for name in text.parameters}
+    return found | dict.fromkeys(text.numbers, "i64" if p.varying.wide else "i32")
 
 
 def _dtype_of(parameter: str, p: AttentionProblem) -> torch.dtype:
@@ -362,6 +391,11 @@ def _dtype_of(parameter: str, p: AttentionProblem) -> torch.dtype:
     if parameter.startswith("in"):
         return list(p.formulas.tensors.values())[int(parameter[2:])].dtype
     return p.dtype
+
+
+def _parted(values: Sequence[Any], count: int) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Without the last ones, and these."""
+    return values[: len(values) - count], values[len(values) - count :]
 
 
 def _list_positions(call: AttentionCall, first: int) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 
+from torchjit_inductor.triton.attention_sizes import Number, covers, size_text, typical
 from torchjit_inductor.triton.attention_text import AttentionProblem, KernelText, Tiles, Writer, forward_lines
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, power_of_two
 
@@ -38,27 +39,30 @@ _TILES_OF_MANY = {(2, 64): ((64, 4, 3),), (2, 128): ((32, 4, 3),)}
 def tiles_of_parts(p: AttentionProblem) -> list[Tiles]:
     """How to cut a call with few queries, the best choice first; empty: it has rows enough."""
     batch, heads, queries, keys = p.sizes
+    if not isinstance(queries, int) or 0 in p.sizes:
+        return []
     groups = heads // p.key_heads
     # A program has one list of blocks.
     packed = groups > 1 and groups * queries <= _MOST_ROWS and all(layout.heads == 1 for layout in p.key_lists)
     held = groups * queries if packed else queries
-    if held > _MOST_ROWS or queries > p.query_block or 0 in p.sizes:
+    if held > _MOST_ROWS or queries > p.query_block:
         return []
     rows = max(16, power_of_two(held))
     deep = next(n for n in (64, 128, 256) if max(p.depth, p.width) <= n)
+    whole, length = covers(p.key_block, keys), typical(keys, p.varying)
     found: dict[Tiles, None] = {}
     of = p.dtype.itemsize, deep
     for columns, warps, stages in (*(_TILES_OF_MANY.get(of, ()) if rows >= _MANY_ROWS else ()), *_TILES[of]):
-        while columns > 16 and (columns >= 2 * keys or (p.key_block < keys and p.key_block % columns)):
+        while columns > 16 and (columns >= 2 * length or (not whole and p.key_block % columns)):
             columns //= 2
-        if p.key_block >= keys or p.key_block % columns == 0:
+        if whole or p.key_block % columns == 0:
             found[Tiles(rows, columns, warps, stages, packed)] = None
     if not found:
         return []
-    programs = batch * (p.key_heads if packed else heads)
+    programs = typical(batch, p.varying) * (p.key_heads if packed else heads)
     waves = _WAVES // 2 if rows >= _MANY_ROWS else _WAVES
     wanted = -(-waves * MULTIPROCESSORS // programs) if programs < MULTIPROCESSORS else 1
-    parts = min(wanted, -(-keys // next(iter(found)).columns) // _LEAST, _MOST_PARTS)
+    parts = min(wanted, -(-length // next(iter(found)).columns) // _LEAST, _MOST_PARTS)
     if parts < 2 and not packed:
         return []
     return [attrs.evolve(tiles, parts=max(parts, 1)) for tiles in found]
@@ -68,7 +72,7 @@ def part_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> K
     """For each part of the keys the sum of values times weights, relative to the part's maximum, the sum of the weights, and the maximum."""
     w = Writer(p, tiles, by_key=False, portable=portable)
     lines = forward_lines(w)
-    every = p.sizes[0] * p.sizes[1] * p.sizes[2]
+    every = size_text(p.sizes[0] * p.sizes[1] * p.sizes[2])
     row, held = "row_of_part", "rows < " + str(w.held_rows)
     masks = [f"({held})[:, None]"] if w.row_masked else []
     if w.padded(p.width) != p.width:
@@ -84,8 +88,8 @@ def part_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> K
 def join_text(p: AttentionProblem, parts: int) -> KernelText:
     """Result, logarithm of the sum and maximum of each row, from those of the parts."""
     batch, heads, queries, _ = p.sizes
-    every, width = batch * heads * queries, max(power_of_two(p.width), 16)
-    batch_step, head_step, row_step, step = p.strides["result"]
+    every, width = size_text(batch * heads * queries), max(power_of_two(p.width), 16)
+    batch_step, head_step, row_step, step = map(size_text, p.strides["result"])
     part_mask = f", part < {parts}" if power_of_two(parts) != parts else ""
     width_mask = f"w < {p.width}" if width != p.width else ""
     both = " & ".join(
@@ -105,21 +109,33 @@ def join_text(p: AttentionProblem, parts: int) -> KernelText:
         f"{f', {both}, other=0.0' if both else ''})",
         "acc = tl.sum(acc * shrunk[:, None], 0)",
         "total_sum = tl.where(total_sum == 0.0, 1.0, total_sum)",
-        f"x0 = row // {heads * queries}",
-        f"x1 = row // {queries} % {heads}",
-        f"x2 = row % {queries}",
+        f"x0 = row // {size_text(heads * queries)}",
+        f"x1 = row // {size_text(queries)} % {heads}",
+        f"x2 = row % {size_text(queries)}",
         f"place = x0 * {batch_step} + x1 * {head_step} + x2 * {row_step}",
         f"tl.store(result + (place + w * {step}), acc / total_sum{', ' + width_mask if width_mask else ''})",
         "tl.store(total + row, above + tl.log2(total_sum))",
         "tl.store(largest + row, above)",
     ]
     parameters = ("acc_of_parts", "sums_of_parts", "most_of_parts", "result", "total", "largest")
-    text = ["@triton.jit", f"def join_parts_of_attention({', '.join(parameters)}):", *("    " + line for line in lines)]
+    numbers = tuple(symbol.name for symbol in p.varying.arguments)
+    text = [
+        "@triton.jit",
+        f"def join_parts_of_attention({', '.join((*parameters, *numbers))}):",
+        *("    " + line for line in lines),
+    ]
     warps = max(1, min(4, power_of_two(parts) * width // 1024))
-    return KernelText("join_parts_of_attention", "\n".join(text) + "\n", parameters, every, Tiles(1, 1, warps, 1))
+    return KernelText(
+        "join_parts_of_attention",
+        "\n".join(text) + "\n",
+        parameters,
+        batch * heads * queries,
+        Tiles(1, 1, warps, 1),
+        numbers,
+    )
 
 
-def scratch_sizes(p: AttentionProblem, parts: int) -> tuple[int, int, int]:
+def scratch_sizes(p: AttentionProblem, parts: int) -> tuple[Number, Number, Number]:
     """Numbers in `acc_of_parts`, `sums_of_parts` and `most_of_parts`, each a multiple of 16 bytes."""
     rows = parts * p.sizes[0] * p.sizes[1] * p.sizes[2]
-    return -(-rows * p.width // 4) * 4, -(-rows // 4) * 4, -(-rows // 4) * 4
+    return (rows * p.width + 3) // 4 * 4, (rows + 3) // 4 * 4, (rows + 3) // 4 * 4

@@ -14,10 +14,21 @@ from typing import final
 import attrs
 import torch
 
-from torchjit_core.expr import constant
+from torchjit_core.expr import as_expr
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.lowering.attention import GRADIENT, SCORE, Addition, Formulas, loop_symbols
+from torchjit_inductor.triton.attention_sizes import (
+    NARROW,
+    NOTHING,
+    TILE,
+    Number,
+    Varying,
+    covers,
+    divides,
+    plain,
+    size_text,
+)
 from torchjit_inductor.triton.emit import Emitter
 from torchjit_inductor.triton.operations import Dialect, type_name
 from torchjit_inductor.triton.plan import Axis, TilePlan, power_of_two
@@ -39,7 +50,7 @@ _LOG2E = 1 / math.log(2)
 _SMALLEST = 16
 """Sides of a product on matrix units are no shorter."""
 
-Strides = tuple[int, ...]
+Strides = tuple[Number, ...]
 
 
 @final
@@ -74,8 +85,8 @@ class ListLayout:
         counts, indices: strides.
     """
 
-    batch: int
-    heads: int
+    batch: Number
+    heads: Number
     counts: Strides
     indices: Strides
 
@@ -98,9 +109,10 @@ class AttentionProblem:
         key_lists: for each query block its key blocks: those with a mask, and perhaps the full ones.
         query_lists: the other way round.
         tf32: products of float32 may be rounded to it.
+        varying: what the kernels get as arguments, and know of it.
     """
 
-    sizes: tuple[int, int, int, int]
+    sizes: tuple[Number, int, Number, Number]
     key_heads: int
     depth: int
     width: int
@@ -114,6 +126,19 @@ class AttentionProblem:
     key_lists: tuple[ListLayout, ...]
     query_lists: tuple[ListLayout, ...]
     tf32: bool = False
+    varying: Varying = NOTHING
+
+    @property
+    def extents(self) -> list[Number]:
+        """What has to be narrow for positions of 32 bits: within the matrix of a head, in what the formulas read, in the lists; and strides that are computed."""
+        found: list[Number] = [plain(buffer.span) for buffer in self.buffers.values()]
+        for strides in self.strides.values():
+            # A tile may reach beyond the end.
+            found += [(length + 2 * TILE) * strides[2] + 256 * sum(strides[3:]) for length in self.sizes[2:]]
+            found += [step for step in strides if not isinstance(step, int)]
+        for layout in (*self.key_lists, *self.query_lists):
+            found += [layout.batch * layout.indices[0], layout.heads * layout.indices[1]]
+        return found + [as_expr(symbol) for symbol in self.varying.arguments]
 
 
 @final
@@ -124,16 +149,18 @@ class KernelText:
     Attributes:
         name: of the function.
         source: its text.
-        parameters: their names.
+        parameters: names of the addresses.
         programs: how many run.
         tiles: that it was written for.
+        numbers: names of the sizes that come after the addresses.
     """
 
     name: str
     source: str
     parameters: tuple[str, ...]
-    programs: int
+    programs: Number
     tiles: Tiles
+    numbers: tuple[str, ...] = ()
 
 
 def forward_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:
@@ -259,19 +286,21 @@ class Writer:
 
     def __init__(self, p: AttentionProblem, tiles: Tiles, *, by_key: bool, portable: bool) -> None:
         self.p, self.tiles, self.by_key, self.portable = p, tiles, by_key, portable
-        batch, head, query, key = (LoopVar(s, constant(n)) for s, n in zip(loop_symbols(p.sizes), p.sizes, strict=True))
+        batch, head, query, key = (LoopVar(s, as_expr(n)) for s, n in zip(loop_symbols(p.sizes), p.sizes, strict=True))
         self.held, self.walked = (key, query) if by_key else (query, key)
         self.held_block, self.walked_block = (p.key_block, p.query_block) if by_key else (p.query_block, p.key_block)
         self.lists = p.query_lists if by_key else p.key_lists
         self.groups = p.sizes[1] // p.key_heads
-        self.held_rows = self._size(self.held) * (self.groups if tiles.packed else 1)
+        rows, columns = self._size(self.held) * (self.groups if tiles.packed else 1), self._size(self.walked)
+        self.rows_in_all, self.held_rows, self.walked_rows = rows, size_text(rows), size_text(columns)
+        self.whole = covers(self.walked_block, columns)
         # A block of a list may reach beyond the end, and then whole tiles of it do.
-        self.row_masked = self.held_rows % tiles.rows != 0
-        cut = self._size(self.walked) % self.walked_block != 0 and self.walked_block < self._size(self.walked)
-        self.column_masked = self._size(self.walked) % tiles.columns != 0 or cut
+        self.row_masked = not divides(tiles.rows, rows)
+        cut = not self.whole and not divides(self.walked_block, columns)
+        self.column_masked = not divides(tiles.columns, columns) or cut
         axes = (
-            Axis("y", (head, self.held) if tiles.packed else (self.held,), tiles.rows, end=str(self.held_rows) if self.row_masked else ""),
-            Axis("r", (self.walked,), tiles.columns, True, end=str(self._size(self.walked)) if self.column_masked else ""),
+            Axis("y", (head, self.held) if tiles.packed else (self.held,), tiles.rows, end=self.held_rows if self.row_masked else ""),
+            Axis("r", (self.walked,), tiles.columns, True, end=self.walked_rows if self.column_masked else ""),
         )  # fmt: skip
         plan = TilePlan((batch,) if tiles.packed else (batch, head), axes, tiles.warps, tiles.stages)
         device = torch.device("cuda")
@@ -283,15 +312,14 @@ class Writer:
         self.emitter.pointers = self.pointers
 
     @staticmethod
-    def _size(var: LoopVar) -> int:
-        return var.size.value or 0
+    def _size(var: LoopVar) -> Number:
+        return plain(var.size)
 
     def _wide(self) -> bool:
         """Do positions in a head's matrix, or in what the formulas read, need 64 bits?"""
-        spans = [buffer.span.value or 0 for buffer in self.p.buffers.values()]
-        length = max(self.p.sizes[2:]) + 2 * max(self.tiles.rows, self.tiles.columns)
-        spans += [length * s[2] + 256 * sum(s[3:]) for s in self.p.strides.values()]
-        return max(spans) >= 2**31 - 2**20
+        if self.p.varying.symbols:
+            return self.p.varying.wide
+        return max(n for n in self.p.extents if isinstance(n, int)) >= NARROW
 
     # ------------------------------------------------------------------------------------------------------ places
 
@@ -300,22 +328,22 @@ class Writer:
         packed, parts = self.tiles.packed, self.tiles.parts
         if packed:
             heads, head = self.p.key_heads, "key_head"
-        blocks = -(-self.held_rows // self.tiles.rows)
+        blocks = (self.rows_in_all + self.tiles.rows - 1) // self.tiles.rows
         self.programs = blocks * heads * self.p.sizes[0] * parts
-        last = f"{blocks - 1} - " if not self.by_key else ""
+        last = f"{size_text(blocks - 1)} - " if not self.by_key else ""
         wide = ".to(tl.int64)" if self.wide else ""
         name = self.held.symbol.name
         lines = ["pid = tl.program_id(0)"]
         if parts > 1:
             lines += [f"part = pid % {parts}", f"pid = pid // {parts}"]
         lines += [
-            f"row_start = ({last}pid % {blocks}) * {self.tiles.rows}",
-            f"{head} = pid // {blocks} % {heads}",
-            f"x0 = pid // {blocks * heads}",
+            f"row_start = ({last}pid % {size_text(blocks)}) * {self.tiles.rows}",
+            f"{head} = pid // {size_text(blocks)} % {heads}",
+            f"x0 = pid // {size_text(blocks * heads)}",
             f"rows = row_start + tl.arange(0, {self.tiles.rows}){wide}",
         ]
         if packed:
-            queries = self._size(self.held)
+            queries = size_text(self._size(self.held))
             lines += [
                 f"head_of_row = key_head * {self.groups} + rows // {queries}",
                 f"query_of_row = rows % {queries}",
@@ -340,14 +368,14 @@ class Writer:
         lines = []
         for name in names:
             batch_step, head_step = self.p.strides[name][:2]
-            offset = f"x0.to(tl.int64) * {batch_step}"
+            offset = f"x0.to(tl.int64) * {size_text(batch_step)}"
             if self.tiles.packed:
                 at = "key_head" if name in ("key", "value") else ""
             else:
                 shared = name in ("key", "value") and head == "x1" and self.groups > 1
                 at = f"{head} // {self.groups}" if shared else head
             if at:
-                offset += f" + ({at}).to(tl.int64) * {head_step}"
+                offset += f" + ({at}).to(tl.int64) * {size_text(head_step)}"
             lines.append(f"{name}{suffix} = {name} + ({offset})")
         return lines
 
@@ -356,10 +384,12 @@ class Writer:
         """As an axis of a tile."""
         return max(power_of_two(size), _SMALLEST)
 
-    def _tile(self, name: str, position: str, turned: bool, across: str, size: int, masked: bool, length: int) -> str:
+    def _tile(self, name: str, position: str, turned: bool, across: str, size: int, masked: bool, length: str) -> str:
         row_step, step = self.p.strides[name.removesuffix("_of_head")][2:]
         down, beside = ("[None, :]", "[:, None]") if turned else ("[:, None]", "[None, :]")
-        index = f"{position}{down} * {row_step} + {across}{beside}" + (f" * {step}" if step != 1 else "")
+        index = f"{position}{down} * {size_text(row_step)} + {across}{beside}"
+        if step != 1:
+            index += f" * {size_text(step)}"
         masks = [f"({position}{down} < {length})"] if masked else []
         if self.padded(size) != size:
             masks.append(f"({across}{beside} < {size})")
@@ -369,11 +399,13 @@ class Writer:
         if not self.tiles.packed:
             return self._tile(name, "rows", False, across, size, self.row_masked, self.held_rows)
         head_step, row_step, step = self.p.strides[name][1:]
-        index = f"x1.to(tl.int64) * {head_step} + {self.held.symbol.name} * {row_step} + {across}[None, :]"
+        index = f"x1.to(tl.int64) * {size_text(head_step)} + {self.held.symbol.name} * {size_text(row_step)} + {across}[None, :]"
         masks = ["y_mask"] if self.row_masked else []
         if self.padded(size) != size:
             masks.append(f"({across}[None, :] < {size})")
-        return f"{name} + ({index}{f' * {step}' if step != 1 else ''})" + (f", {' & '.join(masks)}" if masks else "")
+        return f"{name} + ({index}{f' * {size_text(step)}' if step != 1 else ''})" + (
+            f", {' & '.join(masks)}" if masks else ""
+        )
 
     def rows(self, name: str, across: str, size: int) -> str:
         """The held rows of a matrix."""
@@ -381,23 +413,23 @@ class Writer:
 
     def columns(self, name: str, across: str, size: int) -> str:
         """The walked rows of a matrix."""
-        return self._read(self._tile(name, "columns", False, across, size, self.column_masked, self._size(self.walked)))
+        return self._read(self._tile(name, "columns", False, across, size, self.column_masked, self.walked_rows))
 
     def turned(self, name: str, across: str, size: int) -> str:
         """The walked rows, as columns."""
-        return self._read(self._tile(name, "columns", True, across, size, self.column_masked, self._size(self.walked)))
+        return self._read(self._tile(name, "columns", True, across, size, self.column_masked, self.walked_rows))
 
     @staticmethod
     def _read(place: str) -> str:
         return f"tl.load({place}{', other=0.0' if '), ' in place else ''})"
 
-    def row_facts(self, spread: str, position: str, masked: bool, length: int) -> list[str]:
+    def row_facts(self, spread: str, position: str, masked: bool, length: Number) -> list[str]:
         """Logarithm of the sum, and shift, of queries."""
-        mask = f", {position} < {length}, other=0.0" if masked else ""
+        mask = f", {position} < {size_text(length)}, other=0.0" if masked else ""
         lines = []
         for name in ("total", "shift"):
             a, b, c = self.p.strides[name]
-            place = f"x0.to(tl.int64) * {a} + x1.to(tl.int64) * {b} + {position} * {c}"
+            place = f"x0.to(tl.int64) * {size_text(a)} + x1.to(tl.int64) * {size_text(b)} + {position} * {size_text(c)}"
             lines.append(f"{name}_of_row = tl.load({name} + ({place}){mask}){spread}")
         return [*lines, 'total_of_row = tl.where(total_of_row == float("-inf"), 0.0, total_of_row)']
 
@@ -415,7 +447,7 @@ class Writer:
 
     def row_number(self) -> str:
         """Where a held row is among all rows of all heads."""
-        heads, queries = self.p.sizes[1:3]
+        heads, queries = self.p.sizes[1], size_text(self.p.sizes[2])
         if self.tiles.packed:
             return f"(x0 * {heads} + head_of_row).to(tl.int64) * {queries} + query_of_row"
         return f"(x0 * {heads} + x1).to(tl.int64) * {queries} + rows"
@@ -449,7 +481,7 @@ class Writer:
         e.provide(SCORE, "products")
         e.provide(GRADIENT, "change")
         lines: list[str] = []
-        allowed = [f"({self.walked.symbol.name} < {self._size(self.walked)})"] if self.column_masked else []
+        allowed = [f"({self.walked.symbol.name} < {self.walked_rows})"] if self.column_masked else []
         for line in body:
             if line == _SCORES:
                 text = "scores" if formulas.score is SCORE else f"{self._spread(formulas.score)} * {_LOG2E!r}"
@@ -509,19 +541,23 @@ class Writer:
         return lines
 
     def _loop(self, number: int, layout: ListLayout, body: Sequence[str]) -> list[str]:
-        step, block, size = self.tiles.columns, self.walked_block, self._size(self.walked)
-        own = "0" if self.held_block >= self._size(self.held) else f"row_start // {self.held_block}"
+        step, block = self.tiles.columns, self.walked_block
+        own = "0" if covers(self.held_block, self._size(self.held)) else f"row_start // {self.held_block}"
         counts, indices = self._in_list(layout, layout.counts, own), self._in_list(layout, layout.indices, own)
-        tiles = -(-min(block, size) // step)
-        if block >= size:
+        length: Number = self._size(self.walked) if self.whole else block
+        tiles = (length + step - 1) // step
+        times, inner = ("", "") if tiles == 1 else (f" * {size_text(tiles)}", f" // {size_text(tiles)}")
+        if self.whole:
             start = f"turn * {step}"
         elif tiles == 1:
-            start = f"tl.load(listed + turn * {layout.indices[3]}) * {block}"
+            start = f"tl.load(listed + turn * {size_text(layout.indices[3])}) * {block}"
         else:
-            start = f"tl.load(listed + turn // {tiles} * {layout.indices[3]}) * {block} + turn % {tiles} * {step}"
+            start = (
+                f"tl.load(listed + turn{inner} * {size_text(layout.indices[3])}) * {block} + turn % {tiles} * {step}"
+            )
         wide = ".to(tl.int64)" if self.wide else ""
-        lines = [f"count = tl.load(counts{number} + ({counts})){f' * {tiles}' if tiles > 1 else ''}"]
-        if block < size:
+        lines = [f"count = tl.load(counts{number} + ({counts})){times}"]
+        if not self.whole:
             lines.append(f"listed = indices{number} + ({indices})")
         parts = self.tiles.parts
         if parts == 1:
@@ -530,7 +566,7 @@ class Writer:
             lines.append(f"for turn in range(count * part // {parts}, count * (part + 1) // {parts}):")
         inside = [f"columns = {start} + tl.arange(0, {step}){wide}", f"{self.walked.symbol.name} = columns[None, :]"]
         if self.column_masked:
-            inside.append(f"r_mask = {self.walked.symbol.name} < {size}")
+            inside.append(f"r_mask = {self.walked.symbol.name} < {self.walked_rows}")
         return lines + [_INDENT + line for line in (*inside, *body)]
 
     def _in_list(self, layout: ListLayout, strides: Strides, block: str) -> str:
@@ -540,15 +576,24 @@ class Writer:
             ("x0", layout.batch, batch, strides[0]),
             ("x1", layout.heads, heads, strides[1]),
         ):
-            if size > 1:
-                parts.append(f"{name} * {stride}" if size >= whole else f"{name} % {size} * {stride}")
+            if size != 1:
+                # Sizes that vary are the same whatever the call, or an index starts over.
+                enough = size >= whole if isinstance(size, int) and isinstance(whole, int) else size is whole
+                parts.append(
+                    f"{name} * {size_text(stride)}" if enough else f"{name} % {size_text(size)} * {size_text(stride)}"
+                )
         if block != "0":
-            parts.append(f"{block} * {strides[2]}")
+            parts.append(f"{block} * {size_text(strides[2])}")
         return " + ".join(parts) or "0"
 
     def finished(self, name: str, lines: Sequence[str], more: Sequence[str]) -> KernelText:
         """The function."""
         lists = [f"{kind}{n}" for n in range(len(self.lists)) for kind in ("counts", "indices")]
         parameters = ("query", "key", "value", *lists, *self.pointers.values(), *more)
-        text = ["@triton.jit", f"def {name}({', '.join(parameters)}):", *(_INDENT + line for line in lines)]
-        return KernelText(name, "\n".join(text) + "\n", parameters, self.programs, self.tiles)
+        numbers = tuple(symbol.name for symbol in self.p.varying.arguments)
+        text = [
+            "@triton.jit",
+            f"def {name}({', '.join((*parameters, *numbers))}):",
+            *(_INDENT + line for line in lines),
+        ]
+        return KernelText(name, "\n".join(text) + "\n", parameters, self.programs, self.tiles, numbers)

@@ -21,6 +21,8 @@ from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import Program
 from torchjit_inductor.triton.attention import AttentionKernels, attention_problem
+from torchjit_inductor.triton.attention_sizes import Varying, by_sizes, even_units, varying_sizes
+from torchjit_inductor.triton.attention_text import AttentionProblem
 from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
@@ -149,7 +151,13 @@ class TritonBackend:
         return False
 
     def attention(
-        self, call: AttentionCall, places: Sequence[Strided], metas: Sequence[TensorMeta], *, backward: bool
+        self,
+        call: AttentionCall,
+        places: Sequence[Strided],
+        metas: Sequence[TensorMeta],
+        hints: Mapping[Symbol, int],
+        *,
+        backward: bool,
     ) -> Callable[..., Any]:
         """Kernels with the user's functions of scores in them."""
         query, key, value, *rest = places
@@ -159,12 +167,21 @@ class TritonBackend:
             *rest, total, gradient, shift = rest
             tensors |= {"total": total, "gradient": gradient, "shift": shift}
         results = dict(zip(names, metas, strict=False))
-        problem = attention_problem(call, tensors, rest, results, lambda device: self.features)
-        with phase("triton_compile"):
-            made: Callable[..., Any] = (self._kernels.backward if backward else self._kernels.forward)(
-                problem, call, query.device
-            )
-        return made
+        build = self._kernels.backward if backward else self._kernels.forward
+
+        def problem(varying: Varying) -> AttentionProblem:
+            return attention_problem(call, tensors, rest, results, lambda device: self.features, varying)
+
+        def make(varying: Varying) -> Callable[..., Any]:
+            with phase("triton_compile"):
+                made: Callable[..., Any] = build(problem(varying), call, query.device)
+            return made
+
+        varying = varying_sizes(places, metas, hints)
+        if not varying.symbols:
+            return make(varying)
+        units = even_units(varying, (query, key), (call.query_block, call.key_block))
+        return by_sizes(varying, units, problem(varying).extents, make)
 
     def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
         """Update inputs in place, split reductions of much into little, and launch small kernels together."""
