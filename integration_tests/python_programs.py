@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "packages/torchjit-vm/test
 MODULES = (
     "vm_corpus_values", "vm_corpus_random", "vm_corpus_coroutines", "vm_corpus_weak", "vm_corpus_walk_objects",
     "vm_corpus_walk_library", "vm_corpus_walk_breaks", "vm_corpus_protocols", "vm_corpus_language", "vm_corpus_c_protocols",
-    "vm_corpus_recursion", "vm_corpus_edges",
+    "vm_corpus_recursion", "vm_corpus_edges", "vm_corpus_library_values",
 )  # fmt: skip
 
 _FRESH = {}

@@ -22,6 +22,7 @@ import vm_corpus_fuzzed
 import vm_corpus_groups
 import vm_corpus_iteration
 import vm_corpus_language
+import vm_corpus_library_values
 import vm_corpus_made_classes
 import vm_corpus_observed
 import vm_corpus_protocols
@@ -52,6 +53,7 @@ _MODULES = (
     vm_corpus_groups,
     vm_corpus_iteration,
     vm_corpus_language,
+    vm_corpus_library_values,
     vm_corpus_made_classes,
     vm_corpus_observed,
     vm_corpus_protocols,

@@ -978,7 +978,7 @@ def strm(x):
     )
 
 
-@program(N(2.0), breaks=2)
+@program(N(2.0))
 def dt(x):
     import datetime
 
@@ -1017,7 +1017,7 @@ def osx(x):
     return os.path.join("a", "b"), os.environ.get("NOPE_X"), x
 
 
-@program(N(2.0), breaks=1)
+@program(N(2.0))
 def jsn(x):
     import json
 

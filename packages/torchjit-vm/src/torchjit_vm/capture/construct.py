@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import pathlib
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.exceptions import from_real, new_exception
 from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
-from torchjit_vm.capture.reading import pinned
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, MADE_ATOMS, pinned
 from torchjit_vm.capture.reasons import FINALIZER, UNKNOWN_CALL
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["allocate", "instantiate"]
 
 _HEAP = 1 << 9
+_OF_CONSTANTS: frozenset[type] = MADE_ATOMS - IMMUTABLE_ATOMS | {
+    *(pathlib.PurePath, pathlib.Path, pathlib.PurePosixPath, pathlib.PosixPath),
+}
+"""Classes whose instances are made at capture, of constants."""
 
 
 def instantiate(
@@ -65,6 +70,9 @@ def default_call(
         return classes.call_metaclass(domain, function, args, kwargs)
     if members.find_member(domain, cls, "__del__").kind == members.FUNCTION:
         raise domain.graph_break(FINALIZER, cls.__name__)
+    if (cls in domain.policy.value_types or cls in _OF_CONSTANTS) and _all_constant(domain, args, kwargs):
+        keywords = {k: constant_of(domain, v) for k, v in kwargs.items()}
+        return compute(domain, functools.partial(cls, **keywords), *(constant_of(domain, a) for a in args))
     new = members.find_member(domain, cls, "__new__")
     if new.kind in (members.STATIC, members.FUNCTION):
         target = members.member_value(domain, new)
@@ -73,9 +81,6 @@ def default_call(
             return _initialise_leaf(domain, cls, made, args, kwargs)
         if not (isinstance(made, Obj) and is_subtype(made.cls, cls)):
             return made
-    elif cls in domain.policy.value_types and _all_constant(domain, args, kwargs):
-        keywords = {k: constant_of(domain, v) for k, v in kwargs.items()}
-        return compute(domain, functools.partial(cls, **keywords), *(constant_of(domain, a) for a in args))
     else:
         allocated = allocate(domain, cls, args)
         if allocated is None:

@@ -6,7 +6,7 @@ import inspect
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture.reading import wrap
+from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, wrap
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import NEW, Const, Known, Obj, TracebackValue, TupleValue, Value
 
@@ -48,6 +48,9 @@ def from_real(domain: CaptureDomain, error: BaseException) -> Obj:
         for name, raw in vars(cls).items():
             if type(raw) is MemberDescriptorType and getattr(error, name) is not None:  # name, msg, reason, start ...
                 made.attrs[name] = Const(getattr(error, name))
+    for name, value in vars(error).items():  # of a class of the library, such as json.JSONDecodeError
+        if type(value) in IMMUTABLE_ATOMS:
+            made.attrs[name] = Const(value)
     return made
 
 

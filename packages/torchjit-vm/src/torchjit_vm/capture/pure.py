@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import binascii
 import cmath
 import collections
 import copyreg
 import dataclasses
+import datetime
 import importlib
 import math
 import operator
 import os
 import posixpath
 import re
+import struct
 import sys
 import types
 import typing
+import zlib
 from typing import Any
 
 __all__ = ["is_opaque", "is_pure"]
@@ -24,9 +28,13 @@ _FUNCTIONS = (
     abs, ascii, bin, chr, divmod, format, hash, hex, len, max, min, oct, ord, pow, repr, round, sorted, sum,
     callable, issubclass, isinstance, math.prod, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
     types.CodeType.replace, posixpath.join, os.fspath, sys.intern, re.compile, re.match, re.search, re.findall,
-    re.split, re.fullmatch, re.escape,
+    re.split, re.fullmatch, re.escape, struct.pack, struct.unpack, struct.unpack_from, struct.calcsize, zlib.crc32, zlib.adler32,
 )  # fmt: skip
-_MODULES = (math, cmath, operator)
+_MODULES = (math, cmath, operator, binascii)
+_TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
+_OF_THE_PLACE = frozenset({"__format__", "astimezone", "strftime", "timestamp", "timetuple", "utctimetuple"})
+"""Methods of dates that ask for the time zone or the language of the process."""
+_MADE_OF_TEXTS = frozenset({"combine", "fromisocalendar", "fromisoformat", "fromordinal"})
 _ITERATORS = frozenset({"__iter__", "__reversed__", "finditer", "scanner"})
 """Methods of immutable objects that give an object with a state, which every call needs anew."""
 _EFFECTS = frozenset(
@@ -41,9 +49,9 @@ def _collect() -> frozenset[int]:
         for name, function in vars(module).items():
             if isinstance(function, types.BuiltinFunctionType) and name not in _EFFECTS:
                 found.add(id(function))
-    for cls in _IMMUTABLE:
+    for cls in (*_IMMUTABLE, *_TIMES):
         for name, raw in vars(cls).items():
-            if name not in _ITERATORS and isinstance(raw, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            if name not in _ITERATORS | _OF_THE_PLACE and isinstance(raw, (types.MethodDescriptorType, types.WrapperDescriptorType)):
                 found.add(id(raw))
     return frozenset(found)
 
@@ -69,5 +77,8 @@ def is_opaque(function: types.FunctionType | type) -> bool:
 
 
 def is_pure(obj: Any) -> bool:
-    """Is this C function on the list?"""
-    return id(obj) in _PURE
+    """Is this C function on the list, or does it make a date of constants?"""
+    if id(obj) in _PURE:
+        return True
+    owner = getattr(obj, "__self__", None) if isinstance(obj, types.BuiltinFunctionType) else None
+    return isinstance(owner, type) and owner in _TIMES and obj.__name__ in _MADE_OF_TEXTS

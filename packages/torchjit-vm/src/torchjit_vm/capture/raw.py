@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.atoms import base_of, is_plain
 from torchjit_vm.capture.policy import NewObject
-from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
+from torchjit_vm.capture.reading import MADE_ATOMS, pinned
 from torchjit_vm.capture.reasons import OPAQUE_OBJECT
 from torchjit_vm.capture.values import (
     NEW,
@@ -107,7 +107,7 @@ def from_raw(domain: CaptureDomain, raw: Any) -> Value:
         if found is None:
             found = domain.payloads[id(raw)] = Leaf(raw)
         return found
-    if t in IMMUTABLE_ATOMS or t in domain.policy.value_types:
+    if t in MADE_ATOMS or t in domain.policy.value_types:
         return Const(raw)
     if t is NewObject:
         items = [from_raw(domain, r) for r in raw.items]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import functools
 import gc
+import pathlib
 import re
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -34,13 +36,16 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["IMMUTABLE_ATOMS", "constant_object", "pinned", "wrap"]
+__all__ = ["IMMUTABLE_ATOMS", "MADE_ATOMS", "constant_object", "pinned", "wrap"]
 
 _NUMBERS = frozenset({int, float, complex})
 _PLAIN = frozenset(
     {str, bool, type(None), bytes, type(Ellipsis), type(NotImplemented), types.CodeType, range, re.Pattern, re.Match}
+    | {pathlib.PosixPath, pathlib.PurePosixPath}
 )
 IMMUTABLE_ATOMS = _NUMBERS | _PLAIN
+MADE_ATOMS = IMMUTABLE_ATOMS | {datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone}
+"""What a computation at capture may give as a constant. Dates and times from outside are none: they often are the time of the call."""
 _IDENTIFIED = (
     types.BuiltinFunctionType,
     types.ModuleType,
@@ -97,7 +102,7 @@ def pinned(domain: CaptureDomain, obj: Any, label: str) -> Value:
 def constant_object(domain: CaptureDomain, obj: Any) -> Value:
     """The value of an object that comes out of a pure computation at capture."""
     t = type(obj)
-    if t in IMMUTABLE_ATOMS or t in domain.policy.value_types:
+    if t in MADE_ATOMS or t in domain.policy.value_types:
         return Const(obj)
     return pinned(domain, obj, getattr(obj, "__name__", t.__name__))
 
