@@ -149,3 +149,23 @@ def test_a_handle_that_leaves_the_region_works():
     handle.remove()
     out.sum().backward()
     assert torch.equal(x.grad, torch.full((2,), 8.0))
+
+
+def test_numbers_of_handles_are_no_part_of_a_specialization():
+    """Each handle has another number."""
+    model = torch.nn.Linear(4, 4)
+
+    def f(x):
+        handle = model.weight.register_hook(lambda g: g * 3)
+        seen = model.register_forward_hook(lambda m, i, o: o * 2)
+        y = model(x)
+        seen.remove()
+        handle.remove()
+        return y, handle
+
+    compiled = torchjit.compile(f, backend="eager")
+    handles = [compiled(torch.randn(2, 4))[1] for _ in range(5)]
+    assert len(compiled.compiled.specializations) <= 2  # the second finds a dict of hooks, which is empty
+    numbers = [handle.id for handle in handles]
+    assert numbers == sorted(set(numbers)) and RemovableHandle.next_id > numbers[-1]
+    assert not model.weight._backward_hooks and not model._forward_hooks

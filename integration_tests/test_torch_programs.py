@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 import torch_programs_caught  # noqa: F401  # these fill the table
+import torch_programs_hooks  # noqa: F401
 import torch_programs_known  # noqa: F401
 import torch_programs_modes  # noqa: F401
 import torch_programs_parameters  # noqa: F401

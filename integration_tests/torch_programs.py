@@ -53,7 +53,7 @@ def hook_of_a_result(x):
     return y.sin()
 
 
-@program(1)
+@program(0)
 def hook_of_an_argument(x):
     x.register_hook(lambda g: g * 3)
     return (x * 2).sin()

@@ -60,9 +60,26 @@ def dates(x):
         except (ValueError, TypeError) as error:
             said.append(str(error))
     spans = t.total_seconds(), str(t), t / 2, t * 2, -t, abs(-t), t // datetime.timedelta(hours=1), t.days
-    moments = e.year, e - datetime.datetime(2020, 1, 1), e.replace(hour=1), e.date(), datetime.date.fromisoformat("2020-02-03")
+    moments = (
+        e.year,
+        e - datetime.datetime(2020, 1, 1),
+        e.replace(hour=1),
+        e.date(),
+        datetime.date.fromisoformat("2020-02-03"),
+    )
     orders = d < datetime.date(2021, 1, 1), sorted([datetime.date(2021, 1, 1), d]), max(d, e.date()), {d: 1}
-    return x + t.days, spans, moments, orders, said, d.isoformat(), (d + t).weekday(), f"{d}", repr(d), isinstance(e, datetime.date)
+    return (
+        x + t.days,
+        spans,
+        moments,
+        orders,
+        said,
+        d.isoformat(),
+        (d + t).weekday(),
+        f"{d}",
+        repr(d),
+        isinstance(e, datetime.date),
+    )
 
 
 STARTED = [datetime.datetime(2020, 1, 1)]
@@ -87,7 +104,11 @@ def json_texts(x):
         json.dumps({"a": {1, 2}})
     except TypeError as error:
         said = *said, str(error)
-    texts = json.dumps(c), json.dumps({"b": [True, None], "a": (1, 2)}, indent=2, sort_keys=True), json.dumps(float("nan"))
+    texts = (
+        json.dumps(c),
+        json.dumps({"b": [True, None], "a": (1, 2)}, indent=2, sort_keys=True),
+        json.dumps(float("nan")),
+    )
     return x + c["a"][1], c, texts, said, json.loads(json.dumps("é"))
 
 

@@ -130,7 +130,7 @@ def _check_inputs(
     """
     asked = [leaf for leaf in inputs if isinstance(leaf, InputLeaf)]
     for leaf in asked:
-        if leaf.real._backward_hooks:
+        if leaf.real._backward_hooks or id(leaf) in domain.hooked:
             raise _refused("with respect to a tensor with a hook", capture)
         capture.guard(IdIs(leaf.path.attr("_backward_hooks"), None, capture.location()))
     if not asked:

@@ -54,7 +54,7 @@ from torchjit_fx.subclasses import (
     with_subclasses,
 )
 from torchjit_fx.symbolic import SymbolicNumbers
-from torchjit_fx.tensor_hooks import HookCapture
+from torchjit_fx.tensor_hooks import HOOK_DICTS, HookCapture
 from torchjit_fx.tracing import InputMemory, Recorder, escaped
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.transforms import KeptFunction, TransformCapture
@@ -119,6 +119,8 @@ class TensorDomain:
         self.kept_functions: dict[int, KeptFunction] = {}
         self.bodies: list[BodyCapture] = []
         self.hooks: list[HookCapture] = []
+        self.hooked: set[int] = set()
+        """Inputs that the region gave a hook."""
         self.hook_steps: dict[int, Step] = {}
         self.made_leaves: dict[int, tuple[TensorLeaf, int]] = {}
         self.differentiated_twice = False  # no compiled graph can be
@@ -318,6 +320,8 @@ class TensorDomain:
 
     def owns_attribute(self, leaf: object, name: str) -> bool:
         """Does the attribute say something about the tensor, or is it one that the program put on the object?"""
+        if name in HOOK_DICTS and isinstance(leaf, InputLeaf) and leaf.real.is_leaf:
+            return False  # dicts of functions, or None
         cls: Any = self.type_of(leaf)
         plain = cls.__getattribute__ is _OBJECT.__getattribute__ and cls.__setattr__ is _OBJECT.__setattr__
         return isinstance(leaf, SymLeaf) or not plain or hasattr(cls, name)

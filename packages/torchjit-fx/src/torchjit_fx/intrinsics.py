@@ -23,6 +23,7 @@ __all__ = [
     "group_name",
     "group_rank",
     "group_size",
+    "hook_leaf",
     "keep_function",
     "leave_backward",
     "leave_body",
@@ -137,6 +138,11 @@ def leave_hook(result: Any) -> Any:
     _only_interpreted()
 
 
+def hook_leaf(tensor: Any) -> None:
+    """A leaf of autograd is about to be given a hook, by what follows."""
+    _only_interpreted()
+
+
 def remove_hook(token: Any) -> None:
     """The program removes the hook again."""
     _only_interpreted()
@@ -205,6 +211,7 @@ INTRINSICS = (
     derive,
     enter_hook,
     leave_hook,
+    hook_leaf,
     remove_hook,
     group_name,
     group_size,

@@ -1,4 +1,7 @@
-"""`Tensor.register_hook` on a tensor that the region makes: a node that registers the captured hook for real."""
+"""`Tensor.register_hook` on a tensor that the region makes: a node that registers the captured hook for real.
+
+Hooks of leaves that were there before are stores of the program's (see `polyfills.hooks`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from torch import fx
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
-from torchjit_fx.intrinsics import enter_hook, leave_hook, remove_hook
+from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, remove_hook
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
@@ -20,7 +23,10 @@ from torchjit_fx.scopes import Scope, scope_graph
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["HOOK_CALLS", "CapturedHook"]
+__all__ = ["HOOK_CALLS", "HOOK_DICTS", "CapturedHook"]
+
+HOOK_DICTS = frozenset({"_backward_hooks", "_post_accumulate_grad_hooks"})
+"""Attributes of tensors that hold the hooks of leaves: dicts of the program's functions, or None."""
 
 
 @final
@@ -102,5 +108,19 @@ def _remove(domain: TensorDomain, token: Any, capture: CaptureContext) -> None:
     domain.hook_steps[id(token)].effect = False
 
 
-HOOK_CALLS: dict[Any, Callable[..., Any]] = {enter_hook: _enter, leave_hook: _leave, remove_hook: _remove}
+def _hook_leaf(domain: TensorDomain, tensor: Any, capture: CaptureContext) -> None:
+    """The interpreter stores it at the region's end, which is early enough: nothing is differentiated by then but in the graph."""
+    if not isinstance(tensor, InputLeaf) or tensor.entry is not tensor.found:
+        raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook of a leaf that the region made")
+    if domain.recorder.scope is not None or id(tensor) in domain.recorder.data.values:
+        raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook under a transform, or of a tensor whose data was assigned")
+    domain.hooked.add(id(tensor))
+
+
+HOOK_CALLS: dict[Any, Callable[..., Any]] = {
+    enter_hook: _enter,
+    leave_hook: _leave,
+    hook_leaf: _hook_leaf,
+    remove_hook: _remove,
+}
 """What the domain does when the interpreter calls one of these intrinsics."""

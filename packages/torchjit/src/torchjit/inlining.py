@@ -25,7 +25,7 @@ import torchjit_inductor
 import torchjit_report
 import torchjit_vm
 from torchjit import control
-from torchjit_vm import DictChainGetattr, InOnePiece, PassThrough, ReturnConstant
+from torchjit_vm import CountedLater, DictChainGetattr, InOnePiece, IsCountedLater, PassThrough, ReturnConstant
 
 __all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
 
@@ -212,6 +212,8 @@ _SUBSTITUTES: dict[Any, object] = {
     torch._utils.is_compiling: ReturnConstant(True, pretended=True),
     torch._jit_internal.is_scripting: ReturnConstant(False),
     torch.jit.annotate: _second,
+    torchjit_fx.is_counted: IsCountedLater(),
+    torchjit_fx.handle_number: CountedLater(torchjit_fx.take_handle_number),
     torch.jit._trace.is_tracing: ReturnConstant(False),
     torch._C._get_tracing_state: ReturnConstant(None),
     torch._C._log_api_usage_once: ReturnConstant(None),

@@ -24,7 +24,7 @@ from torch._functorch import vmap as vmap_module
 from torch.distributions import Distribution
 from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _device as device_module
-from torch.utils.hooks import BackwardHook
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from torchjit_fx.polyfills import transforms
 from torchjit_fx.polyfills.autograd_function import apply
@@ -37,7 +37,13 @@ from torchjit_fx.polyfills.flex_attention import (
     has_free_unbacked_symbols,
     mark_nothing,
 )
-from torchjit_fx.polyfills.hooks import register_hook, setup_hook
+from torchjit_fx.polyfills.hooks import (
+    handle_init,
+    handle_remove,
+    register_hook,
+    register_post_accumulate_grad_hook,
+    setup_hook,
+)
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
 from torchjit_fx.polyfills.small import (
     InferenceBlock,
@@ -81,7 +87,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
     table: dict[Any, Callable[..., Any]] = {
         torch_checkpoint.checkpoint: checkpoint,
         torch.Tensor.register_hook: register_hook,
+        torch.Tensor.register_post_accumulate_grad_hook: register_post_accumulate_grad_hook,
         torch.Tensor.requires_grad_: requires_grad_,
+        RemovableHandle.remove: handle_remove,
         BackwardHook.setup_input_hook: setup_hook,
         BackwardHook.setup_output_hook: setup_hook,
         torch.cond: cond,
@@ -119,6 +127,7 @@ REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     _torch._C.DisableTorchFunctionSubclass: WithoutDispatch,
     _tensor.__torch_function__.__func__: default_torch_function,
     torch.nn.attention.sdpa_kernel: sdpa_kernel,
+    RemovableHandle.__init__: handle_init,
     torch.library.wrap_triton: wrap_triton,
     torch.device.__enter__: device_enter,
     device_module._device_constructors: device_constructors,

@@ -1,15 +1,31 @@
-"""Hooks on gradients: of tensors that the region makes they are captured; of modules they break before and after the forward."""
+"""Hooks on gradients.
+
+Of tensors that the region makes they are captured. Of leaves that were there before they are entries of a dict, stored at the
+region's end as other effects are. Of modules they break before and after the forward.
+"""
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from torchjit_fx.intrinsics import enter_hook, leave_hook, refuse, remove_hook
+from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, refuse, remove_hook
 
-__all__ = ["HookHandle", "register_hook", "setup_hook"]
+__all__ = [
+    "HookHandle",
+    "handle_init",
+    "handle_number",
+    "handle_remove",
+    "is_counted",
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "setup_hook",
+    "take_handle_number",
+]
 
 
 class HookHandle(RemovableHandle):
@@ -30,11 +46,73 @@ class HookHandle(RemovableHandle):
 
 def register_hook(self: torch.Tensor, hook: Any) -> Any:
     """Interpreted instead of `torch.Tensor.register_hook`."""
-    if not self.requires_grad or self.is_leaf:
-        refuse("a hook of a leaf, or of a tensor without gradient")
+    if not self.requires_grad:
+        refuse("a hook of a tensor without gradient")
+    if self.is_leaf:
+        hook_leaf(self)
+        if self._backward_hooks is None:
+            self._backward_hooks = OrderedDict()
+        return _added(self._backward_hooks, hook)
     gradient = enter_hook(self)
     result = hook(gradient)
     return HookHandle(leave_hook(gradient if result is None else result))
+
+
+def register_post_accumulate_grad_hook(self: torch.Tensor, hook: Any) -> Any:
+    """Interpreted instead of `torch.Tensor.register_post_accumulate_grad_hook`."""
+    if not self.requires_grad or not self.is_leaf:
+        refuse("a hook of a tensor without gradient, or of no leaf")
+    hook_leaf(self)
+    if self._post_accumulate_grad_hooks is None:
+        self._post_accumulate_grad_hooks = OrderedDict()
+    return _added(self._post_accumulate_grad_hooks, hook)
+
+
+def handle_number() -> int:
+    """The next number of a handle: the interpreter draws it at the region's end, so that no region rests on it."""
+    raise RuntimeError("this function has a meaning only while it is interpreted")
+
+
+def is_counted(number: int) -> bool:
+    """Is this the number of a handle that the region made?"""
+    raise RuntimeError("this function has a meaning only while it is interpreted")
+
+
+def take_handle_number(handle: object) -> int:
+    """Draws it."""
+    number = RemovableHandle.next_id
+    RemovableHandle.next_id = number + 1
+    return number
+
+
+def handle_init(self: RemovableHandle, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+    """Interpreted instead of `RemovableHandle.__init__`. Source: torch/utils/hooks.py (torch 2.15)."""
+    self.hooks_dict_ref = weakref.ref(hooks_dict)
+    self.id = handle_number()
+    self.extra_dict_ref = ()
+    if isinstance(extra_dict, dict):
+        self.extra_dict_ref = (weakref.ref(extra_dict),)
+    elif isinstance(extra_dict, list):
+        self.extra_dict_ref = tuple([weakref.ref(d) for d in extra_dict])
+
+
+def handle_remove(self: RemovableHandle) -> None:
+    """Interpreted instead of `RemovableHandle.remove`, of handles that the region makes: others have another number in each call."""
+    if not is_counted(self.id):
+        refuse("the removal of a hook that was registered before")
+    hooks_dict = self.hooks_dict_ref()
+    if hooks_dict is not None and self.id in hooks_dict:
+        del hooks_dict[self.id]
+    for ref in self.extra_dict_ref:
+        extra_dict = ref()
+        if extra_dict is not None and self.id in extra_dict:
+            del extra_dict[self.id]
+
+
+def _added(hooks: Any, hook: Any) -> RemovableHandle:
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
 
 
 def setup_hook(hook: Any, args: Any) -> Any:

@@ -398,13 +398,9 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         if member.kind == PROPERTY:
             return domain.call(pinned(domain, raw.fget, f"{cls.__qualname__}.{name}.fget"), [value], {})
         return bind(domain, member, value)
-    if (
-        raw is MISSING
-        and value.path is not None
-        and name in getattr(value.real, "__dict__", ())
-        and not domain.leaves.owns_attribute(value.payload, name)
-    ):
-        return wrap(domain, value.real.__dict__[name], value.path.attr(name))
+    there = name in getattr(value.real, "__dict__", ()) if raw is MISSING else type(raw) is types.GetSetDescriptorType
+    if there and value.path is not None and not domain.leaves.owns_attribute(value.payload, name):
+        return wrap(domain, getattr(value.real, name), value.path.attr(name))
     if domain.interceptors:
         found = interception.intercept(domain, getattr, [value, Const(name)], {})
         if found is not None:

@@ -32,7 +32,14 @@ from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.lru_caches import call_cached
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.pass_through import pass_through
-from torchjit_vm.capture.policy import DictChainGetattr, InOnePiece, PassThrough, ReturnConstant
+from torchjit_vm.capture.policy import (
+    CountedLater,
+    DictChainGetattr,
+    InOnePiece,
+    IsCountedLater,
+    PassThrough,
+    ReturnConstant,
+)
 from torchjit_vm.capture.pure import is_opaque, is_pure
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object, pinned
@@ -47,6 +54,7 @@ from torchjit_vm.capture.values import (
     Const,
     DictValue,
     FunctionValue,
+    IdValue,
     Known,
     Leaf,
     Obj,
@@ -228,6 +236,11 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
             return constant_object(domain, constant)
 
         return told
+    if isinstance(substitute, CountedLater):
+        take = substitute.take
+        return lambda domain, function, args, kwargs: IdValue(Obj(object), take)
+    if isinstance(substitute, IsCountedLater):
+        return lambda domain, function, args, kwargs: Const(type(args[0]) is IdValue)
     if isinstance(substitute, DictChainGetattr):
         names = substitute.dicts
         return lambda domain, function, args, kwargs: _dict_chain(domain, names, args)

@@ -140,7 +140,7 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
         return domain.constant(_equal_dicts(domain, both[0], both[1]) is (function is operator.eq))
     if type(left) is IdValue or type(right) is IdValue:
         same = type(left) is type(right) and is_(domain, cast(IdValue, left).target, cast(IdValue, right).target)
-        addresses = type(left) is not IdValue or left.function is id
+        addresses = type(left) is not IdValue or left.function is not hash
         alike = type(left) is not IdValue or type(right) is not IdValue or left.function is right.function
         number = issubclass(type_of(domain, left), (int, float)) and issubclass(type_of(domain, right), (int, float))
         if not (equality and alike and (same or addresses)) and number:

@@ -75,7 +75,7 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         return identity(domain, value)
     if isinstance(value, FunctionValue):
         return identity(domain, value)
-    if type(value) is IdValue and value.function is not id:
+    if type(value) is IdValue and value.function is hash:
         raise domain.graph_break(UNHASHABLE, "the number that hash() gives")
     if type(value) is RandomState:
         raise domain.graph_break(UNHASHABLE, "the state of a random generator")

@@ -18,9 +18,11 @@ __all__ = [
     "BreakForbidden",
     "CaptureContext",
     "CapturePolicy",
+    "CountedLater",
     "DictChainGetattr",
     "InOnePiece",
     "Interception",
+    "IsCountedLater",
     "LeafHandler",
     "NewObject",
     "PassThrough",
@@ -64,6 +66,23 @@ class ReturnConstant:
     pretended: bool = False
     unpretended: frozenset[CodeType] = frozenset()
     plain: object = None
+
+
+@final
+@attrs.frozen
+class CountedLater:
+    """A substitute: a call gives a number that no other call gives, which `take` draws at the end of the region.
+
+    Until then it can be kept, compared and be a key; a decision about its value breaks.
+    """
+
+    take: Callable[[object], int]
+
+
+@final
+@attrs.frozen
+class IsCountedLater:
+    """A substitute: does the call's argument come from a `CountedLater`, in this region?"""
 
 
 @final

@@ -51,7 +51,9 @@ def _collect() -> frozenset[int]:
                 found.add(id(function))
     for cls in (*_IMMUTABLE, *_TIMES):
         for name, raw in vars(cls).items():
-            if name not in _ITERATORS | _OF_THE_PLACE and isinstance(raw, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            if name not in _ITERATORS | _OF_THE_PLACE and isinstance(
+                raw, (types.MethodDescriptorType, types.WrapperDescriptorType)
+            ):
                 found.add(id(raw))
     return frozenset(found)
 

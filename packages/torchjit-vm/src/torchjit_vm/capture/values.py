@@ -316,7 +316,7 @@ class BoundMethod(Value):
 class IdValue(Value):
     """`id(target)` of an object that is made in the region, or of a leaf: it can be compared and be a key.
 
-    `function` is `id`, or `hash`, whose result is of use in a `__hash__`.
+    `function` is `id`, or `hash`, whose result is of use in a `__hash__`, or draws a number of its own for each target.
     """
 
     __slots__ = ("function", "target")
