@@ -1,7 +1,8 @@
-"""DTensors around and inside compiled functions, on a process group of one: what eager PyTorch gives, or its error."""
+"""DTensors and modules that share or shard their parameters, on a process group of one: what eager PyTorch gives, or its error."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 import torchjit
 
@@ -89,3 +92,62 @@ def test_equals_eager(scenario: Callable[..., Any], mesh: DeviceMesh) -> None:
     want = scenario(lambda f: f, mesh)
     torch.manual_seed(2)
     same(want, scenario(lambda f: torchjit.compile(f, backend="aot_eager"), mesh))
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(self.up(x).relu())
+
+
+def steps(run: Callable[[Run], Run], module: torch.nn.Module) -> list[Any]:
+    """Three steps of which the second adds to the gradients of the first; weights and gradients after each."""
+    called, optimizer, found = run(module), torch.optim.SGD(module.parameters(), 0.1), []
+    for k in range(3):
+        loss = called(torch.randn(3, 4)).square().mean()
+        loss.backward()
+        gradients = [
+            p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad.clone()
+            for p in module.parameters()
+            if p.grad is not None
+        ]
+        found += [loss.detach(), *gradients]
+        if k != 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return found
+
+
+OPTIONS: tuple[dict[str, Any], ...] = ({}, {"find_unused_parameters": True}, {"static_graph": True})
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_replicated_parameters(options: dict[str, Any], mesh: DeviceMesh) -> None:
+    """`DistributedDataParallel`: what it does before and after its module is left to Python, the module is one graph."""
+    torch.manual_seed(0)
+    twins = [DistributedDataParallel(copy.deepcopy(m), **options) for m in [torch.nn.Sequential(Block(), Block())] * 2]
+    torch.manual_seed(1)
+    want = steps(lambda f: f, twins[0])
+    torch.manual_seed(1)
+    torch.testing.assert_close(steps(torchjit.compile, twins[1]), want)
+    told = torchjit.explain(twins[1])(torch.randn(3, 4))
+    assert (len(told.graphs), len(told.breaks)) == (1, 2)
+
+
+def test_sharded_parameters(mesh: DeviceMesh) -> None:
+    """`fully_shard`: its hooks gather and free the parameters between graphs."""
+
+    def model() -> torch.nn.Module:
+        torch.manual_seed(0)
+        made = torch.nn.Sequential(Block(), Block())
+        for block in made:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(made, mesh=mesh)
+
+    torch.manual_seed(1)
+    want = steps(lambda f: f, model())
+    torch.manual_seed(1)
+    torch.testing.assert_close(steps(torchjit.compile, model()), want)

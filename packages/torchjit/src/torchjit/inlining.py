@@ -65,8 +65,10 @@ _TRITON = frozenset(
     }
 )  # fmt: skip
 
+_DDP = torch.nn.parallel.DistributedDataParallel
+
 # Functions whose insides would break the graph several times.
-_WHOLE: frozenset[object] = frozenset({torch.func.stack_module_state})
+_WHOLE: frozenset[object] = frozenset({torch.func.stack_module_state, _DDP._pre_forward, _DDP._post_forward})
 
 
 def should_inline(fn: types.FunctionType) -> bool:
@@ -221,6 +223,7 @@ _SUBSTITUTES: dict[Any, object] = {
     torch._C._len_torch_dispatch_stack: ReturnConstant(0),
     **{original: InOnePiece(polyfill) for original, polyfill in torchjit_fx.POLYFILLS.items()},
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
+    _DDP._inside_ddp_forward: contextlib.nullcontext,  # says to torch.compile where it is
 }
 
 
