@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from typing import Any
 
 import pytest
@@ -34,6 +35,61 @@ def test_every_miss_is_told_as_data() -> None:
     assert second.expected == "number of dimensions 1" and "reshape" in second.advice
     assert [r.hits for r in stats.regions] == [1, 2, 1]
     assert "avoid it" in str(stats)
+
+
+class History:
+    """What a training loop keeps of its steps."""
+
+    def __init__(self) -> None:
+        self.losses: list[torch.Tensor] = []
+        self.window: deque[torch.Tensor] = deque(maxlen=3)
+        self.metrics: defaultdict[str, list[torch.Tensor]] = defaultdict(list)
+
+    def note(self, loss: torch.Tensor) -> None:
+        self.losses.append(loss)
+        self.window.append(loss)
+        self.metrics["double"] += [loss, loss]
+        self.metrics["squares"].extend(loss**k for k in (2, 3))
+
+
+def test_appending_does_not_depend_on_the_length() -> None:
+    def f(history: History, x: torch.Tensor) -> torch.Tensor:
+        loss = x.sum()
+        history.note(loss)
+        return loss
+
+    fast = torchjit.compile(f, backend="eager")
+    histories = History(), History()
+    for history, run in zip(histories, (f, fast), strict=True):
+        history.metrics["double"], history.metrics["squares"] = [], []
+        for k in range(12):
+            run(history, torch.full((2,), float(k)))
+    want, got = histories
+    assert (got.losses, got.window, got.metrics) == (want.losses, want.window, want.metrics)
+    assert got.window.maxlen == 3
+    assert fast.compiled.stats.recompiles == ()
+
+
+@pytest.mark.parametrize("length", [0, 2])
+def test_what_was_appended_is_read(length: int) -> None:
+    """Before the list itself is read, between and after; with the list under two names as well."""
+
+    def f(mine: Any, other: Any, x: torch.Tensor) -> Any:
+        mine.append(x)
+        other.append(2)
+        mine.append(len(mine))
+        mine.extend(v for v in list(mine)[-1:] if other.append(3) is None)
+        return mine[-2], mine[0] * 2, list(other), bool(mine), sum(1 for _ in mine)
+
+    fast = torchjit.compile(f, backend="eager")
+    for make in (list, lambda items: deque(items, 4)):
+        for same in (False, True):
+            found = []
+            for run in (f, fast):
+                mine, other = make([5] * length), make([6] * length)
+                other = mine if same else other
+                found.append((run(mine, other, torch.tensor(1)), mine, other))
+            assert found[0] == found[1]
 
 
 def test_logs_tell_recompiles_and_guards(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,15 +31,12 @@ def extend(domain: CaptureDomain, target: ListValue, iterable: Value) -> None:
     """`target.extend(iterable)`."""
     is_deque = issubclass(target.cls, deque)
     if iterable is target or _direct(domain, iterable):
-        new = iteration.items_of(domain, iterable)
-        elements.change(domain, target).extend(new)
-        elements.trim(domain, target, left=True)
+        elements.append(domain, target, iteration.items_of(domain, iterable))
         return
     taken = each(domain, iterable, sized=not is_deque)
-    elements.change(domain, target)
+    elements.append(domain, target, ())
     for item in taken:
-        elements.change(domain, target).append(item)
-        elements.trim(domain, target, left=True)
+        elements.append(domain, target, [item])
 
 
 def each(domain: CaptureDomain, iterable: Value, *, sized: bool = False) -> Iterator[Value]:

@@ -149,10 +149,11 @@ def _store_local(out: Rebuilder, value: Obj, name: str, content: Any, before: An
 
 
 def _list(out: Rebuilder, value: ListValue) -> None:
-    before = value.before
+    before, items = value.before, value.items
+    if items is None:
+        before, items = [], value.added
     if before is None:
         return
-    items = value.items or []
     target = out.expr(value)
     same = 0
     while same < min(len(items), len(before)) and _unchanged(items[same], before[same]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
+    "append",
     "change",
     "is_atom",
     "items",
@@ -47,6 +48,9 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
         if isinstance(real, deque):
             domain.guard_value(path.attr("maxlen"), real.maxlen)
         found = value.items = [wrap(domain, item, path.item(i)) for i, item in enumerate(stored(real))]
+        if isinstance(value, ListValue) and value.added:
+            added, value.added = value.added, []
+            append(domain, value, added)
     return found
 
 
@@ -79,6 +83,16 @@ def trim(domain: CaptureDomain, value: ListValue, *, left: bool) -> None:
             del value.items[:excess]
         else:
             del value.items[limit:]
+
+
+def append(domain: CaptureDomain, value: ListValue, more: Iterable[Value]) -> None:
+    """Put items at the end. A real list that was not read is not read for that: it may have another length in the next call."""
+    if value.items is None:
+        domain.touch(value)
+        value.added.extend(more)
+        return
+    change(domain, value).extend(more)
+    trim(domain, value, left=True)
 
 
 def change(domain: CaptureDomain, value: ListValue) -> list[Value]:

@@ -25,9 +25,7 @@ def _init_deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
 
 @method("append", list, deque)
 def _append(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    target = cast(ListValue, args[0])
-    elements.change(domain, target).append(args[1])
-    elements.trim(domain, target, left=True)
+    elements.append(domain, cast(ListValue, args[0]), [args[1]])
     return Const(None)
 
 

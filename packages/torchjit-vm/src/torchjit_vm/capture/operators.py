@@ -558,7 +558,7 @@ def size(domain: CaptureDomain, value: ListValue | TupleValue | DictValue | SetV
         return dicts.dict_length(domain, value)
     if isinstance(value, SetValue):
         return len(elements.set_entries(domain, value))
-    if value.items is None and value.path is not None:
+    if value.items is None and value.path is not None and not (isinstance(value, ListValue) and value.added):
         domain.guard_length(value.path, len(value.real))
         return len(value.real)
     return len(elements.items(domain, value))

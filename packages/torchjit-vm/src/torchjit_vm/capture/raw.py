@@ -134,6 +134,8 @@ def has_leaf(value: Value) -> bool:
     """Is the value a leaf, or a loaded container with one?"""
     if type(value) is Leaf:
         return True
+    if isinstance(value, ListValue) and value.items is None:
+        return any(map(has_leaf, value.added))
     if isinstance(value, (ListValue, TupleValue)):
         return any(has_leaf(v) for v in value.items or ())
     if isinstance(value, DictValue):

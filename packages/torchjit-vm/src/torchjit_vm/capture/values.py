@@ -151,16 +151,18 @@ class Obj(Value):
 class ListValue(Obj):
     """A list, or a deque, or an instance of a subclass. `items` is None until a real one is read.
 
-    `limit` is the `maxlen` of a new deque, `before` the items at the first change.
+    `limit` is the `maxlen` of a new deque, `before` the items at the first change, `added` what was appended to a real one that
+    was not read: it comes behind whatever a later call finds there.
     """
 
-    __slots__ = ("before", "items", "limit")
+    __slots__ = ("added", "before", "items", "limit")
 
     def __init__(
         self, items: list[Value] | None, cls: type = list, real: Any = NEW, path: AccessPath | None = None
     ) -> None:
         Obj.__init__(self, cls, real, path)
         self.items = items
+        self.added: list[Value] = []
         self.before: list[Value] | None = None
         self.limit: int | None = None
 
