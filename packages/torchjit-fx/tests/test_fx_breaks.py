@@ -52,6 +52,14 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "set_attribute": (_assign("mark", 1), (r(3),), "TJ-FX-012"),
     "backward": (lambda x: x.sum().backward(), (r(3, grad=True),), "TJ-FX-013"),
     "hook": (lambda x: x.register_hook(print), (r(3, grad=True),), "TJ-FX-013"),
+    "number_minus_bools": (lambda x: 1.5 - x, (torch.ones(2, dtype=torch.bool),), "TJ-FX-003"),
+    "abs_of_bools": (lambda x: x.abs(), (torch.ones(2, dtype=torch.bool),), "TJ-FX-003"),
+    "abs_of_bools_in_place": (lambda x: x.abs_(), (torch.ones(2, dtype=torch.bool),), "TJ-FX-003"),
+    "abs_of_bools_out": (lambda x: torch.abs(x, out=x), (torch.ones(2, dtype=torch.bool),), "TJ-FX-003"),
+    "relu_of_bools": (lambda x: F.relu(x), (torch.ones(2, dtype=torch.bool),), "TJ-FX-003"),
+    "ceil_of_complex": (lambda x: x.ceil(), (torch.ones(0, 2, dtype=torch.complex64),), "TJ-FX-003"),
+    "bool_alpha": (lambda x: torch.add(x, x, alpha=True), (r(3),), "TJ-FX-003"),
+    "negative_power_of_ints": (lambda x: (x**2) ** -1, (torch.ones(2, dtype=torch.int64),), "TJ-FX-003"),
     "leaf_written_under_grad": (lambda x: x.add_(1), (r(3, grad=True),), "TJ-FX-003"),
 }  # fmt: skip
 
