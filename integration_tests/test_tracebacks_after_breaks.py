@@ -249,6 +249,24 @@ def f_group(x):
         torchjit.graph_break()
 
 
+class Lacking:
+    @property
+    def field(self):
+        torchjit.graph_break()
+        return self.stored
+
+    def __getattr__(self, name):
+        raise AttributeError(name)
+
+
+def read_field(owner):
+    return owner.field
+
+
+def f_missing_below_a_property(x):
+    return read_field(Lacking())
+
+
 PROGRAMS = [f for name, f in list(globals().items()) if name.startswith("f_")]
 
 

@@ -148,6 +148,8 @@ class World:
         with contextlib.redirect_stdout(out):
             try:
                 result: Any = "returned", run(*args)
+            except RecursionError:
+                raise  # how deep frames nest is not compared
             except Exception as error:
                 if lines:
                     frames = traceback.extract_tb(error.__traceback__)
@@ -210,8 +212,8 @@ def differs(source: str, filename: str, mode: str) -> str | None:
         jit = Jit(function, inline=lambda f: f.__name__ not in outside)
         run = jit
     for call in range(_CALLS):
-        want = plain.call(plain.names["program"], call, Num, show, mode != "interpreted")
         try:
+            want = plain.call(plain.names["program"], call, Num, show, mode != "interpreted")
             got = other.call(run, call, Num, show, mode != "interpreted")
         except RecursionError:
             return None

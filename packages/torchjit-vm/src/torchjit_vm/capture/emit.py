@@ -312,7 +312,7 @@ class _BreakWriter:
                 out.indent += 1
             self._write_in_frames(i + 1, f"{result} = {self._level(i + 1)}")
             if callee.sought is not None:
-                self._write_sought(result, *callee.sought)
+                self._write_sought(i, result, *callee.sought)
             pushes: dict[Completion, tuple[str | None, ...]] = {
                 Completion.PUSH: (result,),
                 Completion.PUSH_THEN_NULL: (result, None),
@@ -333,8 +333,8 @@ class _BreakWriter:
             out.indent -= 1
         return form.outcomes
 
-    def _write_sought(self, result: str, obj: str, name: str, fallback: str | None) -> None:
-        """What a lookup does with an error that leaves the code that it called."""
+    def _write_sought(self, i: int, result: str, obj: str, name: str, fallback: str | None) -> None:
+        """What a lookup in frame `i` does with an error that leaves the code that it called."""
         out = self.out
         out.indent -= 1
         sought = out.runtime(runtime.sought)
@@ -350,7 +350,9 @@ class _BreakWriter:
         out.write(f"    {missing} = False")
         out.write(f"if {missing}:")  # behind the handler: `__getattr__` is not asked while the error is handled
         out.write("    try:")
-        out.write(f"        {result} = {fallback}({obj}, {name!r})")
+        out.indent += 2
+        self._write_in_frames(i + 1, f"{result} = {fallback}({obj}, {name!r})")
+        out.indent -= 2
         out.write("    except AttributeError as error:")
         out.write(f"        {sought}(error, {obj}, {name!r})")
         out.write("        raise")
