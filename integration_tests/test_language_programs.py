@@ -14,7 +14,7 @@ from vm_language_programs import write
 import torchjit
 
 
-@pytest.mark.parametrize("seed", [3, 5, 7, 11])
+@pytest.mark.parametrize("seed", [3, 4, 7, 10])
 def test_language_program(seed: int) -> None:
     source = write(seed)
     found = told(source, f"<program {seed}>")

@@ -95,3 +95,41 @@ def test_vars_of_an_object_without_a_dict() -> None:
 
     x = torch.zeros(2)
     assert torch.equal(torchjit.compile(program, backend="eager", fullgraph=True)(x, Bare()), program(x, Bare()))
+
+
+READS: list[str] = []
+
+
+class Watched:
+    def __init__(self, n: float = 4) -> None:
+        self.n = n
+
+    def __getattribute__(self, name: str) -> Any:
+        READS.append(name)
+        return object.__getattribute__(self, name)
+
+    def __repr__(self) -> str:
+        raise ValueError("a program's own")
+
+
+class WatchedList(list[Any]):
+    __getattribute__ = Watched.__getattribute__  # type: ignore[assignment]
+
+
+def _with_breaks(x: torch.Tensor, w: Any, items: Any) -> Any:
+    made = Watched(x.ndim)
+    torchjit.graph_break()
+    x = x + w.n + made.n + len(items)
+    return x, made, [w, *items], id(w) == id(made)
+
+
+def test_capture_reads_no_attribute_that_the_program_does_not() -> None:
+    """Not the `__class__` that `isinstance` would ask for, and guards tell what they are about without its `__repr__`."""
+    compiled = torchjit.compile(_with_breaks, backend="eager", on_error="raise")
+    for _ in range(3):
+        READS.clear()
+        want = _with_breaks(torch.ones(2), Watched(), WatchedList([1]))[0], list(READS)
+        READS.clear()
+        got = compiled(torch.ones(2), Watched(), WatchedList([1]))[0], list(READS)
+        torch.testing.assert_close(got[0], want[0])
+        assert got[1] == want[1]

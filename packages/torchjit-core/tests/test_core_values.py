@@ -28,6 +28,7 @@ from torchjit_core.guards import (
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak, UserError, all_reasons, find_reason, reason
+from torchjit_core.showing import shown
 
 X = Arg.of(0, "x")
 CLASS = object()
@@ -153,3 +154,28 @@ def test_events_reach_listeners_with_the_compile_id() -> None:
     assert [k for k, _ in heard] == ["phase", "graph"]
     assert heard[0][1]["name"] == "capture" and heard[1][1]["compile_id"] == "0/1"
     assert not events.listening()
+
+
+def test_shown_runs_no_code_of_the_program() -> None:
+    class Loud(list[int]):
+        def __repr__(self) -> str:
+            raise ValueError("its own")
+
+        __getattribute__ = __repr__  # type: ignore[assignment]
+
+    class Quiet(int):
+        pass
+
+    texts = {
+        "test_shown_runs_no_code_of_the_program.<locals>.Loud": Loud,
+        "<test_shown_runs_no_code_of_the_program.<locals>.Loud object>": Loud(),
+        "[1, 'a', [<list of 1>]]": [1, "a", [[2]]],
+        "(1.5,)": (1.5,),
+        "{'k': None}": {"k": None},
+        "5": Quiet(5),
+        "len": len,
+        "set()": set(),
+    }
+    for text, obj in texts.items():
+        assert shown(obj) == text
+    assert shown("a" * 200) == repr("a" * 200)[:77] + "..."

@@ -60,6 +60,11 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "ceil_of_complex": (lambda x: x.ceil(), (torch.ones(0, 2, dtype=torch.complex64),), "TJ-FX-003"),
     "bool_alpha": (lambda x: torch.add(x, x, alpha=True), (r(3),), "TJ-FX-003"),
     "negative_power_of_ints": (lambda x: (x**2) ** -1, (torch.ones(2, dtype=torch.int64),), "TJ-FX-003"),
+    "softmax_over_no_dimension": (lambda x: x.softmax(-99), (r(3),), "TJ-FX-003"),
+    "layer_norm_of_two_dtypes": (lambda x, w: F.layer_norm(x, (3,), w, w), (r(2, 3), r(3).half()), "TJ-FX-003"),
+    "group_norm_of_two_dtypes": (lambda x, w: F.group_norm(x, 2, w, w.float()), (r(2, 4, 5), r(4).half()), "TJ-FX-003"),
+    "product_of_two_dtypes": (lambda x, w: x @ w, (r(2, 3), r(3).half()), "TJ-FX-003"),
+    "interpolated_ints": (lambda x: F.interpolate(x, scale_factor=2), (torch.ones(1, 2, 3, 4, dtype=torch.int64),), "TJ-FX-003"),
     "leaf_written_under_grad": (lambda x: x.add_(1), (r(3, grad=True),), "TJ-FX-003"),
 }  # fmt: skip
 

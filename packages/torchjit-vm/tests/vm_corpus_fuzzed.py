@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 from typing import Any
 
@@ -330,4 +331,93 @@ def sets_take_what_they_need(x, log):
                 log.append((name, getattr(mine, name)(items), list(items), getattr(mine, name)(set(values))))
     items = iter((5, 1, 2))
     log.append(({1: 1}.keys().isdisjoint(items), list(items)))
+    return x + 1
+
+
+@program(N(2.0), [], breaks=0)
+def keys_are_compared_once(x, log):
+    class Key:
+        def __init__(self, n):
+            self.n = n
+
+        def __hash__(self):
+            log.append(("hash", self.n))
+            return 3
+
+        def __eq__(self, other):
+            log.append((self.n, getattr(other, "n", other)))
+            return isinstance(other, Key) and self.n == other.n
+
+    table = {Key(1): "a", Key(2): "b"}
+    log.append((table.get(Key(1)), table[Key(2)], Key(3) in table, table.get(3)))
+    table[Key(2)] = "c"
+    table.setdefault(Key(4), "d")
+    log.append((table.pop(Key(1)), table.pop(Key(9), None), len(table)))
+    del table[Key(2)]
+    some = {Key(1), Key(2), Key(1)}
+    some.add(Key(2))
+    some.discard(Key(1))
+    log.append((Key(2) in some, len(some)))
+    return x + 1
+
+
+class Color(enum.Enum):
+    RED = 1
+    GREEN = 2
+
+    @classmethod
+    def _missing_(cls, value):
+        SOUGHT.append(value)
+        return cls.GREEN if value == 5 else None
+
+
+SOUGHT: list[Any] = []
+
+
+@program(N(2.0), [], breaks=0)
+def values_that_an_enum_lacks(x, log):
+    tried(log, lambda: Color(1), lambda: Color(5), lambda: Color(7), lambda: Color(Color.RED))
+    found = list(SOUGHT)
+    SOUGHT.clear()
+    return x + 1, found
+
+
+@program(N(2.0), [], breaks=0)
+def hooks_of_classes_with_slots(x, log):
+    class Bare:
+        __slots__ = ("extra",)
+
+        def __init_subclass__(cls, tag=0):
+            log.append((cls.__name__, tag, [c.__name__ for c in cls.__mro__], cls.__base__.__name__))
+
+    class Wide(Bare, tag=1):
+        pass
+
+    class Narrow(Bare, tag=2):
+        __slots__ = ("more",)
+
+    class Items(list):
+        def __init_subclass__(cls, **named):
+            log.append((cls.__name__, named))
+
+    class Tagged(Items, name="n"):
+        __slots__ = ("z",)
+
+    made = Wide(), Narrow(), Tagged([1])
+    made[0].other, made[0].extra, made[1].more, made[2].z = 1, 2, 3, 4
+    tried(log, lambda: setattr(made[1], "other", 1))
+    return x + 1, vars(made[0]), made[1].more, made[2]
+
+
+@program(N(2.0), [], breaks=2)
+def part_of_a_group_raised_again_after_a_break(x, log):
+    try:
+        try:
+            raise ExceptionGroup("group", [ValueError(1), KeyError("q")])
+        except* ValueError as error:
+            log.append(error.exceptions)
+            if x > 1:
+                raise
+    except ExceptionGroup as error:
+        log.append((error.message, error.exceptions))
     return x + 1

@@ -7,6 +7,7 @@ import io
 import linecache
 import random
 import signal
+import sys
 import time
 import traceback
 import types
@@ -132,6 +133,7 @@ class World:
         self.filename = filename
         self.numbers: tuple[Any, ...] = _NUMBERS[0 if len(source) % 4 else 1 + len(source) // 4 % 2]
         self.names: dict[str, Any] = {"__name__": "language_program"}
+        sys.modules.setdefault("language_program", types.ModuleType("language_program"))  # dataclasses look for it
         exec(compile(source, filename, "exec"), self.names)
 
     def call(self, run: Callable[..., Any], number: int, leaf: Callable[[float], Any], show: Any, lines: bool) -> Any:

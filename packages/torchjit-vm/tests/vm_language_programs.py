@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 
+from vm_language_features import FEATURES, NUMBERS, STATEMENTS, VALUES
 from vm_language_prelude import PRELUDE
 
 __all__ = ["write"]
@@ -50,6 +52,8 @@ class Writer:
 
     def __init__(self, seed: int, size: int = 22) -> None:
         self.random = random.Random(seed)
+        self.wide = seed % 2 == 1
+        """Half of the programs have the templates of `vm_language_features` as well."""
         self.lines: list[str] = []
         self.left = size
         self.names = 0
@@ -70,10 +74,25 @@ class Writer:
     def add(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
 
+    def template(self, text: str) -> str:
+        """Random parts for the `$` letters."""
+
+        def part(found: re.Match[str]) -> str:
+            made = {
+                "i": lambda: self.int_(1), "c": self.cond, "l": lambda: self.list_(1), "k": self.key, "t": lambda: self.pick("t0", "'12'", "'tax'", "o.kind"),
+                "x": self.leaf, "o": lambda: self.pick(*self.scope.objects), "a": lambda: self.any_(1), "s": self.iterable, "d": lambda: self.pick("d", "d0"),
+                "v": lambda: "b0", "e": lambda: self.pick(*EXCEPTIONS[:5], "ZeroDivisionError"),
+            }[found[1]]()  # fmt: skip
+            return self.safe(made) if "f'" in text else made
+
+        return re.sub(r"\$([a-z])\b", part, text)
+
     # Expressions.
 
     def int_(self, depth: int = 2) -> str:
         s = self.scope
+        if self.wide and depth > 0 and self.chance(0.25):
+            return self.template(self.random.choice(NUMBERS))
         simple = (self.pick(*s.ints), self.pick(*s.ints), str(self.random.randrange(-1, 5)), "n")
         if depth <= 0:
             return self.pick(*simple)
@@ -162,6 +181,8 @@ class Writer:
 
     def any_(self, depth: int = 1) -> str:
         s = self.scope
+        if self.wide and depth > 0 and self.chance(0.5):
+            return self.template(self.random.choice(VALUES))
         return self.pick(
             self.int_(depth), self.int_(depth), self.list_(depth), self.text(depth), self.leaf(depth), "None", "l", "d", "s0", self.pick(*s.objects),
             f"({self.int_(0)}, {self.text(0)})", f"{{{self.key()}: {self.int_(0)}}}", f"{{**d, {self.key()}: {self.int_(0)}}}", "[l, l]", self.pick(*s.functions),
@@ -182,6 +203,10 @@ class Writer:
 
     def statement(self, depth: int) -> None:
         self.left -= 1
+        if self.wide and self.chance(0.5):
+            for line in self.template(self.random.choice(STATEMENTS)).split("\n"):
+                self.add(depth, line)
+            return
         kinds = (
             ["assign"] * 5
             + ["effect"] * 6
@@ -589,7 +614,7 @@ class Writer:
         while self.left > 0:
             self.block(1)
         body = "\n".join(self.lines)
-        return f"{PRELUDE}def program(x, n, l, d, o):\n    global TOTAL\n    w0 = 0\n{HEAD}{body}\n    return x, y, i0, i1, i2, l0, d0, s0, t0, w0\n"
+        return f"{PRELUDE}{FEATURES if self.wide else ''}def program(x, n, l, d, o):\n    global TOTAL, TOTAL_2\n    w0 = 0\n{HEAD}{body}\n    return x, y, i0, i1, i2, l0, d0, s0, t0, w0\n"
 
 
 def write(seed: int, size: int = 22) -> str:

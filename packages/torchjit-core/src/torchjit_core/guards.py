@@ -18,6 +18,7 @@ import attrs
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
+from torchjit_core.showing import shown
 
 __all__ = [
     "MISSING",
@@ -113,7 +114,7 @@ class IdIs(Guard):
         return self.path.resolve(slots) is self.obj
 
     def __str__(self) -> str:
-        return f"{self.path} is {_name(self.obj)}"
+        return f"{self.path} is {shown(self.obj, 60)}"
 
 
 @final
@@ -162,7 +163,7 @@ def dict_items(found: dict[Any, Any]) -> tuple[tuple[Any, Any], ...]:
 
     An OrderedDict keeps its order apart from the table that it inherits: `move_to_end` leaves the table alone.
     """
-    return tuple(OrderedDict.items(found) if isinstance(found, OrderedDict) else dict.items(found))
+    return tuple(OrderedDict.items(found) if issubclass(type(found), OrderedDict) else dict.items(found))
 
 
 @final
@@ -250,7 +251,7 @@ class ClassAttrIs(Guard):
         return self.obj is MISSING
 
     def __str__(self) -> str:
-        return f"{self.cls.__qualname__}.{self.name} is {_name(self.obj)}"
+        return f"{self.cls.__qualname__}.{self.name} is {shown(self.obj, 60)}"
 
 
 @final
@@ -465,10 +466,6 @@ class Predicate(Guard):
 
     def __str__(self) -> str:
         return self.text
-
-
-def _name(obj: Any) -> str:
-    return getattr(obj, "__qualname__", None) or repr(obj)[:60]
 
 
 def distinct(guards: Sequence[Guard]) -> list[Guard]:

@@ -135,7 +135,7 @@ class TensorDomain:
 
     def wants(self, obj: object, path: AccessPath | None) -> bool:
         """Is this real object a leaf? Every tensor; an array that torch can see; an int or a float that varies between calls."""
-        if isinstance(obj, torch.Tensor):
+        if issubclass(type(obj), torch.Tensor):  # `isinstance` would ask a `__getattribute__` of the program
             return True
         if path is None or isinstance(path, Pinned):
             return False

@@ -1,9 +1,9 @@
-"""What eager refuses and fake tensors accept: dtypes that an elementwise operation has no kernel for, or checks for in C++ only.
+"""What eager refuses and fake tensors accept: dtypes that an operation has no kernel for, or checks for in C++ only.
 
-`1.5 - mask` and `mask.abs()` raise in eager; torch's metadata functions return a tensor. So an elementwise operation runs
-once for real, on tensors of one element each, for each combination of dtypes and kinds of numbers. What the kernels
-support depends on the device: for other devices than the CPU the operation runs on `meta` tensors, which have the checks
-that all devices share.
+`1.5 - mask` and `mask.abs()` raise in eager, as do a layer norm with weights of another dtype and a softmax over a
+dimension that is not there; torch's metadata functions return a tensor. So operations that can do with tensors of one
+element run once for real, on such tensors, for each combination of dtypes and numbers. What the kernels support depends
+on the device: for other devices than the CPU they run on `meta` tensors, which have the checks that all devices share.
 """
 
 from __future__ import annotations
@@ -18,22 +18,37 @@ from torch.utils import _pytree as pytree
 
 __all__ = ["refuse_dtypes"]
 
-_ABOUT_DTYPES = re.compile(r"not implemented for '|dtype|scalar type|[Bb]ool|complex|integ|floating")
+_ABOUT_DTYPES = re.compile(
+    r"not implemented for '|dtype|scalar type|result type|[Bb]ool|complex|nteg|floating|cannot be converted|Dimension out of range"
+)
 _LIMIT = 10_000
 _accepted: set[Any] = set()
+
+_OTHERS = frozenset(
+    {
+        "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
+        "_native_batch_norm_legit_no_training", "native_group_norm", "binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss",
+        "soft_margin_loss", "nll_loss_forward", "nll_loss2d_forward", "mv", "addmv", "mm", "addmm", "bmm", "baddbmm", "addbmm", "dot", "vdot",
+        "trace", "index_fill", "index_copy", "index_add", "masked_scatter", "full_like", "complex", "polar", "glu", "cumsum", "cumprod",
+        "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
+        "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_bicubic2d",
+    }
+)  # fmt: skip
+"""Not elementwise, and defined where all sizes are 1 (of `glu`, 2)."""
 
 
 def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
     """Raise what eager raises, if an ATen operation refuses tensors of these dtypes.
 
     Args:
-        func: an overload. Only elementwise ones are asked.
+        func: an overload. Only elementwise ones, and some others, are asked.
         args, kwargs: over fake tensors.
 
     Raises:
         Exception: eager's.
     """
-    if not _is_elementwise(func):
+    size, sizes = _shrunk(func)
+    if size == 0:
         return
     leaves, spec = pytree.tree_flatten((args, kwargs or {}))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -45,11 +60,12 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     # Ambient modes of the program and default devices are not to see these calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
         try:
-            probe_args, probe_kwargs = pytree.tree_unflatten(map(_probe, leaves), spec)
+            made_args, made_kwargs = pytree.tree_unflatten([_probe(leaf, size) for leaf in leaves], spec)
         except Exception:
             return  # a dtype that torch cannot fill
+        made_args = [_ones(arg) if i in sizes else arg for i, arg in enumerate(made_args)]
         try:
-            func(*probe_args, **probe_kwargs)
+            func(*made_args, **made_kwargs)
         except NotImplementedError:
             raise
         except Exception as error:
@@ -61,28 +77,46 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
 
 
 @functools.cache
-def _is_elementwise(func: Any) -> bool:
-    """The tag is on one overload, for all of them and for the one in place."""
+def _shrunk(func: Any) -> tuple[int, frozenset[int]]:
+    """The size of each dimension in a probe, 0 for none, and the positions of arguments that are sizes."""
     if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags:
-        return False
+        return 0, frozenset()
     name = func._schema.name.removeprefix("aten::")
-    packet: Any = getattr(torch.ops.aten, name.removesuffix("_") or name, func.overloadpacket)
-    return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
+    name = name.removesuffix("_") or name
+    if name in _OTHERS:
+        sizes = [i for i, a in enumerate(func._schema.arguments) if _is_size(a)]
+        return 2 if name == "glu" else 1, frozenset(sizes)
+    packet: Any = getattr(torch.ops.aten, name, func.overloadpacket)  # the tag may be on one overload only
+    elementwise = any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
+    return int(elementwise), frozenset()
+
+
+def _is_size(argument: Any) -> bool:
+    kind = argument.real_type
+    while kind.kind() in ("OptionalType", "ListType"):
+        kind = kind.getElementType()
+    return kind.kind() == "SymIntType" or argument.name == "group"
+
+
+def _ones(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [1] * len(value)
+    return None if value is None else 1
 
 
 def _kind(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, leaf.device.type == "cpu", leaf.dim() > 0
-    if isinstance(leaf, (str, torch.dtype, torch.device, torch.layout, torch.memory_format)):
-        return leaf
-    return type(leaf), isinstance(leaf, int | float) and leaf < 0
+        return leaf.dtype, leaf.device.type == "cpu", leaf.dim()
+    known = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+    return (type(leaf), leaf) if isinstance(leaf, known) else type(leaf)
 
 
-def _probe(leaf: Any) -> Any:
-    """A tensor of one element, or a number that is known."""
+def _probe(leaf: Any, size: int) -> Any:
+    """A small tensor, or a number that is known."""
     if isinstance(leaf, torch.Tensor):
         device = "cpu" if leaf.device.type == "cpu" else "meta"
-        return torch.ones([1] * leaf.dim(), dtype=leaf.dtype, device=device)
+        fill = torch.ones if leaf.is_floating_point() or leaf.is_complex() else torch.zeros  # an index is 0
+        return fill([size] * leaf.dim(), dtype=leaf.dtype, device=device)
     if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
         return {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[type(leaf)]
     return leaf

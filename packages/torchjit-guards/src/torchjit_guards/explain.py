@@ -25,6 +25,7 @@ from torchjit_core.guards import (
 )
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
+from torchjit_core.showing import shown
 from torchjit_guards.tensors import key_set_holds, matches, plain_facts
 
 __all__ = ["Miss", "explain"]
@@ -77,14 +78,6 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception as error:  # a broken __repr__ must not hide the miss
-        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _type_name(tp: type) -> str:
     return f"{tp.__module__}.{tp.__qualname__}"
 
@@ -98,27 +91,27 @@ def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, 
         case TypeIs():
             return _type_name(guard.type), _type_name(type(guard.path.resolve(slots)))
         case IdIs():
-            return _short(guard.obj), _short(guard.path.resolve(slots))
+            return shown(guard.obj), shown(guard.path.resolve(slots))
         case ValueEquals():
-            return _short(guard.value), _short(guard.path.resolve(slots))
+            return shown(guard.value), shown(guard.path.resolve(slots))
         case LengthIs():
             return str(guard.length), str(len(guard.path.resolve(slots)))
         case DictKeys():
-            return _short(list(guard.keys)), _short([key for key, _ in dict_items(guard.path.resolve(slots))])
+            return shown(list(guard.keys)), shown([key for key, _ in dict_items(guard.path.resolve(slots))])
         case DictContains() | InstanceLacks():
             present = isinstance(guard, DictContains) and guard.present
             return ("present", "absent") if present else ("absent", "present")
         case ClassAttrIs():
-            return _short(guard.obj), _short(getattr(guard.cls, guard.name, "nothing"))
+            return shown(guard.obj), shown(getattr(guard.cls, guard.name, "nothing"))
         case MroIs():
             return _names(guard.mro), _names(guard.cls.__mro__)
         case TensorMatches():
             return _tensor_difference(guard, guard.path.resolve(slots))
         case SymbolicCondition():
-            values = ", ".join(f"{path} = {_short(path.resolve(slots))}" for _, path in guard.names)
+            values = ", ".join(f"{path} = {shown(path.resolve(slots))}" for _, path in guard.names)
             return guard.expression, values
         case Ambient():
-            return _short(guard.value), _short(guard.read())
+            return shown(guard.value), shown(guard.read())
         case _:
             return "true", "false"
 

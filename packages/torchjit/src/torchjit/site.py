@@ -462,7 +462,7 @@ def _start_of(forward: Any) -> CodeLocation | None:
 
 def _holds_tensors(value: Any, depth: int = 2) -> bool:
     """A tensor, a module, or a container with one near its top."""
-    if isinstance(value, torch.Tensor | torch.nn.Module):
+    if issubclass(type(value), torch.Tensor | torch.nn.Module):  # which asks no `__getattribute__`
         return True
     if depth and type(value) in (tuple, list):
         return any(_holds_tensors(v, depth - 1) for v in value)
@@ -480,13 +480,13 @@ def note_numbers(history: torchjit_guards.SizeHistory, slots: Sequence[Any], reg
     for value, path in zip(slots, region.slot_paths, strict=True):
         if type(value) in (int, float):
             history.observe(path, value)
-        elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        elif issubclass(type(value), torch.Tensor) and value.layout is torch.strided:
             for dim, size in enumerate(value.shape):
                 if type(size) is int:
                     history.observe(path.size(dim), size)
         elif type(value) is tuple:  # *args
             for j, item in enumerate(value):
-                if isinstance(item, torch.Tensor) and item.layout is torch.strided:
+                if issubclass(type(item), torch.Tensor) and item.layout is torch.strided:
                     for dim, size in enumerate(item.shape):
                         history.observe(path.item(j).size(dim), size)
 

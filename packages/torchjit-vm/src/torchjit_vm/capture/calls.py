@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
+from torchjit_core.showing import shown
 from torchjit_vm.capture import (
     atoms,
     attributes,
@@ -165,7 +166,7 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
         allowed = False
     why = policy.disabled(obj)
     if why is not None:
-        return _breaking(why, getattr(obj, "__qualname__", repr(obj)))
+        return _breaking(why, shown(obj))
     if allowed or domain.leaves.handles(obj):
         return _to_leaves
     builtin = _builtin(obj)

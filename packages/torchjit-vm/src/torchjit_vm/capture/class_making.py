@@ -43,10 +43,35 @@ def make_class(
     if all(hook is None or is_library(hook) for hook in hooks):
         made = type.__new__(meta, name, bases, first, **keywords)
     else:
-        made = type.__new__(meta, name, (_root(_solid(bases)),), first)
-        made.__bases__ = bases
+        made = _without_hooks(meta, name, bases, first)
     for key in later:
         type.__setattr__(made, key, namespace[key])
+    return made
+
+
+class _Quiet:
+    """A first base, for a moment, whose hook is found before those of the others."""
+
+    def __init_subclass__(cls) -> None: ...
+
+
+class _QuietSlots:
+    """The same for classes whose instances have no `__dict__`."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None: ...
+
+
+def _without_hooks(meta: Any, name: str, bases: tuple[type, ...], namespace: Mapping[str, Any]) -> Any:
+    """A class without calls of hooks. CPython lets bases be replaced by ones that give instances the same layout."""
+    quiet = _Quiet if any(base.__dictoffset__ for base in bases) else _QuietSlots
+    try:
+        made = type.__new__(meta, name, (quiet, *bases), dict(namespace))
+        made.__bases__ = bases
+    except TypeError:
+        made = type.__new__(meta, name, (_root(_solid(bases)),), dict(namespace))
+        made.__bases__ = bases
     return made
 
 

@@ -50,10 +50,10 @@ def instantiate(
     """`cls(*args, **kwargs)`; None if the VM does not know the class."""
     cls: type = function.obj
     meta = type(cls)
-    if isinstance(cls, enum.EnumType):
-        return _enum(domain, cls, args, kwargs)
     if meta is not type:
         hook = members.find_member(domain, meta, "__call__")
+        if hook.raw is vars(enum.EnumType)["__call__"]:
+            return _enum(domain, function, args, kwargs)
         if hook.kind == members.FUNCTION:
             return domain.call(members.member_value(domain, hook), [function, *args], kwargs)
         if hook.raw is not type.__dict__["__call__"]:
@@ -122,14 +122,24 @@ def _all_constant(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Va
     return all(is_constant(domain, a) for a in [*args, *kwargs.values()])
 
 
-def _enum(domain: CaptureDomain, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    if len(args) == 1 and not kwargs and is_constant(domain, args[0]):
-        value = constant_of(domain, args[0])
-        for member in cls:
-            if member is value or member.value == value:
-                return pinned(domain, member, str(member))
-        return compute(domain, cls, value)
-    return None
+def _enum(
+    domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame[Value] | None:
+    """`Color(value)`: a member of an enum."""
+    cls: Any = function.obj
+    if len(args) != 1 or kwargs or not is_constant(domain, args[0]):
+        return None
+    value = constant_of(domain, args[0])
+    for member in cls.__members__.values():
+        if member is value or member.value == value:
+            return pinned(domain, member, str(member))
+    missing = members.find_member(domain, cls, "_missing_")
+    if missing.raw not in _MISSING:  # the program's
+        return domain.vm.call(Known(enum.Enum.__new__), [function, *args])
+    return compute(domain, cls, value)
+
+
+_MISSING = tuple(vars(cls)["_missing_"] for cls in (enum.Enum, enum.Flag))
 
 
 def allocate(domain: CaptureDomain, cls: type, args: list[Value]) -> Obj | None:

@@ -10,7 +10,7 @@ from torchjit_core.guards import dict_items
 from torchjit_core.paths import Pinned, own_attr
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.elements import is_atom
-from torchjit_vm.capture.keys import key_of, real_key, settle_key
+from torchjit_vm.capture.keys import key_of, note_stored, real_key, settle_key
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.values import (
     DELETED,
@@ -41,6 +41,10 @@ __all__ = [
     "instance_snapshot",
     "view_items",
 ]
+
+
+_UNREAD: Any = object()
+"""Of a key that was not looked for."""
 
 
 def _load(domain: CaptureDomain, value: DictValue) -> None:
@@ -96,8 +100,8 @@ def dict_lookup(domain: CaptureDomain, value: DictValue, key: Any) -> Value | No
     entries = value.entries
     if value.real is not NEW and (value.loaded or key not in entries):
         key = settle_key(domain, key)
-    if key in entries:
-        entry = entries[key]
+    entry = entries.get(key, _UNREAD)  # one look: it may interpret an `__eq__`
+    if entry is not _UNREAD:
         return None if entry is None else entry[1]
     if value.loaded or value.path is None:
         return None
@@ -127,6 +131,7 @@ def dict_store(domain: CaptureDomain, value: DictValue, key: Any, key_value: Val
             value.entries.pop(key, None)
             value.changed[key] = before
     value.entries[key] = (key_value if old is None else old[0], item)
+    note_stored(key)
 
 
 def _note_change(value: DictValue, key: Any) -> Any:

@@ -43,9 +43,9 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
         real, path = value.real, value.path
         if path is None:
             raise AssertionError("a real container without a path")
-        if type(path) is not Pinned or not isinstance(real, tuple):
+        if type(path) is not Pinned or not issubclass(type(real), tuple):
             domain.guard_length(path, len(real))
-        if isinstance(real, deque):
+        if issubclass(type(real), deque):
             domain.guard_value(path.attr("maxlen"), real.maxlen)
         found = value.items = [wrap(domain, item, path.item(i)) for i, item in enumerate(stored(real))]
         if isinstance(value, ListValue) and value.added:
@@ -57,7 +57,7 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
 def stored(real: Any) -> Iterator[Any]:
     """The items of a sequence or set, past a subclass's own `__iter__`."""
     for base in _ITERATED:
-        if isinstance(real, base):
+        if issubclass(type(real), base):
             found: Iterator[Any] = base.__iter__(real)
             return found
     return iter(real)

@@ -197,6 +197,8 @@ def prepare_reraise(domain: CaptureDomain, group: Value, exceptions: Value) -> V
     found = [v for v in iteration.items_of(domain, exceptions) if not (type(v) is Const and v.value is None)]
     if not found or not _is_group(domain, group):
         return found[0] if found else Const(None)
+    if cast(Obj, group).real is not NEW and any(_is_group(domain, e) and cast(Obj, e).real is not NEW for e in found):
+        raise domain.graph_break(UNKNOWN_OPERATION, "what is a part of an exception group is told by its traceback")
     again = [e for e in found if e is group or domain.origins.get(e) is domain.origins.get(group, group)]
     new = [e for e in found if e not in again]
     leaves = {leaf for error in again for leaf in _leaves(domain, error)}

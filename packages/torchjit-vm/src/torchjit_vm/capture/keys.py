@@ -47,6 +47,7 @@ __all__ = [
     "as_hash",
     "identity",
     "key_of",
+    "note_stored",
     "real_key",
     "settle_key",
 ]
@@ -202,7 +203,13 @@ def _hashed_key(domain: CaptureDomain, value: Obj) -> HashKey:
         number = hash(tuple(key_of(domain, v) for v in items(domain, value)))
     else:
         number = id(value)
-    return HashKey(value, number, lambda key, mine: _equal_keys(domain, key, mine))
+    return HashKey(value, number, lambda key, mine, first: _equal_keys(domain, key, mine, first))
+
+
+def note_stored(key: Any) -> None:
+    """A container has this key now: from now on each comparison asks `__eq__`."""
+    if type(key) is HashKey:
+        key.answers = None
 
 
 def as_hash(answer: int) -> int:
@@ -212,15 +219,16 @@ def as_hash(answer: int) -> int:
     return -2 if answer == -1 else int(answer)
 
 
-def _equal_keys(domain: CaptureDomain, key: Any, mine: Value) -> bool:
+def _equal_keys(domain: CaptureDomain, key: Any, mine: Value, mine_first: bool) -> bool:
     """Does a key of the same hash belong to an object that is equal to this one?"""
     from torchjit_vm.capture import comparisons  # noqa: PLC0415  the modules know one another
 
-    if type(key) in (HashKey, Ref):
-        return comparisons.same_or_equal(domain, key.value, mine)
-    if not is_atom(key) or type(key) is tuple:
+    if type(key) not in (HashKey, Ref) and (not is_atom(key) or type(key) is tuple):
         raise domain.graph_break(UNHASHABLE, type(key).__name__)
-    return comparisons.same_or_equal(domain, Const(key), mine)
+    other = key.value if type(key) in (HashKey, Ref) else Const(key)
+    return (
+        comparisons.same_or_equal(domain, mine, other) if mine_first else comparisons.same_or_equal(domain, other, mine)
+    )
 
 
 def real_key(key: Any) -> Any:

@@ -179,7 +179,7 @@ def _tuple(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
 def _dict(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     domain.guard_type(path, type(obj))
     found = domain.interned[id(obj)] = DictValue(type(obj), obj, path)
-    if isinstance(obj, defaultdict) and obj.default_factory is not None:
+    if issubclass(type(obj), defaultdict) and obj.default_factory is not None:
         found.factory = wrap(domain, obj.default_factory, path.attr("default_factory"))
     return found
 
@@ -252,23 +252,24 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if domain.leaves.wants(obj, path):
         found = domain.interned[id(obj)] = _leaf(domain, obj, path)
         return found
-    if isinstance(obj, (type, *_IDENTIFIED)):
+    cls = type(obj)  # `isinstance` would ask a `__getattribute__` of the program for the `__class__`
+    if issubclass(cls, (type, *_IDENTIFIED)):
         return _known(domain, obj, path)
-    if isinstance(obj, types.MethodWrapperType):
+    if cls is types.MethodWrapperType:
         return _slot_method(domain, obj, path)
-    if type(obj) in domain.policy.value_types:
+    if cls in domain.policy.value_types:
         return _const(domain, obj, path)
-    if isinstance(obj, tuple):
+    if issubclass(cls, tuple):
         return _tuple(domain, obj, path)
-    if isinstance(obj, dict):
+    if issubclass(cls, dict):
         return _dict(domain, obj, path)
-    if isinstance(obj, (list, deque)):
+    if issubclass(cls, (list, deque)):
         return _list(domain, obj, path)
-    if isinstance(obj, (set, frozenset)):
+    if issubclass(cls, (set, frozenset)):
         return _set(domain, obj, path)
-    domain.guard_type(path, type(obj))
-    atom = isinstance(obj, (str, int, float, complex, bytes)) and _is_atom_class(type(obj))
-    made = AtomObject(None, type(obj), obj, path) if atom else Obj(type(obj), obj, path)
+    domain.guard_type(path, cls)
+    atom = issubclass(cls, (str, int, float, complex, bytes)) and _is_atom_class(cls)
+    made = AtomObject(None, cls, obj, path) if atom else Obj(cls, obj, path)
     domain.interned[id(obj)] = made
     return made
 

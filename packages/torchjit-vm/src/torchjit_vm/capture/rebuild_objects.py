@@ -135,6 +135,10 @@ def _trace(out: Rebuilder, value: Obj, name: str) -> None:
     """Write what gives an exception that was raised in the region its traceback."""
     frames = tuple(Standin.places(out.domain, value))
     if frames and "__traceback__" not in value.attrs:
+        first = out.traced.setdefault(out.domain.origins.get(value, value), name)
+        if first is not name:  # parts of a group are told by having its very traceback
+            out.write(f"{name}.__traceback__ = {first}.__traceback__")
+            return
         raiser = raised_in(frames)
         out.write(f"{out.runtime(runtime.trace)}({name}, {out.constant(raiser, 'raise_')})")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.elements import set_entries
-from torchjit_vm.capture.keys import key_of, settle_key
+from torchjit_vm.capture.keys import key_of, note_stored, settle_key
 from torchjit_vm.capture.values import (
     NEW,
     HashKey,
@@ -77,13 +77,16 @@ def new_set(domain: CaptureDomain, values: Iterable[Value], cls: type = set) -> 
     """A set of these elements: of equal ones the first."""
     made: dict[Any, Value] = {}
     for value in values:
-        made.setdefault(key_of(domain, value), value)
+        key = key_of(domain, value)
+        made.setdefault(key, value)
+        note_stored(key)
     return SetValue(made, cls)
 
 
 def set_insert(domain: CaptureDomain, value: SetValue, key: Any, element: Value) -> None:
     """Add an element."""
     set_change(domain, value).setdefault(key, element)
+    note_stored(key)
     if value.layout is not None:
         if is_ordered((key,)):
             value.layout.add(key)

@@ -8,6 +8,7 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING
 
+from torchjit_core.showing import shown
 from torchjit_vm.capture import (
     attributes,
     byte_arrays,
@@ -104,7 +105,7 @@ def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
         if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:
             return domain.vm.call(BoundMethod(members.member_value(domain, member), container), [key])
         return operators.compute(domain, operator.getitem, container.obj, constant_of(domain, key))
-    raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {container.obj!r}")
+    raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {shown(container.obj)}")
 
 
 def _settled(domain: CaptureDomain, key: Value) -> bool:

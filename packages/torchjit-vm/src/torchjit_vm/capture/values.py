@@ -386,16 +386,31 @@ class WeakKey:
 class HashKey:
     """The key of an object whose class hashes and compares in Python.
 
-    `equal` takes another key of the same hash and this object, and interprets `__eq__`.
+    `equal` takes another key of the same hash, this object, and whether this one is on the left (as CPython has the key of
+    the container), and interprets `__eq__`.
+
+    What looks for a key and then stores or removes it finds it twice where CPython does once: until it is stored, a new key
+    remembers in `answers` what it was compared with.
     """
 
-    __slots__ = ("equal", "number", "value")
+    __slots__ = ("answers", "equal", "number", "value")
 
-    def __init__(self, value: Value, number: int, equal: Callable[[Any, Value], bool]) -> None:
+    def __init__(self, value: Value, number: int, equal: Callable[[Any, Value, bool], bool]) -> None:
         self.value, self.number, self.equal = value, number, equal
+        self.answers: list[tuple[Any, bool]] | None = []
 
     def __eq__(self, other: object) -> bool:
-        return (type(other) is HashKey and other.value is self.value) or self.equal(other, self.value)
+        if type(other) is not HashKey:
+            return self.equal(other, self.value, self.answers is None)
+        if other.value is self.value:
+            return True
+        for stored, answer in other.answers or ():
+            if stored is self:
+                return answer
+        answer = self.equal(other, self.value, True)
+        if other.answers is not None:
+            other.answers.append((self, answer))
+        return answer
 
     def __hash__(self) -> int:
         return self.number
