@@ -348,7 +348,7 @@ def keys_are_compared_once(x, log):
             log.append((self.n, getattr(other, "n", other)))
             return isinstance(other, Key) and self.n == other.n
 
-    table = {Key(1): "a", Key(2): "b"}
+    table: Any = {Key(1): "a", Key(2): "b"}
     log.append((table.get(Key(1)), table[Key(2)], Key(3) in table, table.get(3)))
     table[Key(2)] = "c"
     table.setdefault(Key(4), "d")
@@ -388,7 +388,7 @@ def hooks_of_classes_with_slots(x, log):
         __slots__ = ("extra",)
 
         def __init_subclass__(cls, tag=0):
-            log.append((cls.__name__, tag, [c.__name__ for c in cls.__mro__], cls.__base__.__name__))
+            log.append((cls.__name__, tag, [c.__name__ for c in cls.__mro__]))
 
     class Wide(Bare, tag=1):
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 
 from vm_language_features import FEATURES, NUMBERS, STATEMENTS, VALUES
 from vm_language_prelude import PRELUDE
@@ -78,11 +79,12 @@ class Writer:
         """Random parts for the `$` letters."""
 
         def part(found: re.Match[str]) -> str:
-            made = {
+            parts: dict[str, Callable[[], str]] = {
                 "i": lambda: self.int_(1), "c": self.cond, "l": lambda: self.list_(1), "k": self.key, "t": lambda: self.pick("t0", "'12'", "'tax'", "o.kind"),
                 "x": self.leaf, "o": lambda: self.pick(*self.scope.objects), "a": lambda: self.any_(1), "s": self.iterable, "d": lambda: self.pick("d", "d0"),
                 "v": lambda: "b0", "e": lambda: self.pick(*EXCEPTIONS[:5], "ZeroDivisionError"),
-            }[found[1]]()  # fmt: skip
+            }  # fmt: skip
+            made = parts[found[1]]()
             return self.safe(made) if "f'" in text else made
 
         return re.sub(r"\$([a-z])\b", part, text)

@@ -163,7 +163,8 @@ def dict_items(found: dict[Any, Any]) -> tuple[tuple[Any, Any], ...]:
 
     An OrderedDict keeps its order apart from the table that it inherits: `move_to_end` leaves the table alone.
     """
-    return tuple(OrderedDict.items(found) if issubclass(type(found), OrderedDict) else dict.items(found))
+    base: Any = OrderedDict if issubclass(type(found), OrderedDict) else dict
+    return tuple(base.items(found))
 
 
 @final

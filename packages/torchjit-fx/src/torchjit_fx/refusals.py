@@ -95,7 +95,7 @@ def _is_size(argument: Any) -> bool:
     kind = argument.real_type
     while kind.kind() in ("OptionalType", "ListType"):
         kind = kind.getElementType()
-    return kind.kind() == "SymIntType" or argument.name == "group"
+    return bool(kind.kind() == "SymIntType" or argument.name == "group")
 
 
 def _ones(value: Any) -> Any:
