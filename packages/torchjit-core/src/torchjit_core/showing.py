@@ -7,8 +7,6 @@ import types
 from collections import deque
 from typing import Any
 
-from torchjit_core.paths import MISSING
-
 __all__ = ["shown"]
 
 _NAMED = (types.FunctionType, types.BuiltinFunctionType)
@@ -37,7 +35,7 @@ def _text(obj: Any, depth: int) -> str:
         if not obj or not depth:
             return repr(cls()) if not obj else f"<{cls.__qualname__} of {len(obj)}>"
         return _container(obj, depth - 1)
-    if obj is MISSING:
+    if type.__getattribute__(cls, "__module__") == "torchjit_core.guards":  # what stands for nothing
         return repr(obj)
     written = type.__getattribute__(cls, "__repr__")
     if (
