@@ -64,6 +64,12 @@ def nothing_that_catches_it(x):
             log.append(str(error))
         except torch.cuda.OutOfMemoryError:
             log.append("memory")
+        try:
+            cache = torch.zeros(4, 4)
+            cache.index_copy_(0, torch.tensor([1, 3]), y[:2])
+        except NotImplementedError:  # as Transformers' static caches do
+            cache[[1, 3]] = y[:2]
+        y = y + cache[1]
     finally:
         log.append("done")
     return y, log

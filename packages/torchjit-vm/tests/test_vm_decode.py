@@ -171,6 +171,8 @@ def _other_errors(x: Any) -> None:
         x.error = error
     except x.OutOfMemoryError:
         pass
+    except NotImplementedError:
+        x()
 
 
 def _finally(x: Any) -> None:

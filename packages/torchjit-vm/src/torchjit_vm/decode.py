@@ -212,9 +212,9 @@ _MORE = frozenset({"POP_TOP", "POP_EXCEPT", "RERAISE", "PUSH_EXC_INFO", "SEND", 
 """What shows, with jumps and stores, that a block does something else than to raise."""
 _OF_PYTHON = {
     "AttributeError", "KeyError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError", "StopIteration",
-    "AssertionError", "OutOfMemoryError",
+    "AssertionError", "NotImplementedError", "OutOfMemoryError",
 }  # fmt: skip
-"""Errors that a computation on tensors does not raise for what is in them."""
+"""Errors that a computation on tensors does not raise for what is in them (`NotImplementedError`: for where they are)."""
 
 
 _decoded: dict[int, Decoded] = {}
