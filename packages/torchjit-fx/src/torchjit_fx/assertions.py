@@ -9,7 +9,7 @@ import torch
 
 from torchjit_fx.leaves import InputLeaf, Storage, TensorLeaf
 
-__all__ = ["CHECK", "can_be_tested"]
+__all__ = ["CHECK", "FINISHED", "IN_RANGE", "can_be_tested"]
 
 _library: Any = torch.library.Library
 _LIBRARY = _library("torchjit_fx", "FRAGMENT")
@@ -32,6 +32,31 @@ _LIBRARY.impl("check", _check, "CompositeExplicitAutograd")
 torch.library.register_fake("torchjit_fx::check", _nothing, lib=_LIBRARY)
 CHECK = torch.ops.torchjit_fx.check.default
 """Without results, so every stage takes it for a call with an effect, and keeps it."""
+
+_LIBRARY.define("finished(Tensor result) -> ()")
+_LIBRARY.impl("finished", lambda result: None, "CompositeExplicitAutograd")
+torch.library.register_fake("torchjit_fx::finished", lambda result: None, lib=_LIBRARY)
+FINISHED = torch.ops.torchjit_fx.finished.default
+"""Is given a result: the operation that makes it runs, as a whole, whoever needs what it gives."""
+
+
+def _in_range(index: torch.Tensor, size: int, negative: bool, ignored: int | None) -> None:
+    if ignored is not None:
+        index = index[index != ignored]
+    if index.numel():
+        low, high = index.aminmax()
+        if int(high) >= size or int(low) < (-size if negative else 0):
+            raise IndexError(f"an index out of range for {size} elements")
+
+
+_LIBRARY.define(
+    "in_range(Tensor index, SymInt size, bool negative, int? ignored) -> ()",
+    tags=[torch.Tag.cudagraph_unsafe],  # it reads data
+)
+_LIBRARY.impl("in_range", _in_range, "CompositeExplicitAutograd")
+torch.library.register_fake("torchjit_fx::in_range", lambda index, size, negative, ignored: None, lib=_LIBRARY)
+IN_RANGE = torch.ops.torchjit_fx.in_range.default
+"""Raises where an index is out of range for a dimension of that size. `negative`: they may count from its end; `ignored`: it may also be this."""
 
 
 def can_be_tested(leaf: TensorLeaf, written: Sequence[Storage]) -> bool:

@@ -18,7 +18,7 @@ from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
-from torchjit_fx.data_errors import refuse_in_try
+from torchjit_fx.data_errors import CaughtErrors, may_raise
 from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
@@ -123,6 +123,7 @@ class TensorDomain:
         """Inputs that the region gave a hook."""
         self.hook_steps: dict[int, Step] = {}
         self.made_leaves: dict[int, tuple[TensorLeaf, int]] = {}
+        self.caught = CaughtErrors(allowed=settings.errors_in_tries)
         self.differentiated_twice = False  # no compiled graph can be
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
@@ -283,7 +284,17 @@ class TensorDomain:
         special = special_call(fn)
         if self.modes.device_changed and (special is None or may_make(fn)):
             kwargs = with_device(self, fn, args, kwargs, capture)
-        refuse_in_try(fn, args, capture)
+        if may_raise(fn, args):
+            if capture.may_catch():
+                return self.caught.call(self, fn, args, kwargs, capture)
+            self.caught.in_blocks |= capture.in_block()
+        return self.call_plainly(fn, args, kwargs, capture)
+
+    def call_plainly(
+        self, fn: object, args: tuple[object, ...], kwargs: dict[str, object], capture: CaptureContext
+    ) -> object:
+        """Do a call whose errors the program does not catch."""
+        special = special_call(fn)
         if special is not None:
             result = special(self, fn, args, kwargs, capture)
             if result is not NotImplemented:
@@ -501,6 +512,8 @@ class TensorDomain:
         self.recorder.selections.refuse_escaping(asked, capture)
         steps = live_steps(self.recorder.place.kept(self.recorder.steps), asked, self.modes.graph_initial)
         epilogue = self.modes.epilogue()
+        repeatable = capture.runs_again() and is_repeatable(steps, used_inputs(steps, asked)[0])
+        self.caught.settle(repeatable, capture)
         if not steps:
             return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
         gm, paths, examples = self._graph(steps, asked, capture)
@@ -514,7 +527,6 @@ class TensorDomain:
             target = self.modes.restoring(target)
         if makers:
             target = with_arrays(target, makers)
-        repeatable = capture.runs_again() and is_repeatable(steps, used_inputs(steps, asked)[0])
         if repeatable:
             target = giving_back_random_numbers(target, steps)
         return RegionCode(target, paths, tuple(outputs), epilogue, repeatable)

@@ -55,6 +55,9 @@ class CaptureContext(Protocol):
         """Does the program's own code run in place of a region whose graph raises? Not where the region, before its graph, has
         changed something that was there before."""
 
+    def in_block(self) -> bool:
+        """Is the current instruction in a `try` or `with`, of whatever code?"""
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: the capture starts again and breaks there."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchjit_fx.answers import is_custom_operator
-from torchjit_fx.assertions import CHECK
+from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE
 from torchjit_fx.data_errors import may_raise
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.ownership import owns
@@ -17,7 +17,7 @@ from torchjit_fx.unbacked import runtime_check
 
 __all__ = ["giving_back_random_numbers", "is_repeatable"]
 
-_TESTS = (CHECK, runtime_check)
+_TESTS = (CHECK, FINISHED, IN_RANGE, runtime_check)
 _PYTHON = frozenset({"_operator", "math", "builtins"})
 """Modules of functions that graphs hold for numbers and for parts of results."""
 

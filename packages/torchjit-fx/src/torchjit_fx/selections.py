@@ -74,7 +74,7 @@ def select(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[st
     if not (isinstance(base, TensorLeaf) and isinstance(index, TensorLeaf)) or recorder.scope is not None:
         return NotImplemented
     b, i = base.record, index.record
-    if capture.may_catch():  # an index out of range
+    if capture.may_catch() and not domain.caught.tested:  # an index out of range
         return NotImplemented
     if i.sizes != () or i.dtype not in (torch.int64, torch.int32) or i.device != b.device or recorder.checkpointed:
         return NotImplemented

@@ -22,6 +22,8 @@ class FxSettings:
         capture_dynamic_output_shape_ops: the same for `nonzero` and other operations whose result's size depends on data.
         writes_to_shared_inputs: a written input may share memory with another one, if no gradients are involved; the backend must
             then look at its example inputs. Else the capture breaks there.
+        errors_in_tries: operations whose errors the program may catch are captured, where a region whose graph raises runs again as plain
+            Python. Else the capture breaks there.
         max_cached_metas: entries after which the process-wide metadata cache starts again from empty.
     """
 
@@ -31,4 +33,5 @@ class FxSettings:
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
     writes_to_shared_inputs: bool = False
+    errors_in_tries: bool = True
     max_cached_metas: int = 50_000

@@ -190,6 +190,10 @@ class _Context:
         """There is no emitted code here."""
         return False
 
+    def in_block(self) -> bool:
+        """Proxies run Python for real: nobody knows what is around a call."""
+        return False
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         raise why
 

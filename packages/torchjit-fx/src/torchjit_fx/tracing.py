@@ -364,13 +364,14 @@ class Recorder:
 
     def add_check(self, leaf: SymLeaf, text: str, capture: CaptureContext) -> None:
         """Record a test of a condition that only the run knows."""
-        self._add_test(runtime_check, (leaf, text), capture)
+        self.add_test(runtime_check, (leaf, text), capture)
 
     def add_assertion(self, leaf: TensorLeaf, truth: bool, message: str | None, capture: CaptureContext) -> None:
         """Record an `assert` of the program about a tensor."""
-        self._add_test(CHECK, (leaf, truth, message), capture)
+        self.add_test(CHECK, (leaf, truth, message), capture)
 
-    def _add_test(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
+    def add_test(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> None:
+        """Record an operation without results, which stays."""
         stack = capture.stack()
         step = Step("call_function", fn, args, {}, self.modes.token, stack[-1] if stack else None, stack)
         step.effect = True

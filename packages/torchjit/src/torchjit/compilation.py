@@ -219,7 +219,7 @@ class Compilation:
             site.specializations.clear()
             site.given_up = None
             site.ran_eagerly = False
-            site.raised_alone = 0
+            site.raised_alone = site.caught = 0
             site.history = torchjit_guards.SizeHistory()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]

@@ -21,7 +21,7 @@ from torchjit_core.reasons import reason
 if TYPE_CHECKING:
     from torchjit.site import Site, Specialization
 
-__all__ = ["GraphRaised", "OnRaise"]
+__all__ = ["MOST_CAUGHT", "GraphRaised", "OnRaise"]
 
 RAISED_ALONE = reason(
     "TJ-API-023",
@@ -30,6 +30,8 @@ RAISED_ALONE = reason(
     "If nothing in the program caught the error, this is a bug in torchjit or in a backend: on_error='raise' shows where it is raised.",
 )
 _MOST_RETURNS = 3
+MOST_CAUGHT = 3
+"""Errors in a region with a `try` around operations that may raise, until those break the graph."""
 
 _torch: Any = torch
 _OF_OPERATIONS: frozenset[type[BaseException]] = frozenset(
@@ -68,12 +70,15 @@ class OnRaise:
         site: whose entry it is.
         made: the specialisation of the entry.
         is_graph: the target is the graph itself; else it raises `GraphRaised` for the graph.
+        catches: the graph holds operations whose errors the program may catch.
+        in_blocks: it holds some in blocks that seldom catch errors.
     """
 
-    __slots__ = ("is_graph", "made", "site")
+    __slots__ = ("catches", "in_blocks", "is_graph", "made", "site")
 
-    def __init__(self, site: Site, made: Specialization, *, is_graph: bool) -> None:
+    def __init__(self, site: Site, made: Specialization, *, is_graph: bool, catches: bool, in_blocks: bool) -> None:
         self.site, self.made, self.is_graph = site, made, is_graph
+        self.catches, self.in_blocks = catches, in_blocks
 
     def __call__(self, error: BaseException) -> BaseException | Callable[[], None]:
         """The exception to raise, or what is called once the region's own code has returned."""
@@ -83,6 +88,8 @@ class OnRaise:
             error = error.error
         if not _is_of_an_operation(error):
             return error
+        if self.catches:
+            self._count()
         counters["rerun"][self.site.name] += 1
         emit(
             "rerun", function=self.site.name, error=f"{type(error).__name__}: {error}", compile_id=self.made.compile_id
@@ -90,9 +97,17 @@ class OnRaise:
         traceback.clear_frames(error.__traceback__)  # what the graph had made so far needs memory
         return functools.partial(self._returned, error)
 
+    def _count(self) -> None:
+        """Where the program catches errors again and again, a graph that ends before is faster."""
+        site = self.site
+        if not site.owner.fullgraph:
+            site.caught += 1
+            if site.caught == MOST_CAUGHT:
+                site.door.clear()
+
     def _returned(self, error: BaseException) -> None:
         """Plain Python did not raise, or the program caught it."""
-        if type(error) is torch.OutOfMemoryError:
+        if self.catches or self.in_blocks or type(error) is torch.OutOfMemoryError:
             return
         site = self.site
         site.raised_alone += 1

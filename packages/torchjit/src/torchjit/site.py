@@ -28,7 +28,7 @@ from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.recompiles import Recompile, ranked, recompile_of
-from torchjit.rerun import OnRaise
+from torchjit.rerun import MOST_CAUGHT, OnRaise
 from torchjit.stance import WOULD_COMPILE, current_stance
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
@@ -134,6 +134,7 @@ class Site:
         self.ran_eagerly = False
         self.postponed = 0
         self.raised_alone = 0
+        self.caught = 0
         slots = None if region.offset is None else region.nslots
         self.door = FrontDoor(function, self.on_miss, slots=slots)
 
@@ -278,7 +279,8 @@ class Site:
             nonlocal sizes
             made.graphs.clear()
             sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
-            domain = torchjit_fx.TensorDomain(compile_graph, sizes, owner.fx_settings())
+            settings = attrs.evolve(owner.fx_settings(), errors_in_tries=self.caught < MOST_CAUGHT)
+            domain = torchjit_fx.TensorDomain(compile_graph, sizes, settings)
             domains.append(domain)
             return domain, domain
 
@@ -320,7 +322,12 @@ class Site:
             if (captured.breaks or captured.continuations) and owner.captures_calls_at_breaks
             else None
         )
-        on_raise = OnRaise(self, made, is_graph=not captured.source) if captured.repeatable else None
+        on_raise = None
+        if captured.repeatable:
+            errors = domains[-1].caught
+            on_raise = OnRaise(
+                self, made, is_graph=not captured.source, catches=bool(errors.marks), in_blocks=errors.in_blocks
+            )
         return Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

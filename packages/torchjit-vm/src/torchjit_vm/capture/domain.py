@@ -388,6 +388,10 @@ class CaptureDomain:
         """Does the program's own code run in place of the region, where its graph raises? Draws come before the graph."""
         return self.policy.graph_raised is not None and all(type(step) is Prepared for step in self.draws)
 
+    def in_block(self) -> bool:
+        """Is the current instruction in a `try` or `with`, of whatever code?"""
+        return any(frame.code.handler_of(frame.pc - 1) is not None for frame in self.vm.frames)
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: start again, and break there."""
         raise Restart(mark, why)
