@@ -785,3 +785,71 @@ def a_partial_in_a_namespace_keeps_its_identity(x):
         largest = add
 
     return A.largest is add, A.largest(3), x + 1
+
+
+@program(N(2.0))
+def hooks_of_subclasses_below_classes_of_all_layouts(x):
+    made = []
+
+    class Base(abc.ABC):
+        __slots__ = ("__p", "u")
+
+        def __init_subclass__(cls, **keywords):
+            made.append(cls.__name__)
+
+    class A(Base):
+        def __init__(self):
+            self.u, self.w = x, 2
+
+    class B(A):
+        pass
+
+    class Slotted:
+        __slots__ = ("q",)
+
+        def __init_subclass__(cls, **keywords):
+            made.append(keywords)
+
+    class Plain(Slotted, more=1):
+        pass
+
+    class Below(Plain, more=2):
+        __slots__ = ("z",)
+
+    class Mixed:
+        def __init_subclass__(cls, **keywords):
+            super().__init_subclass__(**keywords)
+            made.append(cls.__mro__[1].__name__)
+
+    class C(Mixed, abc.ABC):
+        pass
+
+    class D(C):
+        __slots__ = ()
+
+    class E(D, dict):
+        @abc.abstractmethod
+        def abstract(self): ...
+
+    class F(E):
+        def abstract(self):
+            return self["a"]
+
+    b, f, g = B(), F(a=x), Below()
+    g.q, g.z, g.r = x, 1, 2
+    layouts = (
+        hasattr(g, "__dict__"),
+        hasattr(b, "__dict__"),
+        F.__base__.__name__,
+        [c.__name__ for c in F.__mro__],
+        type(F).__name__,
+    )
+    return (
+        b.u + b.w,
+        f.abstract(),
+        g.q + g.r,
+        made,
+        layouts,
+        isinstance(b, Base),
+        [c.__name__ for c in Below.__mro__],
+    )

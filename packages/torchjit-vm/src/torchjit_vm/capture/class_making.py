@@ -43,36 +43,63 @@ def make_class(
     if all(hook is None or is_library(hook) for hook in hooks):
         made = type.__new__(meta, name, bases, first, **keywords)
     else:
-        made = _without_hooks(meta, name, bases, first)
+        made = _make_without_hooks(meta, name, bases, first)
     for key in later:
         type.__setattr__(made, key, namespace[key])
     return made
 
 
-class _Quiet:
-    """A first base, for a moment, whose hook is found before those of the others."""
+def _make_without_hooks(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+    if meta is type:  # which is no class that another one may be given
+        made = type.__new__(meta, name, (_root(_solid(bases)),), namespace)
+        try:
+            made.__bases__ = bases
+        except TypeError:  # instances of the bases have other slots
+            return _make_between(meta, name, bases, namespace)
+        return made
+    made = type.__new__(_quiet(meta), name, bases, namespace)
+    _CLASS.__set__(made, meta)
+    _BASES.__set__(made, bases)  # which finds the mro anew
+    return made
 
-    def __init_subclass__(cls) -> None: ...
+
+def _make_between(meta: Any, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+    """Make a class while the hook that it would find is another one, which does nothing."""
+    above = _merge([[*base.__mro__] for base in bases] + [[*bases]])
+    owner = next(c for c in above if "__init_subclass__" in c.__dict__)
+    hook = owner.__dict__["__init_subclass__"]
+    type.__setattr__(owner, "__init_subclass__", _NoHook.__dict__["__init_subclass__"])
+    try:
+        return type.__new__(meta, name, bases, namespace)
+    finally:
+        type.__setattr__(owner, "__init_subclass__", hook)
 
 
-class _QuietSlots:
-    """The same for classes whose instances have no `__dict__`."""
+_merge: Any = functools._c3_merge  # type: ignore[attr-defined]  # the mro of a class with these bases
+
+
+class _NoHook:
+    """Comes before the bases while a class is made."""
 
     __slots__ = ()
 
-    def __init_subclass__(cls) -> None: ...
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        pass
 
 
-def _without_hooks(meta: Any, name: str, bases: tuple[type, ...], namespace: Mapping[str, Any]) -> Any:
-    """A class without calls of hooks. CPython lets bases be replaced by ones that give instances the same layout."""
-    quiet = _Quiet if any(base.__dictoffset__ for base in bases) else _QuietSlots
-    try:
-        made = type.__new__(meta, name, (quiet, *bases), dict(namespace))
-        made.__bases__ = bases
-    except TypeError:
-        made = type.__new__(meta, name, (_root(_solid(bases)),), dict(namespace))
-        made.__bases__ = bases
-    return made
+@functools.cache
+def _quiet(meta: Any) -> Any:
+    """A metaclass whose new classes find no hook of their bases."""
+
+    def mro(cls: Any) -> list[type]:
+        first, *rest = meta.mro(cls)
+        return [first, _NoHook, *rest]
+
+    return type.__new__(type, meta.__name__, (meta,), {"mro": mro, "__slots__": ()})
+
+
+_CLASS: Any = object.__dict__["__class__"]
+_BASES: Any = type.__dict__["__bases__"]
 
 
 def _solid(bases: tuple[type, ...]) -> type:
