@@ -12,6 +12,7 @@ import torch_programs_known  # noqa: F401
 import torch_programs_modes  # noqa: F401
 import torch_programs_parameters  # noqa: F401
 import torch_programs_random  # noqa: F401
+import torch_programs_scalars  # noqa: F401
 import torch_programs_subclasses  # noqa: F401
 import torch_programs_training  # noqa: F401
 import torch_programs_usage  # noqa: F401

@@ -121,3 +121,14 @@ def packed(x):
         said = str(error)
     coded = base64.b64encode(b"abc"), base64.b64decode("YWJj"), base64.urlsafe_b64encode(b"\xff\xfe").decode()
     return x + a + b, struct.calcsize("<if"), zlib.crc32(b"abc"), binascii.hexlify(b"ab"), coded, said
+
+
+@program(N(2.0))
+def class_methods_that_make_numbers(x):
+    return (
+        x,
+        int.from_bytes(b"\x01\x02", "big"),
+        float.fromhex("0x1p3"),
+        bytes.fromhex("00ff"),
+        (5).to_bytes(2, "little"),
+    )

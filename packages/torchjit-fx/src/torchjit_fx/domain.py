@@ -22,6 +22,7 @@ from torchjit_fx.data_errors import CaughtErrors, may_raise
 from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
+from torchjit_fx.fills import fill
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.functions import FunctionCapture
@@ -311,10 +312,13 @@ class TensorDomain:
             known = self.known.settled(args, kwargs, capture) if stop.reason is breaks.DATA_DEPENDENT else None
             if known is not None:
                 return self.recorder.call(fn, *known, capture)
-            row = select(self, fn, args, kwargs, capture) if stop.reason is breaks.DATA_DEPENDENT else NotImplemented
-            if row is NotImplemented:
+            found: Any = NotImplemented
+            if stop.reason is breaks.DATA_DEPENDENT:
+                found = select(self, fn, args, kwargs, capture)
+                found = fill(self, fn, args, kwargs, capture) if found is NotImplemented else found
+            if found is NotImplemented:
                 raise
-            return row
+            return found
 
     def _extreme(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
         """`max` and `min` of Python, of numbers and tensors: one of the arguments."""

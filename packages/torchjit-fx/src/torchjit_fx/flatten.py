@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from types import EllipsisType, NoneType
 from typing import Any, final
@@ -11,7 +12,7 @@ import torch
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.records import is_structseq
 
-__all__ = ["Arguments", "UnwritableArgument", "map_raw"]
+__all__ = ["Arguments", "UnwritableArgument", "map_raw", "without_enums"]
 
 _TYPED_ATOMS = frozenset({int, float, bool, str, complex, bytes, NoneType})
 _TORCH_ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, EllipsisType, NoneType})
@@ -105,6 +106,30 @@ class Arguments:
             self.key.append(tuple(pattern))
             same: dict[int, int] = {}
             self.key.append(tuple(same.setdefault(id(leaf), len(same)) for leaf in self.leaves))
+
+
+def without_enums(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    """Arguments with the number or text that a member of an enum is in its place; None if a graph cannot hold them either."""
+    plain = _plain_members(args), _plain_members(kwargs)
+    try:
+        Arguments(*plain)
+    except UnwritableArgument:
+        return None
+    return plain
+
+
+def _plain_members(arg: Any) -> Any:
+    cls = type(arg)
+    if isinstance(arg, enum.Enum):
+        return next((plain(arg) for base, plain in _PLAIN.items() if isinstance(arg, base)), arg)
+    if cls is dict:
+        return {name: _plain_members(item) for name, item in arg.items()}
+    if cls is slice:
+        return slice(_plain_members(arg.start), _plain_members(arg.stop), _plain_members(arg.step))
+    return cls(_plain_members(item) for item in arg) if cls in (tuple, list) else arg
+
+
+_PLAIN: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
 def _is_tuple_type(cls: type) -> bool:

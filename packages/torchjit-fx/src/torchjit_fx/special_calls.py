@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -307,6 +308,20 @@ def _arithmetic(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: 
     return domain.arithmetic(fn, args, capture)
 
 
+def _equality(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`tensor == None`: torch knows no such comparison, so Python compares the two objects."""
+    for leaf, other in (args, args[::-1]):
+        if isinstance(leaf, TensorLeaf) and _is_incomparable(other):
+            return fn is operator.ne
+    return _arithmetic(domain, fn, args, kwargs, capture)
+
+
+def _is_incomparable(other: Any) -> bool:
+    if isinstance(other, enum.Enum):
+        return type(other).__eq__ in (object.__eq__, str.__eq__)
+    return other is None or type(other) in (str, bytes, type)
+
+
 def _requires_grad(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`requires_grad_()`: on a tensor that the region made, or where it changes nothing, as on what a frozen layer gave."""
     wanted = kwargs.get("requires_grad", args[1] if len(args) > 1 else True)
@@ -370,6 +385,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.tolist] = _tolist
     table[torch.Tensor.squeeze] = table[torch.squeeze] = _squeeze
     table.update(dict.fromkeys(ARITHMETIC, _arithmetic))
+    table[operator.eq] = table[operator.ne] = _equality
     table[F.multilabel_margin_loss] = _one_row
     table.update(dict.fromkeys(LEGACY_CONSTRUCTORS, construct))
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
@@ -15,7 +16,7 @@ from torchjit_fx.assertions import CHECK
 from torchjit_fx.assigned_data import AssignedData, with_gradient_for
 from torchjit_fx.default_dtype import written_out
 from torchjit_fx.fakes import FakeFactory
-from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw
+from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw, without_enums
 from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
@@ -109,6 +110,8 @@ class Recorder:
                 plain = tuple([_dtype_of(a) for a in args])
                 return self.call(fn, plain, {k: _dtype_of(v) for k, v in kwargs.items()}, capture)
             numbers = plain_numbers(fn, args, kwargs) if isinstance(refused, NUMPY_SCALARS) else None
+            if isinstance(refused, enum.Enum):
+                numbers = without_enums(args, kwargs)
             if numbers is not None:
                 return self.call(fn, *numbers, capture)
             raise _refuse_argument(error.args[0], fn, capture) from None

@@ -26,7 +26,7 @@ __all__ = ["is_opaque", "is_pure"]
 _IMMUTABLE = (re.Pattern, re.Match, int, float, complex, str, bytes, bool, tuple, frozenset, range, type(None))
 _FUNCTIONS = (
     abs, ascii, bin, chr, divmod, format, hash, hex, len, max, min, oct, ord, pow, repr, round, sorted, sum,
-    callable, issubclass, isinstance, math.prod, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,
+    callable, issubclass, isinstance, math.prod, str.maketrans,
     types.CodeType.replace, posixpath.join, os.fspath, sys.intern, re.compile, re.match, re.search, re.findall,
     re.split, re.fullmatch, re.escape, struct.pack, struct.unpack, struct.unpack_from, struct.calcsize, zlib.crc32, zlib.adler32,
 )  # fmt: skip
@@ -34,7 +34,7 @@ _MODULES = (math, cmath, operator, binascii)
 _TIMES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 _OF_THE_PLACE = frozenset({"__format__", "astimezone", "strftime", "timestamp", "timetuple", "utctimetuple"})
 """Methods of dates that ask for the time zone or the language of the process."""
-_MADE_OF_TEXTS = frozenset({"combine", "fromisocalendar", "fromisoformat", "fromordinal"})
+_CLASS_METHODS = frozenset({"combine", "from_bytes", "fromhex", "fromisocalendar", "fromisoformat", "fromordinal"})
 _ITERATORS = frozenset({"__iter__", "__reversed__", "finditer", "scanner"})
 """Methods of immutable objects that give an object with a state, which every call needs anew."""
 _EFFECTS = frozenset(
@@ -79,8 +79,8 @@ def is_opaque(function: types.FunctionType | type) -> bool:
 
 
 def is_pure(obj: Any) -> bool:
-    """Is this C function on the list, or does it make a date of constants?"""
+    """Is this C function on the list, or a class method that makes an immutable object of its arguments?"""
     if id(obj) in _PURE:
         return True
     owner = getattr(obj, "__self__", None) if isinstance(obj, types.BuiltinFunctionType) else None
-    return isinstance(owner, type) and owner in _TIMES and obj.__name__ in _MADE_OF_TEXTS
+    return isinstance(owner, type) and owner in (*_IMMUTABLE, *_TIMES) and obj.__name__ in _CLASS_METHODS
