@@ -48,6 +48,13 @@ def after_an_effect(x):
     return x + 1
 
 
+def between_an_effect_and_a_write(x):
+    LOG.append(1)
+    assert (x == x).all()
+    x.mul_(2)
+    return x + 1
+
+
 def after_a_write(x):
     x.add_(1)
     assert (x == x).all()

@@ -1,4 +1,4 @@
-"""`assert` on tensors: tested in the graph where nobody can tell, else a graph break; errors and changes are eager's."""
+"""`assert` on tensors: tested in the graph where nobody can tell, or plain Python may run in its place; else a graph break. Errors and changes are eager's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from assertion_programs import (
     after_a_write,
     after_an_effect,
     before_effects,
+    between_an_effect_and_a_write,
     both,
     caught,
     computed_message,
@@ -44,15 +45,16 @@ CALLS = [torch.ones(3), torch.tensor([1.0, float("nan"), -5.0]), torch.tensor([1
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
-@pytest.mark.parametrize("program", [message, denied, both, before_effects, Checked()])
+@pytest.mark.parametrize(
+    "program",
+    [message, denied, both, before_effects, Checked(), after_an_effect, caught, in_a_block, computed_message],
+)
 def test_in_the_graph(program: Any, backend: str) -> None:
     fast = torchjit.compile(program, backend=backend, fullgraph=True)
     assert _did(fast, CALLS) == _did(program, CALLS)
 
 
-@pytest.mark.parametrize(
-    "program", [after_an_effect, after_a_write, caught, either, in_a_block, several, computed_message]
-)
+@pytest.mark.parametrize("program", [between_an_effect_and_a_write, after_a_write, either, several])
 def test_where_a_late_error_could_be_told_it_breaks(program: Any) -> None:
     fast = torchjit.compile(program, backend="eager")
     assert _did(fast, CALLS) == _did(program, CALLS)

@@ -167,7 +167,9 @@ class LazyHandler:
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
         raise GraphBreak(TRUTH, "", capture.location())
 
-    def assume(self, leaf: object, truth: bool, message: str | None, capture: CaptureContext) -> bool:
+    def assume(
+        self, leaf: object, truth: bool, message: str | None, capture: CaptureContext, *, in_place: bool = False
+    ) -> bool:
         return False
 
     def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:

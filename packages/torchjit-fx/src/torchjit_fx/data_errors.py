@@ -23,6 +23,7 @@ from torchjit_fx.leaves import SymLeaf, TensorLeaf
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
     from torchjit_fx.protocols import CaptureContext
+    from torchjit_fx.tracing import Recorder
 
 __all__ = ["CaughtErrors", "may_raise"]
 
@@ -138,6 +139,14 @@ class CaughtErrors:
             map_raw(result, finish)
         self.marks.append((mark, why))
         return result
+
+    def may_assert(self, recorder: Recorder, capture: CaptureContext) -> bool:
+        """May an assertion be tested where its error has to come in its place?"""
+        if not self.allowed or recorder.checkpointed or not capture.runs_again():
+            return False
+        where = capture.location()
+        self.marks.append((capture.mark(), GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", where)))
+        return True
 
     def settle(self, repeatable: bool, capture: CaptureContext) -> None:
         """The region ends. If its code may not run in place of its graph, the capture breaks at the first of the calls."""

@@ -463,12 +463,14 @@ class TensorDomain:
             return bool(known)
         raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
 
-    def assume(self, leaf: object, truth: bool, message: str | None, capture: CaptureContext) -> bool:
+    def assume(
+        self, leaf: object, truth: bool, message: str | None, capture: CaptureContext, *, in_place: bool = False
+    ) -> bool:
         """An assertion about a tensor becomes a step that raises AssertionError; False if it must break the graph."""
         recorder = self.recorder
         if type(leaf) is SymLeaf or not isinstance(leaf, TensorLeaf) or recorder.scope is not None:
             return False
-        if not can_be_tested(leaf, recorder.writes):
+        if not can_be_tested(leaf, recorder.writes) or (in_place and not self.caught.may_assert(recorder, capture)):
             return False
         recorder.add_assertion(leaf, truth, message, capture)
         return True

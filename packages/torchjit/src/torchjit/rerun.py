@@ -86,7 +86,8 @@ class OnRaise:
             if type(error) is not GraphRaised:
                 return error
             error = error.error
-        if not _is_of_an_operation(error):
+        # Tensors that hooks were given are given once more. Past a `try` of the program nothing is worse.
+        if not _is_of_an_operation(error) or not (self.catches or _no_hooks()):
             return error
         if self.catches:
             self._count()
@@ -118,13 +119,16 @@ class OnRaise:
 
 
 def _is_of_an_operation(error: BaseException) -> bool:
-    """Did an operation of the graph raise this, rather than the device, or the program in a signal handler or a hook?"""
+    """Did an operation of the graph raise this, rather than the device, or the program in a signal handler?"""
     if type(error) not in _OF_OPERATIONS or any(text in str(error) for text in _OF_DEVICES):
         return False
-    if _torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
-        return False  # they have been given tensors
     handlers = set(_codes_of_signal_handlers())
     return all(frame.f_code not in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _no_hooks() -> bool:
+    """Are no hooks for saved tensors active?"""
+    return _torch._C._autograd._top_saved_tensors_default_hooks(False) is None
 
 
 def _codes_of_signal_handlers() -> Iterator[types.CodeType]:

@@ -1,7 +1,7 @@
 """`assert` on a leaf: the leaf handler may test it in the region's graph instead of breaking for its truth.
 
-Only where nobody could tell that an assertion fails late: nothing was changed before it, and no block of the region would
-see the error.
+Where nobody could tell that an assertion fails late: nothing was changed before it, and no block of the region would
+see the error. Or where the region's own code runs in place of a graph that raises.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ class Assertion:
     Attributes:
         expected: what it must be.
         message: what the AssertionError says; None without an argument.
+        in_place: somebody could tell if it failed late.
     """
 
     expected: bool
     message: str | None
+    in_place: bool = False
 
 
 def current_assertion(domain: CaptureDomain) -> Assertion | None:
-    """What the instruction that runs now asserts about the value that it looks at, or None.
-
-    Also None where an assertion that fails at the end of the region could be told from one that fails here.
-    """
+    """What the instruction that runs now asserts about the value that it looks at, or None."""
     frames = domain.vm.frames
-    if not frames or not _unchanged(domain):
+    if not frames or domain.quiet is not None or domain.interceptors or domain.generators:
         return None
     found = _asserted(frames[-1])
-    if found is None or any(frame.code.handler_of(frame.pc - 1) is not None for frame in frames):
+    if found is None:
         return None
-    return found
+    told = any(frame.code.handler_of(frame.pc - 1) is not None for frame in frames) or not _unchanged(domain)
+    return attrs.evolve(found, in_place=found.in_place or told)
 
 
 def _unchanged(domain: CaptureDomain) -> bool:
     changed = domain.touched or domain.stored_leaves or domain.class_stores or domain.deferred or domain.draws
-    elsewhere = domain.quiet is not None or domain.interceptors or domain.pretended or domain.generators
-    return not changed and not elsewhere and domain.vm.handled is None
+    return not changed and not domain.pretended and domain.vm.handled is None
 
 
 def _asserted(frame: Frame[Any]) -> Assertion | None:
@@ -64,12 +63,12 @@ def _asserted(frame: Frame[Any]) -> Assertion | None:
     return None
 
 
-def _raised(code: Decoded, at: int, expected: bool) -> Assertion | None:
-    """The error that is raised from here on, if its message is constant."""
+def _raised(code: Decoded, at: int, expected: bool) -> Assertion:
+    """The error that is raised from here on; if its message is not constant, the program must make it."""
     if code.names[at] == "RAISE_VARARGS":
         return Assertion(expected, None)
     if code.names[at : at + 3] == ["LOAD_CONST", "CALL", "RAISE_VARARGS"]:
         message = code.code.co_consts[code.instrs[at][1]]
         if type(message) is str:
             return Assertion(expected, message)
-    return None
+    return Assertion(expected, None, in_place=True)

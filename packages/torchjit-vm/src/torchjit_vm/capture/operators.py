@@ -525,7 +525,9 @@ def truth(domain: CaptureDomain, value: Value) -> bool:
 
 def _leaf_truth(domain: CaptureDomain, value: Leaf) -> bool:
     found = current_assertion(domain)
-    if found is not None and domain.leaves.assume(value.payload, found.expected, found.message, domain):
+    if found is not None and domain.leaves.assume(
+        value.payload, found.expected, found.message, domain, in_place=found.in_place
+    ):
         return found.expected
     return domain.leaves.truth(value.payload, domain)
 
