@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from torchjit_core.guards import Different, SameObject, TensorMatches
 from torchjit_core.reasons import GraphBreak, all_reasons
+from torchjit_fx import refusals
 from torchjit_fx.testing import Captured, capture_by_proxy
 
 Check = Callable[..., Captured]
@@ -65,6 +66,9 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "group_norm_of_two_dtypes": (lambda x, w: F.group_norm(x, 2, w, w.float()), (r(2, 4, 5), r(4).half()), "TJ-FX-003"),
     "product_of_two_dtypes": (lambda x, w: x @ w, (r(2, 3), r(3).half()), "TJ-FX-003"),
     "interpolated_ints": (lambda x: F.interpolate(x, scale_factor=2), (torch.ones(1, 2, 3, 4, dtype=torch.int64),), "TJ-FX-003"),
+    "variance_of_ints": (lambda x: x.var(), (torch.arange(3),), "TJ-FX-003"),
+    "ints_drawn_between_0_and_1": (lambda x: x.uniform_(), (torch.arange(3),), "TJ-FX-003"),
+    "requires_grad_of_no_leaf": (lambda x: setattr(x * 2, "requires_grad", True), (r(3, grad=True),), "TJ-FX-012"),
     "leaf_written_under_grad": (lambda x: x.add_(1), (r(3, grad=True),), "TJ-FX-003"),
 }  # fmt: skip
 
@@ -217,3 +221,13 @@ def test_modules_with_buffers(check: Check) -> None:
 def test_reasons_have_explanations() -> None:
     mine = [reason for reason in all_reasons() if reason.id.startswith("TJ-FX-")]
     assert len(mine) >= 16 and all(reason.explanation and reason.headline[0].islower() for reason in mine)
+
+
+def test_asking_the_kernels_draws_no_random_numbers() -> None:
+    """Neither of the default generator nor of the program's."""
+    own = torch.Generator()
+    x = r(3)
+    before = torch.get_rng_state(), own.get_state()
+    refusals.refuse_dtypes(torch.ops.aten.normal_.default, (x, 0.0, 5.5), {"generator": own})
+    refusals.refuse_dtypes(torch.ops.aten.uniform_.default, (x, 0.0, 5.5), {})
+    assert torch.equal(own.get_state(), before[1]) and torch.equal(torch.get_rng_state(), before[0])

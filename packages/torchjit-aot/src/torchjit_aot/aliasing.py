@@ -165,6 +165,8 @@ class _Planner:
         step = self.recorder.views.get(id(tensor))
         if step is not None and _made_by_custom_function(tensor):
             raise GraphBreak(OUTPUT_KIND, "a view with the gradient of a custom autograd function")
+        if step is not None and tensor._backward_hooks:  # the view of the user's base would not have it
+            raise GraphBreak(OUTPUT_KIND, "a view with a hook")
         if step is None:
             if storage_key(tensor) in self.input_storages:
                 raise GraphBreak(OUTPUT_KIND, "a view of an input that no view operator made")

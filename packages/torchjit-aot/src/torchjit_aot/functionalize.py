@@ -243,6 +243,8 @@ class _Functionalizer:
             k: v for k, v in node.kwargs.items() if k not in writes_to(func) and (k != "generator" or v is not None)
         }
         kwargs.update(_missing_defaults(func, functional, len(node.args), kwargs))
+        if functional._schema.name in _IN_THE_DTYPE_OF_OUT and func is not functional and kwargs.get("dtype") is None:
+            kwargs["dtype"] = targets[0][0].meta["val"].dtype
         made = self.writer.call(functional, map_arg(node.args, self.read), map_arg(kwargs, self.read))
         fresh = sum(1 for r in func._schema.returns if r.alias_info is None)
         if not fresh and len(targets) == 1:
@@ -392,6 +394,8 @@ def _out_of_place(node: fx.Node) -> OpOverload | None:
 
 
 _RANDOM_FROM = getattr(aten.random_, "from")  # a keyword
+_IN_THE_DTYPE_OF_OUT = frozenset(f"aten::{name}" for name in ("sum", "prod", "nansum", "mean", "cumsum", "cumprod"))
+"""They convert their input to the dtype of `out=`, in place to that of the tensor, before they add up."""
 
 
 def _refuse_overlap(node: fx.Node) -> None:

@@ -440,6 +440,11 @@ class TensorDomain:
         if name == "data" and isinstance(leaf, InputLeaf):
             self.recorder.assign_data(leaf, value, capture)
             return True
+        if name == "requires_grad" and value is True and isinstance(leaf, TensorLeaf) and leaf.record.requires_grad:
+            if not leaf.record.is_leaf:  # eager refuses that, unlike `requires_grad_()`
+                raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
+            if isinstance(leaf, InputLeaf):
+                capture.guard(leaf.leafness(capture.location()))
         if name == "requires_grad" and isinstance(leaf, InputLeaf) and type(value) is bool:
             return switch(self, leaf, value, capture)
         if name == "requires_grad" and type(leaf) is TensorLeaf and leaf.record.requires_grad is value:

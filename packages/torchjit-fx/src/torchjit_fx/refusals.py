@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 __all__ = ["refuse_dtypes"]
 
 _ABOUT_DTYPES = re.compile(
-    r"not implemented for '|dtype|scalar type|result type|[Bb]ool|complex|nteg|floating|cannot be converted|Dimension out of range"
+    r"not implemented for '|dtype|scalar type|result type|[Bb]ool|complex|nteg|floating|cannot be converted|Dimension out of range|used as indices"
 )
 _LIMIT = 10_000
 _accepted: set[Any] = set()
@@ -29,12 +29,14 @@ _OTHERS = frozenset(
         "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
         "_native_batch_norm_legit_no_training", "native_group_norm", "binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss",
         "soft_margin_loss", "nll_loss_forward", "nll_loss2d_forward", "mv", "addmv", "mm", "addmm", "bmm", "baddbmm", "addbmm", "dot", "vdot",
-        "trace", "index_fill", "index_copy", "index_add", "masked_scatter", "full_like", "complex", "polar", "glu", "cumsum", "cumprod",
-        "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
+        "trace", "index_fill", "index_copy", "index_add", "index_put", "index", "index_select", "gather", "scatter", "scatter_add", "take", "embedding", "masked_scatter", "full_like", "complex", "polar", "glu", "linalg_cross", "cumsum", "cumprod",
+        "var", "std", "var_mean", "std_mean", "mean", "sum", "prod", "amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "any", "all", "median",
+        "nanmedian", "mode", "kthvalue", "sort", "topk", "cummax", "cummin", "logsumexp", "logcumsumexp", "linalg_vector_norm", "norm", "renorm", "triu", "tril",
+        "uniform", "normal", "bernoulli", "exponential", "geometric", "log_normal", "cauchy", "random", "native_dropout", "rand_like", "randn_like", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
         "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_bicubic2d",
     }
 )  # fmt: skip
-"""Not elementwise, and defined where all sizes are 1 (of `glu`, 2)."""
+"""Not tagged as elementwise, and defined where all sizes are 1 (of `glu` 2, of `linalg_cross` 3)."""
 
 
 def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
@@ -64,6 +66,7 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         except Exception:
             return  # a dtype that torch cannot fill
         made_args = [_ones(arg) if i in sizes else arg for i, arg in enumerate(made_args)]
+        drawn = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
         try:
             func(*made_args, **made_kwargs)
         except NotImplementedError:
@@ -71,6 +74,9 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         except Exception as error:
             if _ABOUT_DTYPES.search(str(error)):
                 raise  # others are about shapes and values, which are not those of the call
+        finally:
+            if drawn is not None:
+                torch.default_generator.set_state(drawn)
     if len(_accepted) >= _LIMIT:
         _accepted.clear()
     _accepted.add(key)
@@ -79,13 +85,13 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
 @functools.cache
 def _shrunk(func: Any) -> tuple[int, frozenset[int]]:
     """The size of each dimension in a probe, 0 for none, and the positions of arguments that are sizes."""
-    if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags:
+    if func.namespace != "aten":
         return 0, frozenset()
     name = func._schema.name.removeprefix("aten::")
     name = name.removesuffix("_") or name
     if name in _OTHERS:
         sizes = [i for i, a in enumerate(func._schema.arguments) if _is_size(a)]
-        return 2 if name == "glu" else 1, frozenset(sizes)
+        return {"glu": 2, "linalg_cross": 3}.get(name, 1), frozenset(sizes)
     packet: Any = getattr(torch.ops.aten, name, func.overloadpacket)  # the tag may be on one overload only
     elementwise = any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
     return int(elementwise), frozenset()
@@ -117,6 +123,8 @@ def _probe(leaf: Any, size: int) -> Any:
         device = "cpu" if leaf.device.type == "cpu" else "meta"
         fill = torch.ones if leaf.is_floating_point() or leaf.is_complex() else torch.zeros  # an index is 0
         return fill([size] * leaf.dim(), dtype=leaf.dtype, device=device)
+    if isinstance(leaf, torch.Generator):
+        return None  # the program's
     if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
         return {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[type(leaf)]
     return leaf

@@ -1,0 +1,67 @@
+"""Random programs of tensors (`fuzz_tensors.py` runs more of them), and what they showed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from fuzz_tensors import told, write
+
+import torchjit
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("seed", range(4))
+def test_tensor_program(seed: int, backend: str) -> None:
+    source = write(seed)
+    found = told(source, f"<tensors {seed}>", backend)
+    assert found is None, f"{source}\n{found}"
+
+
+def _of_an_input(w: torch.Tensor) -> Any:
+    row = w[1]
+    row.register_hook(lambda g: g * 2)  # type: ignore[no-untyped-call]
+    return (row,)
+
+
+def _of_a_result(w: torch.Tensor) -> Any:
+    made = w * 3
+    row = made[0]
+    row.register_hook(lambda g: g * 2)  # type: ignore[no-untyped-call]
+    return made, row
+
+
+def _below_another(w: torch.Tensor) -> Any:
+    flat = w.view(-1)
+    flat.register_hook(lambda g: g * 2)  # type: ignore[no-untyped-call]
+    return flat + 1, flat[1:]
+
+
+@pytest.mark.parametrize("program", [_of_an_input, _of_a_result, _below_another])
+def test_hooks_of_views_that_leave(program: Callable[[torch.Tensor], Any]) -> None:
+    """The graph's caller makes such views anew, without hooks."""
+    gradients = []
+    for function in (program, torchjit.compile(program, backend="aot_eager")):
+        w = torch.ones(2, 2, requires_grad=True)
+        sum(t.sum() for t in function(w)).backward()
+        gradients.append(w.grad)
+    assert torch.equal(*gradients)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "cumsum", "cumprod"])
+def test_reductions_into_integers(name: str) -> None:
+    """Eager adds up in the dtype of `out=`."""
+
+    def program(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        getattr(torch, name)(x, 0, out=out)
+        return out
+
+    x = torch.tensor([[1.6, -2.5], [1.6, -0.7]])
+    sizes = x.shape if name.startswith("cum") else (2,)
+    want, got = (
+        function(x, torch.zeros(sizes, dtype=torch.int64))
+        for function in (program, torchjit.compile(program, backend="aot_eager"))
+    )
+    assert torch.equal(want, got)
