@@ -141,7 +141,10 @@ def _describe(value: Any, seen: dict[int, int], memory: dict[int, int]) -> Any:
         if id(value) in seen:
             return "seen", seen[id(value)]
         seen[id(value)] = len(seen)
-        flags = value.requires_grad, value.is_leaf, value.is_inference()
+        try:
+            flags = value.requires_grad, value.is_leaf, value.is_inference()
+        except RuntimeError as error:  # one of several views of a tensor that was written since
+            return type(error)
         shared = memory.setdefault(value.untyped_storage()._cdata, len(memory))
         grad = None if not value.is_leaf and not value.retains_grad else value.grad
         kind = type(value).__name__, str(value.dtype), tuple(value.shape), value.stride(), flags, shared
