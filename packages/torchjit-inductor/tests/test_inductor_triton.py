@@ -77,6 +77,11 @@ CASES: dict[str, Case] = {
     "shifts": _case(lambda x: ((x << 3) | (x >> 2)) ^ 5, ((50,), I64)),
     "clamp_int8": _case(lambda x: (x * 20).clamp(-100, 100).to(I8), (70,)),
     "bools": _case(lambda x, y: (x.bool() & (y > 0)) | ~(x > y), (70,), (70,)),
+    "loss_gradient": _case(
+        lambda y, labels: torch.ops.aten._log_softmax_backward_data(
+            torch.where((torch.arange(33, device=y.device) == labels[:, None]) & (labels[:, None] != 3), -0.5, 0.0), y, 1, F32
+        ), (6, 33), ((6,), I64),
+    ),
     "arange": _case(lambda x: x + torch.arange(30, device=x.device), (4, 30)),
     "softmax": _case(lambda x: F.softmax(x, -1), (6, 50)),
     "softmax_masked_row": _case(lambda x, m: F.softmax(x.masked_fill(m > 0, -1e30), -1), (3, 40), (3, 40)),
@@ -257,6 +262,19 @@ def test_every_case_becomes_kernels(name: str) -> None:
         assert "arange(0, 1)" not in source
         # Lanes beyond the end compute positions, too, and may stop no program.
         assert all("mask=" in line for line in source.splitlines() if "device_assert" in line and "_mask" in source)
+
+
+def test_plans_of_columns_beside_a_matrix_and_of_searches() -> None:
+    def plan(function: Any, *specs: Any) -> Any:
+        program = program_of(_case(function, *specs))
+        (kernel,) = kernels_of(program)
+        return make_plan(merged(kernel), program.buffers, {})
+
+    assert len(plan(lambda x, c, d: x * c + d, (512, 4000), (512, 1), (512, 1)).axes) == 1
+    assert plan(lambda x, c, d: x * c + d, (512, 4001), (512, 1), (512, 1)).program_loops == ()
+    assert len(plan(lambda x, y: x.t() + y, (4000, 512), (512, 4000)).axes) == 2
+    rows, searched = (plan(f, (4096, 4096)) for f in (lambda x: x.sum(-1), lambda x: x.argmax(-1)))
+    assert (rows.num_warps, searched.num_warps) == (8, 4)
 
 
 WIDE = ("broadcast", "permute", "softmax", "layer_norm_long", "sum_outer", "argmin_long", "embedding", "rope", "sort")

@@ -13,7 +13,8 @@ from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import loop_symbol, simplify
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
-from torchjit_inductor.ir.values import Value, walk
+from torchjit_inductor.ir.values import IN_ORDER, Value, substitute_all, walk
+from torchjit_inductor.lowering.one_hot import known_sums
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
 from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
@@ -302,6 +303,15 @@ class Builder:
             inner_loops = (LoopVar(Symbol("r0", 0, 0), constant(1)),)
         loops = {v.symbol: v.size for v in (*outer_loops, *inner_loops)}
         values = body(lambda t, index: t.value(Point((), loops).at(index)), outer_index, inner_index)
+        if len(inner_loops) == 1 and not any(output.outer for output in outputs) and _is_known(values, inner_loops[0]):
+            # No sum is left: loops in the order of memory, as of a kernel without reductions.
+            both = None if outer_strides is None or inner_strides is None else (*outer_strides, *inner_strides)
+            outer_loops, index = self._loops("x", (*outer, *inner), both)
+            outer_index, inner_index = index[: len(outer)], index[len(outer) :]
+            along = next(v for v in outer_loops if any(v.symbol in i.symbols for i in inner_index))
+            loops, inner_loops = {v.symbol: v.size for v in outer_loops}, ()
+            values = body(lambda t, index: t.value(Point((), loops).at(index)), outer_index, inner_index)
+            values = substitute_all(values, {}, known_sums(along))
         stem = self.origin.node
         names = [stem if len(outputs) == 1 else f"{stem}_{k}" for k in range(len(outputs))]
         targets = targets or [self.buffer(name, output.meta) for name, output in zip(names, outputs, strict=True)]
@@ -423,3 +433,11 @@ def _may_alias(op: Any) -> bool:
     # A collective reads its operand until somebody waits for its result, and waiting gives the same memory back: its schema
     # tells neither. So the operand's memory is not given to anything else while the result lives.
     return bool(getattr(op, "namespace", "") == "_c10d_functional")
+
+
+def _is_known(values: Sequence[Value], loop: LoopVar) -> bool:
+    """Does nothing have to go through the loop to compute them?"""
+    if not any(v.op == "reduce" for v in walk(*values)):
+        return False
+    known = substitute_all(values, {}, known_sums(loop))
+    return not any(v.op == "reduce" or v.op in IN_ORDER for v in walk(*known))

@@ -127,6 +127,7 @@ class _Facts:
         self.itemsize = self._itemsize(buffers)
         inside = [buffers[s.buffer].dtype.itemsize for s in kernel.stores if not s.outer]
         self.narrow = bool(inside) and max(inside) == 1
+        self.searches = any(v.op == "reduce" and v.data in ("argmax", "argmin") for v in kernel.values)
 
     def _itemsize(self, buffers: Mapping[str, Buffer]) -> int:
         """Bytes per element of the widest tensor that is walked along the last loop."""
@@ -144,9 +145,13 @@ class _Facts:
         return total
 
     def unit_accesses(self, var: LoopVar, other: LoopVar | None = None) -> int:
-        """How many loads and stores walk memory element by element along `var`, and not along `other`."""
+        """How many loads and stores walk memory element by element along `var`; of those that vary along `other`, too, which do not along that."""
         indices = [v.data.index for v in self.loads] + [s.index for s in self.kernel.stores]
-        return sum(1 for i in indices if self.unit(i, var) and not (other is not None and self.unit(i, other)))
+        return sum(
+            1
+            for i in indices
+            if self.unit(i, var) and not (other is not None and (other.symbol not in i.symbols or self.unit(i, other)))
+        )
 
     def unit(self, index: Expr, var: LoopVar) -> bool:
         """Does the index walk memory element by element along `var`?"""
@@ -210,7 +215,7 @@ def _transposed_loop(facts: _Facts) -> LoopVar | None:
     outer = facts.kernel.outer
     if len(outer) < 2:
         return None
-    # What walks memory along the last loop, too, is no reason: a column beside a matrix.
+    # A column beside a matrix is no reason, be it of the last loop or of this one.
     candidates = [(facts.unit_accesses(var, outer[-1]), n) for n, var in enumerate(outer[:-1])]
     count, position = max(candidates)
     if count == 0 or facts.count([outer[position]]) < 8 or facts.count(outer[-1:]) < 8:
@@ -324,7 +329,7 @@ def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int 
     r = Axis("r", kernel.inner, block)
     tile = rows * block
     # Where an element is more work than memory, what is done once a row in each thread counts, too.
-    warps = max(1, min(16, tile // (per_warp or (1024 if facts.narrow else 512))))
+    warps = max(1, min(16, tile // (per_warp or (1024 if facts.narrow or facts.searches else 512))))
     if rows == 1:
         return TilePlan(kernel.outer, (r,), num_warps=warps)
     warps = max(warps, min(4, tile // 128), 1)
