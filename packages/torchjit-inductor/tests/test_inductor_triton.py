@@ -79,8 +79,12 @@ CASES: dict[str, Case] = {
     "bools": _case(lambda x, y: (x.bool() & (y > 0)) | ~(x > y), (70,), (70,)),
     "loss_gradient": _case(
         lambda y, labels: torch.ops.aten._log_softmax_backward_data(
-            torch.where((torch.arange(33, device=y.device) == labels[:, None]) & (labels[:, None] != 3), -0.5, 0.0), y, 1, F32
-        ), (6, 33), ((6,), I64),
+            torch.where((torch.arange(301, device=y.device) == labels[:, None]) & (labels[:, None] != 3), -0.5, 0.0), y, 1, F32
+        ), (6, 301), ((6,), I64),
+    ),
+    "odd_rows": _case(lambda x, c, d: x * c.exp() + d, (5, 301), (5, 1), (5, 1)),
+    "odd_rows_of_two_loops": _case(
+        lambda x, c, d, i: x * c + torch.where(d > 0, d, c) + x[1, 2] + c.view(-1)[i % 2], (2, 3, 301), (2, 1, 1), (3, 1), ((3, 1), I64),
     ),
     "arange": _case(lambda x: x + torch.arange(30, device=x.device), (4, 30)),
     "softmax": _case(lambda x: F.softmax(x, -1), (6, 50)),
@@ -271,7 +275,10 @@ def test_plans_of_columns_beside_a_matrix_and_of_searches() -> None:
         return make_plan(merged(kernel), program.buffers, {})
 
     assert len(plan(lambda x, c, d: x * c + d, (512, 4000), (512, 1), (512, 1)).axes) == 1
-    assert plan(lambda x, c, d: x * c + d, (512, 4001), (512, 1), (512, 1)).program_loops == ()
+    odd = program_of(_case(lambda x, c, d: x * c + d, (512, 4001), (512, 1), (512, 1)))
+    (kernel,) = map(merged, kernels_of(odd))
+    text = kernel_source(kernel, odd.buffers, make_plan(kernel, odd.buffers, {}))
+    assert "tl.where(in_second_row" in text and "% 4001" not in text and text.count("(first_row)") == 2
     assert len(plan(lambda x, y: x.t() + y, (4000, 512), (512, 4000)).axes) == 2
     rows, searched = (plan(f, (4096, 4096)) for f in (lambda x: x.sum(-1), lambda x: x.argmax(-1)))
     assert (rows.num_warps, searched.num_warps) == (8, 4)

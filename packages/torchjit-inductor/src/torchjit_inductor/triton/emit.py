@@ -13,12 +13,12 @@ import torch
 from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
-from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value
+from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value, substitute
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, rounded_text, type_name
 from torchjit_inductor.triton.plan import TilePlan, flat_index
 from torchjit_inductor.triton.sorts import key_text, last_key, sorted_text
-from torchjit_inductor.triton.tile import Axes, Tile
+from torchjit_inductor.triton.tile import FIRST_ROW, IN_SECOND, SECOND_ROW, Axes, Tile
 
 __all__ = ["HALF", "Emitter", "is_rounded", "literal", "pointer_names"]
 
@@ -190,6 +190,11 @@ class Emitter:
         """
         if value.op == "constant":
             return _number(value.data) if weak and _weak(value) else literal(value.data, value.dtype)
+        if value not in self._names and self._is_of_row(value):
+            first, second = (
+                self.value(substitute(value, self.tile.digits_of_row(row))) for row in (FIRST_ROW, SECOND_ROW)
+            )
+            return self.bind(value, f"tl.where({IN_SECOND}, {second}, {first})", self.axes(value))
         names = self._body_names if self.in_body(self.axes(value)) else self._names
         found = names.get(value)
         if found is None:
@@ -197,6 +202,13 @@ class Emitter:
                 raise KeyError(f"reduction {value!r} is used before it was computed")
             found = self.bind(value, self._text(value), self.axes(value))
         return found
+
+    def _is_of_row(self, value: Value) -> bool:
+        """Does it depend on the row alone, of which a tile has two at most?"""
+        axis = self.tile.rows
+        if axis is None or axis.loops[-1].symbol in value.symbols:
+            return False
+        return any(v.symbol in value.symbols for v in axis.loops)
 
     def _text(self, value: Value) -> str:
         if value.op == "load":

@@ -6,14 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import final
 
-from torchjit_core.expr import Expr, Symbol, constant
-from torchjit_inductor.ir.kernel import LoopVar
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.ir.kernel import LoopVar, element_count
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.plan import Axis, TilePlan
 
-__all__ = ["Axes", "Tile"]
+__all__ = ["FIRST_ROW", "IN_SECOND", "SECOND_ROW", "Axes", "Tile"]
 
 _NUMBER = re.compile(r"-?\d+")
+
+FIRST_ROW, SECOND_ROW = Symbol("first_row", 0, None), Symbol("second_row", 0, None)
+IN_SECOND = "in_second_row"
+"""Which elements of the tile are in the second row."""
 
 Axes = frozenset[str]
 """Along which axes of the tile a value varies, by name."""
@@ -26,6 +30,9 @@ class Tile:
     Args:
         plan: of the kernel.
         wide: 64-bit positions.
+
+    Attributes:
+        rows: the axis, where a tile reaches over two rows at most: what depends on the row alone is computed for these two.
     """
 
     def __init__(self, plan: TilePlan, wide: bool) -> None:
@@ -34,6 +41,7 @@ class Tile:
         self.all_axes: Axes = frozenset(a.name for a in plan.axes)
         self.parallel: Axes = frozenset(a.name for a in plan.parallel)
         self.axes_of: dict[Symbol, Axes] = {}
+        self.rows = _axis_of_rows(plan)
         for axis in plan.axes:
             for var in axis.loops:
                 self.axes_of[var.symbol] = frozenset((axis.name,))
@@ -102,9 +110,35 @@ class Tile:
         lines = [f"{flat} = {start} + {arange}" if start else f"{flat} = {arange}"]
         if axis.masked:
             lines.append(f"{axis.name}_mask = {flat} < {axis.end or self.size(axis.size)}")
-        if len(axis.loops) > 1:
+        if axis is self.rows:
+            lines += self._parts_of_rows(flat, axis.loops, start)
+        elif len(axis.loops) > 1:
             lines += self._parts(flat, axis.loops)
         return lines
+
+    def _parts_of_rows(self, flat: str, loops: Sequence[LoopVar], start: str) -> list[str]:
+        """As `_parts`, without a quotient for each element."""
+        size, rows = loops[-1].size.value or 1, element_count(tuple(v.size for v in loops[:-1])).value or 1
+        lines = [
+            f"{FIRST_ROW.name} = ({start}) // {size}",
+            f"{SECOND_ROW.name} = tl.minimum({FIRST_ROW.name} + 1, {rows - 1})",
+            f"{IN_SECOND} = {flat} >= ({FIRST_ROW.name} + 1) * {size}",
+            f"{loops[-1].symbol.name} = {flat} - {FIRST_ROW.name} * {size} - tl.where({IN_SECOND}, {size}, 0)",
+        ]
+        if len(loops) == 2:
+            return [*lines, f"{loops[0].symbol.name} = {FIRST_ROW.name} + {IN_SECOND}.to(tl.int32)"]
+        lines.append(f"row = {FIRST_ROW.name} + {IN_SECOND}.to(tl.int32)")
+        return lines + self._parts("row", loops[:-1])
+
+    def digits_of_row(self, row: Symbol) -> dict[Symbol, Expr]:
+        """What the loops outside of rows are in a row."""
+        found: dict[Symbol, Expr] = {}
+        if self.rows is not None:
+            rest = as_expr(row)
+            for var in reversed(self.rows.loops[1:-1]):
+                found[var.symbol], rest = rest % var.size, rest // var.size
+            found[self.rows.loops[0].symbol] = rest
+        return found
 
     def _parts(self, flat: str, loops: Sequence[LoopVar]) -> list[str]:
         lines = []
@@ -124,3 +158,11 @@ class Tile:
     def factor(self, size: Expr) -> str:
         """`size` as an operand of a product or quotient."""
         return self.size(size) if size.value is not None else f"({self.size(size)})"
+
+
+def _axis_of_rows(plan: TilePlan) -> Axis | None:
+    """The only axis, if it runs over rows that are all numbers, none shorter than a tile."""
+    axis = plan.axes[0] if len(plan.axes) == 1 and plan.reduced is None else None
+    if axis is None or len(axis.loops) < 2 or any(not v.size.value for v in axis.loops):
+        return None
+    return axis if (axis.loops[-1].size.value or 0) >= axis.block else None
