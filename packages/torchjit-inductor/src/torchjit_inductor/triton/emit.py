@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 import torch
 
-from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value, substitute
@@ -386,15 +387,34 @@ class Emitter:
         if data.masked:
             masks.append(self.tile.spread(self.value(value.args[-1]), self.axes(value.args[-1]), want))
             other = _number(data.other)
-        arguments = [f"{self.pointers[data.buffer]} + ({index})"]
-        if masks:
-            arguments.append(" & ".join(masks))
-            arguments.append(f"other={other}")
-        policy = "" if stored else self._policy(value, want)
-        if policy:
-            arguments.append(f'eviction_policy="{policy}"')
+        pointer, policy = f"{self.pointers[data.buffer]} + ({index})", "" if stored else self._policy(value, want)
+        hint = f', eviction_policy="{policy}"' if policy else ""
         widen = ".to(tl.float32)" if self.buffers[data.buffer].dtype in HALF and not stored else ""
-        return f"tl.load({', '.join(arguments)}){widen}"
+        ends = None if data.masked or positions else self._wide_and_rest(data.buffer, data.index, masks)
+        if ends is not None:
+            most, rest = (f"tl.load({pointer}, {mask}, other={other}{hint})" for mask in ends)
+            return f"tl.where({ends[0]}, {most}, {rest}){widen}"
+        mask = f", {' & '.join(masks)}, other={other}" if masks else ""
+        return f"tl.load({pointer}{mask}{hint}){widen}"
+
+    def _wide_and_rest(self, buffer: str, index: Expr, masks: Sequence[str]) -> tuple[str, str] | None:
+        """Masks for the part of a row that 16 bytes wide accesses divide, and for the few elements behind it.
+
+        A mask that ends within such an access makes Triton access element by element, as far apart as the wide ones would be: four to eight
+        times as slow. None: rows begin anywhere, or end where a wide access does.
+        """
+        axis, width = self.plan.axes[-1] if self.plan.axes else None, 16 // self.buffers[buffer].dtype.itemsize
+        if axis is None or axis.name != "x" or list(masks) != ["x_mask"] or axis.end or len(axis.loops) > 1:
+            return None
+        size, at = axis.size.value, as_expr(axis.loops[0].symbol)
+        if size is None or size < width or size % width == 0 or stride(index, axis.loops[0].symbol) is not constant(1):
+            return None
+        if not (index - at).divisible_by(width):
+            return None
+        flat, wide = self.tile.flat(axis), size // width * width
+        along = frozenset(("x",))
+        most = self.bind(("wide part", width), f"{flat} < {wide}", along)
+        return most, self.bind(("behind the wide part", width), f"({flat} >= {wide}) & x_mask", along)
 
     def _policy(self, value: Value, want: Axes) -> str:
         """What the cache should do: keep what other programs or a later pass read again.
@@ -422,6 +442,13 @@ class Emitter:
         pointer = f"{self.pointers[store.buffer]} + ({index})"
         masks = self.tile.masks(want)
         arguments = [pointer, value]
+        ends = (
+            self._wide_and_rest(store.buffer, store.index, masks)
+            if not store.positions and store.mode == "set"
+            else None
+        )
+        if ends is not None:
+            return "; ".join(f"tl.store({pointer}, {value}, {mask})" for mask in ends)
         if masks:
             arguments.append(("mask=" if store.mode == "add" else "") + " & ".join(masks))
         if store.mode == "add":
