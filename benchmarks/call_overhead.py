@@ -100,6 +100,19 @@ def graphs_that_may_raise() -> None:
         a, b = in_turns(without, repeated, x, 400)
         print(f"| {f.__name__} | {1e3 * a:.0f} | {1e3 * b:.0f} | {b / a:.3f} |", flush=True)
 
+    def in_a_try(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return (x.sin() + 1)[x.long()] * 2
+        except IndexError:
+            return x
+
+    def runs(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        return torchjit.backends.lookup_backend("inductor")(gm, example_inputs)
+
+    broken, whole = torchjit.compile(in_a_try, backend=runs), torchjit.compile(in_a_try, backend="inductor")
+    a, b = in_turns(broken, whole, x, 400)
+    print(f"| in_a_try (with two breaks; one graph) | {1e3 * a:.0f} | {1e3 * b:.0f} | {b / a:.3f} |", flush=True)
+
 
 def models(names: list[str]) -> None:
     """Modules of transformers with 12 layers and little width: the call is all that counts."""

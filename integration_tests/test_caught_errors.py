@@ -255,6 +255,14 @@ def test_errors_again_and_again_break_the_graph():
     assert sum(torchjit.counters["graph_break"].values()) == 1
 
 
+def test_a_specialisation_stays_where_the_limit_has_no_room_for_another():
+    compiled = torchjit.compile(own_kind, backend="eager", recompile_limit=1)
+    for _ in range(3):
+        for i in (GOOD, BAD):
+            compare(own_kind, compiled, torch.ones(4, 4), i)
+    assert sum(torchjit.counters["rerun"].values()) == 3 and len(compiled.entries()) == 1
+
+
 def test_a_backend_of_somebody_else():
     compiled = torchjit.compile(own_kind, backend=lambda gm, example_inputs: gm)
     for i in (GOOD, BAD):

@@ -43,10 +43,20 @@ FINISHED = torch.ops.torchjit_fx.finished.default
 def _in_range(index: torch.Tensor, size: int, negative: bool, ignored: int | None) -> None:
     if ignored is not None:
         index = index[index != ignored]
-    if index.numel():
-        low, high = index.aminmax()
-        if int(high) >= size or int(low) < (-size if negative else 0):
-            raise IndexError(f"an index out of range for {size} elements")
+    count = index.numel()
+    if not count:
+        return
+    if count <= _FEW and index.dim() == 1:
+        values = index.tolist()
+        low, high = min(values), max(values)
+    else:
+        low, high = (end.item() for end in index.aminmax())
+    if high >= size or low < (-size if negative else 0):
+        raise IndexError(f"an index out of range for {size} elements")
+
+
+_FEW = 64
+"""Indices that Python looks through as fast as an operation."""
 
 
 _LIBRARY.define(

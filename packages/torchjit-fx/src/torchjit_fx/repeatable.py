@@ -81,7 +81,16 @@ def _draws(step: Step) -> bool:
     return all(not isinstance(leaf, TensorLeaf) or leaf.record.device.type == "cpu" for leaf in step.results)
 
 
+_OF_TORCH: set[Any] = set()
+"""Functions of torch and Python that were asked about; those of the program do not get here."""
+
+
 def _is_function_of_torch(target: Any) -> bool:
+    if target in _OF_TORCH:
+        return True
     if target is torch.autograd.grad or target in RANDOM_STATE_CALLS:
         return False
-    return target is getattr or getattr(target, "__module__", None) in _PYTHON or owns(target)
+    found = target is getattr or getattr(target, "__module__", None) in _PYTHON or owns(target)
+    if found:
+        _OF_TORCH.add(target)
+    return found

@@ -103,8 +103,8 @@ class OnRaise:
         site = self.site
         if not site.owner.fullgraph:
             site.caught += 1
-            if site.caught == MOST_CAUGHT:
-                site.door.clear()
+            if site.caught >= MOST_CAUGHT:
+                site.make_anew(self.made)
 
     def _returned(self, error: BaseException) -> None:
         """Plain Python did not raise, or the program caught it."""

@@ -432,6 +432,15 @@ class Site:
         if warn:
             warn_user(str(error))
 
+    def make_anew(self, made: Specialization) -> None:
+        """Another specialisation is to take this one's place, if the limits have room for it."""
+        together = self.owner.accumulated(self.region.code)
+        if len(self.specializations) >= self.owner.recompile_limit or len(together) >= accumulated_limit():
+            return
+        for entry in self.door.entries():
+            if entry.data is made:
+                self.door.remove(entry)
+
     def distrust(self, why: Reason, detail: str) -> None:
         """What was made cannot be used, as it turns out: say so, and run eagerly from now on."""
         self.door.clear()
