@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import itertools
 import multiprocessing
 import statistics
@@ -316,8 +317,6 @@ def varying(name: str, length: int) -> list[Any]:
         torch.arange(1, 7, device="cuda") * length // 7, torch.arange(length, device="cuda").repeat(2, 1)
     ).to(torch.int32)
     masks = {"causal": causal, "documents": lambda b, h, i, j: (i >= j) & (documents[b, i] == documents[b, j])}
-    if name == "plain":
-        return [None, documents]
     return [
         create_block_mask(masks[name], 2 if name == "documents" else None, None, length, length, device="cuda"),
         documents,
@@ -339,7 +338,7 @@ def compare_varying(lengths: list[int]) -> int:
     print(
         "kind, length: forward torch.compile, any length / torchjit, this length / torchjit, any length, us; backward likewise; errors"
     )
-    torch._functorch.config.donated_buffer = False  # or torch.compile's backward runs once
+    importlib.import_module("torch._functorch.config").donated_buffer = False  # type: ignore[attr-defined]  # or torch.compile's backward runs once
     for name in ("causal", "documents"):
         torch._dynamo.reset()
         torchjit.reset()
