@@ -237,3 +237,14 @@ def pruned_for_a_while(m, x):
     y = m(x)
     prune.remove(m, "weight")
     return y + F.linear(x, m.weight)
+
+
+@stateful(1, "stacked states that leave")
+def _stacked() -> Any:
+    models = [nn.Linear(4, 2) for _ in range(3)]
+
+    def f(x):
+        parameters, buffers = torch.func.stack_module_state(models)
+        return parameters["weight"] * 2, parameters["bias"], buffers, x * 2
+
+    return f, (torch.randn(3, 4, requires_grad=True),), tuple(models)

@@ -240,7 +240,7 @@ def _() -> Any:
     return f, (torch.randn(3, 4),), (model,)
 
 
-@stateful(1, "ensemble by vmap")
+@stateful(0, "ensemble by vmap")
 def _() -> Any:
     models = [Net() for _ in range(3)]
 

@@ -68,7 +68,7 @@ _TRITON = frozenset(
 _DDP = torch.nn.parallel.DistributedDataParallel
 
 # Functions whose insides would break the graph several times.
-_WHOLE: frozenset[object] = frozenset({torch.func.stack_module_state, _DDP._pre_forward, _DDP._post_forward})
+_WHOLE: frozenset[object] = frozenset({_DDP._pre_forward, _DDP._post_forward})
 
 
 def should_inline(fn: types.FunctionType) -> bool:

@@ -83,6 +83,7 @@ def _copy(function: types.FunctionType) -> Callable[..., Any]:
 def _table() -> dict[Any, Callable[..., Any]]:
     base: Any = torch.autograd.Function
     module: Any = torch.nn.Module
+    stacked: Any = torch.func.stack_module_state
     recurrent: Any = (torch.nn.RNN.forward, torch.nn.LSTM.forward, torch.nn.GRU.forward)
     table: dict[Any, Callable[..., Any]] = {
         torch_checkpoint.checkpoint: checkpoint,
@@ -106,6 +107,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         # Where a parameter changes its type, device or `requires_grad`, each parameter would break.
         module._apply: _copy(module._apply),
         module.requires_grad_: _copy(module.requires_grad_),
+        # Where the stacked parameters leave the region, each of them would break.
+        stacked: _copy(stacked),
         # Of a packed sequence, each of them would break at several reads of its batch sizes.
         **{forward: _copy(forward) for forward in recurrent},
     }

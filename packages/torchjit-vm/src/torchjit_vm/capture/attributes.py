@@ -398,7 +398,10 @@ def _leaf_attr(domain: CaptureDomain, value: Leaf, name: str) -> Value | Frame[V
         if member.kind == PROPERTY:
             return domain.call(pinned(domain, raw.fget, f"{cls.__qualname__}.{name}.fget"), [value], {})
         return bind(domain, member, value)
-    there = name in getattr(value.real, "__dict__", ()) if raw is MISSING else type(raw) is types.GetSetDescriptorType
+    if raw is MISSING:
+        there = name in getattr(value.real, "__dict__", ())
+    else:  # what is public says something about the leaf
+        there = name[:1] == "_" and type(raw) is types.GetSetDescriptorType
     if there and value.path is not None and not domain.leaves.owns_attribute(value.payload, name):
         return wrap(domain, getattr(value.real, name), value.path.attr(name))
     if domain.interceptors:

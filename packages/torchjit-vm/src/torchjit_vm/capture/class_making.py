@@ -87,9 +87,8 @@ class _NoHook:
         pass
 
 
-@functools.cache
 def _quiet(meta: Any) -> Any:
-    """A metaclass whose new classes find no hook of their bases."""
+    """A metaclass whose new classes find no hook of their bases. Not kept: metaclasses may be made in each call."""
 
     def mro(cls: Any) -> list[type]:
         first, *rest = meta.mro(cls)
