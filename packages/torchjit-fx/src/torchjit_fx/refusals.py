@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 __all__ = ["refuse_dtypes"]
 
@@ -52,17 +51,15 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     size, sizes = _shrunk(func)
     if size == 0:
         return
-    leaves, spec = pytree.tree_flatten((args, kwargs or {}))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if not tensors or any(t.layout is not torch.strided or t.is_quantized for t in tensors):
-        return
-    key = func, spec, tuple(map(_kind, leaves))
-    if key in _accepted or torch._C._len_torch_dispatch_stack():
+    kwargs = kwargs or {}
+    key = func, *map(_kind, args), *((name, _kind(value)) for name, value in kwargs.items())
+    if key in _accepted or _NOT_ASKED in key or torch._C._len_torch_dispatch_stack():
         return
     # Ambient modes of the program and default devices are not to see these calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
         try:
-            made_args, made_kwargs = pytree.tree_unflatten([_probe(leaf, size) for leaf in leaves], spec)
+            made_args: Any = [_probe(arg, size) for arg in args]
+            made_kwargs = {name: _probe(value, size) for name, value in kwargs.items()}
         except Exception:
             return  # a dtype that torch cannot fill
         made_args = [_ones(arg) if i in sizes else arg for i, arg in enumerate(made_args)]
@@ -110,21 +107,31 @@ def _ones(value: Any) -> Any:
     return None if value is None else 1
 
 
-def _kind(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, leaf.device.type == "cpu", leaf.dim()
-    known = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-    return (type(leaf), leaf) if isinstance(leaf, known) else type(leaf)
+def _kind(value: Any) -> Any:
+    """What an answer depends on."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_quantized:
+            return _NOT_ASKED
+        return value.dtype, value.device.type == "cpu", value.dim()
+    if isinstance(value, list | tuple):
+        return tuple(map(_kind, value))
+    return (type(value), value) if isinstance(value, _KNOWN) else type(value)
 
 
-def _probe(leaf: Any, size: int) -> Any:
+_KNOWN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_NOT_ASKED: Any = object()
+
+
+def _probe(value: Any, size: int) -> Any:
     """A small tensor, or a number that is known."""
-    if isinstance(leaf, torch.Tensor):
-        device = "cpu" if leaf.device.type == "cpu" else "meta"
-        fill = torch.ones if leaf.is_floating_point() or leaf.is_complex() else torch.zeros  # an index is 0
-        return fill([size] * leaf.dim(), dtype=leaf.dtype, device=device)
-    if isinstance(leaf, torch.Generator):
+    if isinstance(value, torch.Tensor):
+        device = "cpu" if value.device.type == "cpu" else "meta"
+        fill = torch.ones if value.is_floating_point() or value.is_complex() else torch.zeros  # an index is 0
+        return fill([size] * value.dim(), dtype=value.dtype, device=device)
+    if isinstance(value, list | tuple):
+        return [_probe(item, size) for item in value]
+    if isinstance(value, torch.Generator):
         return None  # the program's
-    if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[type(leaf)]
-    return leaf
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[type(value)]
+    return value

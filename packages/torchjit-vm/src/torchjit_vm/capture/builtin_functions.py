@@ -52,6 +52,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame
 
 if TYPE_CHECKING:
@@ -409,6 +410,8 @@ def _flag(domain: CaptureDomain, value: Value) -> bool:
     if type(value) is Const:
         real = domain.use(value)
         operators.compute(domain, lambda: sorted((), reverse=real))
+    elif VERSION < (3, 12) and not isinstance(value, Leaf):
+        return bool(domain.index(value))
     return operators.truth(domain, value)
 
 
