@@ -384,7 +384,8 @@ def values_that_an_enum_lacks(x, log):
 
 @program(N(2.0), [], breaks=0)
 def what_reverse_takes(x, log):
-    for given in (Plain(), [], None, 1.5, True, 0):
+    values: Any = (Plain(), [], None, 1.5, True, 0)
+    for given in values:
         tried(log, lambda given=given: sorted([1, 2], reverse=given))
     return x + 1
 
