@@ -165,6 +165,10 @@ def wrap_triton(triton_kernel: Any, /) -> Any:
 
 
 def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
-    """Interpreted instead of `torch.Tensor.requires_grad_`: on a tensor that was there before, an effect."""
-    self.requires_grad = requires_grad
+    """Interpreted instead of `torch.Tensor.requires_grad_`: on a tensor that was there before, an effect.
+
+    What changes nothing is nothing, for results of operations too, where the assignment is refused.
+    """
+    if self.requires_grad is not requires_grad:
+        self.requires_grad = requires_grad
     return self
