@@ -59,6 +59,16 @@ def test_each_result_is_rounded_where_that_is_asked_for(dtype: torch.dtype) -> N
     assert not torch.equal(fast.nan_to_num(), function(*inputs)[0].nan_to_num())  # float32 between the operations
 
 
+@pytest.mark.parametrize("dtype", SMALL)
+def test_sums_are_rounded_before_the_same_kernel_reads_them(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> Any:
+        running = x.cumsum(1)
+        return running.argmin(1), running * 3, x - x.sum(1, keepdim=True)
+
+    x = torch.randint(-300, 200, (20, 40), generator=torch.Generator().manual_seed(0)).to(dtype)
+    _same_bits(function, (x,), emulate_precision_casts=True)
+
+
 _PLAIN: dict[str, Any] = {
     "numbers": lambda x: [x + 0.1, 0.1 - x, x - 1001, x + 1 / 3, torch.add(x, x.flip(0), alpha=0.1), torch.sub(x, x.flip(0), alpha=1.7)],
     "tensors of one element": lambda x: [x + torch.tensor(0.1), x - torch.tensor(1.7), x * torch.tensor(0.1), x > torch.tensor(0.1)],

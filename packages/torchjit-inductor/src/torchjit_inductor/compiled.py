@@ -33,7 +33,7 @@ from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.quantized import with_packed_products
 from torchjit_inductor.races import Races
-from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels
+from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels, round_stores
 from torchjit_inductor.schedule.fuse import Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
@@ -232,6 +232,8 @@ class Inductor:
     def _fused(
         self, program: Program, hints: Mapping[Symbol, int], explain: Callable[[Refusal], None] | None
     ) -> Program:
+        if self.settings.emulate_precision_casts:
+            program = round_stores(program)
         if self.settings.fusion:
             program = fuse(
                 program,

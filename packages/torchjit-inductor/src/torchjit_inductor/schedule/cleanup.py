@@ -1,12 +1,14 @@
-"""After fusion: stores that nobody reads go away, kernels get telling names."""
+"""Around fusion: what is stored is rounded or need not be, stores that nobody reads go away, kernels get telling names."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import attrs
 import torch
 
 from torchjit_inductor.ir.kernel import LoopKernel, Store
-from torchjit_inductor.ir.values import IN_ORDER, PASSES, Value, where
+from torchjit_inductor.ir.values import IN_ORDER, PASSES, Value, round_to, where
 from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef
 
 VIEWS = frozenset(
@@ -14,7 +16,7 @@ VIEWS = frozenset(
 )
 """Ops that say little about a kernel."""
 
-__all__ = ["drop_roundings", "remove_dead_stores", "rename_kernels"]
+__all__ = ["drop_roundings", "remove_dead_stores", "rename_kernels", "round_stores"]
 
 
 def remove_dead_stores(program: Program) -> Program:
@@ -44,10 +46,26 @@ def _without_reductions(kernel: LoopKernel) -> LoopKernel:
     return attrs.evolve(kernel, outer=(*kernel.outer, *kernel.inner), inner=())
 
 
+def round_stores(program: Program) -> Program:
+    """Round what goes to buffers of 16-bit types as their memory does. Before fusion, which hands values on past the memory."""
+    return _with_stores(program, _as_in_memory)
+
+
+def _as_in_memory(store: Store, program: Program) -> Store:
+    dtype = program.buffers[store.buffer].dtype
+    if dtype not in (torch.float16, torch.bfloat16) or store.mode != "set" or store.value.dtype != torch.float32:
+        return store
+    return attrs.evolve(store, value=round_to(store.value, dtype))
+
+
 def drop_roundings(program: Program) -> Program:
     """Do not round a value to the type that its store rounds to anyway. After fusion: readers wanted it rounded."""
+    return _with_stores(program, _rounded_once)
+
+
+def _with_stores(program: Program, change: Callable[[Store, Program], Store]) -> Program:
     steps = [
-        KernelStep(attrs.evolve(step.kernel, stores=tuple(_rounded_once(s, program) for s in step.kernel.stores)))
+        KernelStep(attrs.evolve(step.kernel, stores=tuple(change(s, program) for s in step.kernel.stores)))
         if isinstance(step, KernelStep)
         else step
         for step in program.steps
