@@ -302,3 +302,31 @@ def test_a_backend_of_somebody_else():
     with pytest.raises(IndexError):
         compiled(box, x, BAD)
     assert box.count == 1 and not torchjit.counters["rerun"]
+
+
+WRITES = {
+    "another shape": lambda x, i: x.__setitem__(i, x + 1),
+    "onto itself": lambda x, i: x.scatter_(0, i[:, None], x),
+    "a row further": lambda x, i: x[1:].add_(x[:-1]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("backend", ("eager", "aot_eager"))
+def test_what_eager_refuses_to_write_is_not_in_a_graph(backend, name):
+    """Its code may not run again: other tensors have been written."""
+    write = WRITES[name]
+
+    def program(box, x, other, i):
+        other.add_(1)
+        box.count += 1
+        write(x, i)
+        box.count += 1
+
+    seen = []
+    for function in (program, torchjit.compile(program, backend=backend, dynamic=False)):
+        box, x, other = types.SimpleNamespace(count=0), torch.arange(12.0).view(3, 4), torch.zeros(2)
+        with pytest.raises(RuntimeError) as caught:
+            function(box, x, other, GOOD)
+        seen.append((box.count, x.tolist(), other.tolist(), str(caught.value)))
+    assert seen[0] == seen[1]

@@ -69,6 +69,26 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "variance_of_ints": (lambda x: x.var(), (torch.arange(3),), "TJ-FX-003"),
     "ints_drawn_between_0_and_1": (lambda x: x.uniform_(), (torch.arange(3),), "TJ-FX-003"),
     "requires_grad_of_no_leaf": (lambda x: setattr(x * 2, "requires_grad", True), (r(3, grad=True),), "TJ-FX-012"),
+    "write_of_another_shape": (lambda x, i: x.__setitem__(i, x + 1), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
+    "write_for_a_mask": (lambda x: x.__setitem__(x > 0, x + 1), (r(3, 4),), "TJ-FX-003"),
+    "indices_of_two_shapes": (lambda x, i: x.__setitem__((i, i[:2]), 1.0), (r(3, 4), torch.tensor([0, 1, 2])), "TJ-FX-003"),
+    "index_put": (lambda x, i: x.index_put((i,), x), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
+    "index_add": (lambda x, i: x.index_add(0, i, x[:2, :3]), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
+    "index_reduce": (lambda x, i: x.index_reduce(0, i, x + 1, "amax"), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
+    "index_select": (lambda x, i: x.index_select(0, i[None]), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
+    "put": (lambda x, i: x.put_(i, x + 1), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
+    "masked_scatter": (lambda x: x.masked_scatter_(x[:2] > 0, x + 1), (r(3, 4),), "TJ-FX-003"),
+    "select_scatter": (lambda x: x.select_scatter(x, 0, 1), (r(3, 4),), "TJ-FX-003"),
+    "select_scatter_out_of_range": (lambda x: x.select_scatter(x[0], 0, 5), (r(3, 4),), "TJ-FX-003"),
+    "slice_scatter": (lambda x: x.slice_scatter(x, 0, 1, 3), (r(3, 4),), "TJ-FX-003"),
+    "diagonal_scatter": (lambda x: x.diagonal_scatter(x), (r(3, 4),), "TJ-FX-003"),
+    "strided_beyond_its_memory": (lambda x: (x + 1).as_strided((2,), (1,), 11), (r(3, 4),), "TJ-FX-003"),
+    "read_while_written": (lambda x: x[1:].add_(x[:-1]), (r(3, 4),), "TJ-FX-003"),
+    "transposed_while_written": (lambda x: x.copy_(x.t()), (r(3, 3),), "TJ-FX-003"),
+    "row_while_written_out": (lambda x: torch.add(x[1:], 1, out=x[:-1]), (r(3, 4),), "TJ-FX-003"),
+    "scattered_onto_itself": (lambda x, i: x.scatter_(0, i, x), (r(3, 4), torch.zeros(2, 2, dtype=torch.int64)), "TJ-FX-003"),
+    "joined_onto_a_part": (lambda x: torch.cat([x[:1], x[1:]], out=x), (r(3, 4),), "TJ-FX-003"),
+    "windows_written": (lambda x: x.unfold(0, 2, 1).add_(1), (r(3, 4),), "TJ-FX-003"),
     "leaf_written_under_grad": (lambda x: x.add_(1), (r(3, grad=True),), "TJ-FX-003"),
 }  # fmt: skip
 
@@ -231,3 +251,36 @@ def test_asking_the_kernels_draws_no_random_numbers() -> None:
     refusals.refuse_dtypes(torch.ops.aten.normal_.default, (x, 0.0, 5.5), {"generator": own})
     refusals.refuse_dtypes(torch.ops.aten.uniform_.default, (x, 0.0, 5.5), {})
     assert torch.equal(own.get_state(), before[1]) and torch.equal(torch.get_rng_state(), before[0])
+
+
+WRITES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "row": lambda x, i, b: x.__setitem__(i, b),
+    "broadcast": lambda x, i, b: x.__setitem__(i, b[:1]),
+    "ones_in_front": lambda x, i, b: x.__setitem__(i, b[None]),
+    "masks": lambda x, i, b: x.__setitem__(x[:, 0] > 0, b[:1]),
+    "all_of_a_mask": lambda x, i, b: x.__setitem__(torch.ones_like(x, dtype=torch.bool), x.flatten() * 2),
+    "apart": lambda x, i, b: x[:, None].__setitem__((i, slice(None), i), b[:, :1]),
+    "outer": lambda x, i, b: x.__setitem__((i[:, None], i), b[:, :2]),
+    "index_add": lambda x, i, b: x.index_add_(-1, i, x[:, :2] + 1),
+    "put": lambda x, i, b: x.put_(i, b[0, :2]),
+    "masked_scatter": lambda x, i, b: x.masked_scatter_(x[0] > 0, x + 1),
+    "other_half": lambda x, i, b: x[:2].add_(x[2:]),
+    "same": lambda x, i, b: x.mul_(x[:]),
+    "columns": lambda x, i, b: x[:, :2].add_(x[:, 1:3] * 2),
+    "strided_to_the_end": lambda x, i, b: (x + 1).as_strided((2,), (3,), 12),
+    "diagonal": lambda x, i, b: x.diagonal().add_(1),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_that_fit_do_not_break(name: str) -> None:
+    fn = WRITES[name]
+
+    def program(x: Any, i: Any, b: Any) -> Any:
+        fn(x, i, b)
+        return x * 1
+
+    given = r(4, 4), torch.tensor([0, 2]), r(2, 4)
+    captured = capture_by_proxy(program, *given)
+    copies = [t.clone() for t in given]
+    assert torch.equal(captured(*given), program(*copies)) and torch.equal(given[0], copies[0])

@@ -19,6 +19,7 @@ from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw, without_enums
 from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
+from torchjit_fx.kernel_checks import overlaps_itself
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.modes import TorchModes
@@ -299,9 +300,7 @@ class Recorder:
         for i in outcome.written:
             leaf = found.leaves[i]
             self.selections.check_write(leaf, self._inputs, capture)
-            if any(
-                stride == 0 and size != 1 for size, stride in zip(leaf.record.sizes, leaf.record.strides, strict=True)
-            ):
+            if overlaps_itself(leaf.record.sizes, leaf.record.strides):
                 raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
             neighbours = leaf.storage.leaves if leaf.storage is not None else [leaf]
             for other in neighbours:

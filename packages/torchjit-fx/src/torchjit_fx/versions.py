@@ -19,6 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchjit_fx.deferred import defer_dynamo
+from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
 from torchjit_fx.refusals import refuse_dtypes
 
 __all__ = ["CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
@@ -105,6 +106,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if self.watch is not None:
             _observe(self.watch, func, args, kwargs)
             refuse_dtypes(func, args, kwargs)
+            refuse_shapes(func, args, kwargs)
+            refuse_memory(func, args, kwargs)
         if func is _VECTOR_NORM:
             args, kwargs = _with_positive_dims(args, kwargs)
         if self.shape_env is not None and func in _CONVOLUTIONS:

@@ -1,0 +1,251 @@
+"""What eager's kernels check before they run and fake tensors do not: shapes that do not fit, memory that is read and written at once.
+
+Such an operation is not for a graph: there it raises with the program's effects still to come, or is accepted, because a compiler
+writes what it computes to memory of its own. Sizes that vary are not asked about.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+__all__ = ["overlaps_itself", "refuse_memory", "refuse_shapes"]
+
+_aten = torch.ops.aten
+_Rule = Callable[..., str | None]
+
+
+def refuse_shapes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    """Raise if eager refuses the shapes of an operation that metadata functions accept.
+
+    Args:
+        func: an ATen overload.
+        args, kwargs: over fake tensors.
+
+    Raises:
+        RuntimeError: it does.
+    """
+    rule = _RULES.get(func.overloadpacket)
+    why = None if rule is None else rule(*args, **kwargs or {})
+    if why is not None:
+        raise RuntimeError(why)
+
+
+def refuse_memory(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    """Raise if eager refuses to write to memory that the operation also reads.
+
+    Args:
+        func: an ATen overload.
+        args, kwargs: over fake tensors.
+
+    Raises:
+        RuntimeError: it does.
+    """
+    written, in_full = _checks_memory(func)
+    if not written:
+        return
+    named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | dict(kwargs or {})
+    for name in written:
+        out = named.get(name)
+        if not isinstance(out, torch.Tensor):
+            continue
+        for other, value in named.items():
+            if other not in written and any(_overlap(out, t, in_full) for t in _tensors(value)):
+                raise RuntimeError("unsupported operation: some elements are read and written")
+
+
+def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """May two elements of such a tensor be one in memory? What a write leaves there depends on the order that it is made in."""
+    if any(type(n) is not int for n in (*sizes, *strides)):
+        return any(stride == 0 and size != 1 for size, stride in zip(sizes, strides, strict=True))
+    if 0 in sizes:
+        return False
+    last = 0
+    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides, strict=True) if size != 1):
+        if stride <= last:
+            return True
+        last += stride * (size - 1)
+    return False
+
+
+_NOT_EVEN_IN_FULL = frozenset(
+    {
+        "index_put", "index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce", "put", "gather",
+        "index_select", "take", "cat", "stack",
+    }
+)  # fmt: skip
+"""Operations that refuse to read what they write even if it is the same tensor."""
+_NOT_IN_PART = frozenset({"copy", "addr", "bernoulli", "cumsum", "cumprod"})
+"""Operations that, as all elementwise ones, read what they write only element by element."""
+
+
+@functools.cache
+def _checks_memory(func: Any) -> tuple[frozenset[str], bool]:
+    """The written arguments, if the kernel looks at their memory, and whether it refuses the same tensor as well."""
+    schema = func._schema
+    written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    if func.namespace != "aten" or not written:
+        return frozenset(), False
+    name = schema.name.removeprefix("aten::")
+    name = name.removesuffix("_") or name
+    if name in _NOT_EVEN_IN_FULL:
+        return written, True
+    packet: Any = getattr(_aten, name, func.overloadpacket)
+    elementwise = any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
+    return (written, False) if elementwise or name in _NOT_IN_PART else (frozenset(), False)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _overlap(out: torch.Tensor, t: torch.Tensor, in_full: bool) -> bool:
+    """As `at::get_overlap_status` has it, which gives up on tensors with gaps."""
+    if t is out:
+        return in_full and _is_dense(out)
+    if t.layout is not torch.strided or t.untyped_storage()._cdata != out.untyped_storage()._cdata:
+        return False
+    if not _is_dense(out) or not _is_dense(t):
+        return False
+    ours, theirs = _extent(out), _extent(t)
+    if ours == theirs and out.stride() == t.stride():
+        return in_full
+    return ours[0] < theirs[1] and theirs[0] < ours[1]
+
+
+def _is_dense(t: torch.Tensor) -> bool:
+    """Are its elements, of which there are some, all that is between the first and the last?"""
+    if any(type(n) is not int for n in (*t.shape, *t.stride(), t.storage_offset())) or 0 in t.shape:
+        return False
+    expected = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _extent(t: torch.Tensor) -> tuple[int, int]:
+    begin: Any = t.storage_offset() * t.itemsize
+    return begin, begin + t.numel() * t.itemsize
+
+
+def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Are these sizes known not to be the same?"""
+    return len(some) != len(others) or any(map(_unequal, some, others))
+
+
+def _unequal(a: Any, b: Any) -> bool:
+    return type(a) is int and type(b) is int and a != b
+
+
+def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> str | None:
+    shape = _indexed(x, indices)
+    if shape is None:
+        return "shape mismatch: indexing tensors could not be broadcast together"
+    given = tuple(values.shape)
+    if len(given) > len(shape) or any(
+        _unequal(n, k) and n != 1 for n, k in zip(given[::-1], shape[::-1], strict=False)
+    ):
+        return f"shape mismatch: a value of shape {list(given)} for an index that chooses {list(shape)}"
+    return None
+
+
+def _indexed(x: Any, indices: Any) -> list[Any] | None:
+    """The shape of `x[indices]`, None for each size that only the run knows; None as a whole if the indices do not fit each other."""
+    shapes: list[Any] = []  # of the index of each dimension of x
+    for index in indices:
+        if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            shapes += [(None,)] * index.dim()
+        else:
+            shapes.append(tuple(index.shape) if isinstance(index, torch.Tensor) else None)
+    shapes += [None] * (x.dim() - len(shapes))  # too many are refused by the metadata function
+    shapes = shapes[: x.dim()]
+    chosen: list[Any] = []
+    for shape in shapes:
+        if shape is not None:
+            chosen = [*[1] * (len(shape) - len(chosen)), *chosen]
+            padded = (*[1] * (len(chosen) - len(shape)), *shape)
+            if any(_unequal(a, b) and 1 not in (a, b) for a, b in zip(padded, chosen, strict=True)):
+                return None
+            chosen = [_broadcast(a, b) for a, b in zip(padded, chosen, strict=True)]
+    at = [d for d, shape in enumerate(shapes) if shape is not None]
+    if not at:
+        return list(x.shape)
+    first = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
+    kept = [n for n, shape in zip(x.shape, shapes, strict=True) if shape is None]
+    return [*kept[:first], *chosen, *kept[first:]]
+
+
+def _broadcast(a: Any, b: Any) -> Any:
+    if type(a) is int and type(b) is int:
+        return max(a, b) if 0 not in (a, b) else 0
+    return next((n for n in (a, b) if type(n) is int and n != 1), None)
+
+
+def _index_add(x: Any, dim: int, index: Any, source: Any, *args: Any, **kwargs: Any) -> str | None:
+    if not x.dim() or not source.dim() or not -x.dim() <= dim < x.dim():
+        return None
+    ours, theirs = list(x.shape), list(source.shape)
+    dim %= x.dim()
+    if len(ours) == len(theirs):
+        ours[dim] = theirs[dim]
+    return f"a source of shape {theirs} for {list(x.shape)}" if _differ(ours, theirs) else None
+
+
+def _index_reduce(x: Any, dim: int, index: Any, source: Any, *args: Any, **kwargs: Any) -> str | None:
+    if source.dim() and -source.dim() <= dim < source.dim() and _unequal(index.numel(), source.shape[dim]):
+        return f"{index.numel()} indices for a source of shape {list(source.shape)}"
+    return _index_add(x, dim, index, source)
+
+
+def _index_select(x: Any, dim: int, index: Any, **kwargs: Any) -> str | None:
+    return "index_select(): Index is supposed to be a vector" if index.dim() > 1 else None
+
+
+def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> str | None:
+    return "put_(): as many sources as indices" if _unequal(index.numel(), source.numel()) else None
+
+
+def _masked_scatter(x: Any, mask: Any, source: Any) -> str | None:
+    short = len(mask.shape) <= len(x.shape)
+    sizes = zip(mask.shape[::-1], x.shape[::-1], strict=False)
+    fits = short and not any(_unequal(n, k) and n != 1 for n, k in sizes)
+    return None if fits else f"a mask of shape {list(mask.shape)} for {list(x.shape)}"
+
+
+def _scattered(view: Callable[..., Any]) -> _Rule:
+    """Of an operation that replaces a view."""
+
+    def rule(x: Any, src: Any, *args: Any, **kwargs: Any) -> str | None:
+        chosen = tuple(view(x, *args, **kwargs).shape)  # raises what the view raises
+        return f"a source of shape {list(src.shape)} for {list(chosen)}" if _differ(src.shape, chosen) else None
+
+    return rule
+
+
+def _as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> str | None:
+    offset = x.storage_offset() if storage_offset is None else storage_offset
+    held = x.untyped_storage().nbytes()
+    if any(type(n) is not int for n in (*size, *stride, offset, held)) or 0 in size or len(size) != len(stride):
+        return None
+    needed = (offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1) * x.itemsize
+    return f"sizes {list(size)} and strides {list(stride)} need {needed} bytes of {held}" if needed > held else None
+
+
+_RULES: dict[Any, _Rule] = {
+    _aten.index_put: _index_put, _aten.index_put_: _index_put, _aten._index_put_impl_: _index_put,
+    _aten.index_add: _index_add, _aten.index_add_: _index_add,
+    _aten.index_reduce: _index_reduce, _aten.index_reduce_: _index_reduce,
+    _aten.index_select: _index_select, _aten.put: _put, _aten.put_: _put, _aten.masked_scatter_: _masked_scatter,
+    _aten.select_scatter: _scattered(_aten.select), _aten.slice_scatter: _scattered(_aten.slice),
+    _aten.diagonal_scatter: _scattered(_aten.diagonal),
+    _aten.as_strided: _as_strided, _aten.as_strided_: _as_strided,
+}  # fmt: skip
