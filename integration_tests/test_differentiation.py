@@ -186,6 +186,37 @@ def test_a_made_leaf_that_leaves_the_region_is_one(backend):
     torch.testing.assert_close(y.grad, 2 * y.detach() + 1)
 
 
+@pytest.mark.parametrize("make", ["zeros", "zeros_like", "tensor", "new_ones"])
+def test_a_leaf_made_by_a_factory_that_leaves_the_region_is_one(make):
+    """Of which there is a gradient beside that of what the compiled graph has with it."""
+
+    def f(x, w):
+        made = {
+            "zeros": lambda: torch.zeros(2, requires_grad=True),
+            "zeros_like": lambda: torch.zeros_like(x, requires_grad=True),
+            "tensor": lambda: torch.tensor([1.0, 2.0], requires_grad=True),
+            "new_ones": lambda: x.new_ones(2, requires_grad=True),
+        }[make]()
+        return made, made * w
+
+    for function in (f, torchjit.compile(f, backend="aot_eager")):
+        w = torch.full((2,), 3.0, requires_grad=True)
+        made, product = function(torch.ones(2), w)
+        (made.sum() + product.sum()).backward()
+        assert made.is_leaf and made.requires_grad and made.grad.tolist() == [4, 4]
+        assert torch.equal(w.grad, made)
+
+
+def test_a_leaf_made_by_a_factory_breaks_nothing_inside():
+    def f(x, w):
+        made = torch.zeros(2, requires_grad=True)
+        return torch.autograd.grad((made * w + x).sum(), made)[0] + w
+
+    w = torch.full((2,), 3.0, requires_grad=True)
+    compiled = torchjit.compile(f, backend="aot_eager", fullgraph=True)
+    assert compiled(torch.ones(2), w).tolist() == [6, 6]
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_only_a_made_leaf_requires_grad(backend):
     def f(x):

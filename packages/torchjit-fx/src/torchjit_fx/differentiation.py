@@ -27,7 +27,14 @@ from torchjit_fx.unbacked import runtime_check
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["DIFFERENTIATION_CALLS", "Differentiated", "differentiate", "make_leaf", "refuse_escaping_leaves"]
+__all__ = [
+    "DIFFERENTIATION_CALLS",
+    "Differentiated",
+    "differentiate",
+    "make_leaf",
+    "note_made_leaf",
+    "refuse_escaping_leaves",
+]
 
 
 @final
@@ -221,6 +228,12 @@ def make_leaf(domain: TensorDomain, leaf: TensorLeaf, capture: CaptureContext) -
     leaf.fake = leaf.stand_in = None
     domain.made_leaves[id(leaf)] = (leaf, capture.mark())
     return leaf
+
+
+def note_made_leaf(domain: TensorDomain, made: Any, capture: CaptureContext) -> None:
+    """What `torch.zeros(2, requires_grad=True)` and its kind make is a leaf of autograd, as long as it stays inside."""
+    if type(made) is TensorLeaf and made.step is not None and made.record.requires_grad and made.record.is_leaf:
+        domain.made_leaves[id(made)] = (made, capture.mark())
 
 
 def refuse_escaping_leaves(domain: TensorDomain, asked: Sequence[Any], capture: CaptureContext) -> None:

@@ -20,7 +20,7 @@ from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
 from torchjit_fx.data_errors import CaughtErrors, may_raise
 from torchjit_fx.default_device import may_make, with_device
-from torchjit_fx.differentiation import make_leaf, refuse_escaping_leaves
+from torchjit_fx.differentiation import make_leaf, note_made_leaf, refuse_escaping_leaves
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.fills import fill
 from torchjit_fx.float_node import FloatNode
@@ -301,7 +301,10 @@ class TensorDomain:
             if result is not NotImplemented:
                 return result
         try:
-            return self.recorder.call(fn, args, kwargs, capture)
+            result = self.recorder.call(fn, args, kwargs, capture)
+            if "requires_grad" in kwargs:
+                note_made_leaf(self, result, capture)
+            return result
         except GraphBreak as stop:
             if stop.reason is breaks.DATA_DEPENDENT and (fn is max or fn is min) and not kwargs:
                 return self._extreme(fn, args, capture)
