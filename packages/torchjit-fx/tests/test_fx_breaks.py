@@ -253,6 +253,13 @@ def test_asking_the_kernels_draws_no_random_numbers() -> None:
     assert torch.equal(own.get_state(), before[1]) and torch.equal(torch.get_rng_state(), before[0])
 
 
+def test_an_empty_index_of_floats() -> None:
+    """As `torch.tensor([])` is. Eager looks at the dtype of others only."""
+    x, none = r(3), torch.tensor([])
+    captured = capture_by_proxy(lambda x, i: (x.gather(0, i), x.scatter(0, i, 1.0), x.scatter_add(0, i, x)), x, none)
+    assert all(map(torch.equal, captured(x, none), (none, x, x)))
+
+
 WRITES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "row": lambda x, i, b: x.__setitem__(i, b),
     "broadcast": lambda x, i, b: x.__setitem__(i, b[:1]),

@@ -49,7 +49,7 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         Exception: eager's.
     """
     size, sizes = _shrunk(func)
-    if size == 0:
+    if size == 0 or (func.overloadpacket in _ANY_EMPTY_INDEX and len(args) > 2 and _is_empty(args[2])):
         return
     kwargs = kwargs or {}
     key = func, *map(_kind, args), *((name, _kind(value)) for name, value in kwargs.items())
@@ -77,6 +77,16 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     if len(_accepted) >= _LIMIT:
         _accepted.clear()
     _accepted.add(key)
+
+
+_ANY_EMPTY_INDEX = frozenset(
+    {torch.ops.aten.gather, torch.ops.aten.scatter, torch.ops.aten.scatter_, torch.ops.aten.scatter_add, torch.ops.aten.scatter_add_}
+)  # fmt: skip
+"""Their index (the third argument) may be `torch.tensor([])`, which holds floats."""
+
+
+def _is_empty(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and any(type(n) is int and n == 0 for n in t.shape)
 
 
 @functools.cache
