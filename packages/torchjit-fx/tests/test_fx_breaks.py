@@ -76,6 +76,7 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "index_add": (lambda x, i: x.index_add(0, i, x[:2, :3]), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
     "index_reduce": (lambda x, i: x.index_reduce(0, i, x + 1, "amax"), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
     "index_select": (lambda x, i: x.index_select(0, i[None]), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
+    "index_select_of_a_number": (lambda x, i: x.index_select(0, i), (torch.ones(()), torch.tensor([0, 0])), "TJ-FX-003"),
     "put": (lambda x, i: x.put_(i, x + 1), (r(3, 4), torch.tensor([0, 1])), "TJ-FX-003"),
     "masked_scatter": (lambda x: x.masked_scatter_(x[:2] > 0, x + 1), (r(3, 4),), "TJ-FX-003"),
     "select_scatter": (lambda x: x.select_scatter(x, 0, 1), (r(3, 4),), "TJ-FX-003"),

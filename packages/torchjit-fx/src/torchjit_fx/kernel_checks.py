@@ -109,7 +109,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 def _overlap(out: torch.Tensor, t: torch.Tensor, in_full: bool) -> bool:
     """As `at::get_overlap_status` has it, which gives up on tensors with gaps."""
     if t is out:
-        return in_full and _is_dense(out)
+        return in_full
     if t.layout is not torch.strided or t.untyped_storage()._cdata != out.untyped_storage()._cdata:
         return False
     if not _is_dense(out) or not _is_dense(t):
@@ -207,7 +207,9 @@ def _index_reduce(x: Any, dim: int, index: Any, source: Any, *args: Any, **kwarg
 
 
 def _index_select(x: Any, dim: int, index: Any, **kwargs: Any) -> str | None:
-    return "index_select(): Index is supposed to be a vector" if index.dim() > 1 else None
+    if index.dim() > 1 or (not x.dim() and _unequal(index.numel(), 1)):
+        return f"index_select(): an index of shape {list(index.shape)} for {list(x.shape)}"
+    return None
 
 
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> str | None:
