@@ -69,6 +69,27 @@ def test_sums_are_rounded_before_the_same_kernel_reads_them(dtype: torch.dtype) 
     _same_bits(function, (x,), emulate_precision_casts=True)
 
 
+@pytest.mark.parametrize("dtype", SMALL, ids=str)
+def test_scattered_sums_are_wide(dtype: torch.dtype) -> None:
+    """Eager's kernels add up in float32; one by one in bfloat16, 600 ones are 256."""
+    places, ones = torch.zeros(600, dtype=torch.int64), torch.ones(600, 3, dtype=dtype)
+
+    def function(places: torch.Tensor, ones: torch.Tensor) -> Any:
+        base = torch.zeros(2, 3, dtype=dtype)
+        rows = places[:, None].expand(600, 3)
+        return (
+            base.scatter_add(0, rows, ones),
+            base.index_add(0, places, ones),
+            (base + 1).scatter_reduce(0, rows, ones, "sum"),
+        )
+
+    _same_bits(function, (places, ones))
+    (gradient,) = compiled(lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 2, -1, False), (ones, places))(
+        ones, places
+    )
+    assert gradient[0].tolist() == [600.0] * 3
+
+
 _PLAIN: dict[str, Any] = {
     "numbers": lambda x: [x + 0.1, 0.1 - x, x - 1001, x + 1 / 3, torch.add(x, x.flip(0), alpha=0.1), torch.sub(x, x.flip(0), alpha=1.7)],
     "tensors of one element": lambda x: [x + torch.tensor(0.1), x - torch.tensor(1.7), x * torch.tensor(0.1), x > torch.tensor(0.1)],
