@@ -54,7 +54,7 @@ SCATTERS: dict[str, Case] = {
     "index_put": (lambda x, i, v: torch.index_put(x, (i,), v), (_floats(50, 16), _ints(0, 50, 9), _floats(9, 16))),
     "index_add": (lambda x, i, v: x.index_add(1, i, v, alpha=2), (_floats(6, 8, 10), _ints(0, 8, 20), _floats(6, 20, 10))),
     "embedding_gradient": (lambda g, i: aten.embedding_dense_backward(g, i, 50, 3, False), (_floats(4, 7, 16), _ints(0, 50, 4, 7))),
-    "embedding_gradient_bf16": (lambda g, i: aten.embedding_dense_backward(g, i, 50, -1, False), (_floats(4, 7, 16).bfloat16(), _ints(0, 50, 4, 7))),
+    "embedding_gradient_bf16": (lambda g, i: aten.embedding_dense_backward(g, i, 50, -1, False), (_ints(-9, 10, 4, 7, 16).bfloat16(), _ints(0, 50, 4, 7))),
 }  # fmt: skip
 
 SCANS: dict[str, Case] = {
