@@ -161,7 +161,7 @@ def test_shown_runs_no_code_of_the_program() -> None:
         def __repr__(self) -> str:
             raise ValueError("its own")
 
-        __getattribute__ = __repr__  # type: ignore
+        __getattribute__ = __repr__  # type: ignore[assignment, misc]
 
     class Quiet(int):
         pass

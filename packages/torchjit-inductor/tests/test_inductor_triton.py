@@ -373,7 +373,7 @@ def test_rows_of_odd_length_are_read_and_written_in_wide_parts() -> None:
     assert ">= 496" not in kernel_source(*_padded(503), plan)
 
 
-@pytest.mark.skipif(not INTERPRETING, reason="interprets")
+@pytest.mark.skipif(not INTERPRETING, reason="needs TRITON_INTERPRET=1, which run_interpreted sets")
 def test_rows_of_odd_length_compute_what_the_ir_means() -> None:
     kernel, buffers = _padded(504)
     given, made = torch.randn(2520).bfloat16(), torch.full((2520,), 7.0).bfloat16()

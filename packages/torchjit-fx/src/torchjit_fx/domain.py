@@ -26,6 +26,7 @@ from torchjit_fx.fills import fill
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.functions import FunctionCapture
+from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.known_shapes import call_with_known_shape
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
@@ -56,7 +57,7 @@ from torchjit_fx.subclasses import (
 )
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.tensor_hooks import HOOK_DICTS, HookCapture
-from torchjit_fx.tracing import InputMemory, Recorder, escaped
+from torchjit_fx.tracing import Recorder, escaped
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.transforms import KeptFunction, TransformCapture
 from torchjit_fx.unit_interval import decided

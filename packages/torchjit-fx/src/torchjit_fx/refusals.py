@@ -66,7 +66,7 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         drawn = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
         try:
             func(*made_args, **made_kwargs)
-        except NotImplementedError:
+        except NotImplementedError:  # there is no kernel for these dtypes, in whatever words
             raise
         except Exception as error:
             if _ABOUT_DTYPES.search(str(error)):

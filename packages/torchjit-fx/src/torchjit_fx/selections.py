@@ -18,7 +18,8 @@ from torchjit_fx.leaves import InputLeaf, TensorLeaf
 
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
-    from torchjit_fx.tracing import InputMemory, Recorder
+    from torchjit_fx.input_memory import InputMemory
+    from torchjit_fx.tracing import Recorder
 
 __all__ = ["Selections", "select"]
 
