@@ -22,6 +22,7 @@ from torchjit_vm.capture import (
     formatting,
     iteration,
     keys,
+    lengths,
     members,
     operators,
     packing,
@@ -238,7 +239,7 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @builtin(len)
 def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return operators.length(domain, args[0])
+    return lengths.length(domain, args[0])
 
 
 @builtin(repr)
@@ -328,7 +329,7 @@ def _sum(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _any(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     iterator = iteration.get_iter(domain, args[0])
     while (item := iteration.advance(domain, iterator)) is not None:
-        if operators.truth(domain, item):
+        if lengths.truth(domain, item):
             return domain.constant(True)
     return domain.constant(False)
 
@@ -337,7 +338,7 @@ def _any(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _all(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     iterator = iteration.get_iter(domain, args[0])
     while (item := iteration.advance(domain, iterator)) is not None:
-        if not operators.truth(domain, item):
+        if not lengths.truth(domain, item):
             return domain.constant(False)
     return domain.constant(True)
 
@@ -356,7 +357,7 @@ def _extreme(domain: CaptureDomain, function: Any, compare: Any, args: _Args, kw
             best, measure = item, of_item
         elif key is None and (isinstance(best, Leaf) or isinstance(item, Leaf)):
             best = measure = operators.leaf_call(domain, function, [best, item])
-        elif operators.truth(domain, comparisons.compare(domain, compare, of_item, measure)):
+        elif lengths.truth(domain, comparisons.compare(domain, compare, of_item, measure)):
             best, measure = item, of_item
     if best is None:
         if "default" in kwargs:
@@ -399,7 +400,7 @@ def sort(domain: CaptureDomain, items: list[Value], kwargs: _Kwargs) -> list[Val
 
         def __lt__(self, other: _Order) -> bool:
             result = comparisons.compare(domain, operator.lt, sorted_by[self.index], sorted_by[other.index])
-            return operators.truth(domain, result)
+            return lengths.truth(domain, result)
 
     order = sorted((_Order(i) for i in range(len(items))), reverse=reverse)
     return [items[o.index] for o in order]
@@ -412,7 +413,7 @@ def _flag(domain: CaptureDomain, value: Value) -> bool:
         operators.compute(domain, lambda: sorted((), reverse=real))
     elif VERSION < (3, 12) and not isinstance(value, Leaf):
         return bool(domain.index(value))
-    return operators.truth(domain, value)
+    return lengths.truth(domain, value)
 
 
 @builtin(print)
@@ -520,7 +521,7 @@ for _name_ in ("neg", "pos", "invert"):
         _unary(getattr(operator, _name_)),
     )
 _operator(operator.not_, lambda domain, args, kwargs: domain.not_(args[0]))
-_operator(operator.truth, lambda domain, args, kwargs: domain.constant(operators.truth(domain, args[0])))
+_operator(operator.truth, lambda domain, args, kwargs: domain.constant(lengths.truth(domain, args[0])))
 _operator(operator.is_, lambda domain, args, kwargs: domain.constant(comparisons.is_(domain, *args)))
 _operator(operator.is_not, lambda domain, args, kwargs: domain.constant(not comparisons.is_(domain, *args)))
 _operator(operator.contains, lambda domain, args, kwargs: comparisons.contains(domain, *args))

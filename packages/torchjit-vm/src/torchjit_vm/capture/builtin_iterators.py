@@ -6,7 +6,17 @@ import itertools
 import types
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import collecting, coroutines, dicts, elements, iteration, library, members, operators
+from torchjit_vm.capture import (
+    collecting,
+    coroutines,
+    dicts,
+    elements,
+    iteration,
+    lengths,
+    library,
+    members,
+    operators,
+)
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.iteration import (
@@ -141,7 +151,7 @@ def _enumerate(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
 
 @builtin(zip)
 def _zip(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    strict = "strict" in kwargs and operators.truth(domain, kwargs["strict"])
+    strict = "strict" in kwargs and lengths.truth(domain, kwargs["strict"])
     return ZipIterator([iteration.get_iter(domain, a) for a in args], strict)
 
 
@@ -175,7 +185,7 @@ def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return ListIterator(iteration.items_of(domain, value)[::-1])
     getter = members.find_member(domain, cls, "__getitem__")
     if isinstance(value, Obj) and getter.kind == members.FUNCTION and not isinstance(value, SetValue):
-        index = domain.index(operators.length(domain, value)) - 1
+        index = domain.index(lengths.length(domain, value)) - 1
         made = domain.vm.call(Known(library.backwards), [value, Const(index)])
         cast(GeneratorValue, made).original = (reversed, [value], {})
         return made

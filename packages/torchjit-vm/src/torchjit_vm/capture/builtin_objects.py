@@ -22,6 +22,7 @@ from torchjit_vm.capture import (
     elements,
     formatting,
     iteration,
+    lengths,
     library,
     operators,
     packing,
@@ -296,8 +297,8 @@ for _kind in (list, tuple):
 @method("__len__", list, tuple, dict, set)
 def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], (ListValue, TupleValue, DictValue, SetValue)):
-        return Const(operators.size(domain, args[0]))
-    return operators.length(domain, args[0])
+        return Const(lengths.size(domain, args[0]))
+    return lengths.length(domain, args[0])
 
 
 @method("__iter__", list, tuple, dict, set)

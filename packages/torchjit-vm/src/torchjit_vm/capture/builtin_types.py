@@ -7,7 +7,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import answers, collecting, elements, formatting, members, operators, sets
+from torchjit_vm.capture import answers, collecting, elements, formatting, lengths, members, operators, sets
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.byte_arrays import content
@@ -103,7 +103,7 @@ def _deque(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _bool(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if args and type(args[0]) is Leaf:
         return operators.leaf_call(domain, bool, args)
-    return domain.constant(operators.truth(domain, args[0]) if args else False)
+    return domain.constant(lengths.truth(domain, args[0]) if args else False)
 
 
 @builtin(str)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import AccessPath, Pinned
-from torchjit_vm.capture import attributes, elements, members, operators
+from torchjit_vm.capture import attributes, elements, lengths, members
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
@@ -80,7 +80,7 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
     if type(target) is not type and instance is None:
         hook = members.find_member(domain, type(target), "__subclasscheck__")
         if type(hook.raw) is types.FunctionType and hook.raw.__module__ not in ("abc", "_py_abc", "typing"):
-            return operators.truth(
+            return lengths.truth(
                 domain, domain.vm.call(members.member_value(domain, hook), [Known(target), Known(cls)])
             )
     if getattr(target, "_is_protocol", False) and isinstance(instance, Obj):
@@ -182,7 +182,7 @@ def _special_instance_check(domain: CaptureDomain, target: type, hook: members.M
     if isinstance(instance, Leaf) and instance.real is not NEW:
         return isinstance(instance.real, target)
     result = domain.vm.call(members.member_value(domain, hook), [Known(target), instance])
-    return operators.truth(domain, result)
+    return lengths.truth(domain, result)
 
 
 @builtin(type.__subclasscheck__)

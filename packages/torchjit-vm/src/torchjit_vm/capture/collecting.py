@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import elements, iteration, members, operators
+from torchjit_vm.capture import elements, iteration, lengths, members, operators
 from torchjit_vm.capture.reasons import OPAQUE_ITERATOR
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, GeneratorValue, Known, Leaf, ListValue, TupleValue, Value
@@ -76,7 +76,7 @@ def _length_hint(domain: CaptureDomain, iterable: Value) -> None:
     cls = type_of(domain, iterable)
     if members.find_member(domain, cls, "__len__").kind == members.FUNCTION:
         try:
-            operators.length(domain, iterable)
+            lengths.length(domain, iterable)
         except Raised as raised:
             if not issubclass(type_of(domain, raised.value), TypeError):
                 raise

@@ -15,6 +15,7 @@ from torchjit_vm.capture import (
     elements,
     iteration,
     keys,
+    lengths,
     members,
     sets,
     weak_references,
@@ -30,7 +31,6 @@ from torchjit_vm.capture.operators import (
     plain_base,
     settled,
     special_call,
-    truth,
 )
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -220,7 +220,7 @@ def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
         return True
     if type(left) is Leaf and type(right) is Leaf and is_(domain, left, right):
         return True
-    return truth(domain, compare(domain, operator.eq, left, right))
+    return lengths.truth(domain, compare(domain, operator.eq, left, right))
 
 
 def compare_sequences(
@@ -261,7 +261,7 @@ def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
         return leaf_call(domain, operator.contains, [container, item])
     if isinstance(container, Obj) and defines(domain, container, "__contains__"):
         found = special_call(domain, container, "__contains__", [item])
-        return domain.constant(found is not None and truth(domain, found))
+        return domain.constant(found is not None and lengths.truth(domain, found))
     if isinstance(container, DictView) and container.kind == "keys":
         container = container.target
     if isinstance(container, DictValue):

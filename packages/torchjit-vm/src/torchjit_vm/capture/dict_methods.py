@@ -14,6 +14,7 @@ from torchjit_vm.capture import (
     dicts,
     iteration,
     keys,
+    lengths,
     operators,
     packing,
     stores,
@@ -135,7 +136,7 @@ def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
         text = "dictionary is empty" if issubclass(target.cls, OrderedDict) else "popitem(): dictionary is empty"
         raise domain.raised(subscripts.key_error(domain, Const(text)))
     last = args[1] if len(args) > 1 else kwargs.get("last", Const(True))
-    key, value = pairs[-1 if operators.truth(domain, last) else 0]
+    key, value = pairs[-1 if lengths.truth(domain, last) else 0]
     dicts.dict_remove(domain, target, keys.key_of(domain, key))
     return TupleValue([key, value])
 
@@ -199,7 +200,7 @@ def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _move_to_end(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(DictValue, args[0])
     last = args[2] if len(args) > 2 else kwargs.get("last", Const(True))
-    if not operators.truth(domain, last):
+    if not lengths.truth(domain, last):
         return _move_to_start(domain, target, args[1])
     key = keys.key_of(domain, args[1])
     value = dicts.dict_lookup(domain, target, key)

@@ -25,6 +25,7 @@ from torchjit_vm.capture import (
     groups,
     guard_recording,
     iteration,
+    lengths,
     members,
     names,
     operators,
@@ -436,11 +437,11 @@ class CaptureDomain:
     compare = comparisons.compare
     is_ = comparisons.is_
     contains = comparisons.contains
-    truth = operators.truth
+    truth = lengths.truth
     setitem = subscripts.setitem
     delitem = subscripts.delitem
     format = formatting.format_value
-    length = operators.length
+    length = lengths.length
     load_attr = attributes.load_attr
     store_attr = stores.store_attr
     delete_attr = stores.delete_attr
@@ -448,7 +449,7 @@ class CaptureDomain:
     load_super_attr = attributes.load_super_attr
 
     def not_(self, value: Value) -> Value:
-        return _FALSE if operators.truth(self, value) else _TRUE
+        return _FALSE if lengths.truth(self, value) else _TRUE
 
     # Containers.
 

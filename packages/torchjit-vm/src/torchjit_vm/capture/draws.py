@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import attrs
 
 from torchjit_core.paths import Drawn
-from torchjit_vm.capture import elements, iteration, operators, runtime, subscripts
+from torchjit_vm.capture import elements, iteration, lengths, operators, runtime, subscripts
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import constant_object
@@ -342,7 +342,7 @@ def _population(domain: CaptureDomain, value: Value) -> int | None:
     cls = type_of(domain, value)
     if not issubclass(cls, (list, tuple, str, bytes, range)) or cls.__getitem__ not in _ITEMS:
         return None
-    return domain.index(operators.length(domain, value))
+    return domain.index(lengths.length(domain, value))
 
 
 _ITEMS = tuple(c.__getitem__ for c in (list, tuple, str, bytes, range))

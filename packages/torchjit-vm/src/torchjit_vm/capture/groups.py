@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, elements, iteration, operators
+from torchjit_vm.capture import attributes, elements, iteration, lengths
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.slots import slot
@@ -132,7 +132,7 @@ def _condition(domain: CaptureDomain, condition: Value) -> _Test:
     if isinstance(condition, TupleValue) or (type(condition) is Known and isinstance(condition.obj, type)):
         text = "expected a function, exception type or tuple of exception types"
         raise domain.error(TypeError, text)
-    return lambda value: operators.truth(domain, domain.vm.call(condition, [value]))
+    return lambda value: lengths.truth(domain, domain.vm.call(condition, [value]))
 
 
 def _classes(value: Value) -> tuple[type, ...] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import attributes, comparisons, functions, members, names, operators
+from torchjit_vm.capture import attributes, comparisons, functions, lengths, members, names
 from torchjit_vm.capture.policy import PassThrough
 from torchjit_vm.capture.values import BoundMethod, Const, DictValue, Known, Obj, Value
 from torchjit_vm.frame import Frame
@@ -57,7 +57,7 @@ def _target(domain: CaptureDomain, rule: PassThrough, function: Known, args: lis
 
 
 def _is_empty(domain: CaptureDomain, found: Value | Frame[Value] | None) -> bool:
-    return type(found) is DictValue and found.cls in (dict, OrderedDict) and not operators.truth(domain, found)
+    return type(found) is DictValue and found.cls in (dict, OrderedDict) and not lengths.truth(domain, found)
 
 
 def _is_plain(domain: CaptureDomain, rule: PassThrough, function: Known) -> bool:
@@ -79,4 +79,4 @@ def _says_no(domain: CaptureDomain, function: Known, path: tuple[str, ...]) -> b
     if type(found) is not Known:
         return False
     answer = domain.call(found, [], {})
-    return type(answer) is Const and not operators.truth(domain, answer)
+    return type(answer) is Const and not lengths.truth(domain, answer)
