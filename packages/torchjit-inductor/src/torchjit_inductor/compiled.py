@@ -26,7 +26,8 @@ from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.contractions import ProductChoice
-from torchjit_inductor.lowering.graph import DATA_DEPENDENT, GraphNotSupported, lower_graph
+from torchjit_inductor.lowering.graph import DATA_DEPENDENT, lower_graph
+from torchjit_inductor.lowering.known_sizes import GraphNotSupported
 from torchjit_inductor.lowering.run_numbers import reads_data
 from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta

@@ -54,16 +54,17 @@ from torchjit_inductor.lowering.graph_nodes import (
     with_memory_of_its_own,
     written_in_place,
 )
+from torchjit_inductor.lowering.known_sizes import GraphNotSupported, KnownSizes
 from torchjit_inductor.lowering.placement import from_storage, in_channels_last, zero_padded
 from torchjit_inductor.lowering.products import small_product, vector_product
 from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
-from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
+from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, TensorRef
 
-__all__ = ["GraphNotSupported", "lower_graph"]
+__all__ = ["lower_graph"]
 
 DATA_DEPENDENT = reason(
     "TJ-IND-002",
@@ -87,10 +88,6 @@ _KERNEL_NAME = re.compile(
     r"[xrpt]\d+\w*|at\d*|lo|hi|n|k|W|from|to|end|unit|chunk|block|body|args|full|total|work|grain|data"
 )
 """Names that kernels use for loops, pointers and values."""
-
-
-class GraphNotSupported(Exception):
-    """The whole graph must run by interpretation. The text says why."""
 
 
 def lower_graph(
@@ -141,10 +138,9 @@ class _GraphLowering:
         self.inputs: list[str | Expr | HostNumber | None] = []
         self.mutations: list[tuple[torch.fx.Node, Any]] = []
         self.placeholders: list[torch.fx.Node] = []
-        self.sources: dict[Symbol, tuple[int, str, int]] = {}
+        self.sizes = KnownSizes()
         self.constants: dict[str, torch.Tensor] = {}
         self.numbers: dict[tuple[HostNumber, torch.device], RunNumber] = {}
-        self.run_symbols: dict[Symbol, None] = {}
         self.in_place = written_in_place(gm.graph)
         # Constants that stand for what each call computes anew: no call may return one.
         self.folded: set[str] = set()
@@ -173,8 +169,8 @@ class _GraphLowering:
         b = self.builder
         mutated = frozenset(self.placeholders.index(p) for p, _ in self.mutations)
         return Program(
-            self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sources, self.constants,
-            tuple(self.run_symbols), b.products,
+            self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sizes.sources, self.constants,
+            tuple(self.sizes.found), b.products,
         )  # fmt: skip
 
     def _reserve_symbols(self) -> None:
@@ -184,10 +180,10 @@ class _GraphLowering:
             parts: list[Expr] = []
             for item in val if isinstance(val, (tuple, list)) else (val,):
                 if isinstance(item, torch.Tensor):
-                    meta = self._meta(item)
+                    meta = self.sizes.meta(item)
                     parts += (*meta.sizes, *meta.strides)
                 elif isinstance(item, torch.SymInt):
-                    parts.append(self._expression(item))
+                    parts.append(self.sizes.expression(item))
             for symbol in {s for e in parts for s in e.symbols}:
                 if _KERNEL_NAME.fullmatch(symbol.name) or not symbol.name.isidentifier():
                     raise GraphNotSupported(f"a size is called {symbol.name}")
@@ -199,7 +195,7 @@ class _GraphLowering:
         self.placeholders.append(node)
         val = node.meta.get("val")
         if isinstance(val, torch.Tensor):
-            meta = self._meta(val)
+            meta = self.sizes.meta(val)
             held = self.builder.buffer(node.name, meta)
             self.env[node] = held
             self.inputs.append(held.buffer)
@@ -209,7 +205,7 @@ class _GraphLowering:
             for dim, stride in enumerate(meta.strides):
                 self._source(stride, position, "stride", dim)
         elif isinstance(val, (int, torch.SymInt)) and not isinstance(val, bool):
-            value = self._expression(val)
+            value = self.sizes.expression(val)
             self.env[node] = value
             self.inputs.append(value)
             self._source(value, position)
@@ -225,7 +221,7 @@ class _GraphLowering:
     def _source(self, size: Expr, position: int, kind: str = "", dim: int = 0) -> None:
         symbol = size.as_symbol
         if symbol is not None:
-            self.sources.setdefault(symbol, (position, kind, dim))
+            self.sizes.sources.setdefault(symbol, (position, kind, dim))
 
     def _constant(self, node: torch.fx.Node) -> None:
         held: Any = self.gm
@@ -236,7 +232,7 @@ class _GraphLowering:
         self._hold(node, held)
 
     def _hold(self, node: torch.fx.Node, held: torch.Tensor) -> None:
-        place = self.builder.buffer(node.name, self._meta(held))
+        place = self.builder.buffer(node.name, self.sizes.meta(held))
         self.constants[place.buffer] = held
         self.env[node] = place
 
@@ -255,7 +251,7 @@ class _GraphLowering:
         if node.target is TEST:
             return self._test(node)
         if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
-            return self._known(val, node)
+            return self.sizes.known(val, node)
         arithmetic = not isinstance(node.target, torch._ops.OpOverload)
         # The value of a comparison that a test settles is True while tracing; the test still has to make it.
         if arithmetic and isinstance(val, (torch.SymFloat, torch.SymBool, bool)):
@@ -270,11 +266,11 @@ class _GraphLowering:
         args, kwargs = as_positional(node.target, args, kwargs)
         if node.target is torch.ops.aten.as_strided.default:
             args = from_storage(self.builder, node, args, self.env)
-        if self.run_symbols or reads_data(node.target):
-            found = new_sizes(val, self._symbols_known())
+        if self.sizes.found or reads_data(node.target):
+            found = new_sizes(val, self.sizes.symbols)
             if found:
                 return self._depends_on_data(node, args, kwargs, found)
-        metas = self._metas(val)
+        metas = self.sizes.metas(val)
         if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
             return zero_padded(self.builder, args[0], metas)
         if self.attention is not None and (called := self._attention(node, args, metas)) is not None:
@@ -310,9 +306,6 @@ class _GraphLowering:
         return self._aten(function, [*places, *map(as_expr, symbols_of(places, metas))], {}, metas)
 
     # ------------------------------------------------------------------ numbers that only the run knows
-    def _symbols_known(self) -> Set[Symbol]:
-        return self.sources.keys() | self.run_symbols.keys()
-
     def _read(self, node: torch.fx.Node, val: Any) -> Any:
         """A number read out of a tensor becomes a variable of the host program."""
         made: Any
@@ -320,12 +313,12 @@ class _GraphLowering:
             self.builder.reserve(node.name)
             name, made = node.name, HostNumber(node.name)
         else:
-            made = self._expression(val) if isinstance(val, torch.SymInt) else None
+            made = self.sizes.expression(val) if isinstance(val, torch.SymInt) else None
             symbol = None if made is None else made.as_symbol
-            if symbol is None or symbol in self._symbols_known():
+            if symbol is None or symbol in self.sizes.symbols:
                 raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
             name = symbol.name
-            self.run_symbols[symbol] = None
+            self.sizes.found[symbol] = None
         self._aten(READ, (self._argument(node.args[0]),), {}, None)
         self.builder.amend(number=name)
         return made
@@ -341,8 +334,8 @@ class _GraphLowering:
         self, node: torch.fx.Node, args: Any, kwargs: dict[str, Any], found: list[tuple[Symbol, int, int]]
     ) -> Any:
         """An aten call with a result whose size only the run knows: the size is read off the result."""
-        self.run_symbols.update(dict.fromkeys(symbol for symbol, _, _ in found))
-        made = self._aten(node.target, args, kwargs, self._metas(node.meta["val"]))
+        self.sizes.found.update(dict.fromkeys(symbol for symbol, _, _ in found))
+        made = self._aten(node.target, args, kwargs, self.sizes.metas(node.meta["val"]))
         results = made if isinstance(made, tuple) else (made,)
         self.builder.amend(sizes=tuple((symbol.name, results[k].buffer, dim) for symbol, k, dim in found))
         return made
@@ -474,7 +467,7 @@ class _GraphLowering:
                 layouts = {(tuple(t.shape), t.stride()) for t in traced}
                 if all((tuple(n.value for n in p.sizes), tuple(n.value for n in p.strides)) in layouts for p in places):
                     return metas
-                made = self._metas(op(*fakes, **named))
+                made = self.sizes.metas(op(*fakes, **named))
         except Exception:  # an operator that cannot be traced again keeps its layout; a test at run time catches it
             return metas
         if isinstance(metas, tuple) is not isinstance(made, tuple):
@@ -485,7 +478,7 @@ class _GraphLowering:
 
     def _settle(self, node: torch.fx.Node, made: Any) -> Any:
         if isinstance(made, Lazy):
-            meta = self._meta(node.meta["val"])
+            meta = self.sizes.meta(node.meta["val"])
             if node in self.channels_last and len(meta.sizes) == 4:
                 meta = attrs.evolve(meta, strides=channels_last_strides(meta.sizes))
             if made.layout is None:
@@ -538,11 +531,11 @@ class _GraphLowering:
 
     def _output(self, result: Any) -> Any:
         if not isinstance(result, torch.fx.Node):
-            return self._expression(result) if isinstance(result, torch.SymInt) else result
+            return self.sizes.expression(result) if isinstance(result, torch.SymInt) else result
         value = self.env.get(result)
         if not isinstance(value, Lowered):
             return value
-        meta = self._meta(result.meta["val"])
+        meta = self.sizes.meta(result.meta["val"])
         self.builder.origin = origin_of(result)
         if isinstance(value, Strided) and (not value.same_layout(meta) or value.buffer in self.builder.overwritten):
             # The graph promises other strides, or other memory than the input's: copy.
@@ -554,7 +547,7 @@ class _GraphLowering:
             raise GraphNotSupported(f"strides of output {result.name}")
         return TensorRef(held.buffer, meta.sizes, meta.strides, held.offset)
 
-    # ------------------------------------------------------------------ metadata
+    # ------------------------------------------------------------------ arguments
     def _argument(self, arg: Any) -> Any:
         if isinstance(arg, torch.fx.Node):
             if arg not in self.env:
@@ -567,36 +560,3 @@ class _GraphLowering:
         if isinstance(arg, slice):
             raise GraphNotSupported("a slice argument")
         return arg
-
-    def _meta(self, val: Any) -> TensorMeta:
-        try:
-            return meta_of(val)
-        except NotLowered as refusal:
-            raise GraphNotSupported(str(refusal)) from None
-
-    def _metas(self, val: Any) -> Any:
-        if isinstance(val, torch.Tensor):
-            return self._known_meta(val)
-        if isinstance(val, (tuple, list)):
-            return tuple(self._known_meta(v) if isinstance(v, torch.Tensor) else None for v in val)
-        return None
-
-    def _known_meta(self, val: torch.Tensor) -> TensorMeta:
-        meta = self._meta(val)
-        known = self._symbols_known() if self.run_symbols else self.sources.keys()
-        for size in (*meta.sizes, *meta.strides):
-            if not size.symbols <= known:
-                raise GraphNotSupported(f"size {size} is known only at run time")
-        return meta
-
-    def _expression(self, val: Any) -> Expr:
-        try:
-            return expression(val)
-        except NotLowered as refusal:
-            raise GraphNotSupported(str(refusal)) from None
-
-    def _known(self, val: Any, node: torch.fx.Node) -> Expr:
-        value = self._expression(val)
-        if not value.symbols <= self._symbols_known():
-            raise GraphNotSupported(f"{node.name} = {value} is known only at run time")
-        return value
