@@ -168,8 +168,48 @@ def test_what_raises_raises_as_in_eager():
         torch.autograd.grad(y, x)
         return torch.autograd.grad(y, x)
 
+    for backend in ("eager", "aot_eager"):
+        with pytest.raises(RuntimeError, match="second time"):
+            torchjit.compile(twice, backend=backend)(x)
+
+
+@pytest.mark.parametrize("retained", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_a_gradient_frees_is_freed_for_the_caller(backend, retained):
+    """Of results whose way back it did not take there are gradients all the same, also beside the others."""
+
+    def f(x):
+        y, other = x.exp(), x.sin()
+        gradient = torch.autograd.grad(y.sum(), x, retain_graph=retained)[0]
+        return gradient, y.view(-1), y * other, x + 1, other
+
+    compiled = torchjit.compile(f, backend=backend, fullgraph=True)
+    for index in range(1, 5):
+        errors, gradients = [], []
+        for function in (f, compiled):
+            x = torch.full((2,), 0.5, requires_grad=True)
+            found = function(x)
+            assert found[index].requires_grad and not found[0].requires_grad
+            try:
+                found[index].sum().backward()
+            except RuntimeError as error:
+                errors.append(str(error))
+            gradients.append(x.grad)
+        torch.testing.assert_close(gradients[1], gradients[0])
+        assert errors == [] if retained or index > 2 else len(errors) == 2 and errors[0] == errors[1]
+
+
+def test_a_loss_beside_its_gradients_saves_nothing():
+    def f(x):
+        loss = (x * x).sum()
+        return loss, torch.autograd.grad(loss, x)[0]
+
+    compiled = torchjit.compile(f, backend="aot_eager", fullgraph=True)
+    x = torch.full((2,), 0.5, requires_grad=True)
+    loss, gradient = compiled(x)
+    assert gradient.tolist() == [1, 1] and loss.requires_grad and not hasattr(loss.grad_fn, "saved_tensors")
     with pytest.raises(RuntimeError, match="second time"):
-        torchjit.compile(twice, backend="eager")(x)
+        loss.backward()
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

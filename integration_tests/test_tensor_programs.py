@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -65,3 +66,40 @@ def test_reductions_into_integers(name: str) -> None:
         for function in (program, torchjit.compile(program, backend="aot_eager"))
     )
     assert torch.equal(want, got)
+
+
+def _sum_into(t: torch.Tensor) -> Any:
+    return torch.sum(torch.ones(2, 3), 0, out=t)
+
+
+def _sum_into_one_made_here(t: torch.Tensor) -> Any:
+    made = t * 2
+    return torch.sum(torch.ones(2, 3), 0, out=made) + 1, made
+
+
+def _sum_into_a_view(t: torch.Tensor) -> Any:
+    row = t[:1]
+    torch.add(torch.ones(2, 3), 1, out=row)
+    return t + row.sum(), row
+
+
+def _through_a_view(t: torch.Tensor) -> Any:
+    flat = t.view(-1)
+    torch.add(torch.ones(2, 3), 1, out=t)
+    return t + flat.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("sizes", [(2, 2), (5, 2), (0, 2)])
+@pytest.mark.parametrize("program", [_sum_into, _sum_into_one_made_here, _sum_into_a_view, _through_a_view])
+def test_results_that_are_resized(program: Callable[[torch.Tensor], Any], sizes: tuple[int, ...], backend: str) -> None:
+    """With one warning, but for empty ones."""
+    found = []
+    for function in (program, torchjit.compile(program, backend=backend)):
+        t = torch.zeros(sizes)
+        with warnings.catch_warnings(record=True) as told_of:
+            warnings.simplefilter("always")
+            found.append([function(t), t])
+        found[-1].append([str(w.message) for w in told_of])
+    torch.testing.assert_close(found[1][:2], found[0][:2])
+    assert found[1][2] == found[0][2]

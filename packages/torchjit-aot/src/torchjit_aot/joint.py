@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, final
 
 import attrs
@@ -14,6 +14,7 @@ from torchjit_aot.aliasing import OutputPlan, plan_outputs
 from torchjit_aot.backward_engine import gradients, needs_python_engine
 from torchjit_aot.costs import is_alias
 from torchjit_aot.flatten import Shape, flatten
+from torchjit_aot.freed import freed_slots
 from torchjit_aot.grad_scaler import TAKEN_APART_WHILE_TRACED
 from torchjit_aot.inputs import GraphInput, fake_inputs, lifted_state, no_autocast, tracing_context
 from torchjit_aot.record import Recorder
@@ -73,6 +74,8 @@ class JointGraph:
         groups: the positions of tangents, those together whose backwards share an operator, as traced.
         reshaped: operators that change sizes or strides of inputs in place: (input, operator, other arguments).
         bases: memory that several inputs share; each is an input too, the last ones.
+        freed: for each item of `slots` whose backward eager PyTorch refuses, because the graph behind it was freed: the
+            inputs that it leads to.
     """
 
     graph: fx.Graph
@@ -95,6 +98,7 @@ class JointGraph:
     groups: tuple[tuple[int, ...], ...] = ()
     reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
     bases: tuple[Base, ...] = ()
+    freed: dict[int, tuple[int, ...]] = attrs.field(factory=dict)
 
     @property
     def base_inputs(self) -> range:
@@ -146,7 +150,10 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         if any(i in under_grad for i, _, _ in _with_positions(recorder, sources)):
             raise GraphBreak(METADATA_MUTATION, "of an input that gets a gradient history by a write")
         plan = plan_outputs(leaves, sources, recorder, under_grad)
-        tangents, differentiable, grads = _run_backward(plan.slots, sources, recorder)
+        freed = freed_slots(gm, plan.slots, sources)
+        if any(position in freed for position in range(len(under_grad))):
+            raise GraphBreak(TRACE_FAILED, "an input gets a gradient history that was freed")
+        tangents, differentiable, grads = _run_backward(plan.slots, freed, sources, recorder)
     tensors = _tensor_positions(sources)
     moving = {tensors[n]: node for n, node in recorder.viewed.items() if version_moved(sources[tensors[n]].value)}
     return JointGraph(
@@ -168,6 +175,7 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         written=recorder.written,
         reshaped=_with_positions(recorder, sources),
         bases=bases,
+        freed=freed,
     )
 
 
@@ -256,11 +264,13 @@ def _changed_history(sources: list[GraphInput], before: list[Any]) -> list[int]:
 
 
 def _run_backward(
-    slots: list[Any], sources: list[GraphInput], recorder: Recorder
+    slots: list[Any], freed: Container[int], sources: list[GraphInput], recorder: Recorder
 ) -> tuple[list[fx.Node], list[int], list[fx.Node | None]]:
     leaves = [source.leaf for source in sources if source.leaf is not None]
     nothing: list[fx.Node | None] = [None] * len(sources)
-    differentiable = [i for i, t in enumerate(slots) if isinstance(t, torch.Tensor) and t.requires_grad]
+    differentiable = [
+        i for i, t in enumerate(slots) if isinstance(t, torch.Tensor) and t.requires_grad and i not in freed
+    ]
     if differentiable and not leaves:
         raise GraphBreak(TRACE_FAILED, "an output requires grad, and no input does")
     if not differentiable:

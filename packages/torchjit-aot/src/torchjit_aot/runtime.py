@@ -18,6 +18,7 @@ from torch import fx
 from torchjit_aot.aliasing import Constant, FromInput, FromSlot, OutputPlan, Ref
 from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.flatten import rebuild_source
+from torchjit_aot.freed import with_freed_history
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import DOUBLE_BACKWARD
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
@@ -163,6 +164,11 @@ def _replays_and_return(
             return f"[{', '.join(argument(v) for v in value)}]"
         return repr(value) if value is None or type(value) in (bool, int) else source.bind(value)
 
+    slots = list(slots)
+    for slot, leaves in joint.freed.items():
+        given = ", ".join([slots[slot], *(_input_name(joint, i, source, state) for i in leaves)])
+        source.lines.append(f"h{slot} = {source.bind(with_freed_history)}({given})")
+        slots[slot] = f"h{slot}"
     for index, func, others in joint.reshaped:
         given = ", ".join([_input_name(joint, index, source, state), *(argument(a) for a in others)])
         source.lines.append(f"{source.bind(func, 'reshape')}({given})")
@@ -214,6 +220,7 @@ def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[tor
         and not joint.bases
         and not joint.versions_move
         and not plan.steps
+        and not joint.freed
         and not joint.reshaped
         and whole[0] in (tuple, list)
         and all(isinstance(child, int) for child in whole[2])

@@ -60,14 +60,13 @@ class Differentiated:
         end = self.outputs + self.inputs
         weights = iter(tensors[end:])
         given = [next(weights) if there else None for there in self.weighted]
-        options = dict(self.options)
-        # Who traces the graph differentiates it once more. The engine's own threads would not see the trace.
+        # The engine's own threads would not see a trace. What this frees is freed for who traces, too, and must be for the caller.
         traced = torch._C._len_torch_dispatch_stack() > 0
-        if traced:
-            options["retain_graph"] = True
         before = torch._C._is_multithreading_enabled()
         with torch.autograd.set_multithreading_enabled(before and not traced):
-            return tuple(torch.autograd.grad(tensors[: self.outputs], tensors[self.outputs : end], given, **options))
+            return tuple(
+                torch.autograd.grad(tensors[: self.outputs], tensors[self.outputs : end], given, **self.options)
+            )
 
 
 _PARAMETERS = (

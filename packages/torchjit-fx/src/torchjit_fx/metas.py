@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
@@ -239,13 +241,15 @@ class MetaService:
         writes = writes or any(item is not None for item in declared)
         get = self._of_its_own() if own_fakes else self.fake if writes else self.look
         watch = Watch()
+        # Calls that resize what they write are refused: torch warns when they run.
+        quiet = warnings.catch_warnings(action="ignore") if "out" in kwargs else contextlib.nullcontext()
         silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
         try:
             # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.
             fakes = [get(leaf) for leaf in found.leaves]
             fake_args, fake_kwargs = map_raw(args, get), map_raw(kwargs, get)
             self.fakes.mode.watch = watch
-            with self.modes.made_real():
+            with self.modes.made_real(), quiet:
                 result = self.evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
         except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see
             raise

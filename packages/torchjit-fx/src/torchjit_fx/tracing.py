@@ -54,6 +54,11 @@ _NOT_RUN: Any = object()
 """In the place of a result over fakes when the outcome came from the cache."""
 
 
+def _is_resized(leaf: TensorLeaf, after: TensorRecord) -> bool:
+    """Does a call give a tensor other sizes, which only an empty one on memory of its own can take silently?"""
+    return after.sizes != leaf.record.sizes and not (leaf.is_alone() and 0 in leaf.record.sizes)
+
+
 @final
 class Recorder:
     """The steps of one region.
@@ -303,6 +308,8 @@ class Recorder:
             self.selections.check_write(leaf, self._inputs, capture)
             if overlaps_itself(leaf.record.sizes, leaf.record.strides):
                 raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
+            if target not in _VIEWS_IN_PLACE and i in changed and _is_resized(leaf, changed[i]):
+                raise GraphBreak(breaks.METADATA_MUTATION, "a tensor given as out= is resized", capture.location())
             neighbours = leaf.storage.leaves if leaf.storage is not None else [leaf]
             for other in neighbours:
                 if isinstance(other, InputLeaf):
