@@ -50,7 +50,7 @@ def check(
     tol: dict[str, Any] | None = None,
     **settings: Any,
 ) -> CompiledGraph:
-    """Compile, run and compare with eager: values, dtypes, strides, and that inputs are left alone.
+    """Compile, run and compare with eager: values, dtypes, strides, whose memory it is, and that inputs are left alone.
 
     Args:
         kernels: the expected number of kernels, if it matters.
@@ -67,6 +67,7 @@ def check(
         assert [s for s, n in zip(g.stride(), g.shape) if n > 1] == [
             s for s, n in zip(w.stride(), w.shape) if n > 1
         ] or not w.numel()
+    assert _shared(inputs, got) <= _shared(inputs, want), "results share memory that are tensors of their own in eager"
     for i, b in zip(inputs, before):
         if isinstance(i, torch.Tensor):
             torch.testing.assert_close(i, b, rtol=0, atol=0, equal_nan=True)
@@ -75,6 +76,13 @@ def check(
     if aten is not None:
         assert f" {aten} aten calls" in graph.source.splitlines()[0], graph.source
     return graph
+
+
+def _shared(inputs: Sequence[Any], results: Sequence[Any]) -> set[tuple[int, int]]:
+    """Which of the inputs and results share memory, as pairs of their numbers."""
+    values = enumerate((*inputs, *results))
+    memory = {i: t.untyped_storage().data_ptr() for i, t in values if isinstance(t, torch.Tensor) and t.numel()}
+    return {(i, j) for i in memory for j in memory if i < j and memory[i] == memory[j]}
 
 
 def sample(

@@ -78,6 +78,17 @@ def test_limits_that_the_dtype_cannot_hold_are_eagers() -> None:
     check(lambda x: [x.clamp(-5, 40), x.clamp(3, 300), x.clamp(min=-5), x.clamp(max=260)], (x,), aten=None)
 
 
+@pytest.mark.parametrize("name", ["round", "floor", "ceil", "trunc"])
+def test_rounded_integers_have_memory_of_their_own(name: str) -> None:
+    x = torch.arange(4)
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        made = x + 1
+        return [getattr(aten, name)(x), made, getattr(aten, name)(made)]
+
+    check(fn, [x])
+
+
 @pytest.mark.parametrize("dtype", [*INTS, torch.bool], ids=str)
 def test_integers_and_bool(dtype: torch.dtype) -> None:
     x, y = sample(4, 19, dtype=dtype, low=-100, high=100), sample(4, 19, dtype=dtype, low=-100, high=100, seed=1)

@@ -46,10 +46,9 @@ LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 def _define_unary(name: str, op: str, only_float: bool) -> None:
     @lowering(name)
     def _unary(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
-        if only_float and not is_float(meta.dtype):
-            return x
-        if not is_float(meta.dtype) and meta.dtype == torch.bool and op in ("abs", "sign"):
-            return x
+        whole = only_float and not is_float(meta.dtype)
+        if whole or (meta.dtype == torch.bool and op in ("abs", "sign")):
+            return Lazy(x.sizes, x.dtype, x.device, x.value)  # the same numbers; a result gets memory of its own
         return pointwise(meta, lambda v: apply(op, v), x)
 
 
