@@ -313,7 +313,8 @@ WRITES = {
 
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("backend", ("eager", "aot_eager"))
-def test_what_eager_refuses_to_write_is_not_in_a_graph(backend, name):
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_what_eager_refuses_to_write_is_not_in_a_graph(backend, name, dynamic):
     """Its code may not run again: other tensors have been written."""
     write = WRITES[name]
 
@@ -324,7 +325,7 @@ def test_what_eager_refuses_to_write_is_not_in_a_graph(backend, name):
         box.count += 1
 
     seen = []
-    for function in (program, torchjit.compile(program, backend=backend, dynamic=False)):
+    for function in (program, torchjit.compile(program, backend=backend, dynamic=dynamic)):
         box, x, other = types.SimpleNamespace(count=0), torch.arange(12.0).view(3, 4), torch.zeros(2)
         with pytest.raises(RuntimeError) as caught:
             function(box, x, other, GOOD)

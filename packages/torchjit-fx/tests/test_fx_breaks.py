@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torchjit_core.guards import Different, SameObject, TensorMatches
 from torchjit_core.reasons import GraphBreak, all_reasons
 from torchjit_fx import refusals
-from torchjit_fx.testing import Captured, capture_by_proxy
+from torchjit_fx.testing import Captured, SimpleSizes, StaticSizes, capture_by_proxy
 
 Check = Callable[..., Captured]
 
@@ -66,6 +66,9 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "group_norm_of_two_dtypes": (lambda x, w: F.group_norm(x, 2, w, w.float()), (r(2, 4, 5), r(4).half()), "TJ-FX-003"),
     "product_of_two_dtypes": (lambda x, w: x @ w, (r(2, 3), r(3).half()), "TJ-FX-003"),
     "interpolated_ints": (lambda x: F.interpolate(x, scale_factor=2), (torch.ones(1, 2, 3, 4, dtype=torch.int64),), "TJ-FX-003"),
+    "classes_of_floats": (lambda x: F.one_hot(x, 3), (torch.ones(2),), "TJ-FX-003"),
+    "shrunk_ints": (lambda x: F.hardshrink(x), (torch.arange(3),), "TJ-FX-003"),
+    "margins_of_ints": (lambda x: F.multi_margin_loss(x, x[0]), (torch.ones(3, 3, dtype=torch.int64),), "TJ-FX-003"),
     "variance_of_ints": (lambda x: x.var(), (torch.arange(3),), "TJ-FX-003"),
     "ints_drawn_between_0_and_1": (lambda x: x.uniform_(), (torch.arange(3),), "TJ-FX-003"),
     "requires_grad_of_no_leaf": (lambda x: setattr(x * 2, "requires_grad", True), (r(3, grad=True),), "TJ-FX-012"),
@@ -101,6 +104,15 @@ def test_break(name: str) -> None:
         capture_by_proxy(fn, *args)
     assert caught.value.reason.id == reason
     assert caught.value.location is not None and caught.value.location.filename == __file__
+
+
+@pytest.mark.parametrize("name", [name for name, (_, _, reason) in BREAKS.items() if reason == "TJ-FX-003"])
+def test_break_with_sizes_that_vary(name: str) -> None:
+    """Each size is a symbol of its own, so the values at capture are all that says that they do not fit."""
+    fn, args, reason = BREAKS[name]
+    with pytest.raises(GraphBreak) as caught:
+        capture_by_proxy(fn, *args, sizes=SimpleSizes())
+    assert caught.value.reason.id == reason
 
 
 def test_a_break_keeps_what_came_before() -> None:
@@ -292,3 +304,30 @@ def test_writes_that_fit_do_not_break(name: str) -> None:
     captured = capture_by_proxy(program, *given)
     copies = [t.clone() for t in given]
     assert torch.equal(captured(*given), program(*copies)) and torch.equal(given[0], copies[0])
+    varying = capture_by_proxy(program, *given, sizes=SimpleSizes())
+    for columns in (4, 7):  # the guards say no more than what eager demands
+        given = r(4, columns), torch.tensor([0, 2]), r(2, columns)
+        copies = [t.clone() for t in given]
+        assert varying.check(*given)
+        assert torch.equal(varying(*given), program(*copies)) and torch.equal(given[0], copies[0])
+
+
+def test_sizes_that_do_not_fit_later() -> None:
+    """They are guarded, so the call is captured again, and refused."""
+    captured = capture_by_proxy(
+        lambda x, i, b: x.index_put((i,), b), r(4, 3), torch.tensor([0, 2]), r(2, 3), sizes=SimpleSizes()
+    )
+    assert captured.check(r(5, 4), torch.tensor([0, 1, 2]), r(3, 4))
+    assert not captured.check(r(5, 4), torch.tensor([0, 1, 2]), r(2, 4))
+    strided = capture_by_proxy(lambda x: (x + 1).as_strided((2, 2), (3, 1)), r(4, 3), sizes=SimpleSizes())
+    assert strided.check(r(2, 3)) and not strided.check(r(2, 2))
+
+
+def test_memory_beyond_a_view() -> None:
+    """What a stand-in for the view does not have; and what one base has is not remembered for another one."""
+    for sizes in (StaticSizes, SimpleSizes):
+        captured = capture_by_proxy(lambda x: (x * 2)[:2].as_strided((4, 4), (4, 1)), r(6, 4), sizes=sizes())
+        x = r(6, 4)
+        assert torch.equal(captured(x), x[:4] * 2)
+        with pytest.raises(GraphBreak):
+            capture_by_proxy(lambda x: (x * 2).as_strided((4, 4), (4, 1)), r(2, 4), sizes=sizes())

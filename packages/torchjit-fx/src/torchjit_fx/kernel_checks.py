@@ -1,7 +1,8 @@
 """What eager's kernels check before they run and fake tensors do not: shapes that do not fit, memory that is read and written at once.
 
 Such an operation is not for a graph: there it raises with the program's effects still to come, or is accepted, because a compiler
-writes what it computes to memory of its own. Sizes that vary are not asked about.
+writes what it computes to memory of its own. About sizes that vary the values at capture decide, and what they decide is guarded, as
+in torch's metadata functions; sizes that only the run knows are not asked about.
 """
 
 from __future__ import annotations
@@ -12,24 +13,27 @@ from typing import Any
 
 import torch
 
-__all__ = ["overlaps_itself", "refuse_memory", "refuse_shapes"]
+__all__ = ["BEYOND", "overlaps_itself", "refuse_memory", "refuse_shapes"]
 
 _aten = torch.ops.aten
+BEYOND = frozenset({torch.as_strided, "as_strided", "as_strided_", _aten.as_strided.default, _aten.as_strided_.default})
+"""Calls that reach what their argument does not: what they do hangs on the memory, which it may share, and not on its record alone."""
 _Rule = Callable[..., str | None]
 
 
-def refuse_shapes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+def refuse_shapes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, beyond: bool) -> None:
     """Raise if eager refuses the shapes of an operation that metadata functions accept.
 
     Args:
         func: an ATen overload.
         args, kwargs: over fake tensors.
+        beyond: the program's call is one of `BEYOND`. Where torch makes a slice by strides, it stays within the memory.
 
     Raises:
         RuntimeError: it does.
     """
     rule = _RULES.get(func.overloadpacket)
-    why = None if rule is None else rule(*args, **kwargs or {})
+    why = None if rule is None or (rule is _as_strided and not beyond) else rule(*args, **kwargs or {})
     if why is not None:
         raise RuntimeError(why)
 
@@ -58,16 +62,25 @@ def refuse_memory(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
 
 
 def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """May two elements of such a tensor be one in memory? What a write leaves there depends on the order that it is made in."""
-    if any(type(n) is not int for n in (*sizes, *strides)):
-        return any(stride == 0 and size != 1 for size, stride in zip(sizes, strides, strict=True))
-    if 0 in sizes:
-        return False
-    last = 0
-    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides, strict=True) if size != 1):
-        if stride <= last:
+    """May two elements of such a tensor be one in memory? What a write leaves there depends on the order that it is made in.
+
+    Args:
+        sizes, strides: ints, and torch.SymInts.
+    """
+    seen_sizes, seen_strides = [_seen(n) for n in sizes], [_seen(n) for n in strides]
+    if None in seen_sizes or None in seen_strides:
+        return any(_holds(stride == 0) and not _holds(size == 1) for size, stride in zip(sizes, strides, strict=True))
+    if 0 in seen_sizes:
+        return not _holds(sizes[seen_sizes.index(0)] == 0)
+    # If each step is found to be beyond what the ones before reach, the order needs no guard.
+    order: Any = sorted(range(len(sizes)), key=lambda d: (seen_strides[d], seen_sizes[d]))
+    last: Any = 0
+    for d in order:
+        if seen_sizes[d] == 1 and _holds(sizes[d] == 1):
+            continue
+        if _holds(strides[d] <= last):
             return True
-        last += stride * (size - 1)
+        last = last + strides[d] * (sizes[d] - 1)
     return False
 
 
@@ -112,29 +125,49 @@ def _overlap(out: torch.Tensor, t: torch.Tensor, in_full: bool) -> bool:
         return in_full
     if t.layout is not torch.strided or t.untyped_storage()._cdata != out.untyped_storage()._cdata:
         return False
+    ours, theirs = _extent(out), _extent(t)
+    if None in map(_seen, (*ours, *theirs, *out.stride(), *t.stride())):
+        return False
+    if not (_holds(ours[0] < theirs[1]) and _holds(theirs[0] < ours[1])):
+        return False  # nothing is shared, with gaps or without
     if not _is_dense(out) or not _is_dense(t):
         return False
-    ours, theirs = _extent(out), _extent(t)
-    if ours == theirs and out.stride() == t.stride():
-        return in_full
-    return ours[0] < theirs[1] and theirs[0] < ours[1]
+    if any(_unequal(a, b) for a, b in zip((*ours, *out.stride()), (*theirs, *t.stride()), strict=False)):
+        return True
+    return in_full if out.dim() == t.dim() else True
 
 
 def _is_dense(t: torch.Tensor) -> bool:
     """Are its elements, of which there are some, all that is between the first and the last?"""
-    if any(type(n) is not int for n in (*t.shape, *t.stride(), t.storage_offset())) or 0 in t.shape:
+    if any(_holds(n == 0) for n in t.shape):
         return False
-    expected = 1
+    expected: Any = 1
     for stride, size in sorted((stride, size) for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1):
-        if stride != expected:
+        if _unequal(stride, expected):
             return False
-        expected *= size
+        expected = expected * size
     return True
 
 
-def _extent(t: torch.Tensor) -> tuple[int, int]:
+def _extent(t: torch.Tensor) -> tuple[Any, Any]:
     begin: Any = t.storage_offset() * t.itemsize
     return begin, begin + t.numel() * t.itemsize
+
+
+def _holds(condition: Any) -> bool:
+    """Is a condition on sizes known to hold, or does it at capture, with a guard? Not if only the run knows."""
+    if isinstance(condition, torch.SymBool):
+        node: Any = condition.node
+        return bool(condition) if node.has_hint() else node.maybe_as_bool() is True
+    return bool(condition)
+
+
+def _seen(n: Any) -> int | None:
+    """The value of a size at capture, None if only the run knows it."""
+    if type(n) is int:
+        return n
+    hint: int | None = n.node.hint
+    return hint
 
 
 def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -143,7 +176,23 @@ def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _unequal(a: Any, b: Any) -> bool:
-    return type(a) is int and type(b) is int and a != b
+    return a is not None and b is not None and _holds(a != b)
+
+
+def _misfit(n: Any, wanted: Any, *ones: Any) -> bool:
+    """Is a size known to be not the wanted one, and none of `ones` to be 1? One condition, so that the guard says no more."""
+    if n is None or wanted is None:
+        return False
+    condition: Any = n != wanted
+    for other in ones:
+        condition = _both(condition, other != 1)
+    return _holds(condition)
+
+
+def _both(a: Any, b: Any) -> Any:
+    if isinstance(a, torch.SymBool):
+        return a & b
+    return b if a else False
 
 
 def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> str | None:
@@ -151,9 +200,7 @@ def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsa
     if shape is None:
         return "shape mismatch: indexing tensors could not be broadcast together"
     given = tuple(values.shape)
-    if len(given) > len(shape) or any(
-        _unequal(n, k) and n != 1 for n, k in zip(given[::-1], shape[::-1], strict=False)
-    ):
+    if len(given) > len(shape) or any(_misfit(n, k, n) for n, k in zip(given[::-1], shape[::-1], strict=False)):
         return f"shape mismatch: a value of shape {list(given)} for an index that chooses {list(shape)}"
     return None
 
@@ -173,7 +220,7 @@ def _indexed(x: Any, indices: Any) -> list[Any] | None:
         if shape is not None:
             chosen = [*[1] * (len(shape) - len(chosen)), *chosen]
             padded = (*[1] * (len(chosen) - len(shape)), *shape)
-            if any(_unequal(a, b) and 1 not in (a, b) for a, b in zip(padded, chosen, strict=True)):
+            if any(_misfit(a, b, a, b) for a, b in zip(padded, chosen, strict=True)):
                 return None
             chosen = [_broadcast(a, b) for a, b in zip(padded, chosen, strict=True)]
     at = [d for d, shape in enumerate(shapes) if shape is not None]
@@ -185,9 +232,13 @@ def _indexed(x: Any, indices: Any) -> list[Any] | None:
 
 
 def _broadcast(a: Any, b: Any) -> Any:
+    """The size of two that fit each other."""
     if type(a) is int and type(b) is int:
         return max(a, b) if 0 not in (a, b) else 0
-    return next((n for n in (a, b) if type(n) is int and n != 1), None)
+    for n, other in ((a, b), (b, a)):
+        if type(n) is int:
+            return n if n != 1 else other
+    return None if a is None or b is None or _unequal(a, b) else a
 
 
 def _index_add(x: Any, dim: int, index: Any, source: Any, *args: Any, **kwargs: Any) -> str | None:
@@ -219,7 +270,7 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> str | Non
 def _masked_scatter(x: Any, mask: Any, source: Any) -> str | None:
     short = len(mask.shape) <= len(x.shape)
     sizes = zip(mask.shape[::-1], x.shape[::-1], strict=False)
-    fits = short and not any(_unequal(n, k) and n != 1 for n, k in sizes)
+    fits = short and not any(_misfit(n, k, n) for n, k in sizes)
     return None if fits else f"a mask of shape {list(mask.shape)} for {list(x.shape)}"
 
 
@@ -236,10 +287,12 @@ def _scattered(view: Callable[..., Any]) -> _Rule:
 def _as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> str | None:
     offset = x.storage_offset() if storage_offset is None else storage_offset
     held = x.untyped_storage().nbytes()
-    if any(type(n) is not int for n in (*size, *stride, offset, held)) or 0 in size or len(size) != len(stride):
+    if len(size) != len(stride) or None in map(_seen, (*size, *stride, offset, held)):
+        return None
+    if any(_holds(n == 0) for n in size):
         return None
     needed = (offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1) * x.itemsize
-    return f"sizes {list(size)} and strides {list(stride)} need {needed} bytes of {held}" if needed > held else None
+    return f"sizes {list(size)} and strides {list(stride)} need {needed} bytes" if _holds(needed > held) else None
 
 
 _RULES: dict[Any, _Rule] = {

@@ -19,9 +19,11 @@ from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, map_raw
+from torchjit_fx.kernel_checks import BEYOND
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.records import TensorRecord, is_structseq
+from torchjit_fx.refusals import TAKEN_APART, at_capture
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.versions import Watch
 
@@ -240,7 +242,7 @@ class MetaService:
         declared = _declared_writes(target, args, kwargs)
         writes = writes or any(item is not None for item in declared)
         get = self._of_its_own() if own_fakes else self.fake if writes else self.look
-        watch = Watch()
+        watch = Watch(target in BEYOND)
         # Calls that resize what they write are refused: torch warns when they run.
         quiet = warnings.catch_warnings(action="ignore") if "out" in kwargs else contextlib.nullcontext()
         silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
@@ -248,8 +250,11 @@ class MetaService:
             # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.
             fakes = [get(leaf) for leaf in found.leaves]
             fake_args, fake_kwargs = map_raw(args, get), map_raw(kwargs, get)
-            self.fakes.mode.watch = watch
             with self.modes.made_real(), quiet:
+                if found.symbolic and target in TAKEN_APART:
+                    self.fakes.mode.watch = Watch()
+                    self._ask_without_symbols(op, target, fake_args, fake_kwargs)
+                self.fakes.mode.watch = watch
                 result = self.evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
         except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see
             raise
@@ -265,6 +270,13 @@ class MetaService:
         if watch.written and not writes:
             return self.run(op, target, args, kwargs, found)  # its name did not say so: once more, on shared memory
         return self._describe(result, fakes, found.leaves, watch), result
+
+    def _ask_without_symbols(self, op: str, target: Any, args: Any, kwargs: Any) -> None:
+        """Raise what the call raises with the sizes at capture."""
+        with contextlib.suppress(DataDependentOutputException, DynamicOutputShapeException):
+            with self.fakes.mode:
+                args, kwargs = at_capture(args), at_capture(kwargs)
+            self.evaluate(op, target, args, kwargs, symbolic=False)
 
     def _describe(self, result: Any, fakes: list[Any], leaves: list[TensorLeaf], watch: Watch) -> Outcome:
         storages = [fake.untyped_storage()._cdata for fake in fakes]

@@ -14,8 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
-__all__ = ["refuse_dtypes"]
+__all__ = ["TAKEN_APART", "at_capture", "refuse_dtypes"]
+
+TAKEN_APART = frozenset(
+    {F.interpolate, F.one_hot, F.hardshrink, torch.hardshrink, "hardshrink", F.multi_margin_loss, F.multilabel_margin_loss}
+)  # fmt: skip
+"""Where sizes vary torch computes these by other operations, of which none has the checks of their kernels."""
 
 _ABOUT_DTYPES = re.compile(
     r"not implemented for '|dtype|scalar type|result type|[Bb]ool|complex|nteg|floating|cannot be converted|Dimension out of range|used as indices"
@@ -27,7 +33,7 @@ _OTHERS = frozenset(
     {
         "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
         "_native_batch_norm_legit_no_training", "native_group_norm", "binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss",
-        "soft_margin_loss", "nll_loss_forward", "nll_loss2d_forward", "mv", "addmv", "mm", "addmm", "bmm", "baddbmm", "addbmm", "dot", "vdot",
+        "soft_margin_loss", "multi_margin_loss", "multilabel_margin_loss_forward", "nll_loss_forward", "nll_loss2d_forward", "mv", "addmv", "mm", "addmm", "bmm", "baddbmm", "addbmm", "dot", "vdot",
         "trace", "index_fill", "index_copy", "index_add", "index_put", "index", "index_select", "gather", "scatter", "scatter_add", "take", "embedding", "masked_scatter", "full_like", "complex", "polar", "glu", "linalg_cross", "cumsum", "cumprod",
         "var", "std", "var_mean", "std_mean", "mean", "sum", "prod", "amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "any", "all", "median",
         "nanmedian", "mode", "kthvalue", "sort", "topk", "cummax", "cummin", "logsumexp", "logcumsumexp", "linalg_vector_norm", "norm", "renorm", "triu", "tril",
@@ -78,6 +84,24 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         _accepted.clear()
     _accepted.add(key)
 
+
+def at_capture(value: Any) -> Any:
+    """The same with the values that sizes and numbers have at capture, where there are some.
+
+    Args:
+        value: fake tensors, numbers and plain values in containers.
+    """
+    if isinstance(value, torch.Tensor):
+        return torch.empty([at_capture(n) for n in value.shape], dtype=value.dtype, device=value.device)
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        node: Any = value.node
+        return _SOME[type(value)] if node.hint is None else node.hint
+    if type(value) is dict:
+        return {name: at_capture(item) for name, item in value.items()}
+    return type(value)(map(at_capture, value)) if type(value) in (tuple, list) else value
+
+
+_SOME: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
 
 _ANY_EMPTY_INDEX = frozenset(
     {torch.ops.aten.gather, torch.ops.aten.scatter, torch.ops.aten.scatter_, torch.ops.aten.scatter_add, torch.ops.aten.scatter_add_}
@@ -143,5 +167,5 @@ def _probe(value: Any, size: int) -> Any:
     if isinstance(value, torch.Generator):
         return None  # the program's
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}[type(value)]
+        return _SOME[type(value)]
     return value

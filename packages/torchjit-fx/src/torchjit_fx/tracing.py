@@ -19,7 +19,7 @@ from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw, without_enums
 from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
-from torchjit_fx.kernel_checks import overlaps_itself
+from torchjit_fx.kernel_checks import BEYOND, overlaps_itself
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.modes import TorchModes
@@ -124,6 +124,8 @@ class Recorder:
             raise _refuse_argument(error.args[0], fn, capture) from None
         self._check_reach(found, capture)
         op, target = graph_target(fn)
+        if target in BEYOND:
+            found.cacheable = False
         cache = self._own if found.symbolic else self._shared
         key = (fn, self.modes.token, *found.key)
         outcome = cache.get(key) if found.cacheable else None
@@ -234,7 +236,7 @@ class Recorder:
                 if found.cacheable:
                     cache.put(key, ruled)
                 return self._apply(ruled, op, target, args, kwargs, found, _NOT_RUN, capture)
-        writes = _may_write(target, kwargs)
+        writes = _may_write(target, kwargs) or target in BEYOND
         if writes:
             for leaf in found.leaves:
                 self._materialise_neighbours(leaf)
@@ -306,7 +308,8 @@ class Recorder:
         for i in outcome.written:
             leaf = found.leaves[i]
             self.selections.check_write(leaf, self._inputs, capture)
-            if overlaps_itself(leaf.record.sizes, leaf.record.strides):
+            number = self.metas.numbers.sym_int
+            if overlaps_itself([*map(number, leaf.record.sizes)], [*map(number, leaf.record.strides)]):
                 raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
             if target not in _VIEWS_IN_PLACE and i in changed and _is_resized(leaf, changed[i]):
                 raise GraphBreak(breaks.METADATA_MUTATION, "a tensor given as out= is resized", capture.location())

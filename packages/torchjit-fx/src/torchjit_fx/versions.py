@@ -31,11 +31,13 @@ class Watch:
     Attributes:
         written: addresses of the storages that were written.
         random: whether a random number generator advanced.
+        beyond: the call is one of `kernel_checks.BEYOND`.
     """
 
-    __slots__ = ("random", "written")
+    __slots__ = ("beyond", "random", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, beyond: bool = False) -> None:
+        self.beyond = beyond
         self.written: set[int] = set()
         self.random = False
 
@@ -106,7 +108,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if self.watch is not None:
             _observe(self.watch, func, args, kwargs)
             refuse_dtypes(func, args, kwargs)
-            refuse_shapes(func, args, kwargs)
+            refuse_shapes(func, args, kwargs, self.watch.beyond)
             refuse_memory(func, args, kwargs)
         if func is _VECTOR_NORM:
             args, kwargs = _with_positive_dims(args, kwargs)
