@@ -41,6 +41,7 @@ GATHERS: dict[str, Case] = {
     "index_select": (lambda x, i: x.index_select(2, i).exp(), (_floats(6, 8, 10), _ints(0, 10, 4))),
     "gather_bool": (lambda x, i: (x > 0).gather(1, i), (_floats(5, 9), _ints(0, 9, 5, 3))),
     "under_padding": (lambda w, i: F.pad(F.embedding(i, w), (1, 2, 1, 0)), (_floats(9, 5), _ints(0, 9, 6))),
+    "nothing_but_padding": (lambda x, i: F.pad(x.index_select(1, i), (0, 2)), (_floats(9, 1), _ints(0, 1, 0))),
 }  # fmt: skip
 
 SCATTERS: dict[str, Case] = {

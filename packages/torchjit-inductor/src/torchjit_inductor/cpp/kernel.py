@@ -79,7 +79,7 @@ class _Generator:
         head = heading(self.original)
         fields = [f"{STORAGE[self.buffers[n].dtype]}* {p};" for n, p in self.args.items()]
         fields += [f"i64 {s.name};" for s in self.symbols]
-        if can_fail(kernel):
+        if can_fail(self.original):
             fields.append("i64* fault;")
         if self.plan.cut is None:
             functions = [*self._function("range", self._unit), *self._entry()]
@@ -102,7 +102,8 @@ class _Generator:
             )
         for s in self.symbols:
             lines.append(f"  const i64 {s.name} = args.{s.name};")
-        if can_fail(kernel):
+        # What is masked everywhere is gone from the plan's kernel; the caller knows the original's arguments.
+        if can_fail(self.original):
             lines.append("  i64* const fault = args.fault;")
         self.e.lines = []
         self.sorts.ask_for_memory()
