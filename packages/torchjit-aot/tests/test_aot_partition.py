@@ -57,6 +57,18 @@ def test_matmul_results_are_kept() -> None:
     ]
 
 
+@pytest.mark.parametrize(("columns", "kept"), [(200, ["mm_default", "sum_dim_int_list"]), (20, ["cos_default"])])
+def test_what_is_in_memory_anyway_is_kept_with_a_little_beside_it(columns: int, kept: list[str]) -> None:
+    """As the scores of a loss with a maximum and a sum for each row, rather than their log-softmax."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x @ w + x.sum(1, keepdim=True)).sin()
+
+    args = torch.randn(4, 5, requires_grad=True), torch.randn(5, columns, requires_grad=True)
+    assert sorted(saved(f, *args)) == sorted(["arg0", "arg1", *kept])
+    run_both(f, args)
+
+
 @pytest.mark.parametrize(
     ("left", "right", "products"),
     [((96, 64), (3, 64, 48), 96 * 64 * 48), ((3, 40, 64), (64, 96), 40 * 64 * 96), ((32, 96), (96, 48), 32 * 96 * 48)],

@@ -155,6 +155,22 @@ def test_a_loss_that_picks_from_rows_stores_no_rows() -> None:
     torch.testing.assert_close(results(program, [logits, labels])[0], want)
 
 
+def test_a_16_bit_loss_picks_from_the_scores_themselves() -> None:
+    logits, labels = torch.randn(6, 500).bfloat16(), torch.randint(0, 500, (6,))
+
+    def function(logits: torch.Tensor, labels: torch.Tensor) -> Any:
+        scores = logits.float()
+        top = scores.amax(1, keepdim=True)
+        near = scores - top
+        total = near.exp().sum(1, keepdim=True)
+        return -(near - total.log()).bfloat16().gather(1, labels[:, None]).float().sum(), top, total
+
+    program = lowered(traced(function, [logits, labels]))
+    assert not [n for n, b in program.buffers.items() if n not in program.inputs and b.span.evaluate({}) > 6]
+    for got, want in zip(results(program, [logits, labels]), function(logits, labels), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
+
+
 def test_rows_that_are_returned_are_what_a_loss_picks_from() -> None:
     """In training a 16-bit loss saves its log-probabilities: their float32 operands need not be stored beside them."""
     logits, labels = torch.randn(6, 500).bfloat16(), torch.randint(0, 500, (6,))

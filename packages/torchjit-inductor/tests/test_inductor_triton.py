@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torchjit_core.expr import Symbol, as_expr, constant
 from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
-from torchjit_inductor.ir.values import load
+from torchjit_inductor.ir.values import load, reduce
 from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
@@ -381,6 +381,51 @@ def test_rows_of_odd_length_compute_what_the_ir_means() -> None:
     jit_function(kernel_source(kernel, buffers, plan, portable=True), "double")[(10,)](given, made)
     want = torch.cat([given.view(5, 504)[:, :501] * 2, torch.full((5, 3), 7.0)], 1)
     assert torch.equal(made.view(5, 504), want.bfloat16())
+
+
+def _padded_sums(width: int, along: bool) -> tuple[LoopKernel, dict[str, Buffer], TilePlan]:
+    """Sums of 5 rows, or of the 501 columns, of a matrix whose rows lie `width` apart in memory, and twice the matrix."""
+    row, column = LoopVar(Symbol("x0", 0, 4), constant(5)), LoopVar(Symbol("x1", 0, 500), constant(501))
+    place, sizes = as_expr(row.symbol) * width + as_expr(column.symbol), (constant(5), constant(501))
+    value, outer, inner = load("given", place, torch.bfloat16), *((row, column) if along else (column, row))
+    stores = (Store("sums", as_expr(outer.symbol), reduce("sum", value), outer=True), Store("made", place, value * 2.0))
+    strides = (constant(width), constant(1))
+    buffers = {n: Buffer(n, torch.bfloat16, torch.device("cuda"), sizes, strides) for n in ("given", "made")}
+    buffers["sums"] = Buffer("sums", F32, torch.device("cuda"), (outer.size,), (constant(1),))
+    loops, r = ((row,), Axis("r", (column,), 256, looped=True)) if along else ((), Axis("r", (row,), 4, looped=True))
+    axes = (r,) if along else (Axis("x", (column,), 64), r)
+    return LoopKernel("both", torch.device("cuda"), (outer,), (inner,), stores), buffers, TilePlan(loops, axes, 1)
+
+
+@compiled
+@pytest.mark.parametrize("along", [True, False], ids=["rows", "columns"])
+def test_reductions_of_rows_of_odd_length_access_memory_in_wide_parts(along: bool) -> None:
+    source = kernel_source(*_padded_sums(504, along))
+    assert source.count("< 496") == source.count(">= 496") == 1
+    pointers = {"in0": "*bf16", "out0": "*fp32", "out1": "*bf16"}
+    code = compile_text(source, "both", pointers, frozenset(pointers), arch=90, num_warps=1, num_stages=1)
+    assert "ld.global.v4" in code.ptx
+    assert "st.global.v4" in code.ptx
+    assert "496" not in kernel_source(*_padded_sums(503, along))
+
+
+@pytest.mark.parametrize("along", [True, False] if INTERPRETING else [])
+def test_reductions_of_rows_of_odd_length_compute_what_the_ir_means(along: bool) -> None:
+    kernel, buffers, plan = _padded_sums(504, along)
+    given, made = torch.randn(2520).bfloat16(), torch.full((2520,), 7.0).bfloat16()
+    sums = torch.full((5 if along else 501,), 7.0)
+    source = kernel_source(kernel, buffers, plan, portable=True)
+    jit_function(source, "both")[(plan.programs.evaluate({}),)](given, sums, made)
+    rows = given.view(5, 504)[:, :501]
+    torch.testing.assert_close(sums, rows.float().sum(1 if along else 0), rtol=1e-5, atol=1e-4)
+    assert torch.equal(made.view(5, 504), torch.cat([rows * 2, torch.full((5, 3), 7.0)], 1).bfloat16())
+
+
+def test_columns_are_as_many_as_the_matrix_wants_whatever_the_rows_have_beside_it() -> None:
+    case = _case(lambda x, y: torch.where(y[:, None] > 0, x, -x).sum(0), ((40, 30000), BF), ((40,), I64))
+    program = program_of(case)
+    (kernel,) = map(merged, kernels_of(program))
+    assert [a.block for a in make_plan(kernel, program.buffers, {}).axes] == [64, 64]
 
 
 def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch.Tensor], wide: bool) -> None:

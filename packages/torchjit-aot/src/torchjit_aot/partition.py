@@ -113,7 +113,7 @@ class _Cutter:
         source, sink = 2 * len(order), 2 * len(order) + 1
         network = FlowNetwork(2 * len(order) + 2)
         banned = banned_nodes(order, needs, self.formulas, materialize=self.materialize, allowed=allowed)
-        infinite = 64 * sum(bytes_of(node.meta["val"]) for node in order) + 64 * len(order) + 64
+        infinite = 128 * sum(bytes_of(node.meta["val"]) for node in order) + 128 * len(order) + 128
         for node, i in position.items():
             network.add_edge(2 * i, 2 * i + 1, infinite if _never_saved(node, self.unsafe) else self.price(node))
             if node in banned:
@@ -234,9 +234,10 @@ def _never_saved(node: fx.Node, unsafe: set[fx.Node]) -> bool:
 
 @final
 class _Prices:
-    """What saving a value costs, in units of 1/16 byte, and a little more for what the forward would not write to memory.
+    """What saving a value costs, in units of 1/64 byte: a 64th more for what the forward would not write to memory otherwise.
 
-    Memory that the caller holds in any case costs next to nothing (parameters) or a quarter (inputs, results).
+    So the scores of a loss are saved with a maximum and a sum for each row rather than their log-softmax, which has as many bytes less
+    these few. Memory that the caller holds in any case costs next to nothing (parameters) or a quarter (inputs, results).
     """
 
     def __init__(self, joint: JointGraph) -> None:
@@ -245,11 +246,12 @@ class _Prices:
 
     def __call__(self, node: fx.Node) -> int:
         if node.op == "placeholder":
-            return 1 if node.meta.get("static") else 4 * bytes_of(node.meta["val"])
+            return 1 if node.meta.get("static") else 16 * bytes_of(node.meta["val"])
         if is_symbolic(node):
             return 2
-        unit = 4 if owner_of(node) in self._returned else 16
-        return unit * bytes_of(node.meta["val"]) + (8 if is_fusible(node) else 4)
+        unit = 16 if owner_of(node) in self._returned else 64
+        size = bytes_of(node.meta["val"])
+        return unit * size + (size + 32 if is_fusible(node) else 16)
 
 
 def _why(node: fx.Node, banned: Mapping[fx.Node, str]) -> str:

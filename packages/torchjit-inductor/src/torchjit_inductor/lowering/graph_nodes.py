@@ -174,7 +174,10 @@ def _reads_few(node: torch.fx.Node, user: torch.fx.Node, steps: int = _STEPS) ->
         others: list[torch.fx.Node] = []
         torch.fx.map_arg((user.args[1:], user.kwargs), others.append)
         return user.args[0] is node and node not in others and want * _FEW <= have
-    by_element = torch.Tag.pointwise in getattr(user.target, "tags", ()) or user.target in SAME_PLACE
+    by_element = torch.Tag.pointwise in getattr(user.target, "tags", ()) or user.target in (
+        *SAME_PLACE,
+        _aten._to_copy.default,
+    )
     if not by_element or have != want or not user.users or not steps:
         return False
     return all(_reads_few(user, u, steps - 1) for u in user.users)

@@ -17,7 +17,7 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value, substitute
 from torchjit_inductor.triton.expressions import triton_text
 from torchjit_inductor.triton.operations import Dialect, cast_text, operation_text, rounded_text, type_name
-from torchjit_inductor.triton.plan import TilePlan, flat_index
+from torchjit_inductor.triton.plan import Axis, TilePlan, flat_index
 from torchjit_inductor.triton.sorts import key_text, last_key, sorted_text
 from torchjit_inductor.triton.tile import FIRST_ROW, IN_SECOND, SECOND_ROW, Axes, Tile
 
@@ -403,18 +403,23 @@ class Emitter:
         A mask that ends within such an access makes Triton access element by element, as far apart as the wide ones would be: four to eight
         times as slow. None: rows begin anywhere, or end where a wide access does.
         """
-        axis, width = self.plan.axes[-1] if self.plan.axes else None, 16 // self.buffers[buffer].dtype.itemsize
-        if axis is None or axis.name != "x" or list(masks) != ["x_mask"] or axis.end or len(axis.loops) > 1:
+        width = 16 // self.buffers[buffer].dtype.itemsize
+        axis = next((a for a in self.plan.axes if self._ends_unevenly(a, index, width)), None)
+        if axis is None or f"{axis.name}_mask" not in masks:
             return None
-        size, at = axis.size.value, as_expr(axis.loops[0].symbol)
-        if size is None or size < width or size % width == 0 or stride(index, axis.loops[0].symbol) is not constant(1):
-            return None
-        if not (index - at).divisible_by(width):
-            return None
-        flat, wide = self.tile.flat(axis), size // width * width
-        along = frozenset(("x",))
-        most = self.bind(("wide part", width), f"{flat} < {wide}", along)
-        return most, self.bind(("behind the wide part", width), f"({flat} >= {wide}) & x_mask", along)
+        flat, size = self.tile.flat(axis), axis.size.value or 0
+        wide, along, own = size // width * width, frozenset((axis.name,)), f"{axis.name}_mask"
+        most = self.bind(("wide part", axis.name, width), f"{flat} < {wide}", along)
+        rest = self.bind(("behind the wide part", axis.name, width), f"({flat} >= {wide}) & {own}", along)
+        others = [m for m in masks if m != own]
+        return " & ".join([most, *others]), " & ".join([rest, *others])
+
+    def _ends_unevenly(self, axis: Axis, index: Expr, width: int) -> bool:
+        """Does memory run along the axis from places that 16 bytes divide, and end between two?"""
+        size, loop = axis.size.value, axis.loops[0].symbol
+        if axis.end or len(axis.loops) > 1 or size is None or size < width or size % width == 0:
+            return False
+        return stride(index, loop) is constant(1) and (index - as_expr(loop)).divisible_by(width)
 
     def _policy(self, value: Value, want: Axes) -> str:
         """What the cache should do: keep what other programs or a later pass read again.

@@ -120,22 +120,22 @@ class _Facts:
     """What the heuristics look at."""
 
     def __init__(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> None:
-        self.kernel = kernel
+        self.kernel, self.buffers = kernel, buffers
         self.hints = hints
         self.loads = [v for v in kernel.values if v.op == "load"]
         self.loop_symbols = {v.symbol for v in (*kernel.outer, *kernel.inner)}
-        self.itemsize = self._itemsize(buffers)
+        self.itemsize = self._itemsize()
         inside = [buffers[s.buffer].dtype.itemsize for s in kernel.stores if not s.outer]
         self.narrow = bool(inside) and max(inside) == 1
         self.searches = any(v.op == "reduce" and v.data in ("argmax", "argmin") for v in kernel.values)
 
-    def _itemsize(self, buffers: Mapping[str, Buffer]) -> int:
+    def _itemsize(self) -> int:
         """Bytes per element of the widest tensor that is walked along the last loop."""
         last = (self.kernel.inner or self.kernel.outer)[-1:]
         walked = {s.symbol for s in last}
         names = [v.data.buffer for v in self.loads if v.symbols & walked]
         names += [s.buffer for s in self.kernel.stores if s.index.symbols & walked]
-        return max((buffers[name].dtype.itemsize for name in names), default=4)
+        return max((self.buffers[name].dtype.itemsize for name in names), default=4)
 
     def count(self, loops: Sequence[LoopVar]) -> int:
         """Iterations, by the hints; a symbol without one counts as 1024."""
@@ -292,14 +292,18 @@ def walks_columns(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapp
 
 def _walks_columns(facts: _Facts) -> bool:
     """Do the large loads walk memory along the last outer loop and not along the inner one?"""
+    kernel, large = facts.kernel, _large(facts)
+    columns = sum(1 for _, i in large if facts.unit(i, kernel.outer[-1]))
+    rows = sum(1 for _, i in large if facts.unit(i, kernel.inner[-1]))
+    return columns > rows
+
+
+def _large(facts: _Facts) -> list[tuple[str, Expr]]:
+    """Loads and stores that vary along the inner loops and the last outer one. What does not is small: statistics of rows or columns."""
     kernel = facts.kernel
     inner = {v.symbol for v in kernel.inner}
-    indices = [v.data.index for v in facts.loads] + [s.index for s in kernel.stores]
-    # What does not vary along both loops is small: statistics of rows or columns.
-    large = [i for i in indices if i.symbols & inner and kernel.outer[-1].symbol in i.symbols]
-    columns = sum(1 for i in large if facts.unit(i, kernel.outer[-1]))
-    rows = sum(1 for i in large if facts.unit(i, kernel.inner[-1]))
-    return columns > rows
+    accesses = [(v.data.buffer, v.data.index) for v in facts.loads] + [(s.buffer, s.index) for s in kernel.stores]
+    return [(name, i) for name, i in accesses if i.symbols & inner and kernel.outer[-1].symbol in i.symbols]
 
 
 def _persistent_limit(facts: _Facts) -> int:
@@ -341,7 +345,8 @@ def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int 
 def _column_plan(facts: _Facts) -> TilePlan:
     kernel = facts.kernel
     last = facts.count(kernel.outer[-1:])
-    columns = min(power_of_two(last), 512 // facts.itemsize // 4)
+    along = [facts.buffers[name].dtype.itemsize for name, i in _large(facts) if facts.unit(i, kernel.outer[-1])]
+    columns = min(power_of_two(last), 128 // max(along, default=facts.itemsize))  # 128 bytes of each row
     inner = facts.count(kernel.inner)
     others = facts.count(kernel.outer[:-1])
     while columns > 16 and others * -(-last // columns) < MULTIPROCESSORS:
