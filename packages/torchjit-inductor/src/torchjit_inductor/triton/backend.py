@@ -27,6 +27,7 @@ from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
+from torchjit_inductor.triton.derived import derive_loads
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.operations import can_express
@@ -184,8 +185,9 @@ class TritonBackend:
         return by_sizes(varying, units, problem(varying).extents, make)
 
     def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
-        """Update inputs in place, split reductions of much into little, and launch small kernels together."""
-        return combine_small(split_program(store_in_place(program), hints, self._tuner.parts), hints)
+        """Update inputs in place, read less, split reductions of much into little, and launch small kernels together."""
+        program = derive_loads(store_in_place(program))
+        return combine_small(split_program(program, hints, self._tuner.parts), hints)
 
     def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor

@@ -74,7 +74,7 @@ def split(
     chunks = _chunks(kernel, buffers, hints)
     if chunks is None:
         return (kernel,), ()
-    (*stages, last), scratch = _Split(kernel, *chunks).stages()
+    (*stages, last), scratch = _Split(kernel, *chunks, buffers).stages()
     more, extra = split(last, buffers, hints) if last.inner and len(stages) == 2 else ((last,), ())
     return (*stages, *more), (*scratch, *extra)
 
@@ -91,7 +91,7 @@ def split_product(
     """
     if parts == 1:
         return (kernel,), ()
-    made = _Split(kernel, 0, parts)
+    made = _Split(kernel, 0, parts, buffers)
     if len(kernel.inner) != 1 or not made.even:
         raise ValueError(f"the sum of {kernel.name} has no {parts} equal parts")
     stages, scratch = made.stages()
@@ -157,8 +157,8 @@ def _separable(kernel: LoopKernel) -> bool:
 
 
 class _Split:
-    def __init__(self, kernel: LoopKernel, position: int, chunks: int) -> None:
-        self.kernel, self.cut = kernel, kernel.inner[position]
+    def __init__(self, kernel: LoopKernel, position: int, chunks: int, buffers: Mapping[str, Buffer]) -> None:
+        self.kernel, self.cut, self.buffers = kernel, kernel.inner[position], buffers
         total = self.cut.size.value or 0
         self.length = -(-total // chunks)
         self.chunks = -(-total // self.length)
@@ -195,7 +195,7 @@ class _Split:
         outer += [Store(b.name, self._offset(()), joined[v], outer=True) for v, b in whole.items()]
         second = self._stage("join", kernel.outer, (self.part,), outer)
         known = {v: ir.load(b.name, self._offset(()), v.dtype) for v, b in whole.items()}
-        stores = [attrs.evolve(s, value=_replace(s.value, known)) for s in late]
+        stores = self._from_memory([attrs.evolve(s, value=_replace(s.value, known)) for s in late], early)
         if any(v.op == "reduce" for v in ir.walk(*(s.value for s in stores))):
             third = self._stage("apply", kernel.outer, kernel.inner, stores)
         else:
@@ -208,6 +208,24 @@ class _Split:
         stem, _, number = self.kernel.name.rpartition("_")
         full = f"{stem}_{name}_{number}" if number.isdigit() else f"{self.kernel.name}_{name}"
         return attrs.evolve(self.kernel, name=full, outer=tuple(outer), inner=tuple(inner), stores=tuple(stores))
+
+    def _from_memory(self, late: list[Store], early: Sequence[Store]) -> list[Store]:
+        """The last stage's stores, with what the first one has stored read from there where that is less than what it is made of."""
+        for done in early:
+            value = done.value
+            made = ir.load(done.buffer, done.index, self.buffers[done.buffer].dtype)
+            if done.mode != "set" or value.op == "load" or made.dtype != value.dtype:
+                continue
+            read = [attrs.evolve(s, value=_replace(s.value, {value: made})) for s in late]
+            if self._bytes_read(read) < self._bytes_read(late):
+                late = read
+        return late
+
+    def _bytes_read(self, stores: Sequence[Store]) -> int:
+        """For each point of all loops; what varies along fewer of them is small beside it."""
+        loops = {v.symbol for v in (*self.kernel.outer, *self.kernel.inner)}
+        found = {v for v in ir.walk(*(s.value for s in stores)) if v.op == "load" and loops <= v.symbols}
+        return sum(self.buffers[v.data.buffer].dtype.itemsize for v in found)
 
     def _scratch(self, name: str, value: Value, loops: tuple[LoopVar, ...]) -> Buffer:
         sizes = (*(v.size for v in loops), *(v.size for v in self.kernel.outer))
