@@ -134,3 +134,33 @@ def a_hook_under_a_transform(model, log):
         return torch.vmap(row)(x.detach()), model(x)
 
     return f
+
+
+@_hooked(0)
+def a_hook_from_before_that_is_removed(model, log):
+    handles = [
+        model[0].register_forward_hook(lambda m, i, o: o * 2),
+        model[2].register_forward_pre_hook(lambda m, i: (i[0] + 1,)),
+        model[0].weight.register_hook(lambda g: g * 3),
+        model[2].weight.register_post_accumulate_grad_hook(lambda p: log.append("never")),
+    ]
+
+    def f(x):
+        y = model(x)
+        while handles:
+            handles.pop().remove()
+        return y * model(x), len(model[0]._forward_hooks)
+
+    return f
+
+
+@_hooked(1)
+def a_removed_hook_and_a_gradient_inside(model, log):
+    handles = [model[0].weight.register_hook(lambda g: g * 3)]
+
+    def f(x):
+        while handles:
+            handles.pop().remove()
+        return torch.autograd.grad(model(x).sum(), model[0].weight)
+
+    return f

@@ -194,6 +194,23 @@ def data_assigned_then_written(m, x):
     return m.weight.mul_(x)
 
 
+@_with_layer(0)
+def data_changed_in_place_after_a_use(m, x):
+    y = m(x)
+    m.weight.data += 1  # which assigns what it has already
+    m.bias.data = m.bias.data.mul_(2)
+    return y, m(x)
+
+
+@_with_layer(0)
+def data_of_a_gradient_changed_in_place(m, x):
+    if m.weight.grad is not None:
+        m.weight.grad.data *= 0.5
+        m.weight.grad += m.weight * 0.1
+        m.weight.grad.data *= 2
+    return m(x)
+
+
 @_with_layer(2)
 def assigned_data_in_a_custom_function(m, x):
     m.weight.data = m.weight.data * 2

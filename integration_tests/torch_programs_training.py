@@ -65,6 +65,23 @@ def _() -> Any:
     return f, (torch.randn(3, 4),), (model,)
 
 
+@stateful(1, "step of LBFGS")  # which decides about data all the time
+def _() -> Any:
+    model = _model()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def f(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach() * 2
+
+    return f, (torch.randn(3, 4),), (model,)
+
+
 @stateful(0, "gradients set aside")
 def _() -> Any:
     model = _model()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
+import io
 import math
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -558,3 +559,45 @@ def what_cannot_be_found_out(x):
         importlib.util.find_spec("not_there.inside")
     except ModuleNotFoundError:
         return x * 2
+
+
+@program(0)
+def what_is_exported(x):
+    exported = torch.onnx.is_in_onnx_export() or torch.jit.is_tracing() or torch.compiler.is_exporting()
+    return x if exported else x * 2
+
+
+class _Settings(dict):
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+
+
+@stateful(0, "settings that are attributes and items")
+def configured():
+    settings = _Settings(scale=2, inner=_Settings(depth=3))
+
+    def f(x):
+        settings.calls = (settings.calls or 0) + 1
+        for _ in range(settings.inner.depth):
+            x = x * settings.scale
+        return x, settings.missing is None, sorted(settings)
+
+    return f, (torch.randn(3, 4, requires_grad=True),), (list(settings),)
+
+
+def _progress(most: int, disable: bool) -> None:
+    @stateful(most, f"a progress bar, {disable=}")
+    def _() -> Any:
+        model, shown, tqdm = nn.Linear(4, 4), io.StringIO(), importlib.import_module("tqdm").tqdm
+
+        def f(x):
+            for _ in tqdm(range(12), file=shown, disable=disable):
+                x = model(x)
+            return x
+
+        return f, (torch.randn(3, 4, requires_grad=True),), (model,)
+
+
+if importlib.util.find_spec("tqdm"):
+    _progress(4, False)
+    _progress(1, True)

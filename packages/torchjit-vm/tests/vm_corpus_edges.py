@@ -265,3 +265,63 @@ def locals_of_a_class_body(x):
         known = sorted(key for key in locals() if key[0] != "_")
 
     return Made.first, Made.second, Made.third, Made.known, x + 1
+
+
+class Settings(dict):
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+    @property
+    def derived(self):
+        return self.missing.x
+
+    @property
+    def absent(self):
+        raise AttributeError("absent")
+
+
+class Copied:
+    def __deepcopy__(self, memo):
+        return type(self)(self)
+
+
+class Strict(Copied, dict):
+    __getattr__ = dict.__getitem__
+
+
+@program(N(2.0), Settings(first=1, inner=Settings(second=2)), Strict(first=1))
+def items_as_attributes(x, settings, strict):
+    settings.first += 1
+    settings.third = x
+    settings.removed = 3
+    del settings.removed
+    made = Settings(a=1)
+    made.b = x * made.a
+    found = errors(
+        lambda: settings.derived,
+        lambda: settings.absent,
+        lambda: getattr(settings, "nothing", 5),
+        lambda: hasattr(settings, "nothing"),
+        lambda: hasattr(strict, "nothing"),
+        lambda: delattr(settings, "nothing"),
+        lambda: object.__setattr__(settings, "aside", 4),
+    )
+    return found, settings.inner.second * x, list(settings), vars(settings), made, made.b, settings.third, strict.first
+
+
+class Counts(Copied, list):
+    __getattr__ = list.count
+
+
+class Bounded(collections.deque):
+    maxlen = property(lambda self: 1)
+
+
+@program(N(2.0), Counts("aba"), Bounded("ab"))
+def containers_that_answer_for_any_name(x, counts, bounded):
+    counts.append("b")
+    bounded.append("c")
+    made = Bounded("abc")
+    made.append("d")
+    return counts.a, counts.b, counts.maxlen, list(counts), list(bounded), bounded.maxlen, list(made), x + 1

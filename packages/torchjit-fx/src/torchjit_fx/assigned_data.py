@@ -68,6 +68,17 @@ class AssignedData:
             raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, "data", capture.location())
         self.replace(leaf, value, capture.mark())
 
+    def has_already(self, leaf: InputLeaf, value: object) -> bool:
+        """Does `leaf.data = value` change nothing: as `Module.to` does where a parameter is there already, or `leaf.data += x`?"""
+        if value is leaf:
+            return True
+        if not isinstance(value, TensorLeaf) or id(leaf) in self.frozen or value.record.requires_grad:
+            return False
+        mine, other = self.now(leaf), value
+        if mine.storage is None or mine.storage is not other.storage or not _fits(leaf, other):
+            return False
+        return (mine.record.strides, mine.record.offset) == (other.record.strides, other.record.offset)
+
     def replace(self, leaf: TensorLeaf, value: TensorLeaf, mark: int) -> None:
         """From now on calls are given `value` for `leaf`."""
         self.values[id(leaf)] = leaf, value

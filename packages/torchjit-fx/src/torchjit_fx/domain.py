@@ -439,8 +439,8 @@ class TensorDomain:
             if leaf.record.requires_grad:
                 capture.guard(leaf.leafness(capture.location()))
             return True
-        if name == "data" and value is leaf and isinstance(leaf, InputLeaf):
-            return False  # as `Module.to` does where a parameter is there already
+        if name == "data" and isinstance(leaf, InputLeaf) and self.recorder.data.has_already(leaf, value):
+            return False
         if name == "data" and isinstance(leaf, InputLeaf):
             self.recorder.assign_data(leaf, value, capture)
             return True

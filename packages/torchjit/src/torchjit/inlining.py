@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ import torchjit_inductor
 import torchjit_report
 import torchjit_vm
 from torchjit import control
-from torchjit_vm import CountedLater, DictChainGetattr, InOnePiece, IsCountedLater, PassThrough, ReturnConstant
+from torchjit_vm import CountedLater, DictChainGetattr, InOnePiece, IsKnownNumber, PassThrough, ReturnConstant
 
 __all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
 
@@ -39,7 +40,7 @@ _LEFT_TO_PYTHON = (
     "torch.testing", "torch.utils.benchmark", "torch.utils.data", "torch._functorch.eager_transforms",
     "torch._functorch.vmap", "torch._higher_order_ops",
     "torchjit_vm", "torchjit_frame", "torchjit_guards", "torchjit_fx", "torchjit_aot", "torchjit_inductor",
-    "torchjit_cudagraphs", "torchjit_report",
+    "torchjit_cudagraphs", "torchjit_report", "tqdm",
 )  # fmt: skip
 
 
@@ -54,6 +55,12 @@ _ENVIRONMENT = frozenset(
     {"getenv", "_Environ.__getitem__", "_createenviron.<locals>.encode", "_createenviron.<locals>.decode"}
 )
 
+# Of torch.onnx what says whether there is an export.
+_EXPORT = frozenset({"is_in_onnx_export", "_InternalGlobals.in_onnx_export"})
+
+# Of progress bars, which print and look at the clock, what loops go through.
+_PROGRESS = frozenset({"tqdm.__iter__", "tqdm.__enter__"})
+
 # Of torch.distributed what says which process group there is; collectives have polyfills.
 _GROUPS = frozenset({"_WorldMeta.WORLD", "_World.default_pg", "is_available", "is_initialized"})
 
@@ -67,8 +74,8 @@ _TRITON = frozenset(
 
 _DDP = torch.nn.parallel.DistributedDataParallel
 
-# Functions whose insides would break the graph several times.
-_WHOLE: frozenset[object] = frozenset({_DDP._pre_forward, _DDP._post_forward})
+# Functions whose insides would break the graph several times. What LBFGS calls back is captured on its own.
+_WHOLE: frozenset[object] = frozenset({_DDP._pre_forward, _DDP._post_forward, inspect.unwrap(torch.optim.LBFGS.step)})
 
 
 def should_inline(fn: types.FunctionType) -> bool:
@@ -79,6 +86,10 @@ def should_inline(fn: types.FunctionType) -> bool:
     if module == _TAGGING or module.startswith("torchjit_fx.polyfills."):
         return True
     if module == "os" and fn.__qualname__ in _ENVIRONMENT:
+        return True
+    if module.startswith("torch.onnx") and fn.__qualname__ in _EXPORT:
+        return True
+    if module.startswith("tqdm.") and fn.__qualname__ in _PROGRESS:
         return True
     if fn in _WHOLE:
         return False
@@ -214,7 +225,7 @@ _SUBSTITUTES: dict[Any, object] = {
     torch._utils.is_compiling: ReturnConstant(True, pretended=True),
     torch._jit_internal.is_scripting: ReturnConstant(False),
     torch.jit.annotate: _second,
-    torchjit_fx.is_counted: IsCountedLater(),
+    torchjit_fx.is_known_number: IsKnownNumber(),
     torchjit_fx.handle_number: CountedLater(torchjit_fx.take_handle_number),
     torch.jit._trace.is_tracing: ReturnConstant(False),
     torch._C._get_tracing_state: ReturnConstant(None),

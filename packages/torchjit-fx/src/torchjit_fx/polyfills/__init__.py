@@ -187,7 +187,7 @@ def _renamed_copy_of(function: types.FunctionType) -> Callable[..., Any]:
 
 
 _UNSWITCHED_STEPS = frozenset(f"{name}.step" for name in ("Adafactor", "Muon", "SparseAdam"))
-"""Of torch's optimizers, those that are decorated with `no_grad`. LBFGS, which calls back, is interpreted."""
+"""Of torch's optimizers, those that are decorated with `no_grad`. LBFGS, which calls back, is left to Python."""
 
 
 @functools.cache

@@ -20,7 +20,7 @@ __all__ = [
     "handle_init",
     "handle_number",
     "handle_remove",
-    "is_counted",
+    "is_known_number",
     "register_hook",
     "register_post_accumulate_grad_hook",
     "setup_hook",
@@ -73,8 +73,8 @@ def handle_number() -> int:
     raise RuntimeError("this function has a meaning only while it is interpreted")
 
 
-def is_counted(number: int) -> bool:
-    """Is this the number of a handle that the region made?"""
+def is_known_number(number: int) -> bool:
+    """Is this the number of a handle that the region made, or one that the capture relies on?"""
     raise RuntimeError("this function has a meaning only while it is interpreted")
 
 
@@ -97,8 +97,8 @@ def handle_init(self: RemovableHandle, hooks_dict: Any, *, extra_dict: Any = Non
 
 
 def handle_remove(self: RemovableHandle) -> None:
-    """Interpreted instead of `RemovableHandle.remove`, of handles that the region makes: others have another number in each call."""
-    if not is_counted(self.id):
+    """Interpreted instead of `RemovableHandle.remove`."""
+    if not is_known_number(self.id):  # it was another one in another call, as that of a hook which each call registers
         refuse("the removal of a hook that was registered before")
     hooks_dict = self.hooks_dict_ref()
     if hooks_dict is not None and self.id in hooks_dict:

@@ -27,6 +27,7 @@ from torchjit_vm.capture.members import (
     STATIC,
     Member,
     find_member,
+    is_hook,
     member_value,
     walk,
 )
@@ -182,17 +183,17 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
         result = generic_attr(domain, value, name)
     except Raised as raised:  # an empty slot, a property without a getter, a descriptor of C
         asked = find_member(domain, cls, "__getattr__")
-        if asked.kind != FUNCTION or not issubclass(type_of(domain, raised.value), AttributeError):
+        if not is_hook(asked) or not issubclass(type_of(domain, raised.value), AttributeError):
             raise
         result = None
     if type(result) is Frame:  # a property: where it raises AttributeError, `__getattr__` is asked
         asked = find_member(domain, cls, "__getattr__")
-        if asked.kind == FUNCTION:
+        if is_hook(asked):
             result.on_raise = Sought(value, name, member_value(domain, asked), domain)
     if result is not None:
         return result
     hook = find_member(domain, cls, "__getattr__")
-    if hook.kind == FUNCTION:
+    if is_hook(hook):
         return domain.call(member_value(domain, hook), [value, Const(name)], {})
     if hook.kind != ABSENT:
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
@@ -211,7 +212,7 @@ def _own_getattribute(domain: CaptureDomain, value: Obj, hook: Value, name: str)
     except Raised as raised:
         if not issubclass(type_of(domain, raised.value), AttributeError):
             raise
-    if fallback.kind != FUNCTION:
+    if not is_hook(fallback):
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{value.cls.__name__}.{name}")
     return domain.call(member_value(domain, fallback), [value, Const(name)], {})
 

@@ -37,7 +37,7 @@ from torchjit_vm.capture.policy import (
     CountedLater,
     DictChainGetattr,
     InOnePiece,
-    IsCountedLater,
+    IsKnownNumber,
     PassThrough,
     ReturnConstant,
 )
@@ -240,8 +240,8 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
     if isinstance(substitute, CountedLater):
         take = substitute.take
         return lambda domain, function, args, kwargs: IdValue(Obj(object), take)
-    if isinstance(substitute, IsCountedLater):
-        return lambda domain, function, args, kwargs: Const(type(args[0]) is IdValue)
+    if isinstance(substitute, IsKnownNumber):
+        return lambda domain, function, args, kwargs: Const(type(args[0]) in (IdValue, Const))
     if isinstance(substitute, DictChainGetattr):
         names = substitute.dicts
         return lambda domain, function, args, kwargs: _dict_chain(domain, names, args)

@@ -46,7 +46,8 @@ def items(domain: CaptureDomain, value: ListValue | TupleValue) -> list[Value]:
         if type(path) is not Pinned or not issubclass(type(real), tuple):
             domain.guard_length(path, len(real))
         if issubclass(type(real), deque):
-            domain.guard_value(path.attr("maxlen"), real.maxlen)
+            limit = path.attr("maxlen") if type(real) is deque else path.computed(bound_of)
+            domain.guard_value(limit, bound_of(real))
         found = value.items = [wrap(domain, item, path.item(i)) for i, item in enumerate(stored(real))]
         if isinstance(value, ListValue) and value.added:
             added, value.added = value.added, []
@@ -70,7 +71,12 @@ def maximum(value: ListValue) -> int | None:
     """`maxlen` of a deque."""
     if value.limit is not None or value.real is NEW:
         return value.limit
-    found: int | None = getattr(value.real, "maxlen", None)
+    return bound_of(value.real)
+
+
+def bound_of(real: object) -> int | None:
+    """`maxlen` of a deque, past what a subclass has under that name; None of a list."""
+    found: int | None = deque.maxlen.__get__(real) if issubclass(type(real), deque) else None
     return found
 
 

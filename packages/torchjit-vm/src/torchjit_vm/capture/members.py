@@ -13,7 +13,7 @@ from torchjit_vm.capture.values import Value
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["Member", "find_member", "member_value", "walk"]
+__all__ = ["Member", "find_member", "is_hook", "member_value", "walk"]
 
 ABSENT, FUNCTION, STATIC, CLASS, PROPERTY, SLOT, GETSET, CMETHOD, DESCRIPTOR, PLAIN = range(10)
 IMMUTABLE_TYPE = 1 << 8
@@ -92,6 +92,17 @@ def store_class_attribute(domain: CaptureDomain, cls: type, name: str, content: 
             find_member(domain, known, name)  # what was relied on before is guarded
             del domain.members[known, attribute]
     domain.class_stores[cls, name] = content
+
+
+def is_hook(member: Member) -> bool:
+    """Is this `__getattr__`, `__setattr__` or `__delattr__` the program's own: a function, or a C method of another name?"""
+    return member.kind == FUNCTION or (
+        member.kind == CMETHOD and type(member.raw) in _OF_C and member.raw.__name__ != member.name
+    )
+
+
+_OF_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
+"""`__getattr__ = dict.get` in a class below dict."""
 
 
 def _stored(domain: CaptureDomain, cls: type, name: str) -> Member | None:

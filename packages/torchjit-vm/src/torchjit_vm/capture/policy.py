@@ -22,7 +22,7 @@ __all__ = [
     "DictChainGetattr",
     "InOnePiece",
     "Interception",
-    "IsCountedLater",
+    "IsKnownNumber",
     "LeafHandler",
     "NewObject",
     "PassThrough",
@@ -81,8 +81,11 @@ class CountedLater:
 
 @final
 @attrs.frozen
-class IsCountedLater:
-    """A substitute: does the call's argument come from a `CountedLater`, in this region?"""
+class IsKnownNumber:
+    """A substitute: is the call's argument a constant of the capture, or does it come from a `CountedLater` in this region?
+
+    Numbers that vary from call to call are neither.
+    """
 
 
 @final

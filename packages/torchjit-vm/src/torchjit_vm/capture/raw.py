@@ -182,7 +182,7 @@ def constant_of(domain: CaptureDomain, value: Value) -> Any:
 def _filled_list(value: ListValue, items: list[Any]) -> Any:
     if issubclass(value.cls, deque):
         made: deque[Any] = deque.__new__(value.cls)
-        limit = value.limit if value.real is NEW else value.real.maxlen
+        limit = value.limit if value.real is NEW else deque.maxlen.__get__(value.real)
         deque.__init__(made, items, limit)
         return made
     if value.cls is list:

@@ -22,6 +22,7 @@ from torchjit_vm.capture.members import (
     SLOT,
     Member,
     find_member,
+    is_hook,
     member_value,
     store_class_attribute,
     walk,
@@ -58,7 +59,7 @@ def store_attr(domain: CaptureDomain, value: Value, name: str, content: Value) -
     """`value.name = content`."""
     if isinstance(value, Obj):
         hook = find_member(domain, value.cls, "__setattr__")
-        if hook.kind == FUNCTION:
+        if is_hook(hook):
             result = domain.call(member_value(domain, hook), [value, Const(name), content], {})
             return result if type(result) is Frame else None
         _check_plain(domain, value, name)
@@ -137,7 +138,7 @@ def _stores_plainly(cls: type) -> bool:
         return True
     for base in cls.__mro__:
         store = base.__dict__.get("__setattr__")
-        if store is not None and not isinstance(store, types.FunctionType):
+        if store is not None and not is_hook(Member(base, "__setattr__", store)):
             return any(store is plain.__dict__["__setattr__"] for plain in (object, BaseException))
     return True
 
@@ -281,7 +282,7 @@ def delete_attr(domain: CaptureDomain, value: Value, name: str) -> Frame[Value] 
     if not isinstance(value, Obj):
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of attribute {name}")
     hook = find_member(domain, value.cls, "__delattr__")
-    if hook.kind == FUNCTION:
+    if is_hook(hook):
         result = domain.call(member_value(domain, hook), [value, Const(name)], {})
         return result if type(result) is Frame else None
     _check_plain(domain, value, name)
