@@ -103,3 +103,67 @@ def test_results_that_are_resized(program: Callable[[torch.Tensor], Any], sizes:
         found[-1].append([str(w.message) for w in told_of])
     torch.testing.assert_close(found[1][:2], found[0][:2])
     assert found[1][2] == found[0][2]
+
+
+def _mode_of_a_number(x: torch.Tensor, n: int) -> Any:
+    with torch.set_grad_enabled(n > 2):
+        made = x * 2
+    with torch.inference_mode(n > 4), torch.autocast("cpu", dtype=torch.bfloat16, enabled=n > 3):
+        product = x @ x
+    return made.requires_grad, product.is_inference(), product
+
+
+def _transposed_below_a_view(x: torch.Tensor, n: int) -> Any:
+    made = x.clone()
+    made.view(-1)[0] = n
+    made.t_()
+    return made
+
+
+def _scattered_onto_itself(x: torch.Tensor, n: int) -> Any:
+    made = x.detach().clone()
+    made.masked_scatter_(made > n, made)
+    return made
+
+
+def _product_into_a_tensor(x: torch.Tensor, n: int) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        return torch.matmul(x, x / 3, out=torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "program", [_mode_of_a_number, _transposed_below_a_view, _scattered_onto_itself, _product_into_a_tensor]
+)
+def test_what_random_programs_showed(program: Callable[..., Any], backend: str) -> None:
+    compiled = torchjit.compile(program, backend=backend, dynamic=True, on_error="raise")
+    for n in (2, 3, 4, 5):
+        x = torch.tensor([[1.5, 0.3], [7.0, 3.1]]).mul(n).requires_grad_()
+        torch.testing.assert_close(compiled(x, n), program(x, n), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_rows_copied_onto_themselves_with_sizes_that_vary(backend: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.index_copy_(0, torch.tensor([0, 1]), x[1:3])
+
+    compiled = torchjit.compile(program, backend=backend, dynamic=True)
+    for rows in (3, 4):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            compiled(torch.ones(rows, 2))
+
+
+def test_hooks_of_parameters_without_a_gradient_are_not_called() -> None:
+    model, average = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    seen: list[Any] = []
+    model.weight.register_hook(seen.append)
+
+    @torchjit.compile(backend="aot_eager", fullgraph=True)  # type: ignore[untyped-decorator]
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for mine, theirs in zip(average.parameters(), model.parameters(), strict=True):
+                mine.lerp_(theirs, 0.1)
+        return average(x) + model.weight.detach()
+
+    step(torch.ones(2, 2)).sum().backward()
+    assert not seen and average.weight.grad is not None

@@ -14,6 +14,7 @@ from torch import fx
 from torch.fx.node import map_arg
 from torch.overrides import TorchFunctionMode
 
+from torchjit_aot.inputs import no_autocast
 from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION, TRACE_FAILED
 from torchjit_aot.symbols import calculate
 from torchjit_core.reasons import GraphBreak
@@ -73,10 +74,17 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
             args, kwargs = with_usable_mask(args, kwargs)
         if node.target is torch.lstm:
             args = _for_training(args)
+        if node.target in _LEFT_ALONE and "out" in kwargs:
+            with no_autocast():
+                return node.target(*args, **kwargs)  # type: ignore[operator]
         return node.target(*args, **kwargs)  # type: ignore[operator]
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
+
+
+_LEFT_ALONE = (torch.matmul, torch.linalg.matmul)
+"""Autocast does not touch calls with `out=`; torch's decomposition of these calls operators that it does touch."""
 
 
 def _for_training(args: Sequence[Any]) -> Sequence[Any]:

@@ -19,6 +19,7 @@ from torchjit_aot.aliasing import Constant, FromInput, FromSlot, OutputPlan, Ref
 from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.freed import with_freed_history
+from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import DOUBLE_BACKWARD
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
@@ -285,13 +286,13 @@ def make_training(
     name: str,
 ) -> Callable[..., Any]:
     """The callable for a graph with a backward: one `autograd.Function`, and the views of its results outside."""
-    passed = _passed(joint, inputs, saved)
+    passed, hidden = _passed(joint, inputs, saved)
     function: Any = type(
         "CompiledGraphFunction",
         (torch.autograd.Function,),
         {
-            "forward": staticmethod(_forward(joint, passed, inputs, saved, forward, name)),
-            "backward": staticmethod(_backward(joint, passed, saved, backward, name)),
+            "forward": staticmethod(_forward(joint, passed, hidden, inputs, saved, forward, name)),
+            "backward": staticmethod(_backward(joint, passed, hidden, saved, backward, name)),
             "boxed_grads_call": True,
         },
     )
@@ -301,6 +302,8 @@ def make_training(
     names = _wire_inputs(joint, passed, source, state)
     cut = _without_gradient(joint)
     wired = ", ".join(f"{name}.detach()" if node in cut else name for node, name in zip(passed, names, strict=True))
+    if hidden:
+        wired += f", ({', '.join(_wire_inputs(joint, hidden, source, state))},)"
     call = f"s = {source.bind(function.apply, 'apply')}({wired})"
     if torch.is_grad_enabled():
         source.lines.append(call)
@@ -317,15 +320,26 @@ def make_training(
 def _without_gradient(joint: JointGraph) -> set[fx.Node]:
     """The inputs that autograd knows and that get no gradient: it must not walk through this call to where they come from,
     or a backward of this graph would free what a backward of theirs still needs."""
-    return {
-        node
+    return {node for node, source in _uninvolved(joint) if not source.static}
+
+
+def _uninvolved(joint: JointGraph) -> list[tuple[fx.Node, GraphInput]]:
+    return [
+        (node, source)
         for i, (node, grad, source) in enumerate(zip(joint.inputs, joint.grads, joint.sources, strict=True))
-        if grad is None and source.leaf is not None and not source.static and i not in joint.mutated_under_grad
-    }
+        if grad is None and source.leaf is not None and i not in joint.mutated_under_grad
+    ]
 
 
-def _passed(joint: JointGraph, inputs: Sequence[fx.Node], saved: Sequence[fx.Node]) -> list[fx.Node]:
-    """What goes through the autograd function: the forward's inputs, and inputs that only the backward needs."""
+def _passed(
+    joint: JointGraph, inputs: Sequence[fx.Node], saved: Sequence[fx.Node]
+) -> tuple[list[fx.Node], list[fx.Node]]:
+    """What goes through the autograd function: the forward's inputs, and inputs that only the backward needs.
+
+    Returns:
+        Its arguments; and what it is given in a tuple, which autograd does not see: parameters without a gradient, whose
+        hooks would be called with None.
+    """
     passed = list(inputs)
     wanted = [node for node in saved if node.op == "placeholder"]
     wanted += [node for node, grad in zip(joint.inputs, joint.grads, strict=True) if grad is not None]
@@ -333,19 +347,25 @@ def _passed(joint: JointGraph, inputs: Sequence[fx.Node], saved: Sequence[fx.Nod
     for node in wanted:
         if node not in passed:
             passed.append(node)
-    return passed
+    parameters = {node for node, source in _uninvolved(joint) if source.static}
+    return [node for node in passed if node not in parameters], [node for node in passed if node in parameters]
 
 
 def _forward(
     joint: JointGraph,
     passed: Sequence[fx.Node],
+    hidden: Sequence[fx.Node],
     inputs: Sequence[fx.Node],
     saved: Sequence[fx.Node],
     forward: CompiledGraph,
     name: str,
 ) -> Callable[..., Any]:
     source = Source()
-    variable = {node: f"a{i}" for i, node in enumerate(passed)}
+    variable = {node: f"a{i}" for i, node in enumerate((*passed, *hidden))}
+    parameters = ["ctx", *(variable[node] for node in passed)]
+    if hidden:
+        parameters.append("hidden")
+        source.lines.append(f"{', '.join(variable[node] for node in hidden)}, = hidden")
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
     call = f"{source.bind(forward, 'compiled')}({', '.join(variable[n] for n in inputs)})"
     source.lines += [f"with {guard}:", *(f"    {line}" for line in _in_range(source, call, f"{name}_forward"))]
@@ -377,7 +397,7 @@ def _forward(
         source.lines.append(f"ctx.layouts = ({', '.join(layouts)},)")
     joined = ", ".join(returned)
     source.lines.append(f"return {joined}" if len(returned) == 1 else f"return ({joined})")
-    return source.function("forward", ", ".join(["ctx", *variable.values()]), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
+    return source.function("forward", ", ".join(parameters), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
 
 
 def _save(
@@ -419,7 +439,12 @@ def _is_static(value: torch.Tensor) -> bool:
 
 
 def _backward(
-    joint: JointGraph, passed: Sequence[fx.Node], saved: Sequence[fx.Node], backward: LazyBackward, name: str
+    joint: JointGraph,
+    passed: Sequence[fx.Node],
+    hidden: Sequence[fx.Node],
+    saved: Sequence[fx.Node],
+    backward: LazyBackward,
+    name: str,
 ) -> Callable[..., Any]:
     source = Source()
     gradients = [f"g{i}" for i in range(len(joint.slots))]
@@ -477,7 +502,7 @@ def _backward(
         for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
         if grad is not None
     }
-    results = [grad_of.get(node, "None") for node in passed]
+    results = [grad_of.get(node, "None") for node in passed] + ["None"] * bool(hidden)
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
     parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
     return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]

@@ -87,10 +87,10 @@ def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
 _NOT_EVEN_IN_FULL = frozenset(
     {
         "index_put", "index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce", "put", "gather",
-        "index_select", "take", "cat", "stack",
+        "index_select", "take", "cat", "stack", "masked_scatter",
     }
 )  # fmt: skip
-"""Operations that refuse to read what they write even if it is the same tensor."""
+"""Operations that refuse to read what they write even if it is the same tensor, or read what they have just written."""
 _NOT_IN_PART = frozenset({"copy", "addr", "bernoulli", "cumsum", "cumprod"})
 """Operations that, as all elementwise ones, read what they write only element by element."""
 
@@ -267,6 +267,15 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> str | Non
     return "put_(): as many sources as indices" if _unequal(index.numel(), source.numel()) else None
 
 
+def _searchsorted(sorted_sequence: Any, value: Any, *args: Any, **kwargs: Any) -> str | None:
+    number = not isinstance(value, torch.Tensor) or not value.dim()
+    return (
+        "searchsorted() of a number wants boundaries of one dimension"
+        if number and sorted_sequence.dim() != 1
+        else None
+    )
+
+
 def _masked_scatter(x: Any, mask: Any, source: Any) -> str | None:
     short = len(mask.shape) <= len(x.shape)
     sizes = zip(mask.shape[::-1], x.shape[::-1], strict=False)
@@ -302,5 +311,5 @@ _RULES: dict[Any, _Rule] = {
     _aten.index_select: _index_select, _aten.put: _put, _aten.put_: _put, _aten.masked_scatter_: _masked_scatter,
     _aten.select_scatter: _scattered(_aten.select), _aten.slice_scatter: _scattered(_aten.slice),
     _aten.diagonal_scatter: _scattered(_aten.diagonal),
-    _aten.as_strided: _as_strided, _aten.as_strided_: _as_strided,
+    _aten.searchsorted: _searchsorted, _aten.as_strided: _as_strided, _aten.as_strided_: _as_strided,
 }  # fmt: skip

@@ -78,7 +78,12 @@ def _guard_mode(domain: TensorDomain, key: Any, capture: Any) -> None:
 _DEFAULT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+def _is_condition(value: Any) -> bool:
+    return type(value) is SymLeaf and isinstance(value.value, torch.SymBool)
+
+
 def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    args = tuple([domain.numbers.truth(a) if _is_condition(a) else a for a in args])
     key, value = MODE_SETTERS[fn](*args, **kwargs)
     _guard_mode(domain, key, capture)
     if key is DEFAULT_DTYPE:
@@ -108,7 +113,7 @@ def _set_inference(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captur
     """A graph runs in one mode, see `inference`; its grad mode may change."""
     if domain.recorder.scope is not None:
         raise GraphBreak(breaks.MODE_OBJECT, f"inference_mode({args[0]})", capture.location())
-    _set_grad(domain, INFERENCE, args[0], capture)
+    _set_grad(domain, INFERENCE, domain.numbers.truth(args[0]) if _is_condition(args[0]) else args[0], capture)
 
 
 def _set_grad(domain: TensorDomain, key: Any, value: bool, capture: Any) -> None:

@@ -285,12 +285,14 @@ class Recorder:
             GraphBreak: a view became unusable for autograd.
         """
         storages = {id(s): s for i in outcome.written if (s := found.leaves[i].storage) is not None}
-        return [
-            (leaf, self.metas.fakes.describe(self.metas.fake(leaf)))
-            for storage in storages.values()
-            if len(storage.leaves) > 1
-            for leaf in storage.leaves
-        ]
+        leaves = [leaf for storage in storages.values() if len(storage.leaves) > 1 for leaf in storage.leaves]
+        try:
+            return [(leaf, self.metas.fakes.describe(self.metas.fake(leaf))) for leaf in leaves]
+        except (
+            RuntimeError,
+            ValueError,
+        ) as error:  # torch makes the history of a view anew, which cannot be viewed so any more
+            raise GraphBreak(breaks.META_FAILED, f"a write below a view: {error}") from error
 
     def _forget_fakes(self, found: Arguments) -> None:
         """After a refused call its arguments' fakes may be half written."""
