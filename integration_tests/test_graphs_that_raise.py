@@ -214,9 +214,10 @@ def test_what_has_happened_does_not_happen_again(program, backend):
     LOG.clear()
     with pytest.raises((IndexError, RuntimeError)):
         compiled(box, x, BAD)
-    assert x[0, 0] in ((1, 2) if program is written_before else (0,))
+    assert x[0, 0] == 2 * (program is written_before)
     assert len(LOG) == (program is with_an_operator_of_ours)
-    assert not torchjit.counters["rerun"]
+    # There all that is written is written at the end of the graph.
+    assert bool(torchjit.counters["rerun"]) == (program is written_before and backend == "aot_eager")
 
 
 def ours(program, raises):

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from torch import fx
 
-__all__ = ["CompiledGraph", "GraphCompiler", "Kind"]
+__all__ = ["CompiledGraph", "GraphCompiler", "Kind", "writes_last"]
 
 Kind: TypeAlias = Literal["inference", "forward", "backward"]
 CompiledGraph: TypeAlias = Callable[..., Sequence[Any]]
@@ -43,6 +43,13 @@ class GraphCompiler(Protocol):
         Returns:
             A callable that takes the inputs positionally and returns the graph's flat outputs as a sequence. If it has
             an attribute `boxed`, backwards are called through that: it takes the inputs in one list, which it empties,
-            so that it can free them after their last use.
+            so that it can free them after their last use. If an attribute `writes_last` is true, operators without results
+            run before the first write to an input, and an exception tells whether it was raised before that
+            (`torchjit_core.writing`).
         """
         ...
+
+
+def writes_last(compiled: Callable[..., Any]) -> bool:
+    """Does a compiled graph promise that operators without results, which test something, run before its first write?"""
+    return getattr(compiled, "writes_last", None) is True

@@ -12,7 +12,7 @@ from torch import fx
 
 from torchjit_aot.attention import fuse_attention, may_fuse_attention
 from torchjit_aot.canonicalize import canonicalize
-from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler
+from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, writes_last
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.functional_random import draw_from_seeds
 from torchjit_aot.functionalize import functionalize
@@ -105,7 +105,10 @@ def _compile(
     else:
         run = _compile_inference(joint, compiler, settings, state)
     eager = _eager(gm)
-    return guard_overlap(joint, guard_retained(joint, run, eager), eager)
+    guarded: Any = guard_overlap(joint, guard_retained(joint, run, eager), eager)
+    if guarded is not run and writes_last(run):
+        guarded.writes_last = False  # the graph itself writes where the program does
+    return guarded  # type: ignore[no-any-return]
 
 
 def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.compiler_protocol import CompiledGraph, Kind
+from torchjit_core.writing import NEVER, WRITES_FROM
 
 __all__ = ["run_eagerly"]
 
@@ -87,6 +88,7 @@ def straight_line(
     nodes = list(graph.nodes)
     frees = _last_uses(nodes)
     inputs, lines = [], []
+    first_write = NEVER
     for i, node in enumerate(nodes):
         variables[node] = variable = f"v{i}"
         if node.op == "placeholder":
@@ -95,6 +97,8 @@ def straight_line(
         if node.op == "output":
             lines.append(f"return {argument_source(tuple(node.args[0]), names, variables)}")
             break
+        if node.target is torch.ops.aten.copy_.default:
+            first_write = min(first_write, len(lines) + 2)  # the first line is the signature
         lines.append(f"{variable} = {_call_source(node, names, variables, owner)}")
         dead = [variables[n] for n in frees.get(node, ())]
         if dead:
@@ -102,11 +106,14 @@ def straight_line(
     if boxed:
         lines[:0] = [f"{', '.join(inputs)}, = inputs" if inputs else "pass", "inputs.clear()"]
         inputs = ["inputs"]
+        first_write += 2
     body = "\n    ".join(lines) or "return ()"
     source = f"def {_identifier(name)}({', '.join(inputs)}):\n    {body}\n"
+    names.bound[WRITES_FROM] = first_write
     exec(compile(source, f"<{name}>", "exec"), names.bound)
-    made: CompiledGraph = names.bound[_identifier(name)]
-    return made
+    made: Any = names.bound[_identifier(name)]
+    made.writes_last = True
+    return made  # type: ignore[no-any-return]
 
 
 def _identifier(name: str) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.aliasing import Constant, FromInput, FromSlot, OutputPlan, Ref
-from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_aot.compiler_protocol import CompiledGraph, writes_last
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.freed import with_freed_history
 from torchjit_aot.inputs import GraphInput
@@ -25,6 +25,7 @@ from torchjit_aot.refusals import DOUBLE_BACKWARD
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
 from torchjit_aot.shared_inputs import real_base
 from torchjit_core.reasons import UserError
+from torchjit_core.writing import WRITES_FROM
 
 __all__ = ["LazyBackward", "Source", "make_inference", "make_training"]
 
@@ -209,6 +210,7 @@ def _versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor], 
     ]
     if moving:
         names = ", ".join(_input_name(joint, i, source, state) for i in moving)
+        source.bound.setdefault(WRITES_FROM, len(source.lines) + 2)  # the first line is the signature
         source.lines.append(f"{source.bind(torch._C._increment_version)}([{names}])")
 
 
@@ -265,7 +267,10 @@ def make_inference(
     _versions(joint, source, state, early=False)
     _versions(joint, source, state, early=True)
     _replays_and_return(joint, source, state, _slot_names("s", joint), grad_mode=grad_mode)
-    return source.function("run", _parameters(joint, state), f"<torchjit {name}>")  # type: ignore[no-any-return]
+    run = source.function("run", _parameters(joint, state), f"<torchjit {name}>")
+    if writes_last(compiled):
+        run.writes_last = True
+    return run  # type: ignore[no-any-return]
 
 
 def _slot_names(prefix: str, joint: JointGraph) -> list[str]:
@@ -299,6 +304,7 @@ def make_training(
     source = Source()
     _make_bases(joint, source)
     _versions(joint, source, state, early=True)
+    moved = WRITES_FROM in source.bound
     names = _wire_inputs(joint, passed, source, state)
     cut = _without_gradient(joint)
     wired = ", ".join(f"{name}.detach()" if node in cut else name for node, name in zip(passed, names, strict=True))
@@ -314,7 +320,10 @@ def make_training(
     if len(names) == 1:
         names = ["s"] if isinstance(joint.slots[0], fx.Node) else names
     _replays_and_return(joint, source, state, names, grad_mode=torch.is_grad_enabled())
-    return source.function("run", _parameters(joint, state), f"<torchjit {name}>")  # type: ignore[no-any-return]
+    run = source.function("run", _parameters(joint, state), f"<torchjit {name}>")
+    if writes_last(forward) and not moved:
+        run.writes_last = True
+    return run  # type: ignore[no-any-return]
 
 
 def _without_gradient(joint: JointGraph) -> set[fx.Node]:

@@ -21,6 +21,9 @@ from torchjit_cudagraphs.recordable import run_compiled
 
 __all__ = ["Chain", "Piece", "Split", "lies_in_input", "line_of", "split", "why_outside"]
 
+__torchjit_writes_from__ = 0
+"""An error that comes through here says nothing about what other pieces, or copies of inputs, have written: `torchjit_core.writing`."""
+
 IN_PIECES = reason(
     "TJ-CG-012",
     "a part of the graph runs outside of its CUDA graphs",

@@ -32,6 +32,9 @@ from torchjit_cudagraphs.settings import CudaGraphSettings
 
 __all__ = ["Recorded", "record", "reset"]
 
+__torchjit_writes_from__ = 0
+"""An error that comes through here says nothing about what other pieces, or copies of inputs, have written: `torchjit_core.writing`."""
+
 _Key = tuple[Any, ...]
 _NO_SLOWER = 1.02
 """A replay may take this much of the time of the call without a CUDA graph, where its copies could be the reason."""

@@ -41,7 +41,7 @@ from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERT
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
-from torchjit_fx.repeatable import giving_back_random_numbers, is_repeatable
+from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers, is_repeatable
 from torchjit_fx.required_gradients import example_of, preparing, switch
 from torchjit_fx.selections import select
 from torchjit_fx.settings import FxSettings
@@ -61,7 +61,7 @@ from torchjit_fx.tracing import Recorder, escaped
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.transforms import KeptFunction, TransformCapture
 from torchjit_fx.unit_interval import decided
-from torchjit_fx.versions import CaptureFakeMode, lazy_graph_module
+from torchjit_fx.versions import FIRST_WRITE, CaptureFakeMode, lazy_graph_module
 
 __all__ = ["TensorDomain", "forget_outcomes"]
 
@@ -127,6 +127,7 @@ class TensorDomain:
         self.made_leaves: dict[int, tuple[TensorLeaf, int]] = {}
         self.caught = CaughtErrors(allowed=settings.errors_in_tries)
         self.differentiated_twice = False  # no compiled graph can be
+        self.writes_outside = False  # of the region's graph
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
 
@@ -535,6 +536,9 @@ class TensorDomain:
         emit_graph(gm, "captured")
         with self.recorder.place.made_real():
             target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
+        self.writes_outside = gm.meta[FIRST_WRITE] is not None
+        if self.writes_outside and repeatable:
+            self.caught.settle(errors_come_first(target, gm, steps), capture)
         target = self.recorder.place.running(target, asked)
         target = with_subclasses(target, used_inputs(steps, asked), asked)
         target = preparing(target, self.recorder.data, used_inputs(steps, asked))
@@ -543,7 +547,7 @@ class TensorDomain:
         if makers:
             target = with_arrays(target, makers)
         if repeatable:
-            target = giving_back_random_numbers(target, steps)
+            target = giving_back_random_numbers(target, steps, self.writes_outside)
         return RegionCode(target, paths, tuple(outputs), epilogue, repeatable)
 
     def release(self) -> None:
@@ -594,5 +598,5 @@ class TensorDomain:
             writer.write(step)
         writer.finish(asked)
         gm = lazy_graph_module(writer.graph)
-        gm.meta["fake_mode"] = self.mode
+        gm.meta |= {"fake_mode": self.mode, FIRST_WRITE: writer.first_write}
         return gm, tuple(paths), examples

@@ -162,6 +162,7 @@ class GraphWriter:
         self._names: dict[str, int] = {}
         self._traces: dict[tuple[CodeLocation, ...], str] = {}
         self._modules: dict[Any, dict[str, tuple[str, type]]] = {}
+        self.first_write: fx.Node | None = None
 
     def place(self, leaf: InputLeaf | SymLeaf, key: int, path: AccessPath, val: Any, static: bool) -> None:
         """Add a placeholder. Placeholders come before every step."""
@@ -204,6 +205,8 @@ class GraphWriter:
         if len(step.results) == 1 and not step.results[0].way and step.results[0].fake is not None:
             node.meta["val"] = step.results[0].fake
         self._values[id(step)] = node
+        if self.first_write is None and step.writes_outside:
+            self.first_write = node
 
     def _trace(self, stack: tuple[CodeLocation, ...]) -> str:
         text = self._traces.get(stack)

@@ -1,4 +1,8 @@
-"""May the program's own code run in place of a graph that has raised? Then nothing outside of the graph may have changed."""
+"""May the program's own code run in place of a graph that has raised? Then nothing outside of the graph may have changed.
+
+A graph that writes to memory from outside has changed nothing as long as it has not come to its first write, which is asked when
+it raises (`torchjit_core.writing`). Only where the program may catch the error it has to be known before.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
+from torchjit_core.writing import nothing_written
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE
 from torchjit_fx.data_errors import may_raise
@@ -15,7 +21,7 @@ from torchjit_fx.ownership import owns
 from torchjit_fx.random_state import RANDOM_STATE_CALLS
 from torchjit_fx.unbacked import runtime_check
 
-__all__ = ["giving_back_random_numbers", "is_repeatable"]
+__all__ = ["errors_come_first", "giving_back_random_numbers", "is_repeatable"]
 
 _TESTS = (CHECK, FINISHED, IN_RANGE, runtime_check)
 _PYTHON = frozenset({"_operator", "math", "builtins"})
@@ -23,7 +29,7 @@ _PYTHON = frozenset({"_operator", "math", "builtins"})
 
 
 def is_repeatable(steps: Sequence[Step], inputs: Sequence[InputLeaf]) -> bool:
-    """Do these steps change nothing outside of the graph, whichever of them raises? Random numbers can be given back.
+    """Do these steps change nothing outside of the graph but memory, whichever of them raises? Random numbers can be given back.
 
     Args:
         steps: those of the graph.
@@ -34,8 +40,31 @@ def is_repeatable(steps: Sequence[Step], inputs: Sequence[InputLeaf]) -> bool:
     return not any(step.random for step in steps) or any(_raises(step) for step in steps)
 
 
-def giving_back_random_numbers(target: Callable[..., Any], steps: Sequence[Step]) -> Callable[..., Any]:
-    """`target`, made to leave the generator as it was if it raises; the graph of steps that draw nothing as it is."""
+def errors_come_first(target: Callable[..., Any], gm: fx.GraphModule, steps: Sequence[Step]) -> bool:
+    """Is every error that the program may catch raised before the first write to memory from outside?
+
+    Args:
+        target: what the backend made of the graph. Its attribute `writes_last` says what is known of it: True, all tests come before
+            the first write; False, they do if they do in the graph.
+        gm: the graph; `target` may be a method of it.
+        steps: those of the graph.
+    """
+    ordered = False if getattr(target, "__self__", None) is gm else getattr(target, "writes_last", None)
+    if ordered is not False:
+        return ordered is True
+    first = next((i for i, step in enumerate(steps) if step.writes_outside), len(steps))
+    return not any(step.target in _TESTS for step in steps[first:])
+
+
+def giving_back_random_numbers(target: Callable[..., Any], steps: Sequence[Step], writes: bool) -> Callable[..., Any]:
+    """`target`, made to leave the generator as it was if it raises and has not written yet; the graph of steps that draw nothing as
+    it is.
+
+    Args:
+        target: of the region.
+        steps: those of the graph.
+        writes: the graph writes to memory from outside.
+    """
     if not any(step.random for step in steps):
         return target
     generator = torch.default_generator
@@ -44,8 +73,9 @@ def giving_back_random_numbers(target: Callable[..., Any], steps: Sequence[Step]
         before = generator.get_state()
         try:
             return target(*inputs)
-        except Exception:
-            generator.set_state(before)
+        except Exception as error:
+            if not writes or nothing_written(error):
+                generator.set_state(before)
             raise
 
     return run
@@ -63,9 +93,7 @@ def _changes_nothing(step: Step) -> bool:
     target = step.target
     if target in _TESTS:
         return True
-    if (step.effect and not _draws(step)) or any(
-        leaf.step is None for storage in step.written for leaf in storage.leaves
-    ):
+    if step.effect and not _draws(step):
         return False
     if isinstance(target, str):
         return step.op == "call_method"

@@ -18,11 +18,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeT
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
 from torchjit_fx.refusals import refuse_dtypes
 
-__all__ = ["CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
+__all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
 
 
 class Watch:
@@ -180,6 +181,20 @@ class _CapturedGraph(_LazyGraphModule):
     def real_recompile(self) -> None:
         with self._generating:
             super().real_recompile()
+            self._note_first_write()
+
+    def _note_first_write(self) -> None:
+        """Generated code says where it first writes to memory from outside, see `torchjit_core.writing`."""
+        if FIRST_WRITE not in self.meta:
+            return
+        first: fx.Node | None = self.meta[FIRST_WRITE]
+        place = NEVER
+        if first is not None:
+            nodes = {node: i for i, node in enumerate(self.graph.nodes)}
+            signature = next(i for i, line in enumerate(self._code.split("\n"), 1) if line.startswith("def forward("))
+            lines = [line for line, i in self._lineno_map.items() if i is not None and i >= nodes.get(first, 0)]
+            place = min(lines, default=0) + signature
+        type(self).forward.__globals__[WRITES_FROM] = place
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
         # torch's would go through `GraphModule.__call__`, which prints an error of the user's program to stderr, with
@@ -193,3 +208,7 @@ class _CapturedGraph(_LazyGraphModule):
 def lazy_graph_module(graph: fx.Graph) -> fx.GraphModule:
     """A GraphModule whose code is generated when somebody asks for it (about 35 us a node)."""
     return _CapturedGraph(torch.nn.Module(), graph)
+
+
+FIRST_WRITE = "first_write"
+"""In the `meta` of a captured graph: the first node that writes to memory from outside, or None."""

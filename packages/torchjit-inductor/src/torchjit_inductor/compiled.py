@@ -15,6 +15,7 @@ import torch.fx
 from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.reasons import Reason, reason
+from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionOperators
 from torchjit_inductor.codegen_protocol import NO_COMPILER, CompiledKernel, CompilerMissing, KernelBackend
@@ -81,7 +82,10 @@ class CompiledGraph:
         device: of all tensors, or None when there are several or none.
         reason_not_recordable: why a CUDA graph cannot record a call; None when it can.
         boxed: the same call with the inputs in one list, which it empties to free them early; None when there is none.
+        writes_last: operators without results run before the first write to an input, and errors tell whether they came before it.
     """
+
+    writes_last = True
 
     def __init__(
         self,
@@ -319,6 +323,8 @@ class Inductor:
     ) -> CompiledGraph:
         """Run the graph op by op, as fx generated it."""
         events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
+        lines = enumerate(gm.code.split("\n"), 1)
+        gm.forward.__globals__[WRITES_FROM] = next((n for n, line in lines if "aten.copy_." in line), NEVER)
 
         def call(*inputs: Any) -> Sequence[Any]:
             with torch.no_grad():

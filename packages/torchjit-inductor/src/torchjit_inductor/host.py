@@ -10,6 +10,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Operation, Symbol
+from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.ir.values import PASSES, Value
@@ -68,7 +69,7 @@ def write_host_program(
         program, kernels, passes_tensors, check_strides, boxed=boxed, hints=hints or {}, successors=successors
     )
     source = writer.text()
-    namespace: dict[str, Any] = dict(writer.names)
+    namespace: dict[str, Any] = {**writer.names, WRITES_FROM: writer.writes_from}
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
     return HostProgram(source, namespace["call"])
 
@@ -198,6 +199,9 @@ class _Writer:
         self.at_start: set[str] = set()
         # Names whose memory may be seen through another name: never reused.
         self.shared: set[str] = set(self.foreign)
+        # The line of the first call that writes to memory that was there before.
+        self._first_write: int | None = None
+        self.writes_from = NEVER
 
     # ------------------------------------------------------------------ lifetimes
     def _last_uses(self) -> dict[str, int]:
@@ -263,6 +267,8 @@ class _Writer:
             *enter,
             "    try:",
         ]
+        if self._first_write is not None:
+            self.writes_from = len(head) + self._first_write + 1
         return "\n".join([*head, *self.lines, "    finally:", "        no_grad(grad)", *leave, ""])
 
     def _signature(self, parameters: Sequence[str]) -> list[str]:
@@ -293,7 +299,12 @@ class _Writer:
         else:
             args = [self._address(n) for n in kernel.buffers]
         args += [s.name for s in kernel.symbols]
+        self._note_write(kernel.writes)
         self.put(f"{kernel.name}({', '.join(args)})")
+
+    def _note_write(self, written: Sequence[str]) -> None:
+        if self._first_write is None and not self.shared.isdisjoint(written):
+            self._first_write = len(self.lines)
 
     def _address(self, name: str) -> str:
         if name not in self.addresses:
@@ -394,6 +405,7 @@ class _Writer:
         self.shared.update(step.aliases)
         if step.aliases:
             self.shared.update(o for o in step.outputs if o is not None)
+        self._note_write(step.mutates)
         args = [self._tree(a) for a in step.args]
         args += [f"{k}={self._tree(v)}" for k, v in step.kwargs.items()]
         out = self._out_variant(step)

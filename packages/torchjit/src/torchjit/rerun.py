@@ -17,6 +17,7 @@ import torch
 from torchjit.counters import counters
 from torchjit_core.events import emit
 from torchjit_core.reasons import reason
+from torchjit_core.writing import nothing_written
 
 if TYPE_CHECKING:
     from torchjit.site import Site, Specialization
@@ -72,13 +73,16 @@ class OnRaise:
         is_graph: the target is the graph itself; else it raises `GraphRaised` for the graph.
         catches: the graph holds operations whose errors the program may catch.
         in_blocks: it holds some in blocks that seldom catch errors.
+        writes: it writes to memory from outside.
     """
 
-    __slots__ = ("catches", "in_blocks", "is_graph", "made", "site")
+    __slots__ = ("catches", "in_blocks", "is_graph", "made", "site", "writes")
 
-    def __init__(self, site: Site, made: Specialization, *, is_graph: bool, catches: bool, in_blocks: bool) -> None:
+    def __init__(
+        self, site: Site, made: Specialization, *, is_graph: bool, catches: bool, in_blocks: bool, writes: bool
+    ) -> None:
         self.site, self.made, self.is_graph = site, made, is_graph
-        self.catches, self.in_blocks = catches, in_blocks
+        self.catches, self.in_blocks, self.writes = catches, in_blocks, writes
 
     def __call__(self, error: BaseException) -> BaseException | Callable[[], None]:
         """The exception to raise, or what is called once the region's own code has returned."""
@@ -86,6 +90,8 @@ class OnRaise:
             if type(error) is not GraphRaised:
                 return error
             error = error.error
+        if self.writes and not nothing_written(error):
+            return error
         # Tensors that hooks were given are given once more. Past a `try` of the program nothing is worse.
         if not _is_of_an_operation(error) or not (self.catches or _no_hooks()):
             return error

@@ -326,8 +326,9 @@ class Site:
         if captured.repeatable:
             errors = domains[-1].caught
             on_raise = OnRaise(
-                self, made, is_graph=not captured.source, catches=bool(errors.marks), in_blocks=errors.in_blocks
-            )
+                self, made, is_graph=not captured.source, catches=bool(errors.marks), in_blocks=errors.in_blocks,
+                writes=domains[-1].writes_outside,
+            )  # fmt: skip
         return Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

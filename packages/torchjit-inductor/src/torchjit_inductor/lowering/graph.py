@@ -42,6 +42,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     all_channels_last,
     as_positional,
     has_number,
+    is_test,
     is_usable,
     origin_of,
     origins_of,
@@ -62,7 +63,7 @@ from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
-from torchjit_inductor.steps import ExternStep, HostNumber, Program, TensorRef
+from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step, TensorRef
 
 __all__ = ["lower_graph"]
 
@@ -119,6 +120,14 @@ def lower_graph(
         raise GraphNotSupported(str(refusal)) from None
 
 
+def _before_writes(step: Step, written: Set[str]) -> Step:
+    """A call without results tests something: it reads, so to speak, the inputs that the graph writes, so that no write moves ahead
+    of it. Where it raises, plain Python may run in place of the graph."""
+    if not isinstance(step, ExternStep) or not is_test(step.op):
+        return step
+    return attrs.evolve(step, reads=tuple(dict.fromkeys((*step.reads, *sorted(written)))))
+
+
 @final
 class _GraphLowering:
     def __init__(
@@ -168,8 +177,10 @@ class _GraphLowering:
                 raise GraphNotSupported(f"node kind {node.op}")
         b = self.builder
         mutated = frozenset(self.placeholders.index(p) for p, _ in self.mutations)
+        written = {self.env[p].buffer for p, _ in self.mutations}
+        steps = tuple(_before_writes(step, written) for step in b.steps) if written else tuple(b.steps)
         return Program(
-            self.name, tuple(self.inputs), b.buffers, tuple(b.steps), outputs, mutated, self.sizes.sources, self.constants,
+            self.name, tuple(self.inputs), b.buffers, steps, outputs, mutated, self.sizes.sources, self.constants,
             tuple(self.sizes.found), b.products,
         )  # fmt: skip
 

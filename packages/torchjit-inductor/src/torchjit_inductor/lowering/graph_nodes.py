@@ -101,6 +101,8 @@ def written_in_place(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
     A cache of keys and values gains one position in each call: without this it is copied twice.
     """
     found: set[torch.fx.Node] = set()
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    last_test = max((place for node, place in places.items() if is_test(node.target)), default=-1)
     for node in graph.find_nodes(op="call_function", target=_aten.new_empty.default):
         while len(node.users) == 1:
             source, node = node, next(iter(node.users))
@@ -113,9 +115,15 @@ def written_in_place(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
         while _writes_a_part(node) and (not chain or len(node.users) == 1):
             chain.append(node)
             node = node.args[0]
-        if chain and node is target and node.op == "placeholder" and set(node.users) == {chain[-1], copy}:
+        alone = chain and node is target and node.op == "placeholder" and set(node.users) == {chain[-1], copy}
+        if alone and places[chain[-1]] > last_test:  # what raises comes before the first write
             found.update(chain)
     return frozenset(found)
+
+
+def is_test(op: Any) -> bool:
+    """Is it an operator without results, which raises or does nothing?"""
+    return isinstance(op, torch._ops.OpOverload) and not op._schema.returns
 
 
 def _writes_a_part(node: Any) -> bool:

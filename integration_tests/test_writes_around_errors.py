@@ -1,0 +1,161 @@
+"""Graphs that write to memory from outside and raise: plain Python runs in their place as long as nothing has been written."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compare import assert_same
+from torch import nn
+
+import torchjit
+
+GOOD, BAD = torch.tensor([0, 2]), torch.tensor([1, 9])
+
+
+class Program(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("cache", torch.zeros(6, 4))
+        self.count = 0
+
+
+class WritesAfterwards(Program):
+    def forward(self, x, i):
+        self.count += 1
+        y = x[i] * 2
+        x.add_(1)
+        self.cache[0] = y[0].detach()
+        self.count += 10
+        return y
+
+
+class WritesBefore(Program):
+    def forward(self, x, i):
+        self.count += 1
+        x.add_(1)
+        self.count += 10
+        return x[i].exp()
+
+
+class Statistics(Program):
+    def forward(self, x, i):
+        self.count += 1
+        y = self.norm(x)
+        self.count += 10
+        return F.embedding(i, y)
+
+
+class Factorised(Program):
+    def forward(self, x, i):
+        x.mul_(0.5)
+        self.count += 1
+        return torch.linalg.cholesky(x @ x.T + (4 - i.max()) * torch.eye(4))
+
+
+class Dropped(Program):
+    def forward(self, x, i):
+        y = F.dropout(x, 0.5, training=True)
+        self.count += 1
+        y = y[i]
+        self.cache.add_(1)
+        return y
+
+
+class TriedBefore(Program):
+    def forward(self, x, i):
+        try:
+            y = x[i]
+        except IndexError:
+            self.count += 1
+            y = x
+        x.mul_(2)
+        self.cache.index_copy_(0, GOOD, y[:2].detach())
+        return y + 1
+
+
+class TriedBetween(Program):
+    def forward(self, x, i):
+        x.mul_(2)
+        try:
+            y = x[i]
+        except IndexError:
+            self.count += 1
+            y = x
+        self.cache.add_(1)
+        return y + 1
+
+
+class TriedAfterStatistics(Program):
+    def forward(self, x, i):
+        y = self.norm(x)
+        self.cache.index_copy_(0, GOOD, x[:2].detach())
+        try:
+            y = y[i]
+        except IndexError:
+            self.count += 1
+        return y + self.cache[0]
+
+
+class TriedAround(Program):
+    """What is written before is read where the error is caught."""
+
+    def forward(self, x, i):
+        self.cache[1:3] = x[:2].detach()
+        try:
+            y = torch.linalg.cholesky(self.cache[:4] @ self.cache[:4].T + (5 - i.max()) * torch.eye(4))
+        except torch.linalg.LinAlgError:
+            y = self.cache[:4] * 3
+        return y
+
+
+AGAIN = {
+    "eager": [WritesAfterwards, TriedBefore, Dropped],
+    "aot_eager": [
+        WritesAfterwards, WritesBefore, Statistics, Factorised, Dropped, TriedBefore, TriedAfterStatistics, TriedAround
+    ],
+    "inductor": [WritesAfterwards, Factorised, TriedBefore, TriedAfterStatistics, TriedAround],
+}  # fmt: skip
+"""Where the graph has not written when it raises. Kernels write statistics when they compute them; a write before the `try` to a tensor
+that may share memory with another one breaks the graph."""
+
+
+def outcome(call, module, x, i):
+    x = x * 1
+    before = torch.get_rng_state()
+    try:
+        result = call(x, i).detach()
+    except Exception as error:
+        result = str(error)
+    drawn = torch.get_rng_state()
+    torch.set_rng_state(before)
+    return result, module.count, drawn, x.detach(), [b.clone() for b in module.buffers()]
+
+
+CASES = [
+    *((cls, False) for cls in [*AGAIN["aot_eager"], TriedBetween]),
+    *((cls, True) for cls in [WritesAfterwards, WritesBefore, TriedBefore]),
+]
+
+
+@pytest.mark.parametrize("backend", AGAIN)
+@pytest.mark.parametrize(("cls", "grad"), CASES, ids=[f"{cls.__name__}{'_grad' * grad}" for cls, grad in CASES])
+def test_all_memory_and_effects_are_those_of_plain_python(cls, grad, backend):
+    plain = cls()
+    module = copy.deepcopy(plain)
+    compiled = torchjit.compile(module, backend=backend, dynamic=False)
+    x = torch.rand(4, 4).requires_grad_(grad)
+    tried = cls.__name__.startswith("Tried")
+    # What gets another gradient history is written behind the kernels.
+    again = cls in AGAIN[backend] or (grad and cls is WritesBefore and backend == "inductor")
+    for k, i in enumerate((GOOD, BAD, GOOD, BAD)):
+        wanted, found = outcome(plain, plain, x, i), outcome(compiled, module, x, i)
+        if again or tried or i is GOOD:
+            assert_same(found, wanted)
+        module.count = plain.count
+        module.load_state_dict(plain.state_dict())
+        assert sum(torchjit.counters["rerun"].values()) == again * (k + 1) // 2
+    assert bool(torchjit.counters["graph_break"]) == (tried and not again)
