@@ -12,21 +12,28 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import functools
 import multiprocessing
 import os
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
+import attrs
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from inductor_fuzz import check, describe
+
+PROGRAMS_OF_A_PROCESS = 2000
+"""A process keeps the kernels that it has loaded."""
+
+SECONDS_OF_A_PROGRAM = 180
 
 _folder = ""
 
@@ -48,16 +55,96 @@ def _run(number: int) -> tuple[int, str, str]:
     return number, found.split(":")[0], found
 
 
-@contextlib.contextmanager
-def _workers(jobs: int, folder: str) -> Iterator[Callable[[Iterable[int]], Iterable[tuple[int, str, str]]]]:
-    """A function from numbers to results, as they come."""
+def _work(connection: Connection, folder: str) -> None:
+    """A process that runs the programs whose numbers it is sent."""
+    _start(folder)
+    with contextlib.suppress(EOFError):
+        while True:
+            connection.send(_run(connection.recv()))
+
+
+@attrs.define(eq=False)
+class _Worker:
+    """A process of `_work`, and what it does now."""
+
+    folder: str
+    process: Any = attrs.field(init=False)
+    connection: Connection = attrs.field(init=False)
+    done: int = attrs.field(init=False)
+    number: int | None = attrs.field(init=False)
+    began: float = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """A fresh process."""
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, self.folder), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.done, self.number, self.began = 0, None, 0.0
+
+    def end(self) -> int | None:
+        """Stop the process: its exit code."""
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+        return self.process.exitcode  # type: ignore[no-any-return]
+
+    def give(self, number: int) -> None:
+        """Let the process run this program."""
+        if self.done >= PROGRAMS_OF_A_PROCESS:
+            self.end()
+            self.begin()
+        self.connection.send(number)
+        self.number, self.began = number, time.perf_counter()
+
+    def result(self) -> tuple[int, str, str] | None:
+        """What became of its program; None while that runs."""
+        assert self.number is not None
+        number = self.number
+        if self.connection.poll():
+            try:
+                found: tuple[int, str, str] = self.connection.recv()
+            except (EOFError, OSError):
+                self.process.join(5)
+                found = number, "raised", f"the process ended with {self.process.exitcode}"
+                self.end()
+                self.begin()
+            self.done, self.number = self.done + 1, None
+            return found
+        if time.perf_counter() - self.began > SECONDS_OF_A_PROGRAM:
+            self.end()
+            self.begin()
+            return number, "raised", f"not done in {SECONDS_OF_A_PROGRAM} s"
+        return None
+
+
+def _results(numbers: Iterable[int], jobs: int, folder: str) -> Iterator[tuple[int, str, str]]:
+    """What became of the programs, as they end. A program that kills its process, or does not end, is a result."""
     if jobs == 1:
         _start(folder)
-        yield functools.partial(map, _run)
+        yield from map(_run, numbers)
         return
-    # Fresh workers now and then: a process keeps the kernels that it has loaded.
-    with multiprocessing.get_context("spawn").Pool(jobs, _start, (folder,), maxtasksperchild=2000) as pool:
-        yield functools.partial(pool.imap_unordered, _run)
+    waiting = iter(numbers)
+    workers = [_Worker(folder) for _ in range(jobs)]
+    try:
+        for worker in workers:
+            if (number := next(waiting, None)) is not None:
+                worker.give(number)
+        while busy := [w for w in workers if w.number is not None]:
+            wait([w.connection for w in busy], timeout=5)
+            for worker in busy:
+                if (found := worker.result()) is None:
+                    continue
+                if (number := next(waiting, None)) is not None:
+                    worker.give(number)
+                yield found
+    finally:
+        for worker in workers:
+            worker.end()
 
 
 def main() -> None:
@@ -80,15 +167,14 @@ def main() -> None:
             sys.exit(word in ("wrong", "raised"))
         first = options.seed * 1_000_000
         numbers = range(first, first + options.programs)
-        with _workers(options.jobs, folder) as results:
-            for done, (number, word, text) in enumerate(results(numbers), 1):
-                found[word] += 1
-                if word in ("wrong", "raised", "rounding"):
-                    print(f"fuzz.py --only {number}\n    {text}", flush=True)
-                    if options.verbose:
-                        print(describe(number, folder), flush=True)
-                if done % 500 == 0:
-                    print(done, dict(found), f"{time.perf_counter() - start:.0f} s", flush=True)
+        for done, (number, word, text) in enumerate(_results(numbers, options.jobs, folder), 1):
+            found[word] += 1
+            if word in ("wrong", "raised", "rounding"):
+                print(f"fuzz.py --only {number}\n    {text}", flush=True)
+                if options.verbose:
+                    print(describe(number, folder), flush=True)
+            if done % 500 == 0:
+                print(done, dict(found), f"{time.perf_counter() - start:.0f} s", flush=True)
     print(dict(found), f"{time.perf_counter() - start:.0f} s")
     sys.exit(bool(found["wrong"] or found["raised"]))
 

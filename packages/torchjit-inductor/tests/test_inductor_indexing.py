@@ -172,3 +172,30 @@ def test_a_roll_is_an_index(shifts: Any, dims: Any) -> None:
         return torch.roll(x * 2, shifts, dims).view(4, 2, 7, 2, 7, 6).permute(0, 1, 3, 2, 4, 5).reshape(-1, 49, 6) + 1
 
     check(windows, [x], kernels=None if dims == () else 1, aten=None if dims == () else 0)
+
+
+WINDOWS: dict[str, Case] = {
+    "overlapping": (lambda x: (x.unfold(1, 4, 2) * torch.arange(4.0)).sum(-1), (_floats(5, 33),)),
+    "of_what_is_computed": (lambda x: x.sin().unfold(1, 4, 2).amax(-1), (_floats(5, 33),)),
+    "apart": (lambda x: x.exp().unfold(1, 4, 4) + 1, (_floats(5, 33),)),
+    "of_the_first_dimension": (lambda x: x.t().unfold(0, 3, 1).mean((0, 1)), (_floats(5, 33),)),
+    "returned": (lambda x: (x.unfold(0, 2, 1), (x + 1).unfold(1, 3, 2)), (_floats(5, 33),)),
+    "of_an_expanded_one": (lambda x: (x.unfold(0, 3, 2), x.unfold(0, 3, 2) + 1), (_floats(1).expand(33),)),
+    "one": (lambda x: x.unfold(1, 33, 1) + 1, (_floats(5, 33),)),
+}
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_views(name: str, mode: str) -> None:
+    fn, inputs = WINDOWS[name]
+    check(fn, inputs, mode=mode)
+
+
+def test_a_fake_that_repeats_elements_which_differ() -> None:
+    """That of torch 2.11's `slice_scatter` into an expanded tensor, and of what operators make of it."""
+
+    def scattered(x: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        return torch.cummax(torch.slice_scatter(x, part, 0, 2, 6).view(4, 2), 0).values * 2
+
+    check(scattered, (_floats(1).expand(8), _floats(4)), aten=None)

@@ -12,7 +12,7 @@ import torch
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import loop_symbol, simplify
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store, inner_symbols
 from torchjit_inductor.ir.values import IN_ORDER, Value, substitute_all, walk
 from torchjit_inductor.lowering.one_hot import known_sums
 from torchjit_inductor.lowering.sizes import NotLowered
@@ -188,7 +188,9 @@ class Builder:
         strides = contiguous_strides(tensor.sizes) if strides is None else strides
         kept = [k for k, s in enumerate(strides) if s.value != 0 or tensor.sizes[k].value == 1]
         if len(kept) < len(strides):
-            return self._materialize_expanded(tensor, strides, kept, stem)
+            if not _varies(tensor, kept):
+                return self._materialize_expanded(tensor, strides, kept, stem)
+            strides = contiguous_strides(tensor.sizes)
         meta = TensorMeta(tensor.sizes, strides, tensor.dtype, tensor.device)
         target = self.buffer(stem or self.origin.node, meta)
         self._store(tensor, target)
@@ -348,7 +350,9 @@ class Builder:
         made_args = tuple(ref(a) for a in args)
         made_kwargs = {k: ref(v) for k, v in kwargs.items()}
         single = not isinstance(metas, tuple)
-        flat = metas if isinstance(metas, tuple) else (metas,)
+        flat = tuple(
+            None if m is None else _without_repeats(m) for m in (metas if isinstance(metas, tuple) else (metas,))
+        )
         stem = self.origin.node
         results = [None if m is None else self.buffer(stem if single else f"{stem}_{k}", m) for k, m in enumerate(flat)]
         aliases = tuple(dict.fromkeys(reads)) if _may_alias(op) else ()
@@ -410,6 +414,23 @@ class Cost:
             sum(v.op in ("cast", "round_to") for v in nodes),
             sum(v.op in HEAVY_OPS for v in nodes),
         )
+
+
+def _varies(tensor: Lazy, kept: Sequence[int]) -> bool:
+    """Do elements differ along a dimension that is not kept?
+
+    Some fakes have a stride of 0 there: those of torch 2.11 for `slice_scatter` into an expanded tensor, and views of it.
+    """
+    loops = [loop_symbol("x", k, n) for k, n in enumerate(tensor.sizes)]
+    value = tensor.value(Point(tuple(as_expr(s) for s in loops), dict(zip(loops, tensor.sizes, strict=True))))
+    return not inner_symbols(value).isdisjoint(s for k, s in enumerate(loops) if k not in kept)
+
+
+def _without_repeats(meta: TensorMeta) -> TensorMeta:
+    """The layout asked of an operator's result: row-major where the fake repeats elements, which may differ (`_varies`)."""
+    if any(s.value == 0 and n.value != 1 for n, s in zip(meta.sizes, meta.strides, strict=True)):
+        return attrs.evolve(meta, strides=contiguous_strides(meta.sizes))
+    return meta
 
 
 def _weight(stride: Expr) -> float:

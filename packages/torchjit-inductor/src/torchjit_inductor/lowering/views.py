@@ -295,6 +295,22 @@ def _unbind(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int = 0)
     return tuple(_select(b, meta, x, dim, k) for k, meta in enumerate(metas))
 
 
+@lowering("unfold")
+def _unfold(b: Builder, meta: TensorMeta, x: Lowered, dim: int, size: Any, step: Any) -> Lowered:
+    """Windows, as a view: what is computed and lies in several windows is stored once."""
+    if not x.sizes:
+        raise NotLowered("unfold of a tensor without dimensions")
+    dim = dim_of(dim, len(x.sizes))
+    by = expression(step)
+    if isinstance(x, Lazy) and not (isinstance(size, int) and isinstance(step, int) and size <= step):
+        cost = b.cost(x)
+        x = b.materialize(x) if cost.nodes > cost.loads + cost.casts else x
+    if isinstance(x, Strided):
+        strides = tuple(s * by if k == dim else s for k, s in enumerate(x.strides))
+        return _restrided(x, meta.sizes, (*strides, x.strides[dim]))
+    return view(x, meta, lambda i: tuple(e * by + i[-1] if k == dim else e for k, e in enumerate(i[:-1])))
+
+
 @lowering("as_strided")
 def _as_strided(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, strides: Any, offset: Any = None) -> Lowered:
     if not isinstance(x, Strided) or (offset is not None and expression(offset).value != 0):
