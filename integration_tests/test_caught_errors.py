@@ -143,9 +143,56 @@ def ignored_classes(log, x, i):
         return x.sum()
 
 
+def probabilities(log, x, i):
+    odds = x.detach().sigmoid() + i.max() // 9
+    try:
+        loss = F.binary_cross_entropy(input=odds * 1.0, target=odds)
+        torch.bernoulli(odds, p=0.5)
+        return torch.bernoulli(odds) * x + loss + torch.zeros(4, 4).bernoulli_(odds)
+    except RuntimeError as error:
+        log.append(str(error))
+        return x * 2
+
+
+def drawn(log, x, i):
+    try:
+        torch.bernoulli(x.sigmoid() + i.max() // 9)
+        return torch.bernoulli(x.sigmoid())
+    except RuntimeError:
+        log.append("caught")
+        return torch.rand(2)
+
+
+def elements(log, x, i):
+    try:
+        y = x.take(i - 9) + torch.take(x, index=i * 2 - 2)
+        return y + x.flatten().index_fill(0, i - 4, 1.0).put(i, y, accumulate=True)[:2]
+    except IndexError as error:
+        log.append(str(error))
+        return x * 2
+
+
+def bags(log, x, i):
+    try:
+        return F.embedding_bag(i, x, torch.tensor([0]), mode="mean") + F.embedding(input=i, weight=x)
+    except RuntimeError as error:
+        log.append(str(error))
+        return x * 2
+
+
+def one_of(log, x, i):
+    try:
+        rows = F.one_hot(i, 4) + F.one_hot(i, num_classes=x.shape[0])
+        torch.zeros_like(F.one_hot(i, 9))
+        return rows.float() @ x.detach() + F.multi_margin_loss(x[:2], i)
+    except RuntimeError as error:
+        log.append(str(error))
+        return x * 2
+
+
 ONE_GRAPH = [
     own_kind, broad_and_nested, raises_another, with_a_block, nobody_needs_it, constant_rows, metadata_alone, rows_changed, a_row,
-    in_a_loop, in_a_callee, ignored_classes,
+    in_a_loop, in_a_callee, ignored_classes, probabilities, drawn, elements, bags, one_of,
 ]  # fmt: skip
 
 
@@ -160,7 +207,7 @@ def written_before(log, x, i):
 
 def not_known_to_raise_in_a_graph(log, x, i):
     try:
-        return F.binary_cross_entropy(x.sigmoid() + i.max() // 9, x.sigmoid())
+        return torch.take_along_dim(x, i + 7)
     except RuntimeError:
         log.append("caught")
         return x
@@ -168,6 +215,7 @@ def not_known_to_raise_in_a_graph(log, x, i):
 
 def outcome(f, log, x, i):
     x = x.detach().clone().requires_grad_(x.requires_grad)
+    torch.manual_seed(0)
     try:
         result = f(log, x, i)
     except Exception as error:
@@ -256,3 +304,15 @@ def test_a_backend_of_somebody_else():
     for i in (GOOD, BAD):
         compare(own_kind, compiled, torch.randn(4, 4), i)
     assert sum(torchjit.counters["graph_break"].values()) == 1
+
+
+def test_arguments_by_name():
+    """Of operations that may raise, where nothing catches it."""
+
+    def program(x, i):
+        loss = F.cross_entropy(input=x, target=i) + F.binary_cross_entropy(input=x.sigmoid(), target=x.sigmoid())
+        return F.embedding(input=i, weight=x) * loss
+
+    x = torch.randn(2, 3)
+    compiled = torchjit.compile(program, backend="eager", fullgraph=True)
+    assert_same(compiled(x, torch.tensor([0, 1])), program(x, torch.tensor([0, 1])))

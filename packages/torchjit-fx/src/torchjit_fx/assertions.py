@@ -9,7 +9,7 @@ import torch
 
 from torchjit_fx.leaves import InputLeaf, Storage, TensorLeaf
 
-__all__ = ["CHECK", "FINISHED", "IN_RANGE", "can_be_tested"]
+__all__ = ["CHECK", "FINISHED", "IN_RANGE", "WITHIN", "can_be_tested"]
 
 _library: Any = torch.library.Library
 _LIBRARY = _library("torchjit_fx", "FRAGMENT")
@@ -67,6 +67,23 @@ _LIBRARY.impl("in_range", _in_range, "CompositeExplicitAutograd")
 torch.library.register_fake("torchjit_fx::in_range", lambda index, size, negative, ignored: None, lib=_LIBRARY)
 IN_RANGE = torch.ops.torchjit_fx.in_range.default
 """Raises where an index is out of range for a dimension of that size. `negative`: they may count from its end; `ignored`: it may also be this."""
+
+
+def _within(values: torch.Tensor, low: float, high: float) -> None:
+    if values.numel():
+        least, most = (end.item() for end in values.detach().aminmax())
+        if not low <= least <= most <= high:  # nor if one is not a number
+            raise RuntimeError(f"a value that is not between {low} and {high}")
+
+
+_LIBRARY.define(
+    "within(Tensor values, float low, float high) -> ()",
+    tags=[torch.Tag.cudagraph_unsafe],  # it reads data
+)
+_LIBRARY.impl("within", _within, "CompositeExplicitAutograd")
+torch.library.register_fake("torchjit_fx::within", lambda values, low, high: None, lib=_LIBRARY)
+WITHIN = torch.ops.torchjit_fx.within.default
+"""Raises where a value is not in this range."""
 
 
 def can_be_tested(leaf: TensorLeaf, written: Sequence[Storage]) -> bool:

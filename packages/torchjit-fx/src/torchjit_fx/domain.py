@@ -287,7 +287,7 @@ class TensorDomain:
         special = special_call(fn)
         if self.modes.device_changed and (special is None or may_make(fn)):
             kwargs = with_device(self, fn, args, kwargs, capture)
-        if may_raise(fn, args):
+        if may_raise(fn, args, kwargs):
             if capture.may_catch():
                 return self.caught.call(self, fn, args, kwargs, capture)
             self.caught.in_blocks |= capture.in_block()

@@ -14,7 +14,7 @@ from torch import fx
 
 from torchjit_core.writing import nothing_written
 from torchjit_fx.answers import is_custom_operator
-from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE
+from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, WITHIN
 from torchjit_fx.data_errors import may_raise
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.ownership import owns
@@ -23,7 +23,7 @@ from torchjit_fx.unbacked import runtime_check
 
 __all__ = ["errors_come_first", "giving_back_random_numbers", "is_repeatable"]
 
-_TESTS = (CHECK, FINISHED, IN_RANGE, runtime_check)
+_TESTS = (CHECK, FINISHED, IN_RANGE, WITHIN, runtime_check)
 _PYTHON = frozenset({"_operator", "math", "builtins"})
 """Modules of functions that graphs hold for numbers and for parts of results."""
 
@@ -83,7 +83,7 @@ def giving_back_random_numbers(target: Callable[..., Any], steps: Sequence[Step]
 
 def _raises(step: Step) -> bool:
     """Is it one of the operations that raise for what is in their tensors? To remember the generator's state for others is not worth its time."""
-    return step.target in _TESTS or may_raise(step.target, step.args)
+    return step.target in _TESTS or may_raise(step.target, step.args, step.kwargs)
 
 
 def _changes_nothing(step: Step) -> bool:
