@@ -601,3 +601,27 @@ def _progress(most: int, disable: bool) -> None:
 if importlib.util.find_spec("tqdm"):
     _progress(4, False)
     _progress(1, True)
+
+
+class _Answers:
+    """Answers to any name, and notes that it was asked."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def __getattr__(self, name: str) -> Any:
+        self.log.append(name)
+
+
+@stateful(1, "a torch function of an object that answers for any name")
+def answering():
+    log: list[str] = []
+    given = _Answers(log)
+
+    def f(x):
+        try:
+            return x + given
+        except TypeError:
+            return x * 2
+
+    return f, (torch.randn(3, 4, requires_grad=True),), (log,)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import heapq
 import inspect
 
@@ -325,3 +326,37 @@ def containers_that_answer_for_any_name(x, counts, bounded):
     made = Bounded("abc")
     made.append("d")
     return counts.a, counts.b, counts.maxlen, list(counts), list(bounded), bounded.maxlen, list(made), x + 1
+
+
+class Answers:
+    """Answers to any name, and notes that it was asked."""
+
+    def __init__(self, log, answer):
+        self.log, self.answer = log, answer
+
+    def __getattr__(self, name):
+        if name == "log":
+            raise AttributeError(name)
+        self.log.append(name)
+        return self.answer
+
+
+@program(N(2.0), breaks=2)
+def objects_that_answer_for_any_name(x):
+    log = []
+    nothing, number = Answers(log, None), Answers(log, lambda *given: 3)
+    found = errors(
+        lambda: copy.deepcopy([number]),
+        lambda: copy.deepcopy(Settings(first=[1])),
+        lambda: isinstance(1, nothing),
+        lambda: issubclass(nothing, int),
+        lambda: {}.update(nothing),
+        lambda: collections.OrderedDict().update(nothing),
+    )
+    return found, log, x + 1
+
+
+@program(N(2.0))
+def copies_of_objects_that_answer_for_any_name(x):
+    log = []
+    return errors(lambda: type(copy.copy(Answers(log, None)))), log, x + 1

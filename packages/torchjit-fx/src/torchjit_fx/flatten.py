@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from types import EllipsisType, NoneType
+from types import EllipsisType, MemberDescriptorType, NoneType
 from typing import Any, final
 
 import torch
@@ -138,9 +138,14 @@ def _is_tuple_type(cls: type) -> bool:
 
 def marker_items(arg: Any) -> Any:
     """The items of an interpreter's marker for an object over raw items (`CaptureContext.new_object`), or None."""
-    if isinstance(getattr(arg, "type", None), type) and isinstance(getattr(arg, "items", None), list | tuple):
-        return arg.items
-    return None
+    return arg.items if _is_marker(type(arg)) else None
+
+
+def _is_marker(cls: type) -> bool:
+    """By what the class is: an object of the program may have attributes of any name, and a `__getattr__` that notes questions."""
+    own = cls.__dict__
+    fields = own.get("type"), own.get("items")
+    return cls.__name__ == "NewObject" and all(type(field) is MemberDescriptorType for field in fields)
 
 
 def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:

@@ -217,10 +217,11 @@ def _dropout(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any
 
 def _new(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`x.new(size)`: it tells a torch.Size, which a graph holds as a tuple, from other sequences, which are data."""
-    given = args[1] if len(args) == 2 and not kwargs else None
+    given: Any = args[1] if len(args) == 2 and not kwargs else None
     sizes: Any = given if isinstance(given, torch.Size) else None
-    if getattr(given, "type", None) is torch.Size:
-        sizes = marker_items(given)
+    marked = marker_items(given)
+    if marked is not None and given.type is torch.Size:
+        sizes = marked
     if sizes is None:
         return NotImplemented
     return domain.recorder.call(torch.Tensor.new_empty, (args[0], tuple(sizes)), {}, capture)

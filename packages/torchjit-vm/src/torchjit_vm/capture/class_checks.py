@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_core.paths import AccessPath, Pinned
 from torchjit_vm.capture import attributes, elements, lengths, members
 from torchjit_vm.capture.builtin_table import builtin
+from torchjit_vm.capture.class_making import is_library
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, Known, Leaf, Obj, TupleValue, Value
@@ -32,8 +33,16 @@ def _isinstance(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | 
 @builtin(issubclass)
 def _issubclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not (isinstance(args[0], Known) and isinstance(args[0].obj, type)):
+        if isinstance(args[0], Obj):
+            _refuse_answers(domain, args[0], "issubclass")
         raise domain.error(TypeError, "issubclass() arg 1 must be a class")
     return domain.constant(_subclass(domain, args[0].obj, args[1], None))
+
+
+def _refuse_answers(domain: CaptureDomain, value: Obj, function: str) -> None:
+    """What is no class is asked for `__bases__`; a `__getattr__` of the program's may answer."""
+    if members.is_hook(members.find_member(domain, value.cls, "__getattr__")) and not is_library(value.cls):
+        raise domain.graph_break(UNKNOWN_CALL, f"{function}() of a {value.cls.__qualname__}")
 
 
 def _refused(domain: CaptureDomain, of: Any, instance: Value | None) -> Exception:
@@ -53,6 +62,8 @@ def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | Non
         return any(_subclass(domain, cls, v, instance) for v in elements.items(domain, of))
     if type(of) is Const and type(of.value) is tuple:
         return any(_subclass(domain, cls, Const(v), instance) for v in of.value)
+    if isinstance(of, Obj):
+        _refuse_answers(domain, of, "isinstance")
     if isinstance(of, Obj) and of.real is not NEW and of.path is not None and not of.written:
         if type(of.path) is not Pinned:
             domain.guard_id(of.path, of.real)

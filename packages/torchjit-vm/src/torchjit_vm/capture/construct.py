@@ -283,7 +283,7 @@ def _pairs(domain: CaptureDomain, iterable: Value) -> Iterator[tuple[Value, Valu
 
 def update_from(domain: CaptureDomain, target: DictValue, other: Value) -> None:
     """`dict.update(other)` with a mapping or an iterable of pairs."""
-    pairs = packing.mapping_pairs(domain, other)
+    pairs = packing.mapping_pairs(domain, other, looks_first=not issubclass(target.cls, OrderedDict))
     if pairs is None:
         pairs = _pairs(domain, other)
     for key, value in pairs:

@@ -89,10 +89,10 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
     if type(value) is Leaf:
         return leaf_call(domain, copy.deepcopy, [value])
     if isinstance(value, (Obj, InstanceDict)):
-        hook = None if isinstance(value, InstanceDict) else _method(domain, value, "__deepcopy__")
+        hook = None if isinstance(value, InstanceDict) else _copier(domain, value)
         if hook is not None:
             domain.memos[memo.seen] = memo
-            made = domain.vm.call(hook, [value, memo.seen])
+            made = domain.vm.call(hook, [memo.seen])
         else:
             made = _duplicate(domain, value, memo)
         memo[value] = made
@@ -100,6 +100,28 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
     if type(value) is BoundMethod:
         return BoundMethod(value.function, _deep(domain, value.self_, memo))
     raise domain.graph_break(UNKNOWN_CALL, "copy.deepcopy")
+
+
+def _copier(domain: CaptureDomain, value: Obj) -> Value | None:
+    """`value.__deepcopy__`, which may be what a `__getattr__` answers."""
+    own = _method(domain, value, "__deepcopy__")
+    if own is not None:
+        return BoundMethod(own, value)
+    found = attributes.lookup(domain, value, "__deepcopy__") if _answers_names(domain, value) else None
+    return None if type(found) is Const and found.value is None else found
+
+
+def _answers_names(domain: CaptureDomain, value: Obj) -> bool:
+    """Does the class have a `__getattr__` of the program's, which the copy module would ask?"""
+    asked = members.find_member(domain, value.cls, "__getattr__")
+    return members.is_hook(asked) and asked.raw not in domain.policy.substitutes
+
+
+def _asks_for_setstate(domain: CaptureDomain, value: Obj) -> bool:
+    """Would a `__getattr__` be asked for the `__setstate__` of the copy, which has no attributes then?"""
+    return (
+        _answers_names(domain, value) and members.find_member(domain, value.cls, "__setstate__").kind == members.ABSENT
+    )
 
 
 def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value:
@@ -145,13 +167,17 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
     else:
         made = Obj(value.cls)
         _remember(memo, value, made)
+    state: dict[str, Value] = {}
     if value.cls.__dictoffset__ != 0 and type(value) is not FunctionValue:
         for name, attribute in dicts.instance_pairs(domain, InstanceDict(value)):
-            made.attrs[cast(Const, name).value] = part(attribute)
+            state[cast(Const, name).value] = part(attribute)
     for name in copyreg._slotnames(value.cls):  # type: ignore[attr-defined]  # what copy itself asks
         slot = attributes.lookup(domain, value, name)
         if slot is not None and slot is not DELETED:
-            made.attrs[name] = part(slot)
+            state[name] = part(slot)
+    if state and _asks_for_setstate(domain, value) and attributes.lookup(domain, made, "__setstate__") is not None:
+        raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
+    made.attrs.update(state)
     return made
 
 
@@ -229,7 +255,7 @@ def _copy_by_state(domain: CaptureDomain, value: Obj, memo: _Memo | None) -> Val
     setter = _method(domain, value, "__setstate__")
     if setter is not None:
         domain.vm.call(setter, [made, state])
-    elif isinstance(state, DictValue):
+    elif isinstance(state, DictValue) and not _answers_names(domain, value):
         for key, item in dicts.dict_pairs(domain, state):
             made.attrs[domain.use(cast(Const, key))] = item
     else:

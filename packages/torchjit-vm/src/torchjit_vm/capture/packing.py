@@ -92,8 +92,13 @@ def map_add(domain: CaptureDomain, target: Value, key: Value, value: Value) -> N
     dict_store(domain, cast(DictValue, target), key_of(domain, key), key, value)
 
 
-def mapping_pairs(domain: CaptureDomain, other: Value) -> Iterable[tuple[Value, Value]] | None:
-    """The pairs of a mapping, each got when it is asked for, or None if it has no keys()."""
+def mapping_pairs(
+    domain: CaptureDomain, other: Value, looks_first: bool = False
+) -> Iterable[tuple[Value, Value]] | None:
+    """The pairs of a mapping, each got when it is asked for, or None if it has no keys().
+
+    `looks_first`: as `dict.update`, which gets `keys` to know whether it is a mapping, and again to call it.
+    """
     if isinstance(other, DictValue):
         member = members.find_member(domain, other.cls, "__iter__")
         if member.kind != members.FUNCTION:  # else C code asks for its keys, as of any mapping
@@ -101,6 +106,8 @@ def mapping_pairs(domain: CaptureDomain, other: Value) -> Iterable[tuple[Value, 
     if isinstance(other, InstanceDict):
         return instance_pairs(domain, other)
     keys = attributes.lookup(domain, other, "keys")
+    if keys is not None and looks_first:
+        keys = attributes.lookup(domain, other, "keys")
     if keys is None:
         return None
     found = iteration.items_of(domain, domain.vm.call(keys, []))
