@@ -29,7 +29,7 @@ EXPRESSIONS = (
     "F.nll_loss($x.log_softmax(-1), s.i[:len($x)] % 4)", "F.scaled_dot_product_attention($x[None], $y[None], $x[None], is_causal=True)[0]", "F.one_hot(s.i % 5, 5)", "F.gelu($x)", "F.silu($x)", "F.normalize($x, dim=-1)",
     "F.conv1d($x[None], s.kernel)", "F.max_pool1d($x[None], 2)[0]", "F.avg_pool1d($x[None], 2)[0]", "F.interpolate($x[None], scale_factor=2)[0]", "F.pad($x, (1, 0), value=k)", "F.glu($x)", "F.embedding_bag(s.i[None], s.emb.weight)",
     "F.cosine_similarity($x, $y)", "F.batch_norm($x, None, None, training=True)", "F.hardtanh($x)", "F.leaky_relu($x, 0.1)", "F.elu($x)", "F.softplus($x)", "F.log_softmax($x, 0)", "F.group_norm($x, 2)", "F.unfold($x[None, None], 2)[0]",
-    "torch.func.functional_call(s.model, {name: value * 2 for name, value in s.model.named_parameters()}, ($x,))", "copy.deepcopy(s.model)($x)", "torch.utils.checkpoint.checkpoint(s.model, $x, use_reentrant=False)",
+    "torch.func.functional_call(s.model, {name: value * 2 for name, value in s.model.named_parameters()}, ($x,))", "copy.deepcopy(s.model)($x)", "torch.utils.checkpoint.checkpoint(s.ema[0], $x, use_reentrant=False)",
     "torch.utils.checkpoint.checkpoint(lambda q: q.sin() * w.sum(), $x, use_reentrant=False)", "sum(p.sum() for p in s.model.parameters())", "torch.cat([p.flatten() for p in s.model.parameters()])",
     # functions of autograd, torch.func
     "Square.apply($x)", "Clip.apply($x)", "Both.apply($x, $y)[0]", "Both.apply($x, $y)[1]", "Double.apply($x * 1)", "Straight.apply($x, k)", "torch.func.grad(lambda q: (q ** 2).sum())($x)", "torch.vmap(lambda q: q.sum())($x)",
@@ -86,7 +86,7 @@ STATEMENTS = (
     "if $x.sum().item() > 0:\n    $n = $x * 2\nelse:\n    $n = $x - 1", "if $x.sum() > 0:\n    $x.mul_(2)", "k = k + float($x.mean())", "n = int($x.abs().sum()) % 3 + 1", "if $x.shape[0] > 3:\n    $n = $x[:3]\nelse:\n    $n = $x * 2", "if s.model.training:\n    $n = F.dropout($x)\nelse:\n    $n = $x", "while $x.norm() > 50:\n    $x.mul_(0.5)", "if torch.isnan($x).any():\n    $n = torch.nan_to_num($x)\nelse:\n    $n = $x.abs()", "$n = [row * 2 for row in $x if row[0] > 0]", "$n = sorted(s.l, key=lambda q: float(q.sum()))[0]", "if $x.is_contiguous():\n    $n = $x.view(-1)\nelse:\n    $n = $x.reshape(-1) * 2", "if $x.requires_grad:\n    $n = $x.detach()\nelse:\n    $n = $x * 3", "$n = $x if $x is $y else $x + $y", "if $x.dtype == torch.float32 and $x.dim() == 2:\n    $n = $x @ w", "for name, p in s.model.named_parameters():\n    log(name, tuple(p.shape), p.requires_grad)", "for j, part in enumerate($x.chunk(2)):\n    s.d[f'part{j}'] = part.detach()",
     "assert $x.shape[-1] > 0", "torch._check($x.shape[0] > 0)", "$x.tag = n\nlog($x.tag)", "log(f'{tuple($x.shape)} {$x.dtype}')", "log($x.shape[0] * 2, $x.stride(), $x.is_contiguous())", "log($x.max().item() > 0)", "log(torch.equal($x, $y), torch.allclose($x, $x))", "log($x.grad_fn is None, $x.requires_grad)", "log(id($x) == id($y), $x is s.l[0])", "log(hash($x) == hash($y), $x in [$x])", "log($x.grad is None, w.grad is None)", "log(len(list(s.model.parameters())), s.model.training)", "log($x._version)", "log(type($x))",
     "$n = torch.add($x, $y, out=torch.empty(0))", "torch.mul($x, 2, out=s.d['h'].new_empty(()))", "$n = torch.empty_like($x)\ntorch.sub($x, 1, out=$n)", "torch.cumsum($x, 0, out=$x)", "torch.clamp($x, 0, 1, out=$x)", "$n, $m = torch.empty(0), torch.empty(0, dtype=torch.int64)\ntorch.max($x, 0, out=($n, $m))", "torch.matmul($x, w.detach(), out=$x)", "$n = torch.cat([$x, $y], out=torch.empty(0))", "torch.where($x > 0, $x, $y, out=$x)",
-    "def inner(q, r=$x):\n    return q + r\n$n = inner($y)", "class Local(nn.Module):\n    def forward(self, q):\n        return q * 2\n$n = Local()($x)", "total = 0\nfor q in s.l:\n    total = total + q.sum()\n$n = total", "$n = $x\nfor _ in range(n):\n    $n = torch.tanh($n @ w)", "gen = (q * 2 for q in s.l)\n$n = next(gen)", "$n, $m = divmod($x, 2) if False else ($x // 2, $x % 2)", "match $x.dim():\n    case 2:\n        $n = $x.sum(0)\n    case _:\n        $n = $x * 2", "$n = torch.jit.annotate(torch.Tensor, $x) + 1", "with contextlib.suppress(RuntimeError):\n    $n = $x @ $y", "del s.box.value", "s.opt.state.clear()", "$x.backward($y.detach())", "$x.sum().backward(inputs=[w])", "w.grad = None", "w.grad.zero_()", "w.grad += 1", "$x.retain_grad()", "torchjit.graph_break()", "torch._dynamo_never = 0" if False else "s.n = len($x)",
+    "def inner(q, r=$x):\n    return q + r\n$n = inner($y)", "class Local(nn.Module):\n    def forward(self, q):\n        return q * 2\n$n = Local()($x)", "total = 0\nfor q in s.l:\n    total = total + q.sum()\n$n = total", "$n = $x\nfor _ in range(n):\n    $n = torch.tanh($n @ w)", "gen = (q * 2 for q in s.l)\n$n = next(gen)", "$n, $m = divmod($x, 2) if False else ($x // 2, $x % 2)", "match $x.dim():\n    case 2:\n        $n = $x.sum(0)\n    case _:\n        $n = $x * 2", "$n = torch.jit.annotate(torch.Tensor, $x) + 1", "with contextlib.suppress(RuntimeError):\n    $n = $x @ $y", "del s.box.value", "s.opt.state.clear()", "$x.backward($y.detach())", "w.grad = None", "w.grad.zero_()", "w.grad += 1", "$x.retain_grad()", "torchjit.graph_break()", "torch._dynamo_never = 0" if False else "s.n = len($x)",
 )  # fmt: skip
 PRELUDE = """
 import contextlib, copy, functools
@@ -289,19 +289,40 @@ def write(seed: int, old: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
     names = ["a", "b", "a", "b", "a", "w"]
     lines: list[str] = []
     count = 0
+    trial = _Trial(seed)
     for _ in range(r.randint(3, 14)):
         for _ in range(6):
             expression = r.random() < 0.5
             ours, theirs = (EXPRESSIONS, old[0]) if expression else (STATEMENTS, old[1])
             template = r.choice(ours if r.random() < 0.75 else theirs)
             text, made, number = _filled(f"$n = {template}" if expression else template, names, count, r)
-            trial = [*lines, *text.split("\n")]
-            wanted = _runs(_program(trial, [*names, *made]), seed)
-            if wanted or r.random() < 0.02:
-                lines, count = trial, number
+            if trial.runs(text) or r.random() < 0.02:
+                lines, count = [*lines, *text.split("\n")], number
                 names += [*made, *made]
                 break
+    trial.end()
     return _program(lines, names)
+
+
+class _Trial:
+    """The program so far, run line by line. What a line does before it raises stays."""
+
+    def __init__(self, seed: int) -> None:
+        self.names: dict[str, Any] = {}
+        self.grad = torch.is_grad_enabled()
+        exec(PRELUDE, self.names)
+        self.names |= World(seed, self.names).arguments(0)
+
+    def runs(self, text: str) -> bool:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(text, self.names)
+        except Exception:
+            return False
+        return True
+
+    def end(self) -> None:
+        torch.set_grad_enabled(self.grad)
 
 
 def _filled(template: str, names: list[str], count: int, r: random.Random) -> tuple[str, list[str], int]:
@@ -331,17 +352,3 @@ def _program(lines: list[str], names: list[str]) -> str:
     fresh = [q for q in dict.fromkeys(names) if re.fullmatch(r"t\d+", q)]
     body = "\n".join("    " + line for line in [*[f"{q} = None" for q in fresh], *lines])
     return f"{PRELUDE}def program(a, b, w, i, m, n, k, s):\n{body}\n    return [{', '.join([*fresh, 'a'])}]\n"
-
-
-def _runs(source: str, seed: int) -> bool:
-    namespace: dict[str, Any] = {}
-    before = torch.is_grad_enabled()
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(source, "<trial>", "exec"), namespace)
-            namespace["program"](**World(seed, namespace).arguments(0))
-    except Exception:
-        return False
-    finally:
-        torch.set_grad_enabled(before)
-    return True

@@ -167,3 +167,41 @@ def test_hooks_of_parameters_without_a_gradient_are_not_called() -> None:
 
     step(torch.ones(2, 2)).sum().backward()
     assert not seen and average.weight.grad is not None
+
+
+def test_a_state_whose_neighbour_goes_backward_gives_no_gradient() -> None:
+    """Both are results of one node of autograd, and of a node in the call before."""
+
+    @torchjit.compile(backend="aot_eager")  # type: ignore[untyped-decorator]
+    def step(x: torch.Tensor, w: torch.Tensor, state: dict[str, torch.Tensor]) -> torch.Tensor:
+        state["mean"] = state["mean"].lerp(w.exp(), 0.1)
+        return x * 2
+
+    w, state = torch.ones(2, requires_grad=True), {"mean": torch.zeros(2)}
+    for _ in range(3):
+        x = torch.ones(2, requires_grad=True)
+        step(x, w, state).sum().backward()
+        assert w.grad is None and x.grad is not None and x.grad.tolist() == [2, 2]
+    state["mean"].sum().backward()
+    torch.testing.assert_close(w.grad, w.detach().exp() * (1 - 0.9**3))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_diagonal_is_filled_with_sizes_that_vary(backend: str) -> None:
+    compiled = torchjit.compile(lambda x: x.fill_diagonal_(3), backend=backend, dynamic=True, on_error="raise")
+    for rows in (3, 5):
+        assert torch.equal(compiled(torch.ones(rows, 4)), torch.ones(rows, 4).fill_diagonal_(3))
+
+
+def test_a_view_that_torch_gives_no_history_goes_on() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first, *_ = x.unbind()
+        first.mul_(2)
+        torchjit.graph_break()
+        return first * 2
+
+    compiled = torchjit.compile(program, backend="aot_eager", on_error="raise")
+    for function in (program, compiled):
+        x = torch.ones(2, 2, requires_grad=True) * 1
+        with torch.no_grad():
+            assert function(x).tolist() == [4, 4]

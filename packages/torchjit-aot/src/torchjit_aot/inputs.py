@@ -88,10 +88,18 @@ def _graph_input(name: str, val: Any, real: Any, static: bool) -> GraphInput:
     if not real.requires_grad:
         return GraphInput(name, fake, None, real, static)
     leaf = fake.requires_grad_()
-    if real.is_leaf:
+    if _is_leaf(real):
         return GraphInput(name, leaf, leaf, real, static)
     with torch.enable_grad():
         return GraphInput(name, leaf.clone(memory_format=torch.preserve_format), leaf, real, static)
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    """Not a view whose base was written since it was made under no_grad: torch refuses to tell."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
 
 
 def _fake_like(shape: torch.Tensor, real: torch.Tensor) -> torch.Tensor:

@@ -459,11 +459,20 @@ def _backward(
     gradients = [f"g{i}" for i in range(len(joint.slots))]
     if _GRADS_IN_A_LIST:
         source.lines += [f"{', '.join(gradients)}, = grads", "grads.clear()"]
+    grad_of = {
+        node: f"d[{i}]"
+        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
+        if grad is not None
+    }
     has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
     several = len(joint.differentiable) > 1
     if several:
         given = ", ".join(f"g{i} is None" for i in joint.differentiable)
         source.lines.append(f"missing = ({given})")
+    # Autograd walks here from a neighbour in a later graph, too, to which no gradient has come.
+    results = [grad_of.get(node, "None") for node in passed] + ["None"] * bool(hidden)
+    nothing = "False not in missing" if several else f"g{joint.differentiable[0]} is None"
+    source.lines += [f"if {nothing}:", f"    return {', '.join(['None'] * len(results))}"]
     if has_tensors and len(joint.groups) > 1:
         groups, needed = source.bind(joint.groups, "groups"), source.bind(needed_by_groups(joint, saved), "needed")
         source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {groups}, {needed})")
@@ -506,12 +515,6 @@ def _backward(
     if several:
         reach = source.bind(joint.behind, "reach")
         source.lines += ["if True in missing:", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
-    grad_of = {
-        node: f"d[{i}]"
-        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
-        if grad is not None
-    }
-    results = [grad_of.get(node, "None") for node in passed] + ["None"] * bool(hidden)
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
     parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
     return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]

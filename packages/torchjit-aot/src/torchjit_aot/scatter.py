@@ -69,7 +69,11 @@ def _expanded(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequen
 
 def _strided(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None) -> fx.Node:
     own = value_of(parent)
-    if own.storage_offset() != 0 or not own.is_contiguous() or own.untyped_storage().nbytes() != own.nbytes:
+    if (
+        own.storage_offset() != 0
+        or not own.is_contiguous()
+        or own.untyped_storage().nbytes() != own.numel() * own.itemsize
+    ):
         raise GraphBreak(FUNCTIONALIZE, "a write to as_strided of a tensor that does not fill its storage")
     return writer.call(aten.as_strided_scatter.default, (parent, value, *args))
 
