@@ -67,6 +67,8 @@ CASES: dict[str, Case] = {
     "add_relu_mul": _case(lambda x, y, z: F.relu(x + y) * z, (4, 33), (4, 33), (4, 33)),
     "broadcast": _case(lambda x, b, c: x * b + c, (3, 4, 50), (4, 1), (3, 1, 50)),
     "channels": _case(lambda x, b: F.relu(x + b[None, :, None]), (2, 3, 1024), (3,)),
+    "heads": _case(lambda x, b, c: x * b + c, (35, 3, 64), (3, 1), (35, 1, 64)),
+    "channels_last": _case(lambda x, b, c: F.relu(x * b + c.exp()), (2, 150, 64), (64,), (2, 1, 64)),
     "transpose_add": _case(lambda x, y: x.t() + y, (40, 24), (24, 40)),
     "permute": _case(lambda x: x.permute(0, 2, 1, 3).contiguous(), (2, 9, 8, 5)),
     "flip_pad": _case(lambda x: F.pad(x.flip(0), (1, 2), value=3.0), (6, 10)),
@@ -285,6 +287,42 @@ def test_plans_of_columns_beside_a_matrix_and_of_searches() -> None:
     assert len(plan(lambda x, y: x.t() + y, (4000, 512), (512, 4000)).axes) == 2
     rows, searched = (plan(f, (4096, 4096)) for f in (lambda x: x.sum(-1), lambda x: x.argmax(-1)))
     assert (rows.num_warps, searched.num_warps) == (8, 4)
+
+
+def test_plans_of_short_rows_beside_columns_and_of_columns_of_several_tensors() -> None:
+    def plans(function: Any, *specs: Any) -> list[Any]:
+        program = program_of(_case(function, *specs))
+        stages, scratch = split(merged(kernels_of(program)[0]), program.buffers, {})
+        buffers = {**program.buffers, **{s.name: s for s in scratch}}
+        return [make_plan(stage, buffers, {}) for stage in stages]
+
+    (several,) = plans(lambda x, c: x * c, ((50176, 256), BF), (256,))
+    assert [(a.name, a.block) for a in several.axes] == [("y", 4), ("x", 256)]
+    (narrow,) = plans(lambda x, c: x * c, ((50176, 64), BF), (64,))
+    assert [a.block for a in narrow.axes] == [16, 64]
+    (whole,) = plans(lambda x, c: x * c, ((5000, 4096), BF), (4096,))
+    assert [a.name for a in whole.axes] == ["x"]
+    (heads,) = plans(lambda x, c: x * c, ((512, 12, 64), BF), (12, 1))
+    assert [(len(a.loops), a.block) for a in heads.axes] == [(2, 16), (1, 64)]
+    # All programs of the first stage run at once, each with more warps, where two tensors are read.
+    first = plans(lambda x, y: (x * y).sum(0), ((200704, 256), BF), ((200704, 256), BF))[0]
+    assert (first.num_warps, first.registers, first.programs.value) == (16, 64, 256)
+    first = plans(lambda x: x.sum(0), ((200704, 256), BF))[0]
+    assert (first.num_warps, first.registers, first.programs.value) == (8, 0, 512)
+    # Parts of one length would be too few.
+    first = plans(lambda x, y: (x * y).sum(0), ((4096, 768), BF), ((4096, 768), BF))[0]
+    assert (first.num_warps, first.programs.value) == (8, 384)
+
+
+@compiled
+def test_a_limit_of_registers_is_kept() -> None:
+    kernel, buffers = _padded(504)
+    source = kernel_source(kernel, buffers, TilePlan((kernel.outer[0],), (Axis("x", kernel.outer[1:], 512),), 4))
+    pointers = {"in0": "*bf16", "out0": "*bf16"}
+    code = compile_text(
+        source, "double", pointers, frozenset(pointers), arch=90, num_warps=4, num_stages=1, registers=40
+    )
+    assert ".maxnreg 40" in code.ptx
 
 
 WIDE = ("broadcast", "permute", "softmax", "layer_norm_long", "sum_outer", "argmin_long", "embedding", "rope", "sort")

@@ -38,7 +38,14 @@ def function_of(text: str, name: str) -> Any:
 
 
 def assemble(
-    text: str, name: str, arguments: Mapping[str, str], aligned: frozenset[str], arch: int, warps: int, stages: int
+    text: str,
+    name: str,
+    arguments: Mapping[str, str],
+    aligned: frozenset[str],
+    arch: int,
+    warps: int,
+    stages: int,
+    registers: int = 0,
 ) -> Assembled:
     """Compile a kernel for an NVIDIA GPU. Needs no GPU, and may run in several threads at once.
 
@@ -50,6 +57,7 @@ def assemble(
         arch: compute capability, 90 for sm_90.
         warps: per program.
         stages: depth of software pipelining.
+        registers: of a thread, at most; 0: as many as it takes.
     """
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415  # the serving process sets its path before
     from triton.compiler import ASTSource  # noqa: PLC0415
@@ -59,6 +67,8 @@ def assemble(
     ast = ASTSource(function_of(text, name), signature=dict(arguments), constexprs={}, attrs=attributes)
     # Contracting a*b+c is what nvcc does for eager's kernels, too.
     options: dict[str, Any] = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
+    if registers:
+        options["maxnreg"] = registers
     if "tl.device_assert" in text:  # assertions are compiled in this mode only; of its other checks we want none
         options |= {"debug": True, "sanitize_overflow": False}
     compiled = _compile(ast, GPUTarget("cuda", arch, 32), options)

@@ -85,6 +85,7 @@ def compile_text(
     num_stages: int,
     by: Callable[..., Assembled] = assemble,
     operands: Mapping[str, tuple[int, OperandTiles]] | None = None,
+    registers: int = 0,
 ) -> MachineCode:
     """Compile a kernel for an NVIDIA GPU. Needs no GPU, and may run in several threads at once.
 
@@ -98,9 +99,12 @@ def compile_text(
         num_stages: depth of software pipelining.
         by: what compiles: `assemble`, or `Workers.assemble`.
         operands: for each parameter that is a descriptor the position of the address that it is of, and what it says.
+        registers: see `TilePlan`.
     """
     text = HEADER + "\n\n" + source
-    entry_name, cubin, ptx, shared, copies = by(text, name, dict(arguments), aligned, arch, num_warps, num_stages)
+    entry_name, cubin, ptx, shared, copies = by(
+        text, name, dict(arguments), aligned, arch, num_warps, num_stages, registers
+    )
     entry = ptx[ptx.index(".entry") :]
     return MachineCode(
         name=entry_name,

@@ -90,7 +90,8 @@ class KernelVariants:
         arguments.update((n, descriptor_type(o)) for n, o in zip(DESCRIPTORS, operands, strict=False))
         # A text with descriptors does not say what they describe.
         described = tuple((self.kernel.buffers.index(o.buffer), attrs.evolve(o, buffer="")) for o in operands)
-        options = (plan.num_warps, plan.num_stages, self.arch)
+        registers = plan.registers if isinstance(plan, TilePlan) else 0
+        options = (plan.num_warps, plan.num_stages, registers, self.arch)
         key = (source, tuple(arguments.items()), frozenset(aligned), *options, described)
         mine: Future[MachineCode] = Future()
         known = self._cache.setdefault(key, mine)
@@ -107,6 +108,7 @@ class KernelVariants:
                 num_stages=plan.num_stages,
                 by=shared_workers().assemble,
                 operands=dict(zip(DESCRIPTORS, described, strict=False)),
+                registers=registers,
             )
         except BaseException as error:
             del self._cache[key]

@@ -16,7 +16,16 @@ from torchjit_inductor.indexing import stride, unit_steps
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
 from torchjit_inductor.ir.values import Value
 
-__all__ = ["MULTIPROCESSORS", "Axis", "TilePlan", "flat_index", "make_plan", "power_of_two", "walks_columns"]
+__all__ = [
+    "MULTIPROCESSORS",
+    "Axis",
+    "TilePlan",
+    "flat_index",
+    "make_plan",
+    "power_of_two",
+    "two_each",
+    "walks_columns",
+]
 
 MULTIPROCESSORS = 132
 PERSISTENT_LIMIT = 16384  # elements of a row that one program keeps in registers
@@ -71,12 +80,14 @@ class TilePlan:
         axes: dimensions of the tile, at most two; `r` is the last one, `s` the first.
         num_warps: warps per program.
         num_stages: depth of software pipelining of loops.
+        registers: that a thread may have at most; 0: as many as the compiler likes.
     """
 
     program_loops: tuple[LoopVar, ...]
     axes: tuple[Axis, ...]
     num_warps: int
     num_stages: int = 2
+    registers: int = 0
 
     @property
     def reduced(self) -> Axis | None:
@@ -179,9 +190,15 @@ def _pointwise_plan(facts: _Facts) -> TilePlan:
         block //= 2
     warps = min(4, max(1, block // (32 * min(per_thread, 8))))
     last = facts.count(outer[-1:])
-    if len(outer) > 1 and last >= 256 and _waste(last, min(block, power_of_two(last))) <= 1.125 and not _uneven(facts):
+    if len(outer) > 1 and last >= 64 and _waste(last, min(block, power_of_two(last))) <= 1.125 and not _uneven(facts):
         row = Axis("x", outer[-1:], min(block, power_of_two(last)))
-        return TilePlan(outer[:-1], (row,), num_warps=min(warps, max(1, row.block // 128)))
+        rows = min(block // row.block, power_of_two(facts.count(outer[:-1])))
+        if rows > 1:
+            # Several rows: what belongs to columns is read once for all of them, and programs of one short row are too many.
+            warps = min(warps, max(1, rows * row.block // 128))
+            return TilePlan((), (Axis("y", outer[:-1], rows), row), num_warps=warps)
+        if last >= 256:
+            return TilePlan(outer[:-1], (row,), num_warps=min(warps, max(1, row.block // 128)))
     return TilePlan((), (Axis("x", outer, block),), num_warps=warps)
 
 
@@ -345,7 +362,8 @@ def _persistent_plan(facts: _Facts, block: int, tile: int = 2048, per_warp: int 
 def _column_plan(facts: _Facts) -> TilePlan:
     kernel = facts.kernel
     last = facts.count(kernel.outer[-1:])
-    along = [facts.buffers[name].dtype.itemsize for name, i in _large(facts) if facts.unit(i, kernel.outer[-1])]
+    large = _large(facts)
+    along = [facts.buffers[name].dtype.itemsize for name, i in large if facts.unit(i, kernel.outer[-1])]
     columns = min(power_of_two(last), 128 // max(along, default=facts.itemsize))  # 128 bytes of each row
     inner = facts.count(kernel.inner)
     others = facts.count(kernel.outer[:-1])
@@ -356,5 +374,14 @@ def _column_plan(facts: _Facts) -> TilePlan:
     looped = size is None or size > rows
     r = Axis("r", kernel.inner, rows, looped=looped)
     x = Axis("x", kernel.outer[-1:], columns)
+    several = sum(1 for v in facts.loads if (v.data.buffer, v.data.index) in large) >= 2
+    if several and looped and rows * columns == 4096 and two_each(others * -(-last // columns)):
+        # All of them run at once if a thread has 64 registers, with 8 elements of each tensor.
+        return TilePlan(kernel.outer[:-1], (x, r), num_warps=16, registers=64)
     warps = max(1, min(8, rows * columns // 512))
     return TilePlan(kernel.outer[:-1], (x, r), num_warps=warps)
+
+
+def two_each(programs: int) -> bool:
+    """Are there two programs for each multiprocessor, or a few less?"""
+    return 1.8 * MULTIPROCESSORS <= programs <= 2 * MULTIPROCESSORS

@@ -20,7 +20,7 @@ from torchjit_inductor.ir.values import IN_ORDER, Value
 from torchjit_inductor.steps import KernelStep, Program, Step
 from torchjit_inductor.triton.contraction import has_dot
 from torchjit_inductor.triton.normalize import merged
-from torchjit_inductor.triton.plan import MULTIPROCESSORS, walks_columns
+from torchjit_inductor.triton.plan import MULTIPROCESSORS, two_each, walks_columns
 
 __all__ = ["split", "split_product", "split_program"]
 
@@ -126,7 +126,9 @@ def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Sy
     most = min(_PROGRAMS // programs, inner * columns // _SMALLEST)
     if most < 2:
         return None
-    stores = any(_stage_of(s) == 0 for s in kernel.stores)
+    early = [s.value for s in kernel.stores if _stage_of(s) == 0]
+    several = columns > 1 and _reads(kernel, (*(v.args[0] for v in reductions), *early)) >= 2
+    stores = bool(early)
     even = any(v.data.startswith("welford") for v in reductions) or (
         stores and not set(kernel.reads).isdisjoint(kernel.writes)
     )
@@ -134,11 +136,20 @@ def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Sy
     for position, size in enumerate(sizes):
         wanted = min(most, size)
         divisor = next((n for n in range(wanted, wanted // 4, -1) if n > 1 and size % n == 0), None)
+        if several:
+            # Fewer, larger programs where as many as can run at once divide the loop.
+            divisor = next((n for n in range(2, wanted) if size % n == 0 and two_each(n * programs)), divisor)
         if divisor is not None:
             found.append((position, divisor))
         elif not even and wanted > 1:
             found.append((position, wanted))
     return max(found, key=lambda f: f[1], default=None)
+
+
+def _reads(kernel: LoopKernel, values: Sequence[Value]) -> int:
+    """Of how many tensors an element is read for each point of the loops along which memory runs."""
+    ends = {kernel.outer[-1].symbol, kernel.inner[-1].symbol}
+    return sum(1 for v in ir.walk(*values) if v.op == "load" and ends <= v.symbols)
 
 
 def _separable(kernel: LoopKernel) -> bool:
