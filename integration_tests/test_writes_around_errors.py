@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -159,3 +160,80 @@ def test_all_memory_and_effects_are_those_of_plain_python(cls, grad, backend):
         module.load_state_dict(plain.state_dict())
         assert sum(torchjit.counters["rerun"].values()) == again * (k + 1) // 2
     assert bool(torchjit.counters["graph_break"]) == (tried and not again)
+
+
+CALLS = []
+
+
+@torch.library.custom_op("writes_around_errors::roots", mutates_args=())
+def roots(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append("roots")
+    if bool((x < 0).any()):
+        raise ValueError("negative")
+    return x.sqrt()
+
+
+@roots.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("writes_around_errors::counted", mutates_args=("x",))
+def counted(x: torch.Tensor) -> None:
+    CALLS.append("counted")
+    x.add_(1)
+
+
+def tried(log, x, i):
+    log.append("before")
+    try:
+        y = roots(x - i.max())
+    except ValueError as error:
+        log.append(str(error))
+        y = x
+    return y + 1
+
+
+def called_after(log, x, i):
+    log.append("before")
+    y = x[i]
+    log.append("after")
+    counted(x)
+    return roots(y) + 1
+
+
+def called_before(log, x, i):
+    y = roots(x)
+    log.append("before")
+    return y[i]
+
+
+def reporting(log, x, i):
+    """A report that comes before the operator stays there."""
+    warnings.warn(f"seen {len(CALLS)}", stacklevel=1)
+    return roots(x + i.max())
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager", "inductor"))
+@pytest.mark.parametrize("program", [tried, called_after, called_before, reporting], ids=lambda p: p.__name__)
+def test_operators_of_somebody_else_run_once(program, backend):
+    compiled = torchjit.compile(program, backend=backend, dynamic=False)
+    for i in (GOOD - 2, BAD, GOOD - 2):
+        seen = []
+        for call in (program, compiled):
+            log, x = [], torch.ones(4)
+            CALLS.clear()
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                try:
+                    result = call(log, x, i + 2 * (program is not tried)).tolist()
+                except IndexError:
+                    result = "index"
+            whole = program is not called_before and not (
+                program is called_after and backend == "inductor" and i is BAD
+            )
+            seen.append((result, whole and log, whole and (list(CALLS), x.tolist()), [str(w.message) for w in warned]))
+        assert seen[0] == seen[1]
+    breaks = [b.reason.id for s in compiled.compiled.specializations for b in s.breaks]
+    assert breaks == ["TJ-FX-026"] * (program is tried)
+    assert bool(torchjit.counters["rerun"]) == (program is called_after and backend != "inductor")

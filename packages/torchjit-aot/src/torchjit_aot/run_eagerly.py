@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.compiler_protocol import CompiledGraph, Kind
-from torchjit_core.writing import NEVER, WRITES_FROM
+from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
 
 __all__ = ["run_eagerly"]
 
@@ -97,7 +97,7 @@ def straight_line(
         if node.op == "output":
             lines.append(f"return {argument_source(tuple(node.args[0]), names, variables)}")
             break
-        if node.target is torch.ops.aten.copy_.default:
+        if node.target is torch.ops.aten.copy_.default or getattr(node.target, "namespace", "aten") not in ONLY_COMPUTE:
             first_write = min(first_write, len(lines) + 2)  # the first line is the signature
         lines.append(f"{variable} = {_call_source(node, names, variables, owner)}")
         dead = [variables[n] for n in frees.get(node, ())]

@@ -27,6 +27,7 @@ class RegionCode:
         epilogue: `(function, arguments)` to call for real after the graph, so that ambient state (grad mode,
             autocast) is as the program left it.
         repeatable: where `target` raises, nothing outside has changed, so that the program's code may run in its place.
+        acts: it may do what can be seen, so that what the program does before comes before it.
     """
 
     target: Callable[..., Sequence[Any]] | None
@@ -34,3 +35,4 @@ class RegionCode:
     outputs: tuple[OutputRef, ...] = ()
     epilogue: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
     repeatable: bool = False
+    acts: bool = False

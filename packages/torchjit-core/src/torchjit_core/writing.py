@@ -1,6 +1,7 @@
 """How far generated code had come when it raised: had it written to memory from outside?
 
 Generated modules say it by the number of a line, under a name in the globals of their functions. So calls that return pay nothing.
+A call of an operator of somebody else's library counts as a write: only the library knows what it does.
 """
 
 from __future__ import annotations
@@ -8,10 +9,14 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-__all__ = ["NEVER", "WRITES_FROM", "nothing_written"]
+__all__ = ["NEVER", "ONLY_COMPUTE", "WRITES_FROM", "nothing_written"]
 
 WRITES_FROM: Final = "__torchjit_writes_from__"
 """The global that holds the first line of a generated function that writes to memory that was there before the call."""
+ONLY_COMPUTE: Final = frozenset(
+    {"aten", "prims", "prim", "quantized", "torchvision", "mkldnn", "onednn", "mkl", "torchjit_checks"}
+)
+"""Namespaces of operators that do nothing but what their schema says."""
 NEVER: Final = 10**9
 """In its place in functions that write to none."""
 

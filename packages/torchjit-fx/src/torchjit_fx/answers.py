@@ -51,7 +51,7 @@ def is_custom_operator(target: Any) -> bool:
     return _qualified(target)[0] not in _NAMESPACES_WITHOUT_EFFECTS
 
 
-_NAMESPACES_WITHOUT_EFFECTS = _NAMESPACES_OF_TORCH | {"torchvision"}
+_NAMESPACES_WITHOUT_EFFECTS = _NAMESPACES_OF_TORCH | {"torchvision", "torchjit_checks"}
 
 
 def _qualified(target: Any) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from torchjit_fx.leaves import InputLeaf, Storage, TensorLeaf
 __all__ = ["CHECK", "FINISHED", "IN_RANGE", "WITHIN", "can_be_tested"]
 
 _library: Any = torch.library.Library
-_LIBRARY = _library("torchjit_fx", "FRAGMENT")
+_LIBRARY = _library("torchjit_checks", "DEF")
 _LIBRARY.define(
     "check(Tensor condition, bool expected, str? message) -> ()",
     tags=[torch.Tag.cudagraph_unsafe],  # it reads data
@@ -29,14 +29,14 @@ def _nothing(condition: torch.Tensor, expected: bool, message: str | None) -> No
 
 
 _LIBRARY.impl("check", _check, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_fx::check", _nothing, lib=_LIBRARY)
-CHECK = torch.ops.torchjit_fx.check.default
+torch.library.register_fake("torchjit_checks::check", _nothing, lib=_LIBRARY)
+CHECK = torch.ops.torchjit_checks.check.default
 """Without results, so every stage takes it for a call with an effect, and keeps it."""
 
 _LIBRARY.define("finished(Tensor result) -> ()")
 _LIBRARY.impl("finished", lambda result: None, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_fx::finished", lambda result: None, lib=_LIBRARY)
-FINISHED = torch.ops.torchjit_fx.finished.default
+torch.library.register_fake("torchjit_checks::finished", lambda result: None, lib=_LIBRARY)
+FINISHED = torch.ops.torchjit_checks.finished.default
 """Is given a result: the operation that makes it runs, as a whole, whoever needs what it gives."""
 
 
@@ -64,8 +64,8 @@ _LIBRARY.define(
     tags=[torch.Tag.cudagraph_unsafe],  # it reads data
 )
 _LIBRARY.impl("in_range", _in_range, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_fx::in_range", lambda index, size, negative, ignored: None, lib=_LIBRARY)
-IN_RANGE = torch.ops.torchjit_fx.in_range.default
+torch.library.register_fake("torchjit_checks::in_range", lambda index, size, negative, ignored: None, lib=_LIBRARY)
+IN_RANGE = torch.ops.torchjit_checks.in_range.default
 """Raises where an index is out of range for a dimension of that size. `negative`: they may count from its end; `ignored`: it may also be this."""
 
 
@@ -81,8 +81,8 @@ _LIBRARY.define(
     tags=[torch.Tag.cudagraph_unsafe],  # it reads data
 )
 _LIBRARY.impl("within", _within, "CompositeExplicitAutograd")
-torch.library.register_fake("torchjit_fx::within", lambda values, low, high: None, lib=_LIBRARY)
-WITHIN = torch.ops.torchjit_fx.within.default
+torch.library.register_fake("torchjit_checks::within", lambda values, low, high: None, lib=_LIBRARY)
+WITHIN = torch.ops.torchjit_checks.within.default
 """Raises where a value is not in this range."""
 
 

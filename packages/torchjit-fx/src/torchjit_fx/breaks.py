@@ -157,7 +157,7 @@ DATA_ERROR = reason(
     "TJ-FX-026",
     "an operation may raise an error that the program catches",
     "Whether an index is in range, or a matrix can be factorised, shows when the graph runs. If it raises, the region runs again as plain Python, which goes to "
-    "the `except`: not where the graph may have written to tensors from outside by then or calls custom operators, or the region draws from Python's generators before, with a backend "
+    "the `except`: not where the graph may have written to tensors from outside by then, custom operators are called (which are never called twice), or the region draws from Python's generators before, with a backend "
     "of somebody else, after three such errors, nor for `ctc_loss` and others of which it is not known that a compiled graph raises wherever they do. "
     "(An `except` that only raises the error again, or one of the same kind, does not count: the first one is raised then.) "
     + _EAGER,

@@ -15,6 +15,7 @@ from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, InvalidIR, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
+from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
@@ -529,7 +530,10 @@ class TensorDomain:
         steps = live_steps(self.recorder.place.kept(self.recorder.steps), asked, self.modes.graph_initial)
         epilogue = self.modes.epilogue()
         repeatable = capture.runs_again() and is_repeatable(steps, used_inputs(steps, asked)[0])
-        self.caught.settle(repeatable, capture)
+        acts = any(is_custom_operator(step.target) for step in steps)
+        self.caught.settle(
+            repeatable and not acts, capture
+        )  # a compiled graph promises nothing about when they are called
         if not steps:
             return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
         gm, paths, examples = self._graph(steps, asked, capture)
@@ -548,7 +552,7 @@ class TensorDomain:
             target = with_arrays(target, makers)
         if repeatable:
             target = giving_back_random_numbers(target, steps, self.writes_outside)
-        return RegionCode(target, paths, tuple(outputs), epilogue, repeatable)
+        return RegionCode(target, paths, tuple(outputs), epilogue, repeatable, acts)
 
     def release(self) -> None:
         """Forget the steps: the capture is over, and steps and leaves, which name each other, need no collector to go."""

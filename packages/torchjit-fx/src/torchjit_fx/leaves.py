@@ -98,11 +98,6 @@ class Step:
         self.checkpoint: Checkpoint | None = None
         self.modules: tuple[tuple[type, AccessPath], ...] = ()
 
-    @property
-    def writes_outside(self) -> bool:
-        """Does it write to memory that was there before the region?"""
-        return any(leaf.step is None for storage in self.written for leaf in storage.leaves)
-
 
 @final
 class Storage:

@@ -23,7 +23,7 @@ from torchjit_fx.naming import module_name, placeholder_name
 if TYPE_CHECKING:
     from torchjit_fx.scopes import Scope
 
-__all__ = ["GraphWriter", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
+__all__ = ["GraphWriter", "acts_outside", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
 
 
 def live_steps(
@@ -78,6 +78,13 @@ def _must_run(step: Step) -> bool:
 
 def _is_needed(storage: Storage, needed: set[int], scope: Scope | None) -> bool:
     return id(storage) in needed or any(leaf.step is None or leaf.step.scope is not scope for leaf in storage.leaves)
+
+
+def acts_outside(step: Step) -> bool:
+    """Does it write to memory that was there before the region, or may it do anything?"""
+    return is_custom_operator(step.target) or any(
+        leaf.step is None for storage in step.written for leaf in storage.leaves
+    )
 
 
 def _without_idle_modes(steps: list[Step], initial: Callable[[Any], Any]) -> list[Step]:
@@ -205,7 +212,7 @@ class GraphWriter:
         if len(step.results) == 1 and not step.results[0].way and step.results[0].fake is not None:
             node.meta["val"] = step.results[0].fake
         self._values[id(step)] = node
-        if self.first_write is None and step.writes_outside:
+        if self.first_write is None and acts_outside(step):
             self.first_write = node
 
     def _trace(self, stack: tuple[CodeLocation, ...]) -> str:

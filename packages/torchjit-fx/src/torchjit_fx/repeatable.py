@@ -1,7 +1,8 @@
 """May the program's own code run in place of a graph that has raised? Then nothing outside of the graph may have changed.
 
-A graph that writes to memory from outside has changed nothing as long as it has not come to its first write, which is asked when
-it raises (`torchjit_core.writing`). Only where the program may catch the error it has to be known before.
+A graph that writes to memory from outside, or calls operators of somebody else, has changed nothing as long as it has not come to
+the first of these, which is asked when it raises (`torchjit_core.writing`). Only where the program may catch the error it has to be
+known before.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torchjit_fx.data_errors import may_raise
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.ownership import owns
 from torchjit_fx.random_state import RANDOM_STATE_CALLS
+from torchjit_fx.region import acts_outside
 from torchjit_fx.unbacked import runtime_check
 
 __all__ = ["errors_come_first", "giving_back_random_numbers", "is_repeatable"]
@@ -29,7 +31,7 @@ _PYTHON = frozenset({"_operator", "math", "builtins"})
 
 
 def is_repeatable(steps: Sequence[Step], inputs: Sequence[InputLeaf]) -> bool:
-    """Do these steps change nothing outside of the graph but memory, whichever of them raises? Random numbers can be given back.
+    """Do these steps change nothing outside of the graph but by what `acts_outside`? Random numbers can be given back.
 
     Args:
         steps: those of the graph.
@@ -47,12 +49,12 @@ def errors_come_first(target: Callable[..., Any], gm: fx.GraphModule, steps: Seq
         target: what the backend made of the graph. Its attribute `writes_last` says what is known of it: True, all tests come before
             the first write; False, they do if they do in the graph.
         gm: the graph; `target` may be a method of it.
-        steps: those of the graph.
+        steps: those of the graph, none of which is a custom operator.
     """
     ordered = False if getattr(target, "__self__", None) is gm else getattr(target, "writes_last", None)
     if ordered is not False:
         return ordered is True
-    first = next((i for i, step in enumerate(steps) if step.writes_outside), len(steps))
+    first = next((i for i, step in enumerate(steps) if acts_outside(step)), len(steps))
     return not any(step.target in _TESTS for step in steps[first:])
 
 
@@ -87,18 +89,18 @@ def _raises(step: Step) -> bool:
 
 
 def _changes_nothing(step: Step) -> bool:
-    """Not known: operators and functions of somebody else, higher-order operators."""
+    """Apart from what `acts_outside`. Not known: functions of somebody else, higher-order operators."""
     if step.mode is not None:
         return True  # see `TorchModes.restoring`
     target = step.target
-    if target in _TESTS:
+    if target in _TESTS or is_custom_operator(target):
         return True
     if step.effect and not _draws(step):
         return False
     if isinstance(target, str):
         return step.op == "call_method"
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return not is_custom_operator(target)
+        return True
     return _is_function_of_torch(target)
 
 

@@ -211,4 +211,4 @@ def lazy_graph_module(graph: fx.Graph) -> fx.GraphModule:
 
 
 FIRST_WRITE = "first_write"
-"""In the `meta` of a captured graph: the first node that writes to memory from outside, or None."""
+"""In the `meta` of a captured graph: the first node that writes to memory from outside, or may do anything; or None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ import torch.fx
 from torchjit_core import events
 from torchjit_core.expr import Symbol
 from torchjit_core.reasons import Reason, reason
-from torchjit_core.writing import NEVER, WRITES_FROM
+from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionOperators
 from torchjit_inductor.codegen_protocol import NO_COMPILER, CompiledKernel, CompilerMissing, KernelBackend
@@ -323,8 +324,10 @@ class Inductor:
     ) -> CompiledGraph:
         """Run the graph op by op, as fx generated it."""
         events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
+        spaces = "|".join(sorted(ONLY_COMPUTE))
+        writes = re.compile(rf"torch\.ops\.(aten\.copy_\.|(?!({spaces})\.))")
         lines = enumerate(gm.code.split("\n"), 1)
-        gm.forward.__globals__[WRITES_FROM] = next((n for n, line in lines if "aten.copy_." in line), NEVER)
+        gm.forward.__globals__[WRITES_FROM] = next((n for n, line in lines if writes.search(line)), NEVER)
 
         def call(*inputs: Any) -> Sequence[Any]:
             with torch.no_grad():

@@ -10,7 +10,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Operation, Symbol
-from torchjit_core.writing import NEVER, WRITES_FROM
+from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.ir.values import PASSES, Value
@@ -302,8 +302,8 @@ class _Writer:
         self._note_write(kernel.writes)
         self.put(f"{kernel.name}({', '.join(args)})")
 
-    def _note_write(self, written: Sequence[str]) -> None:
-        if self._first_write is None and not self.shared.isdisjoint(written):
+    def _note_write(self, written: Sequence[str], of_others: bool = False) -> None:
+        if self._first_write is None and (of_others or not self.shared.isdisjoint(written)):
             self._first_write = len(self.lines)
 
     def _address(self, name: str) -> str:
@@ -405,7 +405,7 @@ class _Writer:
         self.shared.update(step.aliases)
         if step.aliases:
             self.shared.update(o for o in step.outputs if o is not None)
-        self._note_write(step.mutates)
+        self._note_write(step.mutates, getattr(step.op, "namespace", "aten") not in ONLY_COMPUTE)
         args = [self._tree(a) for a in step.args]
         args += [f"{k}={self._tree(v)}" for k, v in step.kwargs.items()]
         out = self._out_variant(step)

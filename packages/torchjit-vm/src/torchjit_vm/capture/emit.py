@@ -96,6 +96,7 @@ def emit(
         break
     region_code = compile_leaves([leaf for _, leaf in out.leaves.values()])
     repeatable = region_code.target is not None and region_code.repeatable and domain.runs_again()
+    repeatable = repeatable and not (reports and region_code.acts)
     prelude = _prelude(out, region_code, repeatable)
     name = code.co_name if code.co_name.isidentifier() else "region"
     lines: list[tuple[int, str, CodeLocation | None]] = [
