@@ -94,6 +94,7 @@ class Recorder:
         self._checkpoint_count = 0
         self._remembered: list[tuple[list[Step], int, GraphBreak]] = []
         self.selections = Selections()
+        self._overlapping: dict[TensorRecord, bool] = {}  # those with symbols; what was decided is guarded
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
         """Record one call and give its raw result.
@@ -310,8 +311,7 @@ class Recorder:
         for i in outcome.written:
             leaf = found.leaves[i]
             self.selections.check_write(leaf, self._inputs, capture)
-            number = self.metas.numbers.sym_int
-            if overlaps_itself([*map(number, leaf.record.sizes)], [*map(number, leaf.record.strides)]):
+            if self._overlaps_itself(leaf.record):
                 raise GraphBreak(breaks.META_FAILED, "a write to elements that share memory", capture.location())
             if target not in _VIEWS_IN_PLACE and i in changed and _is_resized(leaf, changed[i]):
                 raise GraphBreak(breaks.METADATA_MUTATION, "a tensor given as out= is resized", capture.location())
@@ -329,6 +329,16 @@ class Recorder:
                         raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(other.path), capture.location())
                     if other is leaf and reshaped and (after.requires_grad or target not in _VIEWS_IN_PLACE):
                         raise GraphBreak(breaks.METADATA_MUTATION, str(other.path), capture.location())
+
+    def _overlaps_itself(self, record: TensorRecord) -> bool:
+        if not record.symbolic:
+            return overlaps_itself(record.sizes, record.strides)
+        found = self._overlapping.get(record)
+        if found is None:
+            number = self.metas.numbers.sym_int
+            found = overlaps_itself([*map(number, record.sizes)], [*map(number, record.strides)])
+            self._overlapping[record] = found
+        return found
 
     def _apply(
         self,
