@@ -360,3 +360,21 @@ def objects_that_answer_for_any_name(x):
 def copies_of_objects_that_answer_for_any_name(x):
     log = []
     return errors(lambda: type(copy.copy(Answers(log, None)))), log, x + 1
+
+
+@program(N(2.0))
+def heaps_from_the_other_end(x):
+    asked = []
+
+    class Item:
+        def __init__(self, size):
+            self.size = size
+
+        def __lt__(self, other):
+            asked.append((self.size, other.size))
+            return self.size < other.size
+
+    sizes = [3, 1, 4, 1, 5, 9, 2, 6]
+    smallest = [item.size for item in heapq.nsmallest(3, map(Item, sizes))]
+    merged = list(heapq.merge([4, 2, 1], [5, 3], [3], reverse=True))
+    return smallest, heapq.nsmallest(2, sizes, key=lambda n: -n), heapq.nsmallest(3, []), merged, asked, x + 1

@@ -72,12 +72,11 @@ class AssignedData:
         """Does `leaf.data = value` change nothing: as `Module.to` does where a parameter is there already, or `leaf.data += x`?"""
         if value is leaf:
             return True
-        if not isinstance(value, TensorLeaf) or id(leaf) in self.frozen or value.record.requires_grad:
-            return False
-        mine, other = self.now(leaf), value
-        if mine.storage is None or mine.storage is not other.storage or not _fits(leaf, other):
-            return False
-        return (mine.record.strides, mine.record.offset) == (other.record.strides, other.record.offset)
+        if not isinstance(value, TensorLeaf) or type(value) not in (TensorLeaf, InputLeaf) or id(leaf) in self.frozen:
+            return False  # an array of NumPy's is a leaf, too
+        now = self.now(leaf)
+        there = now.storage is not None and now.storage is value.storage and not leaf.real._is_view()
+        return there and _place(now) == _place(value)
 
     def replace(self, leaf: TensorLeaf, value: TensorLeaf, mark: int) -> None:
         """From now on calls are given `value` for `leaf`."""
@@ -171,3 +170,9 @@ def _fits(leaf: InputLeaf, value: TensorLeaf) -> bool:
         return False
     plain = not (other.requires_grad or mine.inference or other.inference or other.conj or other.neg)
     return plain and (mine.dtype, mine.device, mine.sizes) == (other.dtype, other.device, other.sizes)
+
+
+def _place(leaf: TensorLeaf) -> tuple[Any, ...]:
+    """All that `tensor.data = leaf` gives a tensor besides the storage; the history of `leaf` is none of it."""
+    r = leaf.record
+    return r.dtype, r.device, r.sizes, r.strides, r.offset, r.inference, r.conj, r.neg

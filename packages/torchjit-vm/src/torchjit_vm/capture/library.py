@@ -268,6 +268,52 @@ def _sift_up(heap: list[Any], at: int) -> None:
     _sift_down(heap, start, at)
 
 
+def _heapify_max(heap: list[Any]) -> None:
+    for i in reversed(range(len(heap) // 2)):
+        _sift_up_max(heap, i)
+
+
+def _heappop_max(heap: list[Any]) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
+    last = heap.pop()
+    if heap:
+        first = heap[0]
+        heap[0] = last
+        _sift_up_max(heap, 0)
+        return first
+    return last
+
+
+def _heapreplace_max(heap: list[Any], item: Any) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
+    first = heap[0]
+    heap[0] = item
+    _sift_up_max(heap, 0)
+    return first
+
+
+def _sift_up_max(heap: list[Any], at: int) -> None:
+    end, start, new = len(heap), at, heap[at]
+    child = 2 * at + 1
+    while child < end:
+        right = child + 1
+        if right < end and not heap[right] < heap[child]:
+            child = right
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    heap[at] = new
+    while at > start:
+        above = (at - 1) >> 1
+        if not heap[above] < new:
+            break
+        heap[at] = heap[above]
+        at = above
+    heap[at] = new
+
+
 def _bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
     if lo < 0:
         raise ValueError("lo must be non-negative")
@@ -472,6 +518,9 @@ def _table() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any
         functools.cached_property.__get__: _cached_property_get,
         functools.cmp_to_key: _cmp_to_key,
     }
+    for function in (_heapify_max, _heappop_max, _heapreplace_max):
+        if hasattr(_heapq, function.__name__):  # Python 3.14 has other names for them
+            replaced[getattr(_heapq, function.__name__)] = function
     return iterators, replaced
 
 
