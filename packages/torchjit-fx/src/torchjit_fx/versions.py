@@ -191,9 +191,12 @@ class _CapturedGraph(_LazyGraphModule):
         place = NEVER
         if first is not None:
             nodes = {node: i for i, node in enumerate(self.graph.nodes)}
-            signature = next(i for i, line in enumerate(self._code.split("\n"), 1) if line.startswith("def forward("))
+            text = self._code.split("\n")
+            signature = next((i for i, line in enumerate(text, 1) if line.startswith("def forward(")), 0)
             lines = [line for line, i in self._lineno_map.items() if i is not None and i >= nodes.get(first, 0)]
             place = min(lines, default=0) + signature
+            if f"{first.name} = " not in "".join(text[place - 1 : place]):
+                place = 0  # this version of torch writes another text: nothing is known
         type(self).forward.__globals__[WRITES_FROM] = place
 
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
