@@ -205,3 +205,19 @@ def test_a_view_that_torch_gives_no_history_goes_on() -> None:
         x = torch.ones(2, 2, requires_grad=True) * 1
         with torch.no_grad():
             assert function(x).tolist() == [4, 4]
+
+
+def test_a_graph_that_is_not_compiled_keeps_the_dtypes_that_its_backward_reads() -> None:
+    """Eager has statistics in float32 for a layer norm in bfloat16, torch's metadata says bfloat16."""
+
+    def program(x: torch.Tensor, weight: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        c.add_(1)  # complex numbers have no kernels
+        return torch.nn.functional.layer_norm(x.bfloat16(), (4,), weight)
+
+    gradients = []
+    for function in (program, torchjit.compile(program)):
+        x = torch.linspace(-1, 2, 16).view(4, 4).cos().requires_grad_()
+        made = function(x, torch.ones(4), torch.ones(2, dtype=torch.complex64))
+        (made * torch.linspace(0, 1, 16).view(4, 4)).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0.1, atol=0.1)

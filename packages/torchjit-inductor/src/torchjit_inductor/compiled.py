@@ -329,10 +329,19 @@ class Inductor:
         lines = enumerate(gm.code.split("\n"), 1)
         gm.forward.__globals__[WRITES_FROM] = next((n for n, line in lines if writes.search(line)), NEVER)
 
+        results = gm.graph.output_node().args[0]
+        promised = [
+            node.meta["val"].dtype if isinstance(node, torch.fx.Node) and _is_tensor(node) else None
+            for node in (results if isinstance(results, (tuple, list)) else (results,))
+        ]
+
         def call(*inputs: Any) -> Sequence[Any]:
             with torch.no_grad():
                 made = gm.forward(*inputs)
-            return made if isinstance(made, (tuple, list)) else (made,)
+            found = made if isinstance(made, (tuple, list)) else (made,)
+            # A kernel may know better than its metadata (statistics of a layer norm in bfloat16); what reads them is compiled.
+            pairs = zip(found, promised, strict=True)
+            return tuple([t if dtype is None or t.dtype == dtype else t.to(dtype) for t, dtype in pairs])
 
         return CompiledGraph(
             call,
@@ -341,6 +350,10 @@ class Inductor:
             device=device,
             reason_not_recordable=not_recordable,
         )
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 _MANY_NODES = 60
