@@ -95,7 +95,7 @@ class _Worker:
 
     def give(self, number: int) -> None:
         """Let the process run this program."""
-        if self.done >= PROGRAMS_OF_A_PROCESS:
+        if self.done >= PROGRAMS_OF_A_PROCESS or not self.process.is_alive():
             self.end()
             self.begin()
         self.connection.send(number)

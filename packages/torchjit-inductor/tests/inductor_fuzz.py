@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import math
 import random
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
@@ -33,6 +34,8 @@ PRECISION = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 4e-3, torc
 LARGEST = 1e4
 """Programs with larger results are left out: their errors would be those of the program."""
 
+SECONDS_OF_A_TRACE = 30
+"""More than any trace takes that ends: torch's reasoning about symbolic sizes may not."""
 
 Chooser = Callable[[int], random.Random]
 """What makes choice number n of a program: asked again, it makes the same ones."""
@@ -508,6 +511,26 @@ def _graph(case: _Case) -> torch.fx.GraphModule:
     return made
 
 
+class _TooLong(BaseException):
+    """Not an error that torch's code may catch."""
+
+
+@contextlib.contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raises `_TooLong` in the main thread after this time."""
+
+    def end(signal_number: int, frame: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def check(number: int, cache: str, chooser: Chooser = random.Random) -> str:
     """Run a program: "same", "left out: ...", "rounding: ..." or "wrong: ...".
 
@@ -530,7 +553,11 @@ def check(number: int, cache: str, chooser: Chooser = random.Random) -> str:
     for e, m in zip(eager, exact, strict=True):
         if e.is_floating_point() and e.numel() and not (m.value.abs().max() < LARGEST and e.isfinite().all()):
             return "left out: large or not finite"
-    traced = _graph(case)
+    try:
+        with _at_most(SECONDS_OF_A_TRACE):
+            traced = _graph(case)
+    except _TooLong:
+        return "left out: torch's reasoning about sizes does not end"
     graph = Inductor(InductorSettings(cache_dir=cache, **case.settings))(traced, case.inputs)
     if not graph.source:
         return f"wrong: interpreted: {graph.reason_not_recordable}"
