@@ -182,7 +182,7 @@ def an_autograd_function_that_writes(x: Tensor) -> Any:
 LOG: list[float] = []
 
 
-@torch.library.custom_op("torchjit_checks::note", mutates_args=())
+@torch.library.custom_op("torchjit_tests::note", mutates_args=())
 def note(x: Tensor) -> None:
     LOG.append(float(x.sum()))
 
@@ -192,12 +192,12 @@ def _(x: Tensor) -> None:
     return None
 
 
-@torch.library.custom_op("torchjit_checks::scale_", mutates_args={"x"})
+@torch.library.custom_op("torchjit_tests::scale_", mutates_args={"x"})
 def scale_(x: Tensor, by: float) -> None:
     x.mul_(by)
 
 
-@torch.library.custom_op("torchjit_checks::seen", mutates_args=())
+@torch.library.custom_op("torchjit_tests::seen", mutates_args=())
 def seen_op(x: Tensor) -> Tensor:
     LOG.append(-float(x.sum()))
     return x.clone()
@@ -247,7 +247,7 @@ def effects_in_forward_and_backward(x: Tensor) -> Any:
     return Loud.apply(y).cos()  # type: ignore[no-untyped-call]
 
 
-@torch.library.custom_op("torchjit_checks::square", mutates_args=())
+@torch.library.custom_op("torchjit_tests::square", mutates_args=())
 def square(x: Tensor) -> Tensor:
     LOG.append(float(x.sum()))
     return x * x

@@ -28,12 +28,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from inductor_fuzz import check, describe
+from inductor_fuzz import UNENDING, check, describe
 
 PROGRAMS_OF_A_PROCESS = 2000
 """A process keeps the kernels that it has loaded."""
 
-SECONDS_OF_A_PROGRAM = 180
+SECONDS_OF_A_PROGRAM = 300
 
 _folder = ""
 
@@ -113,7 +113,7 @@ class _Worker:
                 found = number, "raised", f"the process ended with {self.process.exitcode}"
                 self.end()
                 self.begin()
-            self.done, self.number = self.done + 1, None
+            self.done, self.number = PROGRAMS_OF_A_PROCESS if found[2] == UNENDING else self.done + 1, None
             return found
         if time.perf_counter() - self.began > SECONDS_OF_A_PROGRAM:
             self.end()

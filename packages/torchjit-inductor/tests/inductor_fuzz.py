@@ -23,7 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_inductor import Inductor, InductorSettings
 
-__all__ = ["Chooser", "Tape", "check", "describe", "program"]
+__all__ = ["UNENDING", "Chooser", "Tape", "check", "describe", "program"]
 
 Tensor = torch.Tensor
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 64, 65)
@@ -34,8 +34,11 @@ PRECISION = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 4e-3, torc
 LARGEST = 1e4
 """Programs with larger results are left out: their errors would be those of the program."""
 
-SECONDS_OF_A_TRACE = 30
-"""More than any trace takes that ends: torch's reasoning about symbolic sizes may not."""
+SECONDS_OF_A_TRACE = 60
+"""Of the processor: more than any trace takes that ends. Torch's reasoning about symbolic sizes may not."""
+
+UNENDING = "left out: torch's reasoning about sizes does not end"
+"""Says `check` then. Its process is better left: the trace may have been in the middle of anything."""
 
 Chooser = Callable[[int], random.Random]
 """What makes choice number n of a program: asked again, it makes the same ones."""
@@ -517,18 +520,18 @@ class _TooLong(BaseException):
 
 @contextlib.contextmanager
 def _at_most(seconds: int) -> Iterator[None]:
-    """Raises `_TooLong` in the main thread after this time."""
+    """Raises `_TooLong` in the main thread after this time of the processor."""
 
     def end(signal_number: int, frame: object) -> None:
         raise _TooLong
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def check(number: int, cache: str, chooser: Chooser = random.Random) -> str:
@@ -557,7 +560,7 @@ def check(number: int, cache: str, chooser: Chooser = random.Random) -> str:
         with _at_most(SECONDS_OF_A_TRACE):
             traced = _graph(case)
     except _TooLong:
-        return "left out: torch's reasoning about sizes does not end"
+        return UNENDING
     graph = Inductor(InductorSettings(cache_dir=cache, **case.settings))(traced, case.inputs)
     if not graph.source:
         return f"wrong: interpreted: {graph.reason_not_recordable}"
