@@ -12,16 +12,15 @@ from torchjit_core.expr import Expr
 from torchjit_core.guards import IdIs, SameObject, TensorMatches, TypeIs
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Pinned
-from torchjit_core.reasons import GraphBreak, InvalidIR, NotYet
+from torchjit_core.reasons import GraphBreak, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
-from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
 from torchjit_fx.data_errors import CaughtErrors, may_raise
 from torchjit_fx.default_device import may_make, with_device
-from torchjit_fx.differentiation import make_leaf, note_made_leaf, refuse_escaping_leaves
+from torchjit_fx.differentiation import make_leaf, note_made_leaf
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.fills import fill
 from torchjit_fx.float_node import FloatNode
@@ -35,15 +34,14 @@ from torchjit_fx.marks import marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.naming import is_module_state
-from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, holds_array, is_captured, with_arrays
+from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, holds_array, is_captured
 from torchjit_fx.numpy_graph import array_attribute, array_rows, call_arrays
 from torchjit_fx.ownership import owns
 from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute, may_be_gradient
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
-from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
-from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers, is_repeatable
-from torchjit_fx.required_gradients import example_of, preparing, switch
+from torchjit_fx.region_end import compile_region
+from torchjit_fx.required_gradients import switch
 from torchjit_fx.selections import select
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
@@ -54,15 +52,14 @@ from torchjit_fx.subclasses import (
     of_another_class,
     refuse_subclasses,
     see_subclass,
-    with_subclasses,
 )
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.tensor_hooks import HOOK_DICTS, HookCapture
-from torchjit_fx.tracing import Recorder, escaped
+from torchjit_fx.tracing import Recorder
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.transforms import KeptFunction, TransformCapture
 from torchjit_fx.unit_interval import decided
-from torchjit_fx.versions import FIRST_WRITE, CaptureFakeMode, lazy_graph_module
+from torchjit_fx.versions import CaptureFakeMode
 
 __all__ = ["TensorDomain", "forget_outcomes"]
 
@@ -504,55 +501,7 @@ class TensorDomain:
 
     def compile_region(self, leaves: Sequence[object], capture: CaptureContext) -> RegionCode:
         """Compile what the asked leaves and the outside world need of the steps recorded so far."""
-        asked: list[TensorLeaf | SymLeaf] = []
-        outputs: list[int | AccessPath] = []
-        places: dict[int, int] = {}
-
-        def place(leaf: Any) -> int:
-            leaf = self.recorder.data.now(leaf)
-            if leaf.step is not None and leaf.step.scope is not None:
-                escaped(leaf, capture)
-            if id(leaf) not in places:
-                places[id(leaf)] = len(asked)
-                asked.append(leaf)
-            return places[id(leaf)]
-
-        arrays = [leaf for leaf in leaves if type(leaf) is ArrayLeaf and leaf.path is None]
-        for leaf in leaves:
-            path = self._path_of(leaf)
-            outputs.append(path if path is not None else -1 if type(leaf) is ArrayLeaf else place(leaf))
-        makers = self.arrays.makers(arrays, place, capture)
-        found = iter(range(len(asked), len(asked) + len(arrays)))
-        outputs = [next(found) if where == -1 else where for where in outputs]
-        refuse_escaping_leaves(self, asked, capture)
-        self.recorder.refuse_remembered(asked, capture)
-        self.recorder.selections.refuse_escaping(asked, capture)
-        steps = live_steps(self.recorder.place.kept(self.recorder.steps), asked, self.modes.graph_initial)
-        epilogue = self.modes.epilogue()
-        repeatable = capture.runs_again() and is_repeatable(steps, used_inputs(steps, asked)[0])
-        acts = any(is_custom_operator(step.target) for step in steps)
-        self.caught.settle(
-            repeatable and not acts, capture
-        )  # a compiled graph promises nothing about when they are called
-        if not steps:
-            return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
-        gm, paths, examples = self._graph(steps, asked, capture)
-        emit_graph(gm, "captured")
-        with self.recorder.place.made_real():
-            target = gm.forward if self.differentiated_twice else self.compile_graph(gm, examples)
-        self.writes_outside = gm.meta[FIRST_WRITE] is not None
-        if self.writes_outside and repeatable:
-            self.caught.settle(errors_come_first(target, gm, steps), capture)
-        target = self.recorder.place.running(target, asked)
-        target = with_subclasses(target, used_inputs(steps, asked), asked)
-        target = preparing(target, self.recorder.data, used_inputs(steps, asked))
-        if any(step.mode is not None for step in steps):
-            target = self.modes.restoring(target)
-        if makers:
-            target = with_arrays(target, makers)
-        if repeatable:
-            target = giving_back_random_numbers(target, steps, self.writes_outside)
-        return RegionCode(target, paths, tuple(outputs), epilogue, repeatable, acts)
+        return compile_region(self, leaves, capture)
 
     def release(self) -> None:
         """Forget the steps: the capture is over, and steps and leaves, which name each other, need no collector to go."""
@@ -563,44 +512,3 @@ class TensorDomain:
             step.results, step.args, step.kwargs = [], (), {}
         self.recorder.steps.clear()
         self.numbers.context.location = lambda: None  # it was the capture's
-
-    def _path_of(self, leaf: object) -> AccessPath | None:
-        if isinstance(leaf, InputLeaf | OpaqueLeaf | ArrayLeaf):
-            return leaf.path
-        if isinstance(leaf, SymLeaf) and leaf.step is None and leaf.expr is not None:
-            return self.numbers.path(leaf.expr)
-        return None
-
-    def _graph(
-        self, steps: Sequence[Any], asked: Sequence[Any], capture: CaptureContext
-    ) -> tuple[fx.GraphModule, tuple[AccessPath, ...], list[Any]]:
-        tensors, symbols = used_inputs(steps, asked)
-        writer = GraphWriter()
-        paths: list[AccessPath] = []
-        examples: list[Any] = []
-        for leaf in symbols:
-            expr = leaf.expr
-            path = None if expr is None else self.numbers.path(expr)
-            if expr is None or path is None:
-                raise InvalidIR(breaks.SYMBOLIC_UNSUPPORTED, f"{leaf} has neither a step nor a path")
-            writer.place(leaf, id(expr), path, leaf.value, False)
-            paths.append(path)
-            examples.append(self.numbers.example(leaf))
-        for tensor in tensors:
-            static = tensor.static and not self.recorder.data.is_reassigned(tensor)
-            writer.place(tensor, id(tensor), tensor.path, self.fakes.make(tensor.entry), static)
-            paths.append(tensor.path)
-            examples.append(example_of(tensor, self.recorder.data))
-        for guard in storage_guards(tensors, lambda t: t.real.untyped_storage()._cdata):
-            capture.guard(guard)
-        if self.settings.node_values:
-            for step in steps:
-                for result in step.results:
-                    if result.fake is None:
-                        result.fake = self.metas.look(result)
-        for step in steps:
-            writer.write(step)
-        writer.finish(asked)
-        gm = lazy_graph_module(writer.graph)
-        gm.meta |= {"fake_mode": self.mode, FIRST_WRITE: writer.first_write}
-        return gm, tuple(paths), examples

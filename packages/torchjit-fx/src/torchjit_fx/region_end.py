@@ -1,0 +1,130 @@
+"""The end of a region: the graph of what is needed of its steps, given to the backend, and what surrounds it in a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from torchjit_core.paths import AccessPath
+from torchjit_core.reasons import InvalidIR
+from torchjit_core.region import RegionCode
+from torchjit_fx import breaks
+from torchjit_fx.answers import is_custom_operator
+from torchjit_fx.differentiation import refuse_escaping_leaves
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.numpy_arrays import ArrayLeaf, with_arrays
+from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
+from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers, is_repeatable
+from torchjit_fx.required_gradients import example_of, preparing
+from torchjit_fx.subclasses import with_subclasses
+from torchjit_fx.tracing import escaped
+from torchjit_fx.versions import FIRST_WRITE, lazy_graph_module
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["compile_region"]
+
+
+def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: CaptureContext) -> RegionCode:
+    """Compile what the asked leaves and the outside world need of the steps recorded so far.
+
+    Args:
+        domain: of the capture, which is over after this.
+        leaves: what the program goes on with after the region.
+        capture: the VM's.
+    """
+    asked: list[TensorLeaf | SymLeaf] = []
+    outputs: list[int | AccessPath] = []
+    places: dict[int, int] = {}
+
+    def place(leaf: Any) -> int:
+        leaf = domain.recorder.data.now(leaf)
+        if leaf.step is not None and leaf.step.scope is not None:
+            escaped(leaf, capture)
+        if id(leaf) not in places:
+            places[id(leaf)] = len(asked)
+            asked.append(leaf)
+        return places[id(leaf)]
+
+    arrays = [leaf for leaf in leaves if type(leaf) is ArrayLeaf and leaf.path is None]
+    for leaf in leaves:
+        path = _path_of(domain, leaf)
+        outputs.append(path if path is not None else -1 if type(leaf) is ArrayLeaf else place(leaf))
+    makers = domain.arrays.makers(arrays, place, capture)
+    found = iter(range(len(asked), len(asked) + len(arrays)))
+    outputs = [next(found) if where == -1 else where for where in outputs]
+    refuse_escaping_leaves(domain, asked, capture)
+    domain.recorder.refuse_remembered(asked, capture)
+    domain.recorder.selections.refuse_escaping(asked, capture)
+    steps = live_steps(domain.recorder.place.kept(domain.recorder.steps), asked, domain.modes.graph_initial)
+    epilogue = domain.modes.epilogue()
+    repeatable = capture.runs_again() and is_repeatable(steps, used_inputs(steps, asked)[0])
+    acts = any(is_custom_operator(step.target) for step in steps)
+    # A compiled graph promises nothing about when custom operators are called.
+    domain.caught.settle(repeatable and not acts, capture)
+    if not steps:
+        return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
+    gm, paths, examples = _graph(domain, steps, asked, capture)
+    emit_graph(gm, "captured")
+    with domain.recorder.place.made_real():
+        target = gm.forward if domain.differentiated_twice else domain.compile_graph(gm, examples)
+    domain.writes_outside = gm.meta[FIRST_WRITE] is not None
+    if domain.writes_outside and repeatable:
+        domain.caught.settle(errors_come_first(target, gm, steps), capture)
+    target = domain.recorder.place.running(target, asked)
+    target = with_subclasses(target, used_inputs(steps, asked), asked)
+    target = preparing(target, domain.recorder.data, used_inputs(steps, asked))
+    if any(step.mode is not None for step in steps):
+        target = domain.modes.restoring(target)
+    if makers:
+        target = with_arrays(target, makers)
+    if repeatable:
+        target = giving_back_random_numbers(target, steps, domain.writes_outside)
+    return RegionCode(target, paths, tuple(outputs), epilogue, repeatable, acts)
+
+
+def _path_of(domain: TensorDomain, leaf: object) -> AccessPath | None:
+    if isinstance(leaf, InputLeaf | OpaqueLeaf | ArrayLeaf):
+        return leaf.path
+    if isinstance(leaf, SymLeaf) and leaf.step is None and leaf.expr is not None:
+        return domain.numbers.path(leaf.expr)
+    return None
+
+
+def _graph(
+    domain: TensorDomain, steps: Sequence[Any], asked: Sequence[Any], capture: CaptureContext
+) -> tuple[fx.GraphModule, tuple[AccessPath, ...], list[Any]]:
+    tensors, symbols = used_inputs(steps, asked)
+    writer = GraphWriter()
+    paths: list[AccessPath] = []
+    examples: list[Any] = []
+    for leaf in symbols:
+        expr = leaf.expr
+        path = None if expr is None else domain.numbers.path(expr)
+        if expr is None or path is None:
+            raise InvalidIR(breaks.SYMBOLIC_UNSUPPORTED, f"{leaf} has neither a step nor a path")
+        writer.place(leaf, id(expr), path, leaf.value, False)
+        paths.append(path)
+        examples.append(domain.numbers.example(leaf))
+    for tensor in tensors:
+        static = tensor.static and not domain.recorder.data.is_reassigned(tensor)
+        writer.place(tensor, id(tensor), tensor.path, domain.fakes.make(tensor.entry), static)
+        paths.append(tensor.path)
+        examples.append(example_of(tensor, domain.recorder.data))
+    for guard in storage_guards(tensors, lambda t: t.real.untyped_storage()._cdata):
+        capture.guard(guard)
+    if domain.settings.node_values:
+        for step in steps:
+            for result in step.results:
+                if result.fake is None:
+                    result.fake = domain.metas.look(result)
+    for step in steps:
+        writer.write(step)
+    writer.finish(asked)
+    gm = lazy_graph_module(writer.graph)
+    gm.meta |= {"fake_mode": domain.mode, FIRST_WRITE: writer.first_write}
+    return gm, tuple(paths), examples
