@@ -125,6 +125,7 @@ def same_kind(a: Any, b: Any) -> bool:
         isinstance(a, torch.Tensor)
         and isinstance(b, torch.Tensor)
         and (a.dtype, a.device, a.layout) == (b.dtype, b.device, b.layout)
+        and (a.is_conj(), a.is_neg()) == (b.is_conj(), b.is_neg())
         and _numbers(a) == _numbers(b)
     )
 

@@ -42,6 +42,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     all_channels_last,
     as_positional,
     has_number,
+    is_computable,
     is_test,
     is_usable,
     origin_of,
@@ -385,7 +386,8 @@ class _GraphLowering:
                 detail = f"{node.target}: {error!r}"
                 emit("fallback", reason=BROKEN_LOWERING.id, headline=BROKEN_LOWERING.headline, detail=detail)
             made = None
-        if made is not None and not is_usable(made, tensors, metas):
+        added = self.builder.steps[steps:]
+        if made is not None and not (is_usable(made, tensors, metas) and is_computable(added, self.builder.buffers)):
             made = None
         if made is None:
             # Undo what a lowering did before it gave up (operands that it stored may stay).

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import torch
 import torch.fx
 
-from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
-from torchjit_inductor.ir.kernel import Origin
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES
+from torchjit_inductor.ir.kernel import Buffer, Origin
 from torchjit_inductor.ir.values import RunNumber
 from torchjit_inductor.joint_layouts import SAME_PLACE
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta
-from torchjit_inductor.steps import HostNumber
+from torchjit_inductor.steps import HostNumber, KernelStep, Step
 
 __all__ = [
     "all_channels_last",
     "as_positional",
     "has_number",
+    "is_computable",
     "is_usable",
     "origin_of",
     "origins_of",
@@ -59,6 +61,13 @@ def is_usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
     if any(t.device not in devices for t in tensors):
         return False
     return all(isinstance(m, Strided) or m.dtype in KERNEL_DTYPES for m in results)
+
+
+def is_computable(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> bool:
+    """Have the buffers of all kernels among these steps dtypes that kernels compute with? Complex numbers, whose views may stand, have not."""
+    known = KERNEL_DTYPES | EIGHT_BIT_FLOATS
+    kernels = [step.kernel for step in steps if isinstance(step, KernelStep)]
+    return all(buffers[name].dtype in known for kernel in kernels for name in kernel.buffers)
 
 
 def has_number(tree: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchjit_core.expr import Expr, as_expr, constant
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.values import Value, apply, cast, index_value
 from torchjit_inductor.lowering.builder import Builder, Cost
 from torchjit_inductor.lowering.registry import lowering
@@ -156,7 +157,17 @@ def _bitcast(b: Builder, meta: TensorMeta, x: Lowered, dtype: torch.dtype) -> Lo
 
 @lowering("alias", "detach", "lift_fresh", "lift_fresh_copy", "positive", "resolve_conj", "resolve_neg")
 def _same(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    if x.dtype.is_complex:  # aten's results may be conjugated by a bit, which `view_as_real` refuses
+        raise NotLowered("a complex tensor")
     return x
+
+
+@lowering("_neg_view")
+def _neg_view(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
+    """Negative by value: kernels do not see the bit that aten sets (`x.conj().imag`)."""
+    if x.dtype not in KERNEL_DTYPES:
+        raise NotLowered(f"dtype {x.dtype}")
+    return Lazy(x.sizes, x.dtype, x.device, lambda p: apply("neg", x.value(p)))
 
 
 @lowering("clone", "contiguous", "alias_copy", "detach_copy")

@@ -1,0 +1,62 @@
+"""Complex numbers on our backends: aten computes with them, and what comes out of them is real again."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchjit
+
+PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sums": lambda u: u.sum(0) * u.mean(1) + u.cumsum(1).prod(0) + u.std(),
+    "sum of its absolute values": lambda u: u.abs().sum(1) + torch.view_as_real(u).sum((1, 2)),
+    "imaginary part of a conjugate": lambda u: u.conj().imag + 1,
+    "and of an adjoint": lambda u: (u.mH.imag * u.imag).sum(0),
+    "copied": lambda u: u.conj().imag.clone().exp(),
+    "of a product": lambda u: (u.mH @ u).imag.sin(),
+    "conjugate, resolved and seen as real": lambda u: torch.view_as_real(u.conj().resolve_conj()).sin(),
+    "real part of a product with a conjugate": lambda u: (u.mean(0) * u.conj()).real,
+    "transformed": lambda u: torch.fft.fft(u.conj()).imag.sin(),
+    "polar": lambda u: torch.polar(u.abs(), u.angle()).conj().imag,
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_gradients(name: str, backend: str) -> None:
+    program = PROGRAMS[name]
+    compiled = torchjit.compile(program, backend=backend, on_error="raise")
+    values = torch.randn(3, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    seen = []
+    for function in (program, compiled):
+        u = values.clone().requires_grad_()
+        out = function(u)
+        out.abs().sum().backward()
+        seen.append((out.detach(), u.grad))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_writes_through_a_negative_view(backend: str) -> None:
+    def program(u: Tensor) -> tuple[Tensor, Tensor]:
+        u = u.clone()
+        part = u.conj().imag
+        part.add_(1)
+        part[0] = 5
+        return u, part * 2
+
+    u = torch.randn(3, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    compiled = torchjit.compile(program, backend=backend, on_error="raise")
+    torch.testing.assert_close(compiled(u), program(u))
+
+
+def test_asking_whether_eager_refuses_a_dtype_says_nothing() -> None:
+    """It is asked with tensors of one element, of whose deviation torch warns."""
+    u = torch.randn(3, 3, dtype=torch.complex128)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torchjit.compile(lambda u: u.std(), backend="eager")(u)
