@@ -21,6 +21,7 @@ import torchjit.site
 import torchjit_fx.domain
 import torchjit_fx.metas
 import torchjit_fx.region
+import torchjit_fx.region_end
 import torchjit_fx.tracing
 import torchjit_guards
 import torchjit_vm
@@ -84,7 +85,7 @@ PHASES: list[tuple[str, str, Any, str]] = [
     ("an input, its guard", "inputs", torchjit_fx.domain.TensorDomain, "_input_tensor"),
     ("an operation, meta hit", "calls", torchjit_fx.tracing.Recorder, "call"),
     ("a node", "nodes", torchjit_fx.region.GraphWriter, "write"),
-    ("conversion to fx, nodes included", "graphs", torchjit_fx.domain.TensorDomain, "_graph"),
+    ("conversion to fx, nodes included", "graphs", torchjit_fx.region_end, "_graph"),
     ("guards as data", "lists", torchjit_vm.capture.__globals__["CaptureDomain"], "guards"),
     ("guard program", "programs", torchjit_guards, "GuardProgram"),
     ("hand-over to the backend", "graphs", torchjit.site.Site, "_call_backend"),
