@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from torchjit_fx.assertions import IN_RANGE, WITHIN
+from torchjit_fx.indices import dimensions
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _of_items(base: Any, index: tuple[Any, ...]) -> list[Test] | None:
     """Of `base[index]`."""
     if not isinstance(base, TensorLeaf):
         return None
-    consumed = [_consumed(item) for item in index]
+    consumed = [dimensions(item) for item in index]
     if None in consumed or sum(item is ... for item in index) > 1:
         return None
     rank, total = len(base.record.sizes), sum(n for n in consumed if n is not None)
@@ -103,15 +104,6 @@ def _of_items(base: Any, index: tuple[Any, ...]) -> list[Test] | None:
             tests.append(found)
         dim += rank - total if item is ... else n or 0
     return tests
-
-
-def _consumed(item: Any) -> int | None:
-    """How many dimensions an item of an index goes to."""
-    if isinstance(item, TensorLeaf):
-        return len(item.record.sizes) if item.record.dtype is torch.bool else 1
-    if item is None or item is ...:
-        return 0
-    return 1 if type(item) in (int, slice, SymLeaf) else None
 
 
 def _puts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Test] | None:

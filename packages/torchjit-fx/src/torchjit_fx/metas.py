@@ -202,9 +202,20 @@ class MetaService:
             result = self.evaluate(step.op, step.target, args, kwargs, leaf.record.symbolic)  # type: ignore[union-attr]
         for sibling in step.results:  # type: ignore[union-attr]
             if sibling.fake is None:
-                sibling.fake = follow(result, sibling.way)
+                sibling.fake = self._of_known_sizes(follow(result, sibling.way), sibling.record)
                 if sibling.record.requires_grad and not sibling.fake.requires_grad:
                     sibling.fake.requires_grad_()  # the region made it a leaf since
+
+    def _of_known_sizes(self, made: torch.Tensor, record: TensorRecord) -> torch.Tensor:
+        """The view that a call gave again, with the record's symbols: for sizes that only the run knows each call makes new ones."""
+        if not record.symbolic or tuple(map(self.fakes.expression, made.shape)) == record.sizes:
+            return made
+        place = [
+            n if type(n) is int else self.numbers.sym_int(n) for n in (*record.sizes, *record.strides, record.offset)
+        ]
+        rank = len(record.sizes)
+        with self.fakes.mode, enable_python_dispatcher():
+            return made.as_strided(place[:rank], place[rank:-1], place[-1])
 
     def evaluate(self, op: str, target: Any, args: Any, kwargs: Any, symbolic: bool) -> Any:
         """Make a call on fakes, under the modes that the process has."""

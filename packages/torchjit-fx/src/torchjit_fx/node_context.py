@@ -24,6 +24,7 @@ class NodeContext:
         users: the question comes from the user's own code, not from inside an operation.
         general: questions with a default are not decided by the values at capture.
         fresh: the symbols whose values only the run knows.
+        made: those of them that the running operation made; None outside of operations.
         deferred: conditions on such numbers that the program or its operations rely on, in order, each with what to
             say if it fails (None: an operation's): compiled code has to test them.
     """
@@ -35,6 +36,7 @@ class NodeContext:
         self.users = False
         self.general = False
         self.fresh: set[Symbol] = set()
+        self.made: set[Symbol] | None = None
         self.deferred: list[tuple[Condition, str | None]] = []
         self._floats = 0
 
@@ -51,6 +53,8 @@ class NodeContext:
         """A new integer that only the run knows."""
         made = self.sizes.unbacked("u", lower, upper)
         self.fresh |= made.symbols
+        if self.made is not None:
+            self.made |= made.symbols
         return made
 
     def fresh_float(self) -> FloatExpr:
@@ -65,9 +69,13 @@ class NodeContext:
 
     def assume(self, condition: Condition, text: str | None = None) -> None:
         """The run will test the condition: from now on it is known."""
-        if self.sizes.known(condition) is None:
-            self.sizes.assume(condition, self.location())
-            self.deferred.append((condition, text))
+        if self.sizes.known(condition) is not None:
+            return
+        if self.made is not None and condition.kind == "le" and not self.made.isdisjoint(condition.symbols):
+            self.sizes.bound(condition.expr, None, 0)  # the operation says so of what it makes
+            return
+        self.sizes.assume(condition, self.location())
+        self.deferred.append((condition, text))
 
     def fix(self, expr: Expr) -> int:
         """The value of an expression at capture, guarded."""

@@ -20,6 +20,7 @@ from torchjit_fx.differentiation import DIFFERENTIATION_CALLS, make_leaf
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.function_modes import asks_for_modes
 from torchjit_fx.functions import INTRINSIC_CALLS
+from torchjit_fx.indices import INDEX_CALLS
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, construct
@@ -367,6 +368,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
     table.update(SUBCLASS_CALLS)
+    table.update(INDEX_CALLS)
     table.update(GROUP_CALLS)
     table.update(DIFFERENTIATION_CALLS)
     table.update(RANDOM_STATE_CALLS)

@@ -66,6 +66,15 @@ class ShapeEnvView(_NothingPending):
             self.context.general = before
 
     @contextmanager
+    def operation(self) -> Iterator[None]:
+        """One operation runs: what it says about numbers that it makes itself holds, and nothing has to test it."""
+        before, self.context.made = self.context.made, set()
+        try:
+            yield
+        finally:
+            self.context.made = before
+
+    @contextmanager
     def suppress_guards(self) -> Iterator[None]:
         """torch asks for this around metadata checks of its own cache, which stays off."""
         yield
@@ -79,8 +88,12 @@ class ShapeEnvView(_NothingPending):
         """A sympy expression without symbols is its own value; others are not known."""
         return expr if not expr.free_symbols else None
 
-    def evaluate_sym_node(self, node: Any, *args: Any, **options: Any) -> Any:
-        """The value of a node at capture, guarded."""
+    def evaluate_sym_node(
+        self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None, **options: Any
+    ) -> Any:
+        """The value of a node at capture, guarded; where only the run knows it, `fallback_value`, if there is one."""
+        if fallback_value is not None and node.is_bool() and not node.has_hint():
+            return node._or(fallback_value)
         return node.guard_bool() if node.is_bool() else node.guard_int(None, 0) if node.is_int() else node.fix()
 
     def create_unbacked_symint(self, *args: Any, **kwargs: Any) -> Any:

@@ -113,11 +113,12 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             refuse_memory(func, args, kwargs)
         if func is _VECTOR_NORM:
             args, kwargs = _with_positive_dims(args, kwargs)
-        if self.shape_env is not None and func in _CONVOLUTIONS:
-            # torch asks here which library would be fastest for this batch: no reason to specialise.
-            with self.shape_env.general():  # type: ignore[attr-defined]  # our ShapeEnvView
-                return self.dispatch(func, types, args, kwargs or {})
-        return self.dispatch(func, types, args, kwargs or {})
+        if self.shape_env is None:
+            return self.dispatch(func, types, args, kwargs or {})
+        # torch asks at a convolution which library would be fastest for this batch: no reason to specialise.
+        ours: Any = self.shape_env
+        with ours.general() if func in _CONVOLUTIONS else ours.operation():
+            return self.dispatch(func, types, args, kwargs or {})
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -10,6 +10,7 @@ from torchjit_core.expr import Expr
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.values import Value, apply, cast, constant, index_value, where
 from torchjit_inductor.lowering.builder import Builder
+from torchjit_inductor.lowering.places import place_of
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides, full
@@ -152,12 +153,10 @@ def _refuse_overlap(x: Lowered) -> None:
 
 
 @lowering("select_scatter")
-def _select_scatter(b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim: int, index: int) -> Lowered:
+def _select_scatter(b: Builder, meta: TensorMeta, x: Lowered, src: Lowered, dim: int, index: Any) -> Lowered:
     _refuse_overlap(x)
     dim = dim_of(dim, len(meta.sizes))
-    at = expression(index)
-    if at.value is not None and at.value < 0:
-        at = meta.sizes[dim] + at
+    at = place_of(index, meta.sizes[dim])
     target = b.may_overwrite(x, meta) if src.dtype == meta.dtype else None
     if target is not None:
         kept = [k for k in range(len(meta.sizes)) if k != dim]

@@ -58,6 +58,7 @@ from torchjit_inductor.lowering.graph_nodes import (
 )
 from torchjit_inductor.lowering.known_sizes import GraphNotSupported, KnownSizes
 from torchjit_inductor.lowering.placement import from_storage, in_channels_last, zero_padded
+from torchjit_inductor.lowering.places import settled
 from torchjit_inductor.lowering.products import small_product, vector_product
 from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import find_lowering
@@ -288,7 +289,7 @@ class _GraphLowering:
         if self.attention is not None and (called := self._attention(node, args, metas)) is not None:
             return called
         places = places_behind(node)
-        operands = args if places is None else (*args[:7], self._argument(places))
+        operands = settled(node, args) if places is None else (*args[:7], self._argument(places))
         made = self._lowered(node, operands, kwargs, metas)
         if made is None and not kwargs:
             made = small_product(self.builder, node.target, args, metas)

@@ -12,6 +12,7 @@ from torchjit_core.expr import Expr, as_expr, constant
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.values import Value, apply, cast, index_value
 from torchjit_inductor.lowering.builder import Builder, Cost
+from torchjit_inductor.lowering.places import Place, place_of
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, masked
@@ -257,6 +258,8 @@ def _clamped_start(start: Any, size: Expr) -> Expr:
     Raises:
         NotLowered: symbolic sizes leave it open.
     """
+    if isinstance(start, Place):
+        return start.at
     begin = expression(0 if start is None else start)
     if begin.value is not None and begin.value < 0:
         begin = size + begin
@@ -279,12 +282,7 @@ def _slice(
 @lowering("select.int")
 def _select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Any) -> Lowered:
     dim = dim_of(dim, len(x.sizes))
-    at = expression(index)
-    if at.value is not None and at.value < 0:
-        at = x.sizes[dim] + at
-    low = at.bounds().lower
-    if low is None or low < 0:
-        raise NotLowered(f"select at {at}")
+    at = place_of(index, x.sizes[dim])
     if isinstance(x, Strided):
         rest = tuple(s for k, s in enumerate(x.strides) if k != dim)
         return _restrided(x, meta.sizes, rest, x.offset + at * x.strides[dim])
@@ -487,9 +485,7 @@ def _slice_backward(
 @lowering("select_backward")
 def _select_backward(b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, dim: int, index: Any) -> Lowered:
     dim = dim_of(dim, len(meta.sizes))
-    at = expression(index)
-    if at.value is not None and at.value < 0:
-        at = meta.sizes[dim] + at
+    at = place_of(index, meta.sizes[dim])
 
     def formula(point: Point) -> Value:
         inside = apply("eq", index_value(point.index[dim]), index_value(at))
