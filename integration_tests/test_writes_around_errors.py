@@ -237,3 +237,44 @@ def test_operators_of_somebody_else_run_once(program, backend):
     breaks = [b.reason.id for s in compiled.compiled.specializations for b in s.breaks]
     assert breaks == ["TJ-FX-026"] * (program is tried)
     assert bool(torchjit.counters["rerun"]) == (program is called_after and backend != "inductor")
+
+
+@torch.library.custom_op("writes_around_errors::named", mutates_args=())
+def named(x: torch.Tensor, name: str) -> torch.Tensor:
+    CALLS.append(name)
+    return x * {"one": 1.0, "two": 2.0}[name]
+
+
+@named.register_fake
+def _(x, name):
+    return torch.empty_like(x)
+
+
+def looked_up(x, name):
+    try:
+        return named(x, name)
+    except KeyError as error:
+        return x + len(str(error))
+
+
+def named_better(x, name):
+    try:
+        return named(x, name) + 1
+    except KeyError as error:
+        raise KeyError(f"no number {name}") from error
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager"))
+@pytest.mark.parametrize("program", [looked_up, named_better])
+def test_operators_of_somebody_else_raise_errors_of_any_class(program, backend):
+    """Also those that computations on tensors do not raise."""
+    compiled = torchjit.compile(program, backend=backend)
+    for name in ("two", "three", "one", "three"):
+        seen = []
+        for call in (program, compiled):
+            CALLS.clear()
+            try:
+                seen.append((call(torch.ones(2), name).tolist(), list(CALLS)))
+            except KeyError as error:
+                seen.append((repr(error), repr(error.__cause__), list(CALLS)))
+        assert seen[0] == seen[1]

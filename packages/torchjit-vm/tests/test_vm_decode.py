@@ -247,3 +247,8 @@ def test_which_handlers_may_catch_an_error_of_a_computation(function: Any, catch
     code = decode(function.__code__)
     at = next(i for i, name in enumerate(code.names) if name == "CALL")
     assert code.may_catch(at) == bool(catches)
+    of_any_class = function in (
+        _says_more,
+        _other_errors,
+    )  # what catches, or raises another, where it may be an error of any class
+    assert code.may_catch(at, anything=True) == (bool(catches) or of_any_class)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torchjit_fx.protocols import CaptureContext
     from torchjit_fx.tracing import Recorder
 
-__all__ = ["CaughtErrors", "may_raise"]
+__all__ = ["CaughtErrors", "may_raise", "raises_anything"]
 
 _METHODS = ("cholesky", "inverse", "multinomial", "take_along_dim")
 _LINEAR_ALGEBRA = (
@@ -55,15 +55,15 @@ def may_raise(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """May this function, or method given by its name, raise for what is in its tensors? GPUs find an index out of range too late for that."""
     if isinstance(fn, str):
         fn = getattr(torch.Tensor, fn, None)
-    if _is_of_somebody_else(fn):
+    if raises_anything(fn):
         return True
     if fn in ITEMS:
         return len(args) > 1 and _is_read(args[1]) and not _on_a_device(args)
     return fn in _RAISING and not (fn in _LATE and _on_a_device((*args, *kwargs.values())))
 
 
-def _is_of_somebody_else(fn: Any) -> bool:
-    """Nobody knows what such an operator raises, and it may have done something before: it is called once."""
+def raises_anything(fn: Any) -> bool:
+    """Nobody knows what an operator of somebody else raises, and it may have done something before: it is called once."""
     return is_custom_operator(fn) and "c10d" not in fn.__module__  # collectives raise nothing that is caught
 
 

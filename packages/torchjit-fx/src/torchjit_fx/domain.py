@@ -18,7 +18,7 @@ from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.control_capture import BodyCapture
-from torchjit_fx.data_errors import CaughtErrors, may_raise
+from torchjit_fx.data_errors import CaughtErrors, may_raise, raises_anything
 from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, note_made_leaf
 from torchjit_fx.fakes import FakeFactory
@@ -286,7 +286,7 @@ class TensorDomain:
         if self.modes.device_changed and (special is None or may_make(fn)):
             kwargs = with_device(self, fn, args, kwargs, capture)
         if may_raise(fn, args, kwargs):
-            if capture.may_catch():
+            if capture.may_catch(raises_anything(fn)):
                 return self.caught.call(self, fn, args, kwargs, capture)
             self.caught.in_blocks |= capture.in_block()
         return self.call_plainly(fn, args, kwargs, capture)

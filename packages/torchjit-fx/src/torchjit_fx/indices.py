@@ -30,7 +30,7 @@ def _item(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     key: list[Any] = list(args[1]) if type(args[1]) is tuple else [args[1]]
     if not any(type(k) is SymLeaf or type(k) is slice for k in key):
         return NotImplemented
-    read = [_with_numbers(domain, k, capture) if type(k) is slice else k for k in key]
+    read: list[Any] = [_with_numbers(domain, k, capture) if type(k) is slice else k for k in key]
     base = args[0]
     places = _selected(read, len(base.record.sizes))
     if places and any(not read[k].value.node.has_hint() for k in places) and capture.may_catch():

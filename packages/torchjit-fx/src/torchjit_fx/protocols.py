@@ -48,8 +48,9 @@ class CaptureContext(Protocol):
     def call_mark(self) -> int:
         """The instruction that called the function that is being interpreted, for `break_at_mark`."""
 
-    def may_catch(self) -> bool:
-        """Could the program see an exception of the current instruction before it leaves the region?"""
+    def may_catch(self, anything: bool = False) -> bool:
+        """Could the program see an exception of the current instruction before it leaves the region? `anything`: one of any class,
+        not only those that computations on tensors raise."""
 
     def runs_again(self) -> bool:
         """Does the program's own code run in place of a region whose graph raises? Not where the region, before its graph, has

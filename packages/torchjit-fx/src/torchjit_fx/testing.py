@@ -182,7 +182,7 @@ class _Context:
     def call_mark(self) -> int:
         return 0
 
-    def may_catch(self) -> bool:
+    def may_catch(self, anything: bool = False) -> bool:
         """Proxies run Python for real: nobody knows what is around a call."""
         return False
 

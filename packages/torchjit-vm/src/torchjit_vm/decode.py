@@ -145,18 +145,22 @@ class Decoded:
                 return row
         return None
 
-    def may_catch(self, index: int) -> bool:
-        """Is there an `except` around instruction `index` that an error of a computation may go to, and that does not only raise another?"""
+    def may_catch(self, index: int, anything: bool = False) -> bool:
+        """Is there an `except` around instruction `index` that an error of a computation may go to, and that does not only raise another?
+
+        Args:
+            anything: the instruction may raise errors of all classes, and does so once.
+        """
         row = self.handler_of(index)
         passed: set[int] = set()
         while row is not None and row.target not in passed:
             passed.add(row.target)
-            if self._catches(row.target):
+            if self._catches(row.target, anything):
                 return True
             row = self.handler_of(row.target)
         return False
 
-    def _catches(self, target: int) -> bool:
+    def _catches(self, target: int, anything: bool) -> bool:
         """Is the handler at `target` an `except`? Others are `finally`, exits of `with`, and what restores the exception before."""
         if self.names[target] != "PUSH_EXC_INFO":
             return False
@@ -171,7 +175,10 @@ class Decoded:
                 if not self.names[at].startswith("POP_JUMP"):
                     return True
                 passes = {kind for kind in kinds if kind is not None} <= _OF_PYTHON and len(set(kinds)) >= 2
-                if not passes and not (self.names[at - 1] == "CHECK_EXC_MATCH" and self._only_raises(at + 1, kinds)):
+                more = [] if anything else kinds
+                if not (passes and not anything) and not (
+                    self.names[at - 1] == "CHECK_EXC_MATCH" and self._only_raises(at + 1, more)
+                ):
                     return True
                 at, kinds = self.instrs[at][1], []
         bare = self.names[at] == "POP_TOP"

@@ -81,4 +81,4 @@ _BACKWARDS = frozenset({_aten.select_backward.default, _aten.slice_backward.defa
 
 def _known(holds: Any) -> bool:
     """Is it so for all values that the guards let in?"""
-    return holds is True or (isinstance(holds, torch.SymBool) and holds.node.statically_known_true("", 0))  # type: ignore[no-any-return, attr-defined]
+    return holds is True or (isinstance(holds, torch.SymBool) and holds.node.statically_known_true("", 0))

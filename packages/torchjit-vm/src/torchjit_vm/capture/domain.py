@@ -380,10 +380,10 @@ class CaptureDomain:
         """The instruction that called the innermost frame, for `break_at_mark`."""
         return self.vm.frames[-1].born
 
-    def may_catch(self) -> bool:
+    def may_catch(self, anything: bool = False) -> bool:
         """Could the program see an exception of the current instruction before it leaves the region? Not through the library's handlers."""
-        is_user_code = self.policy.is_user_code
-        return any(frame.code.may_catch(frame.pc - 1) and is_user_code(frame.code.code) for frame in self.vm.frames)
+        user = self.policy.is_user_code
+        return any(frame.code.may_catch(frame.pc - 1, anything) and user(frame.code.code) for frame in self.vm.frames)
 
     def runs_again(self) -> bool:
         """Does the program's own code run in place of the region, where its graph raises? Draws come before the graph."""
