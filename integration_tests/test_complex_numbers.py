@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import torchjit
+from torchjit_core import events
 
 PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "sums": lambda u: u.sum(0) * u.mean(1) + u.cumsum(1).prod(0) + u.std(),
@@ -38,6 +41,46 @@ def test_values_and_gradients(name: str, backend: str) -> None:
         out.abs().sum().backward()
         seen.append((out.detach(), u.grad))
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def _values() -> Tensor:
+    return torch.randn(3, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+
+
+LAZY: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor, Tensor], Any]]] = {
+    "conjugated": (lambda: _values().conj(), lambda z, x: (z * x, z.imag * x, z[1:])),
+    "negated": (lambda: _values().conj().imag, lambda z, x: z * x + z),
+    "both": (lambda: torch._neg_view(_values().conj()), lambda z, x: (z * x + 1, z.real)),
+    "adjoint": (lambda: _values().mH, lambda z, x: z @ z.mH + x),
+    "written": (lambda: _values().conj().imag, lambda z, x: z.add_(x).sum()),
+    "returned": (lambda: _values().conj(), lambda z, x: (z, z.conj(), z.t())),
+    "of a leaf": (lambda: _values().requires_grad_().conj(), lambda z, x: (z * x).abs().sum()),
+    "a leaf": (lambda: _values().conj().requires_grad_(), lambda z, x: (z * x).abs().sum()),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", LAZY)
+def test_inputs_that_are_conjugated_or_negated_lazily(name: str, backend: str) -> None:
+    make, program = LAZY[name]
+    compiled = torchjit.compile(program, backend=backend, fullgraph=True)
+    left: list[Any] = []
+    for _ in range(2):
+        seen = []
+        for function in (program, compiled):
+            z, x = make(), torch.arange(3.0).requires_grad_("leaf" in name)
+            if z.requires_grad:
+                z.retain_grad()
+            with events.listen(lambda kind, fields: left.append(fields) if kind == "fallback" else None):
+                results = [*tree_leaves(function(z, x)), z]
+            if name.endswith("leaf"):
+                results[0].backward()
+                results += [z.grad, x.grad]
+            seen.append(([t.detach() for t in results], [(t.is_conj(), t.is_neg(), t.stride()) for t in results]))
+        assert seen[0][1] == seen[1][1]
+        for want, got in zip(seen[0][0], seen[1][0], strict=True):
+            torch.testing.assert_close(got.resolve_conj().resolve_neg(), want.resolve_conj().resolve_neg())
+    assert not left
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from compare import check
@@ -169,3 +171,33 @@ def test_numbers_of_handles_are_no_part_of_a_specialization():
     numbers = [handle.id for handle in handles]
     assert numbers == sorted(set(numbers)) and RemovableHandle.next_id > numbers[-1]
     assert not model.weight._backward_hooks and not model._forward_hooks
+
+
+def _module_with_hooks(log):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+    model[0].register_full_backward_hook(lambda m, given, found: log.append((given, found[0].shape)))
+    model[0].register_full_backward_pre_hook(lambda m, found: (found[0] * 3,))
+    return model
+
+
+@pytest.mark.parametrize(("gradients", "breaks"), [(True, 2), (None, 1), (False, 0)])
+def test_backward_hooks_of_modules_break_only_where_there_are_gradients(gradients, breaks):
+    """With a gradient of the argument, of the parameters alone, and without autograd."""
+    seen = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        log = []
+        model = _module_with_hooks(log)
+        call = torchjit.compile(model, backend="eager") if compiled else model
+        x = torch.ones(2, 3, requires_grad=gradients is True)
+        for _ in range(2):
+            with torch.set_grad_enabled(gradients is not False), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, about a hook without gradients of arguments
+                out = call(x)
+                if gradients is not False:
+                    out.sum().backward()
+        seen.append(
+            (str(log), out.tolist(), [None if p.grad is None else p.grad.tolist() for p in (x, *model.parameters())])
+        )
+    assert seen[0] == seen[1]
+    assert sum(torchjit.counters["graph_break"].values()) == breaks

@@ -17,6 +17,7 @@ from torchjit_aot.decompositions import decompose
 from torchjit_aot.functional_random import draw_from_seeds
 from torchjit_aot.functionalize import functionalize
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
+from torchjit_aot.lazy_inputs import are_lazy, take_memory
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
@@ -67,6 +68,11 @@ def compile(
         GraphBreak: `settings.fallback` is false and the graph cannot be compiled.
     """
     with _outside_inference_mode():
+        if are_lazy(example_inputs):
+            lazy = take_memory(gm, example_inputs)
+            return lazy.around(
+                _compile(lazy.gm, lazy.example_inputs, compiler, settings, backward_compiler, partitioner)
+            )
         return _compile(gm, example_inputs, compiler, settings, backward_compiler, partitioner)
 
 

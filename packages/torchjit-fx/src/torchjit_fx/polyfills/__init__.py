@@ -42,7 +42,8 @@ from torchjit_fx.polyfills.hooks import (
     handle_remove,
     register_hook,
     register_post_accumulate_grad_hook,
-    setup_hook,
+    setup_input_hook,
+    setup_output_hook,
 )
 from torchjit_fx.polyfills.optimizer import captured_step, group_tensors_by_device_and_dtype, step_without_gradients
 from torchjit_fx.polyfills.small import (
@@ -91,8 +92,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
         torch.Tensor.register_post_accumulate_grad_hook: register_post_accumulate_grad_hook,
         torch.Tensor.requires_grad_: requires_grad_,
         RemovableHandle.remove: handle_remove,
-        BackwardHook.setup_input_hook: setup_hook,
-        BackwardHook.setup_output_hook: setup_hook,
+        BackwardHook.setup_input_hook: setup_input_hook,
+        BackwardHook.setup_output_hook: setup_output_hook,
         torch.cond: cond,
         scan_module.scan: scan,
         while_loop_module.while_loop: while_loop,

@@ -1,7 +1,7 @@
 """Hooks on gradients.
 
 Of tensors that the region makes they are captured. Of leaves that were there before they are entries of a dict, stored at the
-region's end as other effects are. Of modules they break before and after the forward.
+region's end as other effects are. Of modules they break before and after the forward, where its arguments and results have gradients.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, refuse, remove_hook
 
@@ -23,7 +23,8 @@ __all__ = [
     "is_known_number",
     "register_hook",
     "register_post_accumulate_grad_hook",
-    "setup_hook",
+    "setup_input_hook",
+    "setup_output_hook",
     "take_handle_number",
 ]
 
@@ -115,9 +116,26 @@ def _added(hooks: Any, hook: Any) -> RemovableHandle:
     return handle
 
 
-def setup_hook(hook: Any, args: Any) -> Any:
-    """Interpreted instead of `BackwardHook.setup_input_hook` and `setup_output_hook`.
+def setup_input_hook(self: BackwardHook, args: Any) -> Any:
+    """Interpreted instead of `BackwardHook.setup_input_hook`. Source: torch/utils/hooks.py (torch 2.15)."""
+    _refuse_gradients(args)
+    self.n_inputs = len(args)
+    self.input_tensors_index = None
+    return args
 
-    User code that runs when gradients are computed hangs on the autograd nodes that these make.
-    """
-    refuse("a backward hook of a module")
+
+def setup_output_hook(self: BackwardHook, args: Any) -> Any:
+    """Interpreted instead of `BackwardHook.setup_output_hook`. Source: torch/utils/hooks.py (torch 2.15)."""
+    results = args if isinstance(args, tuple) else (args,)
+    _refuse_gradients(results)
+    self.n_outputs = len(results)
+    self.output_tensors_index = None
+    return args
+
+
+def _refuse_gradients(values: Any) -> None:
+    """User code that runs when gradients are computed hangs on nodes of autograd, if it records at all."""
+    if torch.is_grad_enabled():
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                refuse("a backward hook of a module")
