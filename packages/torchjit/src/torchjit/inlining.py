@@ -251,6 +251,8 @@ class _Substitutes(Mapping[Any, object]):
             found = getattr(
                 function, "_torchdynamo_inline", None
             )  # what it was scripted from, as torch.compile reads it
+        if type(function) is torchjit_frame.FrontDoor:
+            found = function.__wrapped__  # what was compiled on its own is part of the region that calls it
         if found is None and type(function) is types.FunctionType:
             polyfill = torchjit_fx.polyfill_of(function)
             found = InOnePiece(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)

@@ -17,6 +17,8 @@ __all__ = ["Member", "find_member", "is_hook", "member_value", "walk"]
 
 ABSENT, FUNCTION, STATIC, CLASS, PROPERTY, SLOT, GETSET, CMETHOD, DESCRIPTOR, PLAIN = range(10)
 IMMUTABLE_TYPE = 1 << 8
+_METHOD_DESCRIPTOR = 1 << 17
+"""Source: `Py_TPFLAGS_METHOD_DESCRIPTOR`; types of C have it whose objects bind as functions do (a compiled method)."""
 
 
 @final
@@ -39,6 +41,8 @@ class Member:
                 self.kind = CLASS
             elif isinstance(raw, staticmethod):
                 self.kind = STATIC
+            elif t.__flags__ & _METHOD_DESCRIPTOR and type(raw.__get__(self, Member)) is types.MethodType:
+                self.kind = FUNCTION
             elif getattr(t, "__get__", None) is not None:
                 self.kind = DESCRIPTOR
         takes = raw is not MISSING and (hasattr(t, "__set__") or hasattr(t, "__delete__"))
