@@ -7,6 +7,7 @@ Source: torch/_subclasses/fake_tensor.py, versions 2.11 and 2.15.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
+from torchjit_fx.kernel_layouts import LAID_OUT_BY_KERNELS, as_kernels_do
 from torchjit_fx.refusals import refuse_dtypes
 
 __all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
@@ -113,6 +115,13 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             refuse_memory(func, args, kwargs)
         if func is _VECTOR_NORM:
             args, kwargs = _with_positive_dims(args, kwargs)
+        if func in LAID_OUT_BY_KERNELS:
+            return as_kernels_do(
+                args, self._dispatched(func, types, args, kwargs), functools.partial(fake_tensor, self)
+            )
+        return self._dispatched(func, types, args, kwargs)
+
+    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.shape_env is None:
             return self.dispatch(func, types, args, kwargs or {})
         # torch asks at a convolution which library would be fastest for this batch: no reason to specialise.
