@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from fuzz_tensors import told, write
 
 import torchjit
@@ -221,3 +222,56 @@ def test_a_graph_that_is_not_compiled_keeps_the_dtypes_that_its_backward_reads()
         (made * torch.linspace(0, 1, 16).view(4, 4)).sum().backward()
         gradients.append(x.grad)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0.1, atol=0.1)
+
+
+_STRIDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gaps": lambda h: h[..., ::2],
+    "offset": lambda h: h[:, 1:],
+    "expanded": lambda h: h[:1].expand(3, 4),
+    "overlapping": lambda h: h.as_strided((3, 2), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("view", _STRIDED)
+def test_inputs_with_a_history_are_read_by_their_strides(view: str, dynamic: bool) -> None:
+    """The fake of an input that is no leaf is a clone, and clones are dense."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.cos().sum(), x[..., 1:] * 2
+
+    def write(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.mul_(2).sin(), x
+
+    for traced in (program, write) if view in ("gaps", "offset") else (program,):
+        found = []
+        for function in (traced, torchjit.compile(traced, dynamic=dynamic, on_error="raise")):
+            w = torch.linspace(-1, 2, 12).view(3, 4).requires_grad_()
+            x = _STRIDED[view](w * 1)
+            made = function(x)
+            sum(t.sum() for t in made).backward()
+            found.append([*(t.detach() for t in made), x.detach(), w.grad])
+            assert made[1].stride() == x.stride() or traced is program
+        torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("norm", ["layer", "group", "batch", "batch without weights"])
+def test_statistics_of_mixed_norms_are_as_precise_as_eagers(norm: str) -> None:
+    """Of a norm in 16 bits with parameters in 32 kernels save statistics in 32 bits, torch's metadata says 16."""
+
+    def program(x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        if norm == "layer":
+            return F.layer_norm(x, (4,), weight)
+        if norm == "group":
+            return F.group_norm(x, 2, weight)
+        return F.batch_norm(x, mean, mean + 1, weight if norm == "batch" else None, training=True)
+
+    found = []
+    for function in (program, torchjit.compile(program, on_error="raise")):
+        x = (torch.linspace(-1, 2, 16).view(4, 4).cos() + 3).bfloat16().requires_grad_()
+        weight = torch.ones(4, requires_grad=True)
+        function(x, weight, torch.zeros(4)).backward(torch.full((4, 4), 7.0, dtype=torch.bfloat16))
+        found.append(
+            [x.grad, weight.grad] if norm in ("group", "batch") else [x.grad]
+        )  # eager sums a layer norm's in 16 bits
+    torch.testing.assert_close(found[1], found[0], rtol=1e-2, atol=1e-3)

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from torchjit_aot.kernel_dtypes import with_kernel_dtypes
 from torchjit_aot.record import SOURCE_KEYS
 
 __all__ = ["GraphWriter", "value_of"]
@@ -62,7 +63,8 @@ class GraphWriter:
         if self.source is not None:
             node.meta.update({key: self.source.meta[key] for key in _INHERITED if key in self.source.meta})
         if value is _UNSET:
-            value = target(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of))
+            given = map_arg(node.args, value_of)
+            value = with_kernel_dtypes(target, given, target(*given, **map_arg(node.kwargs, value_of)))
         node.meta["val"] = value
         return node
 

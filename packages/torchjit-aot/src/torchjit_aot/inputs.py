@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from typing import Any, cast, final
 
 import attrs
 import torch
@@ -91,7 +91,29 @@ def _graph_input(name: str, val: Any, real: Any, static: bool) -> GraphInput:
     if _is_leaf(real):
         return GraphInput(name, leaf, leaf, real, static)
     with torch.enable_grad():
-        return GraphInput(name, leaf.clone(memory_format=torch.preserve_format), leaf, real, static)
+        return GraphInput(name, _clone(leaf, shape), leaf, real, static)
+
+
+def _clone(leaf: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
+    """A clone with the leaf's own strides: kernels read the input by them."""
+    made = leaf.clone(memory_format=torch.preserve_format)
+    # With symbolic strides a comparison would be a guard, and what is not surely dense is cloned otherwise anyway.
+    if all(type(n) is int for n in (*shape.shape, *shape.stride())) and made.stride() == leaf.stride():
+        return made
+    return cast(torch.Tensor, _Clone.apply(leaf))
+
+
+@final
+class _Clone(torch.autograd.Function):
+    """`clone`, also where memory has gaps or elements share it."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        return _fake_like(leaf, leaf)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0]
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchjit_aot.kernel_dtypes import with_kernel_dtypes
 from torchjit_aot.refusals import METADATA_MUTATION, RANDOM_IN_BACKWARD, SUBCLASS, TRACE_FAILED
 from torchjit_aot.schemas import is_random, out_of_place, writes_metadata, writes_to
 from torchjit_aot.selective import what_to_do
@@ -221,7 +222,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._write_metadata(func, args, kwargs)
         node_args = self._to_nodes(args)
         node_kwargs = {key: self._to_nodes(value) for key, value in kwargs.items()} if kwargs else {}
-        out = func(*args, **kwargs)
+        out = with_kernel_dtypes(func, args, func(*args, **kwargs))
         self._record(func, args, kwargs, node_args, node_kwargs, out)
         return out
 
