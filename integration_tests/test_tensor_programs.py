@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -275,3 +276,18 @@ def test_statistics_of_mixed_norms_are_as_precise_as_eagers(norm: str) -> None:
             [x.grad, weight.grad] if norm in ("group", "batch") else [x.grad]
         )  # eager sums a layer norm's in 16 bits
     torch.testing.assert_close(found[1], found[0], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_deep_copies_of_tensors_copy_no_mode(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake names its mode, and the mode all sizes and numbers that it knows of: a copy of those corrupted the heap."""
+    copied: list[Any] = []
+
+    def program(x: torch.Tensor, p: torch.nn.Parameter) -> torch.Tensor:
+        return copy.deepcopy({"p": p.detach()})["p"] + x
+
+    monkeypatch.setattr(torch._subclasses.FakeTensorMode, "__deepcopy__", lambda *_: copied.append(1), raising=False)
+    with warnings.catch_warnings(action="error"):
+        compiled = torchjit.compile(program, backend=backend, dynamic=True, on_error="raise")
+        made = compiled(torch.ones(3), torch.nn.Parameter(torch.ones(3)))
+    assert made.tolist() == [2, 2, 2] and not made.requires_grad and not copied

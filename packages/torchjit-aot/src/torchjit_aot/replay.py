@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,8 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
             return made
         if node.target is torch.nn.functional.scaled_dot_product_attention:
             args, kwargs = with_usable_mask(args, kwargs)
+        if node.target is copy.deepcopy:
+            return _copied(args[0])
         if node.target is torch.lstm:
             args = _for_training(args)
         if node.target in _LEFT_ALONE and "out" in kwargs:
@@ -81,6 +84,17 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
+
+
+def _copied(value: Any) -> Any:
+    """`copy.deepcopy`. torch's own would copy all that a fake names: its mode, and the sizes that the mode knows of."""
+    if not isinstance(value, torch.Tensor):
+        return value  # a symbolic number
+    if not value.is_leaf:
+        raise GraphBreak(TRACE_FAILED, "copy.deepcopy of a tensor with a history")
+    with torch.no_grad():
+        made = value.clone()
+    return made.requires_grad_() if value.requires_grad else made
 
 
 _LEFT_ALONE = (torch.matmul, torch.linalg.matmul)

@@ -254,8 +254,9 @@ class MetaService:
         writes = writes or any(item is not None for item in declared)
         get = self._of_its_own() if own_fakes else self.fake if writes else self.look
         watch = Watch(target in BEYOND)
-        # Calls that resize what they write are refused: torch warns when they run.
-        quiet = warnings.catch_warnings(action="ignore") if "out" in kwargs else contextlib.nullcontext()
+        # Calls that resize what they write are refused: torch warns when they run. Copies ask a fake for its address.
+        loud = "out" in kwargs or target is copy.deepcopy
+        quiet = warnings.catch_warnings(action="ignore") if loud else contextlib.nullcontext()
         silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
         try:
             # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.
