@@ -42,7 +42,7 @@ EXPRESSIONS = (
     "F.linear($x, w)", "F.dropout($x, 0.5)", "torch.rand(3, 4)", "torch.nn.functional.pad($x, (1, 1))", "$x.prod()", "$x.norm()", "torch.einsum('ij,ij->i', $x, $x)", "$x.tril()", "$x.repeat(2, 1)", "$x.movedim(0, -1)",
     "torch.add($x, $y, alpha=2)", "torch.lerp($x, $y, 0.5)", "torch.addcmul($x, $y, $y)", "torch.square($x)", "$x.var()", "$x.any()", "$x.all()", "$x.isnan()", "$x.sign()", "$x.round()", "$x.log1p()", "torch.nan_to_num($x)",
     "$x.gather(0, $x.argsort(0))", "$x.index_select(0, i)", "$x.take_along_dim($x.argsort(0), 0)", "torch.cross($x, $y, dim=0)", "$x.swapaxes(0, -1)", "$x.squeeze(0)", "torch.outer($x.flatten(), $x.flatten())", "$x.mean(-1, keepdim=True)",
-    "s.t", "s.l[0]", "s.l[-1]", "s.buf", "w.grad", "$x.grad", "s.w.weight", "s.w($x)", "torch.autograd.grad($x.sum(), w, allow_unused=True)[0]",
+    "$x[n - 1]", "$x[..., n]", "$x[:, n - 1]", "$x[-n]", "$x[None, n - 2]", "$x[n - 2, i]", "$x[n - 1, 1:]", "s.t", "s.l[0]", "s.l[-1]", "s.buf", "w.grad", "$x.grad", "s.w.weight", "s.w($x)", "torch.autograd.grad($x.sum(), w, allow_unused=True)[0]",
 )  # fmt: skip
 STATEMENTS = (
     "$x.add_($y)", "$x.mul_(2)", "$v += $y", "$v *= k", "$v -= 1", "$v /= 2", "$v //= 2", "$x[0] = $y", "$x[0] = k", "$x[..., 1:] += 1", "$x[$x > 0] = k", "$x[[0, 1]] = 1", "$x[:, 0] = $y", "$x[i] = $y", "$x[..., -1] *= 2",
@@ -57,7 +57,7 @@ STATEMENTS = (
     "while $x.sum() > 100:\n    $v = $v / 10\n    break", "s.w.weight.grad = None", "s.w.zero_grad()", "s.n += n", "k = k + n", "$n = [q * 2 for q in ($x, $y)][1]", "$n, $m = $x.chunk(2) if $x.dim() and $x.shape[0] % 2 == 0 else ($x, $y)",
     "$n = torch.stack([q + 1 for q in $x])", "$n, _ = torch.max($x, 0)", "torch.nn.init.ones_(w)", "$n = s.w($x)", "$n = torch.zeros(3, 4); $n[0] = $x", "$n = $x.clone(); $n[..., 0] = 0; $n.mul_(w.sum())", "$n = $x.detach(); $n.add_(1)", "$n = $x.view(-1); $x.mul_(2)",
     "$n = $x[0]; $n += 1", "$n = $x.expand(2, *$x.shape); $n = $n + 1", "$n = torch.zeros(2, requires_grad=True); $m = $n * 2", "$n = torch.tensor([1.0, 2.0]); $n.requires_grad_(); $m = $n.sum() * $x.sum()", "$n = $x.requires_grad and $x * 2 or $x",
-    "s.p = torch.nn.Parameter($x.detach().clone().float())", "$n = s.w.weight.t(); $n = $n * 2", "$n = getattr(s, 'p', w); $n = $n * k", "torchjit.graph_break()",
+    "$x[n - 1] = $y", "$x[:, n - 1] += 1", "$x[-n, 1] = k", "$n = $x[n - 1]; $n.mul_(2)", "try:\n    $n = $x[n + 1]\nexcept IndexError:\n    log('far')", "s.p = torch.nn.Parameter($x.detach().clone().float())", "$n = s.w.weight.t(); $n = $n * 2", "$n = getattr(s, 'p', w); $n = $n * k", "torchjit.graph_break()",
 )  # fmt: skip
 PRELUDE = """
 import torch, torchjit

@@ -20,12 +20,11 @@ READS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "two": lambda x, i: x[i, i - 1] + x[1, i],
     "behind a slice": lambda x, i: x[1:, i] * 2,
     "behind an ellipsis": lambda x, i: x[..., i, :2] + x[i, ..., 1, None],
-    "with None": lambda x, i: x[None, i, None] + 1,
+    "with None": lambda x, i: (x[None, i, None], x[i, None].stride(), x[CHOSEN, None, i] + 1),
     "beside chosen rows": lambda x, i: (x[CHOSEN, i], x[i, CHOSEN] * 2, x[:, i, CHOSEN]),
     "beside a mask": lambda x, i: x[MASK, i] + 1,
     "behind a mask of two dimensions": lambda x, i: x[x[..., 0] > 50, i],
     "computed": lambda x, i: (x[-i] + 1, x[i // 2 : i, i] * 2),
-    "with True": lambda x, i: x[i, True] + 1,
 }
 
 
@@ -54,7 +53,7 @@ def test_one_compilation_serves_all_places(name: str, backend: str) -> None:
             y = x.clone()
             want, got = tree_leaves(program(x, i)), tree_leaves(compiled(y, i))
             for a, b in zip([*want, x], [*got, y], strict=True):
-                torch.testing.assert_close(b, a)
+                torch.testing.assert_close(b, a, check_stride="mask" not in name)
     assert len(compiled.compiled.specializations) <= 3  # the sign is decided, too
 
 

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import torch
 
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
@@ -31,18 +32,21 @@ def _item(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     if not any(type(k) is SymLeaf or type(k) is slice for k in key):
         return NotImplemented
     read: list[Any] = [_with_numbers(domain, k, capture) if type(k) is slice else k for k in key]
+    parts = _parts(read, len(args[0].record.sizes))
+    if parts is not None and capture.may_catch():
+        only_the_run = any(type(k) is SymLeaf and not k.value.node.has_hint() for k in read)
+        parts = None if only_the_run else parts  # whether it is in range shows behind the program's `except`
+    if parts is None:
+        same = all(a is b for a, b in zip(read, key, strict=True))
+        return NotImplemented if same else domain.recorder.call(fn, (args[0], tuple(read), *args[2:]), {}, capture)
     base = args[0]
-    places = _selected(read, len(base.record.sizes))
-    if places and any(not read[k].value.node.has_hint() for k in places) and capture.may_catch():
-        places = {}  # whether it is in range shows when the graph runs, behind the program's `except`
-    if not places and all(a is b for a, b in zip(read, key, strict=True)):
-        return NotImplemented
-    for k, dim in sorted(places.items(), reverse=True):
-        base = domain.recorder.call(torch.select, (base, dim, read[k]), {}, capture)
-    rest = tuple([item for k, item in enumerate(read) if k not in places])
-    if not rest and len(args) == 2:
+    if any(item is not _WHOLE for item in parts.basic):
+        base = domain.recorder.call(operator.getitem, (base, parts.basic), {}, capture)
+    for dim, index in reversed(parts.selected):
+        base = domain.recorder.call(torch.select, (base, dim, index), {}, capture)
+    if not parts.tensors and len(args) == 2:
         return base
-    return domain.recorder.call(fn, (base, rest or Ellipsis, *args[2:]), {}, capture)
+    return domain.recorder.call(fn, (base, parts.tensors or Ellipsis, *args[2:]), {}, capture)
 
 
 def _with_numbers(domain: TensorDomain, piece: slice, capture: Any) -> slice:
@@ -57,25 +61,54 @@ def _is_number(end: Any) -> bool:
     return isinstance(end, TensorLeaf) and end.record.sizes == () and end.record.dtype in _INTEGERS
 
 
-def _selected(key: Sequence[Any], rank: int) -> dict[int, int]:
-    """The symbolic integers of a key, each with the dimension that it chooses from; none where the key is of an unusual kind.
+_WHOLE = slice(None)
 
-    From the last to the first they may be selected one by one: dimensions are counted from the front up to an ellipsis, behind it
-    from the back.
+
+@attrs.frozen
+class _Parts:
+    """What indexing does one after the other.
+
+    Attributes:
+        basic: a key without symbolic integers and tensors, of slices that keep their dimensions.
+        selected: dimensions of what that gives, in order, and the integer that chooses from each.
+        tensors: a key for what is left, empty where there are none.
     """
-    taken = [dimensions(k) for k in key]
-    if not all(type(k) is not SymLeaf or isinstance(k.value, torch.SymInt) for k in key) or None in taken:
-        return {}
-    counts = [n for n in taken if n is not None]
-    gaps = [k for k, item in enumerate(key) if item is Ellipsis]
-    if sum(counts) > rank or len(gaps) > 1:
-        return {}  # refused by PyTorch
-    places = {}
-    for k, item in enumerate(key):
+
+    basic: tuple[Any, ...]
+    selected: tuple[tuple[int, SymLeaf], ...]
+    tensors: tuple[Any, ...]
+
+
+def _parts(key: Sequence[Any], rank: int) -> _Parts | None:
+    """A key with symbolic integers, taken apart; None for others, and for those of an unusual kind."""
+    taken = [dimensions(item) for item in key]
+    if not any(type(item) is SymLeaf for item in key) or any(n is None for n in taken):
+        return None
+    if any(type(item) is SymLeaf and not isinstance(item.value, torch.SymInt) for item in key):
+        return None
+    rest = rank - sum(n for n in taken if n is not None)
+    if rest < 0 or sum(item is Ellipsis for item in key) > 1 or any(type(item) is bool for item in key):
+        return None
+    basic: list[Any] = []
+    selected: list[tuple[int, SymLeaf]] = []
+    tensors: list[Any] = []
+    dim = 0
+    for item, count in zip(key, taken, strict=True):
         if type(item) is SymLeaf:
-            behind = bool(gaps) and k > gaps[0]
-            places[k] = rank - sum(counts[k:]) if behind else sum(counts[:k])
-    return places
+            selected.append((dim, item))
+            basic.append(_WHOLE)
+            dim += 1
+        elif isinstance(item, TensorLeaf):
+            tensors.append(item)
+            basic += [_WHOLE] * (count or 0)
+            dim += count or 0
+        else:
+            kept = rest if item is Ellipsis else int(type(item) is not int)
+            basic += [_WHOLE] * rest if item is Ellipsis else [item]
+            tensors += [_WHOLE] * kept
+            dim += kept
+    holds_tensors = any(isinstance(item, TensorLeaf) for item in key)
+    return _Parts(tuple(basic), tuple(selected), tuple(tensors) if holds_tensors else ())
 
 
 def dimensions(item: Any) -> int | None:
