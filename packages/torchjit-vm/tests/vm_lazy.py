@@ -167,6 +167,9 @@ class LazyHandler:
     def truth(self, leaf: object, capture: CaptureContext) -> bool:
         raise GraphBreak(TRUTH, "", capture.location())
 
+    def number(self, leaf: object) -> int | float | None:
+        return None
+
     def assume(
         self, leaf: object, truth: bool, message: str | None, capture: CaptureContext, *, in_place: bool = False
     ) -> bool:

@@ -471,6 +471,10 @@ class TensorDomain:
             return bool(known)
         raise GraphBreak(breaks.DATA_DEPENDENT, "the truth of a tensor", capture.location())
 
+    def number(self, leaf: object) -> int | float | None:
+        """The value at capture of an int or float that varies between calls, without a guard; None if there is none."""
+        return self.numbers.seen(leaf) if isinstance(leaf, SymLeaf) else None
+
     def assume(
         self, leaf: object, truth: bool, message: str | None, capture: CaptureContext, *, in_place: bool = False
     ) -> bool:
@@ -484,10 +488,14 @@ class TensorDomain:
         return True
 
     def iterate(self, leaf: object, capture: CaptureContext) -> Sequence[object]:
-        """The rows of a tensor or an array."""
+        """The rows of a tensor or an array.
+
+        How many there are is fixed, unless it is known to change: then the break's loop serves every number of rows.
+        """
         if type(leaf) is ArrayLeaf:
             return array_rows(self, leaf, capture)
-        if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes or type(leaf.record.sizes[0]) is not int:
+        sizes = leaf.record.sizes if isinstance(leaf, TensorLeaf) else ()
+        if not isinstance(leaf, TensorLeaf) or not sizes or not (type(sizes[0]) is int or self.numbers.sizes.dynamic):
             raise GraphBreak(breaks.META_FAILED, "iteration over this value", capture.location())
         seen = of_another_class(leaf) and not capture.state("dispatch_off")
         if seen and not has_default_method(leaf.cls):

@@ -1,4 +1,4 @@
-"""Tensors by the old constructors: `torch.FloatTensor([1.0, 2.0])`, `torch.IntTensor(2, 3)`, `torch.Tensor(...)`."""
+"""Tensors by the old constructors: `torch.FloatTensor([1.0, 2.0])`, `torch.Tensor(2, 3)`, `Variable(tensor)`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.leaves import TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["LEGACY_CONSTRUCTORS", "construct"]
+__all__ = ["LEGACY_CONSTRUCTORS", "VARIABLE", "construct", "make_variable"]
+
+VARIABLE: Any = torch.autograd.Variable
 
 LEGACY_CONSTRUCTORS: dict[Any, torch.dtype | None] = {
     torch.Tensor: None,
@@ -46,6 +49,25 @@ def construct(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
     if kwargs or not all(type(n) is int for n in sizes):
         raise GraphBreak(breaks.NOT_CAPTURABLE, fn.__name__, capture.location())
     return domain.recorder.call(torch.empty, (tuple(sizes),), options, capture)
+
+
+def make_variable(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`Variable(tensor)`, which is the tensor without its history (`legacy_variable_ctor`).
+
+    Raises:
+        GraphBreak: it is to require gradients, or the tensor is of a class of its own.
+    """
+    given = dict(zip(("data", "requires_grad", "volatile"), args, strict=False)) | kwargs
+    data = given.pop("data", None)
+    plain = isinstance(data, TensorLeaf) and data.cls in (torch.Tensor, torch.nn.Parameter)
+    if (
+        not plain
+        or len(args) > 3
+        or not given.keys() <= {"requires_grad"}
+        or given.get("requires_grad") not in (None, False)
+    ):
+        raise GraphBreak(breaks.NOT_CAPTURABLE, fn.__name__, capture.location())
+    return domain.recorder.call(torch.Tensor.detach, (data,), {}, capture)
 
 
 def _are_numbers(data: Any, dtype: torch.dtype) -> bool:

@@ -16,7 +16,7 @@ from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import INTRINSICS
-from torchjit_fx.legacy import LEGACY_CONSTRUCTORS
+from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, VARIABLE
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 from torchjit_fx.random_state import RANDOM_STATE_CALLS, is_seeding
@@ -186,6 +186,7 @@ def owned_functions() -> frozenset[Any]:
     found.update(MODE_READERS)
     found.update(MODE_SETTERS)
     found.update(LEGACY_CONSTRUCTORS)
+    found.add(VARIABLE)
     found.update(RANDOM_STATE_CALLS)
     found.update((torch._check_is_size, torch.autograd.grad))
     found.update((torch.set_default_device, set_breaks_are_errors, set_inference_mode))

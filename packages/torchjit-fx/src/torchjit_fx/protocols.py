@@ -64,7 +64,12 @@ class CaptureContext(Protocol):
 
 
 class SymbolicSizes(Protocol):
-    """Decides which integers are symbols, and decides conditions over them."""
+    """Decides which integers are symbols, and decides conditions over them.
+
+    `dynamic`: True where sizes are symbols from the first call on, None where those are that changed, False for none.
+    """
+
+    dynamic: bool | None
 
     def size(
         self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None

@@ -23,7 +23,7 @@ from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.indices import INDEX_CALLS
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, construct
+from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, VARIABLE, construct, make_variable
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 from torchjit_fx.numpy_graph import call_arrays, of_tensor
@@ -396,6 +396,7 @@ def _table() -> dict[Any, Any]:
     table[operator.eq] = table[operator.ne] = _equality
     table[F.multilabel_margin_loss] = _one_row
     table.update(dict.fromkeys(LEGACY_CONSTRUCTORS, construct))
+    table[VARIABLE] = make_variable
     return table
 
 

@@ -204,6 +204,13 @@ class SymbolicNumbers:
             return self.sizes.example(leaf.expr)
         return self._floats[leaf.expr.path][1]  # type: ignore[union-attr, index]  # an input float has a path
 
+    def seen(self, leaf: SymLeaf) -> int | float | None:
+        """The value of an int or float at capture, which nobody relies on yet; None where only the run knows it."""
+        if self.type_of(leaf) is bool:
+            return None
+        node = leaf.value.node
+        return node.hint if isinstance(node, (IntNode, FloatNode)) and node.has_hint() else None
+
     def _start(self) -> bool:
         """From now on there may be symbols. Were there none before?"""
         if self._on_first is None:

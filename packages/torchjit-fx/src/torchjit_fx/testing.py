@@ -40,6 +40,8 @@ class NewObject:
 class StaticSizes:
     """Every size is a constant."""
 
+    dynamic: bool | None = None
+
     def size(
         self, value: int, path: AccessPath, *, dynamic: bool | None = None, mark: SizeMark | None = None
     ) -> int | Expr:

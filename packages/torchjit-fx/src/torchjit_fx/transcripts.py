@@ -42,6 +42,7 @@ class Transcript:
 
     def __init__(self, sizes: SymbolicSizes) -> None:
         self.sizes = sizes
+        self.dynamic = sizes.dynamic
         self.asked: dict[Question, int | bool] = {}
         self.repeatable = True
 

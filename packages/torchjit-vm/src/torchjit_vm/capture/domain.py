@@ -26,6 +26,7 @@ from torchjit_vm.capture import (
     guard_recording,
     iteration,
     lengths,
+    made_later,
     members,
     names,
     operators,
@@ -274,6 +275,8 @@ class CaptureDomain:
             const.used = True
             if const.path is not None:
                 self.guard_value(const.path, const.value)
+            if const.made is not None:
+                made_later.settle(self, const)
         return const.value
 
     # Constants that operations need.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import answers, attributes, iteration, members, operators, texts
 from torchjit_vm.capture.byte_arrays import content
+from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -37,6 +38,10 @@ def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Val
         value = to_text(domain, value, (str, str, repr, ascii)[conversion])
         if spec is None:
             return value
+    if text[-1:] != "c":  # a character, of which there is a last one
+        later = made_later(domain, format, value, Const(text))
+        if later is not None:
+            return later
     value = operators.settled(domain, value)
     if type(value) is Leaf:
         return operators.leaf_call(domain, format, [value, Const(text)])
@@ -53,6 +58,9 @@ def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Val
 
 def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str]) -> Value:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
+    later = made_later(domain, function, value)
+    if later is not None:
+        return later
     if type(value) is Leaf:
         return operators.leaf_call(domain, function, [value])
     if type(value) is ByteArray:

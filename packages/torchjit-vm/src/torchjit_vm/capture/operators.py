@@ -24,6 +24,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.atoms import real_of, stripped
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.interception import defined_by_program, intercept, override
+from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -178,10 +179,12 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
         left, right = plain
     tl, tr = type(left), type(right)
     if tl is Const and tr is Const:
+        if function in _JOINS and (later := made_later(domain, operator.add, left, right)) is not None:
+            return later
         a, b = domain.use(cast(Const, left)), domain.use(cast(Const, right))
         return compute(domain, function, a, b)
     if function in (operator.mod, operator.imod) and tl is Const and isinstance(cast(Const, left).value, (str, bytes)):
-        return _percent(domain, cast(Const, left), settled(domain, right))
+        return _percent(domain, cast(Const, left), right)
     if tl is Leaf or tr is Leaf:
         other = right if tl is Leaf else left
         if not (isinstance(other, Obj) and _user_operator(domain, other, function)):
@@ -227,6 +230,10 @@ def _plain_operands(domain: CaptureDomain, function: Any, left: Value, right: Va
 
 def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
     """`text % values`."""
+    later = None if texts.may_refuse(domain, left, right) else made_later(domain, operator.mod, left, right)
+    if later is not None:
+        return later
+    right = settled(domain, right)
     if is_constant(domain, right):
         return compute(domain, operator.mod, domain.use(left), constant_of(domain, right))
     return texts.percent(domain, left, right)
@@ -245,6 +252,7 @@ def settled(domain: CaptureDomain, value: Value) -> Value:
 
 
 _NUMBERS = (int, float, bool, complex)
+_JOINS = (operator.add, operator.iadd)
 
 
 def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:

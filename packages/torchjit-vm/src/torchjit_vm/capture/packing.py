@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from torchjit_vm.capture import attributes, collecting, iteration, members, set_algebra
 from torchjit_vm.capture.dicts import dict_lookup, dict_pairs, dict_store, instance_pairs
-from torchjit_vm.capture.elements import change, items
+from torchjit_vm.capture.elements import append, items
 from torchjit_vm.capture.keys import key_of
+from torchjit_vm.capture.made_later import joined, made_later
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.sets import new_set, set_insert, set_items
 from torchjit_vm.capture.types import is_subtype, type_of
@@ -55,11 +56,12 @@ def build_slice(domain: CaptureDomain, parts: list[Value]) -> Value:
 
 
 def build_string(domain: CaptureDomain, parts: list[Value]) -> Value:
-    return Const("".join(domain.use(cast(Const, p)) for p in parts))
+    later = made_later(domain, joined, TupleValue(parts))
+    return later or Const("".join(domain.use(cast(Const, p)) for p in parts))
 
 
 def list_append(domain: CaptureDomain, target: Value, item: Value) -> None:
-    change(domain, cast(ListValue, target)).append(item)
+    append(domain, cast(ListValue, target), [item])
 
 
 def list_extend(domain: CaptureDomain, target: Value, iterable: Value) -> None:

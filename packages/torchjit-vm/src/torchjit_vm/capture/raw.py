@@ -134,6 +134,8 @@ def has_leaf(value: Value) -> bool:
     """Is the value a leaf, or a loaded container with one?"""
     if type(value) is Leaf:
         return True
+    if type(value) is Const:
+        return value.made is not None and not value.used
     if isinstance(value, ListValue) and value.items is None:
         return any(map(has_leaf, value.added))
     if isinstance(value, (ListValue, TupleValue)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Drawn, Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import iteration
+from torchjit_vm.capture import iteration, made_later
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
 from torchjit_vm.capture.rebuild_containers import (
@@ -107,6 +107,7 @@ class Rebuilder:
         self.leaves: dict[int, tuple[str, Leaf]] = {}
         self._names: dict[int, str] = {}
         self._memo: dict[Value, str] = {}
+        self.made_later: dict[Const, str] = {}
         self._active: dict[Value, None] = {}
         self.classes: dict[type, str] = {}
         self.traced: dict[Value, str] = {}
@@ -243,6 +244,8 @@ class Rebuilder:
     def _const(self, value: Const) -> str:
         if not value.used and value.path is not None:
             return self.gather(value.path)
+        if not value.used and value.made is not None:
+            return made_later.expr(self, value)
         return self.literal(value.value)
 
     def literal(self, real: Any) -> str:

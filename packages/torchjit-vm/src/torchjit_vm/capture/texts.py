@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import dicts, elements, formatting, members, operators, sets
+from torchjit_vm.capture.made_later import joined, made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
@@ -154,6 +155,17 @@ _CONVERSION = re.compile(
 _TEXTS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
 
+def may_refuse(domain: CaptureDomain, pattern: Const, right: Value) -> bool:
+    """May `pattern % right` raise for the values of its numbers: characters, and floats that are shown as integers?"""
+    kinds = [m["kind"] for m in _CONVERSION.finditer(pattern.value)] if type(pattern.value) is str else []
+    kinds = [k for k in kinds if k != "%"]
+    values = (right.items or ()) if type(right) is TupleValue else (right,)
+    return len(kinds) != len(values) or any(
+        kind == "c" or (kind in "diouxX" and type_of(domain, value) is float)
+        for kind, value in zip(kinds, values, strict=True)
+    )
+
+
 def percent(domain: CaptureDomain, left: Value, right: Value) -> Value:
     """`text % values`, where some of the values have a text of their own.
 
@@ -191,10 +203,10 @@ def format_method(domain: CaptureDomain, text: str, args: list[Value], kwargs: d
         fields: Iterable[tuple[str, str | None, str | None, str | None]] = list(string.Formatter().parse(text))
     except ValueError:
         return None
-    parts: list[str] = []
+    parts: list[Value] = []
     number = 0
     for literal, field, spec, conversion in fields:
-        parts.append(literal)
+        parts.append(Const(literal))
         if field is None:
             continue
         if "{" in (spec or ""):
@@ -207,5 +219,6 @@ def format_method(domain: CaptureDomain, text: str, args: list[Value], kwargs: d
         how = {None: 0, "s": 1, "r": 2, "a": 3}.get(conversion)
         if how is None:
             return None
-        parts.append(_text(domain, formatting.format_value(domain, value, how, Const(spec or ""))))
-    return Const("".join(parts))
+        parts.append(formatting.format_value(domain, value, how, Const(spec or "")))
+    later = made_later(domain, joined, TupleValue(parts))
+    return later or Const("".join(_text(domain, p) for p in parts))

@@ -72,14 +72,19 @@ DELETED: Final[Any] = _Marker("DELETED")
 
 @final
 class Const(Value):
-    """An immutable value. With a path it is guarded when it is first used (`used`)."""
+    """An immutable value. With a path it is guarded when it is first used (`used`).
 
-    __slots__ = ("path", "used", "value")
+    `made` is what emitted code makes it with, a function and its arguments, where it depends on numbers that vary between
+    calls: `value` is what it is at capture, and its first use fixes those numbers.
+    """
+
+    __slots__ = ("made", "path", "used", "value")
 
     def __init__(self, value: Any, path: AccessPath | None = None) -> None:
         self.value = value
         self.path = path
         self.used = path is None
+        self.made: tuple[Callable[..., Any], tuple[Value, ...]] | None = None
 
     def __repr__(self) -> str:
         return f"Const({self.value!r})"
