@@ -28,8 +28,9 @@ from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton.backend import TritonBackend
-from torchjit_inductor.triton.compile import compile_text, jit_function
+from torchjit_inductor.triton.compile import MachineCode, compile_text, jit_function
 from torchjit_inductor.triton.normalize import merged
+from torchjit_inductor.triton.occupancy import settled
 from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
 from torchjit_inductor.triton.source import function_name, kernel_source
 from torchjit_inductor.triton.split import split
@@ -464,6 +465,30 @@ def test_columns_are_as_many_as_the_matrix_wants_whatever_the_rows_have_beside_i
     program = program_of(case)
     (kernel,) = map(merged, kernels_of(program))
     assert [a.block for a in make_plan(kernel, program.buffers, {}).axes] == [64, 64]
+
+
+@pytest.mark.skipif(not INTERPRETING, reason="needs TRITON_INTERPRET=1, which run_interpreted sets")
+def test_tiles_of_half_as_many_rows_compute_what_the_ir_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a GPU of one multiprocessor the programs do not fit with 107 registers, and do with 57.
+    monkeypatch.setattr("torchjit_inductor.triton.occupancy.MULTIPROCESSORS", 1)
+    monkeypatch.setattr("torchjit_inductor.triton.occupancy.registers_of", lambda cubin: cubin[0])
+    monkeypatch.setattr("torchjit_inductor.triton.plan.MULTIPROCESSORS", 1)
+    program = program_of(_case(lambda g, x: (g * (x > 0), (g * (x > 0)).sum(0)), (301, 90), (301, 90)))
+    (kernel,) = map(merged, kernels_of(program))
+    memory = random_memory(kernel.buffers, program.buffers, torch.Generator().manual_seed(0))
+    expected = {n: t.clone() for n, t in memory.items()}
+    evaluate_kernel(kernel, expected)
+    before = make_plan(kernel, program.buffers, {})
+
+    def compiled(plan: TilePlan) -> MachineCode:
+        return MachineCode("sums", bytes([107 if plan is before else 57]), "", plan.num_warps * 32, 0, 4)
+
+    plan = settled(before, compiled)
+    assert plan.axes[1].block * 2 == before.axes[1].block
+    source = kernel_source(kernel, program.buffers, plan, portable=True)
+    jit_function(source, function_name(kernel))[(plan.programs.evaluate({}),)](*(memory[n] for n in kernel.buffers))
+    for name in kernel.writes:
+        torch.testing.assert_close(memory[name], expected[name], rtol=2e-5, atol=2e-5)
 
 
 def _run(kernel: LoopKernel, buffers: dict[str, Buffer], memory: dict[str, torch.Tensor], wide: bool) -> None:

@@ -29,6 +29,7 @@ from torchjit_inductor.steps import KernelStep, Program
 from torchjit_inductor.triton import TritonBackend, TritonSettings, cuda
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.cuda import LoadedKernel
+from torchjit_inductor.triton.occupancy import registers_of
 
 BF, F32, I32, I64 = torch.bfloat16, torch.float32, torch.int32, torch.int64
 DEVICE = torch.device("cuda", 0)
@@ -150,6 +151,7 @@ def test_large_kernels_load_wide_and_do_not_spill(name: str, arch: int, tmp_path
     loads = re.findall(r"ld\.global[\w.:]*", code.ptx)
     assert loads and all(".v4.b32" in x or ".v8.b32" in x for x in loads), sorted(set(loads))
     used = resources(code, tmp_path)
+    assert registers_of(code.cubin) == used["REG"]
     assert used["STACK"] <= (0 if arch == 90 else 16) and used["LOCAL"] == 0, used
     assert used["REG"] * code.threads <= 65536 // 2, f"two programs do not fit on a multiprocessor: {used}"
 

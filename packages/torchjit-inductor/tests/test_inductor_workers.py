@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 from torchjit_inductor.assembly import assemble as assemble_module
 from torchjit_inductor.assembly.assemble import assemble, read_message, write_message
 from torchjit_inductor.assembly.workers import CompilerDied, Workers, default_processes
+from torchjit_inductor.triton.occupancy import registers_of
 from torchjit_inductor.triton.source import HEADER
 
 KERNEL = """
@@ -49,6 +50,7 @@ def test_a_process_compiles_what_this_one_does_and_its_errors_are_raised_here() 
     name, binary, text, shared, _ = assemble(*request(3.25))  # type: ignore[arg-type]
     # The binaries hold names of temporary files.
     assert (made[0], len(made[1]), made[3]) == (name, len(binary), shared)
+    assert registers_of(made[1]) == registers_of(binary) is not None
     instructions = [re.findall(r"^\s+[a-z@%].*;$", t, re.MULTILINE) for t in (made[2], text)]
     assert instructions[0] == instructions[1] and len(instructions[0]) > 10
     with pytest.raises(Exception, match="oops"):

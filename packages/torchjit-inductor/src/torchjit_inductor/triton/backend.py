@@ -139,11 +139,12 @@ class TritonBackend:
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
     ) -> Callable[[], CompiledKernel]:
         kernel = merged(kernel)
-        make, future = self._launcher(kernel, buffers, hints, pool)
+        variants, make, future = self._launcher(kernel, buffers, hints, pool)
 
         def finish() -> CompiledKernel:
             future.result()
-            return CompiledKernel(kernel.name, self._text(kernel, buffers, hints), make())
+            text = variants.source(Variant(True, bool(variants.wide())))
+            return CompiledKernel(kernel.name, kernel_comments(kernel, buffers, variants.plan) + text, make())
 
         return finish
 
@@ -191,19 +192,15 @@ class TritonBackend:
 
     def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
-    ) -> tuple[Callable[[], Callable[..., None]], Future[MachineCode]]:
+    ) -> tuple[KernelVariants, Callable[[], Callable[..., None]], Future[MachineCode]]:
         plan = self._plan(kernel, buffers, hints)
         variants = KernelVariants(kernel, buffers, plan, self._arch(kernel.device), self._cache)
         sizes = [hints.get(s, 16) for s in kernel.symbols]
         likely = Variant(True, bool(variants.wide()), tuple(n % 16 == 0 for n in sizes))
-        future = pool.submit(variants.compile, likely)
+        # Descent has measured its plans.
+        future = pool.submit(variants.compile if self._settings.coordinate_descent_tuning else variants.settle, likely)
         index = kernel.device.index or 0
-        return (lambda: make_launcher(variants, index, self._driver, (likely, future.result))), future
-
-    def _text(self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> str:
-        plan = self._plan(kernel, buffers, hints)
-        variants = KernelVariants(kernel, buffers, plan, 0, self._cache)
-        return kernel_comments(kernel, buffers, plan) + variants.source(Variant(True, bool(variants.wide())))
+        return variants, (lambda: make_launcher(variants, index, self._driver, (likely, future.result))), future
 
     def _plan(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]

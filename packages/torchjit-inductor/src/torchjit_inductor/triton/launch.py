@@ -19,6 +19,7 @@ from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
 from torchjit_inductor.triton.dot import DESCRIPTORS
 from torchjit_inductor.triton.emit import pointer_names
 from torchjit_inductor.triton.expressions import host_text
+from torchjit_inductor.triton.occupancy import settled
 from torchjit_inductor.triton.plan import TilePlan
 from torchjit_inductor.triton.source import function_name, kernel_source
 
@@ -51,7 +52,7 @@ class KernelVariants:
     Args:
         kernel: with merged loops.
         buffers: of the graph.
-        plan: of the kernel.
+        plan: of the kernel; `settle` may change it.
         arch: compute capability, 90 for sm_90.
         cache: machine code, or who is at it, by text and options: shared by kernels with one text.
     """
@@ -75,6 +76,16 @@ class KernelVariants:
         """The plan; descriptors are for aligned addresses only."""
         plan = self.plan
         return attrs.evolve(plan, operands=()) if isinstance(plan, DotPlan) and not variant.aligned else plan
+
+    def settle(self, variant: Variant) -> MachineCode:
+        """Machine code of the first specialisation, under the plan that `occupancy` settles for; all others then have it, too."""
+
+        def compiled(plan: TilePlan) -> MachineCode:
+            return KernelVariants(self.kernel, self.buffers, plan, self.arch, self._cache).compile(variant)
+
+        if isinstance(self.plan, TilePlan):
+            self.plan = settled(self.plan, compiled)
+        return self.compile(variant)
 
     def compile(self, variant: Variant) -> MachineCode:
         """Machine code of a specialisation."""
