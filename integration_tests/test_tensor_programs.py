@@ -291,3 +291,15 @@ def test_deep_copies_of_tensors_copy_no_mode(backend: str, monkeypatch: pytest.M
         compiled = torchjit.compile(program, backend=backend, dynamic=True, on_error="raise")
         made = compiled(torch.ones(3), torch.nn.Parameter(torch.ones(3)))
     assert made.tolist() == [2, 2, 2] and not made.requires_grad and not copied
+
+
+def test_views_that_say_nothing_of_it_keep_their_memory() -> None:
+    """The memory below an `_unsafe_view` that aten computes was given to the next result."""
+
+    def program(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return a.reshape(2, -1), torch.ones_like(b)
+
+    compiled = torchjit.compile(program, dynamic=True, on_error="raise")
+    a = torch.arange(12.0).view(4, 3).t()
+    made, ones = compiled(a, torch.zeros(3, 4))
+    assert torch.equal(made, a.reshape(2, -1)) and made.data_ptr() != ones.data_ptr()

@@ -447,9 +447,18 @@ def _scatter(index: Index, places: list[int], rank: int) -> Index:
     return tuple(full)
 
 
+_aten = torch.ops.aten
+_VIEWS_UNSAID = frozenset(
+    {_aten._unsafe_view, _aten.unsafe_split, _aten.unsafe_split_with_sizes, _aten.unsafe_chunk, _aten.lift_fresh}
+)
+"""Their results share memory with the operand, about which their schemas are silent: autograd is not to know."""
+
+
 def _may_alias(op: Any) -> bool:
     schema = getattr(op, "_schema", None)
     if schema is None or any(r.alias_info is not None for r in schema.returns):
+        return True
+    if getattr(op, "overloadpacket", op) in _VIEWS_UNSAID:
         return True
     # A collective reads its operand until somebody waits for its result, and waiting gives the same memory back: its schema
     # tells neither. So the operand's memory is not given to anything else while the result lives.
