@@ -129,3 +129,22 @@ def test_of_one_row_it_may_be_none() -> None:
             torch.testing.assert_close(
                 compiled(torch.ones(3), torch.tensor(k)), program(torch.ones(3), torch.tensor(k))
             )
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_gradients_through_slices_whose_ends_are_computed(backend: str) -> None:
+    """The backward is given a difference of two numbers, and neither of them."""
+
+    def program(x: torch.Tensor, t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        n, m = t.item(), u.item()
+        return x[n - m : -n].sum(0) * 2
+
+    with torchjit.config.patch(capture_scalar_outputs=True):
+        compiled = torchjit.compile(program, backend=backend, fullgraph=True)
+        for n, m in ((3, 1), (2, 4), (1, 1)):
+            x = torch.arange(36.0).reshape(6, 6).requires_grad_()
+            y = x.detach().clone().requires_grad_()
+            t, u = torch.tensor(n), torch.tensor(m)
+            program(x, t, u).sum().backward()
+            compiled(y, t, u).sum().backward()
+            torch.testing.assert_close(y.grad, x.grad)

@@ -177,6 +177,7 @@ class _GraphLowering:
                 outputs = self._outputs(node)
             else:
                 raise GraphNotSupported(f"node kind {node.op}")
+        self._check_inputs()
         b = self.builder
         mutated = frozenset(self.placeholders.index(p) for p, _ in self.mutations)
         written = {self.env[p].buffer for p, _ in self.mutations}
@@ -230,6 +231,18 @@ class _GraphLowering:
             self.inputs.append(None)
         else:
             raise GraphNotSupported(f"input {node.name} is a {type(val).__name__}")
+
+    def _check_inputs(self) -> None:
+        """A sum of numbers that only the run knows may come in without its terms, and nothing here solves for them.
+
+        Raises:
+            GraphNotSupported: a number or a size that something computes with is such a sum.
+        """
+        for node in self.placeholders:
+            held = self.env.get(node) if node.users else None
+            parts = (held,) if isinstance(held, Expr) else getattr(held, "sizes", ())
+            if not all(part.symbols <= self.sizes.sources.keys() for part in parts):
+                raise GraphNotSupported(f"input {node.name} is a {parts}, of which not all terms are inputs")
 
     def _source(self, size: Expr, position: int, kind: str = "", dim: int = 0) -> None:
         symbol = size.as_symbol
