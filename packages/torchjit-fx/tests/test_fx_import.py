@@ -15,6 +15,10 @@ net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), tor
 captured = capture_by_proxy(lambda x: F.softmax(net(x), -1).mean(), torch.randn(2, 3, 8, 8))
 captured(torch.randn(2, 3, 8, 8)).backward()
 capture_by_proxy(lambda x: x.view(-1) * x.shape[0], torch.randn(4, 3), sizes=SimpleSizes())
+for constant in (lambda: torch.tensor([1.0, 2.0, 3.0]), lambda: torch.tensor(2.0), lambda: torch.as_tensor([True, False, True])):
+    captured = capture_by_proxy(lambda x: x * constant(), torch.randn(4, 3))
+    assert torch.equal(captured(torch.ones(4, 3)), torch.ones(4, 3) * constant())
+torch.func.grad(lambda x: (x * x).sum())(torch.ones(2))
 loaded = [name for name in sys.modules if name.split(".")[:2] in (["torch", "_dynamo"], ["torch", "_inductor"])]
 assert not loaded, loaded
 """

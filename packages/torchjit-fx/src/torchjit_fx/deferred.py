@@ -7,6 +7,7 @@ Its symbolic shapes, which it imports too, wait for the first symbol (`deferred_
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import types
@@ -33,14 +34,25 @@ class _DeferredConfig(types.ModuleType):
         setattr(_real("torch._dynamo.config"), name, value)
 
 
+class _DeferredAutograd(types.ModuleType):
+    """Stands for `torch._dynamo.compiled_autograd`, which nobody has switched on while it is not imported."""
+
+    _disable = staticmethod(contextlib.nullcontext)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_real("torch._dynamo.compiled_autograd"), name)
+
+
 class _DeferredDynamo(types.ModuleType):
     """Stands for the attribute `torch._dynamo`, which would be imported on its first use; any other use does import it.
 
-    Fake tensors read `torch._dynamo.config._custom_ops_profile` at most operations, and that import takes seconds.
+    Fake tensors read `torch._dynamo.config._custom_ops_profile` at most operations, and `torch.func.grad` switches
+    `compiled_autograd` off; that import takes seconds.
     It is no entry of `sys.modules`: an import statement finds the real package, which then replaces this attribute.
     """
 
     config = _DeferredConfig("torch._dynamo.config")
+    compiled_autograd = _DeferredAutograd("torch._dynamo.compiled_autograd")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_real("torch._dynamo"), name)

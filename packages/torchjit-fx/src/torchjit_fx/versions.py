@@ -73,6 +73,36 @@ _VECTOR_NORM = torch.ops.aten.linalg_vector_norm.default
 _CONVOLUTIONS = frozenset({torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default})
 
 
+class _Converter(FakeTensorConverter):
+    """torch's, which imports `torch._dynamo` for each new tensor (seconds on a cold process), only to name it."""
+
+    def from_real_tensor(
+        self, fake_mode: Any, t: torch.Tensor, make_constant: bool = False, shape_env: Any = None, **kwargs: Any
+    ) -> FakeTensor:
+        """The fake of a tensor that the program made from numbers (`torch.tensor`), or of any other as torch does it."""
+        if shape_env is not None or any(v is not None for v in kwargs.values()) or not _is_simple(t):
+            return super().from_real_tensor(fake_mode, t, make_constant, shape_env, **kwargs)
+        if (known := self._get_memo(t)) is not None:
+            return known
+        meta = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="meta")
+        fake = FakeTensor(fake_mode, meta, t.device, constant=t if make_constant else None)
+        self.set_tensor_memo(t, fake)
+        if make_constant:
+            self.add_constant_storage_mapping(fake)
+        return fake
+
+
+def _is_simple(t: torch.Tensor) -> bool:
+    """No subclass, no view, nothing beside the elements in dense memory of its own."""
+    return (
+        type(t) is torch.Tensor
+        and t.layout is torch.strided
+        and not (t.is_quantized or t.requires_grad or t.is_conj() or t.is_neg() or t.is_inference() or t._is_view())
+        and int(t.storage_offset()) == 0
+        and t.device.type != "meta"
+    )
+
+
 class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """The fake mode of one capture. `watch`, when set, collects what operations did."""
 
@@ -81,7 +111,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         defer_dynamo()
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
-        self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
+        self.fake_tensor_converter = _Converter(copy_data=False, export=False)
         self.static_shapes = True
         self.allow_scalar_outputs = False
         self._allow_unsafe_data_ptr_access = True
