@@ -38,7 +38,7 @@ def made_later(domain: CaptureDomain, function: Callable[..., Any], *args: Value
         return None
     try:
         made = Const(function(*(_seen(domain, a) for a in args)))
-    except Exception:
+    except Exception:  # whatever a program's format raises: the call then goes its usual way, which raises it there
         return None
     made.used, made.made = False, (function, args)
     return made
