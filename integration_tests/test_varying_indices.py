@@ -73,6 +73,50 @@ def test_gradients_and_places_out_of_range() -> None:
             compiled(x, i)
 
 
+def test_places_out_of_range_are_caught_where_eager_raises() -> None:
+    def program(x: torch.Tensor, i: int) -> Any:
+        try:
+            return x[i] * 2
+        except IndexError as error:
+            return str(error)
+
+    for backend in ("eager", "inductor"):
+        compiled = torchjit.compile(program, backend=backend)
+        x = torch.arange(12.0).view(3, 4)
+        for i in (1, 2, 3, 5, -3, -4, 0):
+            want, got = program(x, i), compiled(x, i)
+            assert got == want if isinstance(want, str) else torch.equal(got, want)
+
+
+def write_behind_a_view(x: torch.Tensor, t: torch.Tensor) -> Any:
+    row = x[t.item()]
+    chosen = row[CHOSEN]
+    total = row.sum()
+    x.mul_(2)
+    return chosen, total
+
+
+def write_through_a_view(x: torch.Tensor, t: torch.Tensor) -> Any:
+    k = t.item()
+    x[k].mul_(2)
+    total = x.sum(0)
+    x[k].add_(1)
+    return total, x[k] * 1
+
+
+@pytest.mark.parametrize("program", [write_behind_a_view, write_through_a_view])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_views_at_numbers_of_the_run_are_read_before_what_they_show_is_written(program: Any, dynamic: Any) -> None:
+    """A view that an operator made is another name of the memory: kernels must not change places over it."""
+    with torchjit.config.patch(capture_scalar_outputs=True, on_error="raise"):
+        compiled = torchjit.compile(program, dynamic=dynamic, fullgraph=True)
+        for number in (2, 0, -1):
+            x = torch.arange(12.0).view(3, 4)
+            y, t = x.clone(), torch.tensor(number)
+            for a, b in zip((*program(x, t), x), (*compiled(y, t), y), strict=True):
+                torch.testing.assert_close(b, a)
+
+
 def row_or_zero(x: torch.Tensor, t: torch.Tensor) -> Any:
     try:
         return x[t.item()] * 2

@@ -15,11 +15,10 @@ from torch.utils._pytree import tree_map_only
 
 from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.lowering.graph import lower_graph
-from torchjit_inductor.schedule import delay
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.schedule.updates import combine_small
-from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef, owners
 from torchjit_inductor.triton import TritonBackend
 
 aten = torch.ops.aten
@@ -195,5 +194,5 @@ def test_names_of_memory_that_is_shared() -> None:
     def step(reads: tuple[str, ...], writes: str, aliases: tuple[str, ...]) -> Any:
         return ExternStep(aten.view.default, (), {}, (writes,), True, reads, (), aliases, None)  # type: ignore[arg-type]
 
-    owners = delay._owners([step(("a",), "b", ("a",)), step(("c",), "d", ("c",)), step(("b", "d"), "e", ("b", "d"))])
-    assert len({owners[n] for n in "abcde"}) == 1
+    found = owners([step(("a",), "b", ("a",)), step(("c",), "d", ("c",)), step(("b", "d"), "e", ("b", "d"))])
+    assert len({found[n] for n in "abcde"}) == 1

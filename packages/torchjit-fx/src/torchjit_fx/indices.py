@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import torch
 
+from torchjit_core.expr import as_expr, conj, ge, lt
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.unbacked import read_number
 
@@ -42,11 +43,22 @@ def _item(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     base = args[0]
     if any(item is not _WHOLE for item in parts.basic):
         base = domain.recorder.call(operator.getitem, (base, parts.basic), {}, capture)
+    if not all(_is_inside(index, base.record.sizes[dim]) for dim, index in parts.selected):
+        return NotImplemented  # the number is read, and eager's error raised
     for dim, index in reversed(parts.selected):
         base = domain.recorder.call(torch.select, (base, dim, index), {}, capture)
     if not parts.tensors and len(args) == 2:
         return base
     return domain.recorder.call(fn, (base, parts.tensors or Ellipsis, *args[2:]), {}, capture)
+
+
+def _is_inside(index: SymLeaf, size: Any) -> bool:
+    """Is the place in range? A guard of the region says so from here on; what only the run knows, the run finds out."""
+    node = index.value.node
+    if not node.has_hint():
+        return True
+    place, length = node.expression, as_expr(size)
+    return bool(node.context.decide(conj(ge(place, -length), lt(place, length))))
 
 
 def _with_numbers(domain: TensorDomain, piece: slice, capture: Any) -> slice:

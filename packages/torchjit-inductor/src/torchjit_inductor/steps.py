@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -10,7 +11,7 @@ import torch
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
 
-__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef"]
+__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef", "owners"]
 
 
 @final
@@ -101,6 +102,17 @@ class ExternStep:
 
 
 Step: TypeAlias = KernelStep | ExternStep
+
+
+def owners(steps: Iterable[Step]) -> dict[str, str]:
+    """For each buffer that may share memory with another the name of one of them, the same for all."""
+    found: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step, ExternStep) and step.aliases:
+            group = [*step.aliases, *(o for o in step.outputs if o is not None)]
+            old = {found.get(n, n) for n in group}
+            found.update((n, group[0]) for n in (*group, *(n for n, owner in found.items() if owner in old)))
+    return found
 
 
 @final

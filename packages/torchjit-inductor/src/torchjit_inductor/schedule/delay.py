@@ -20,7 +20,7 @@ import torch
 
 from torchjit_core.expr import Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
-from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, TensorRef
+from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef, owners
 
 __all__ = ["fuse_delayed"]
 
@@ -50,7 +50,7 @@ class _Delays:
         self.apart: set[tuple[Step, Step]] = set()
         self.accesses: dict[Step, tuple[set[str], set[str]]] = {}
         self.sizes = {name: _bytes(buffer, hints) for name, buffer in program.buffers.items()}
-        self.owners = _owners(self.steps)
+        self.owners = owners(self.steps)
         self.kept = {o.buffer for o in program.outputs if isinstance(o, TensorRef)}
         self.written = {name for step in self.steps for name in step.writes}
         self.last: dict[str, int] = {}
@@ -197,17 +197,6 @@ def _may_wait(step: Step) -> bool:
     return (
         step.op.namespace == "aten" and torch.Tag.nondeterministic_seeded not in tags and not step.op._schema.is_mutable
     )
-
-
-def _owners(steps: Sequence[Step]) -> dict[str, str]:
-    """For each buffer that may share memory with another the name of one of them, the same for all."""
-    owners: dict[str, str] = {}
-    for step in steps:
-        if isinstance(step, ExternStep) and step.aliases:
-            group = [*step.aliases, *(o for o in step.outputs if o is not None)]
-            old = {owners.get(n, n) for n in group}
-            owners.update((n, group[0]) for n in (*group, *(n for n, owner in owners.items() if owner in old)))
-    return owners
 
 
 def _bytes(buffer: Buffer, hints: Mapping[Symbol, int]) -> int:

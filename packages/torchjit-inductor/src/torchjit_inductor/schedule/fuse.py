@@ -14,7 +14,6 @@ import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.ir.kernel import (
-    Buffer,
     LoopKernel,
     LoopVar,
     Store,
@@ -27,7 +26,7 @@ from torchjit_inductor.ir.values import IN_ORDER, Value, cast, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
 from torchjit_inductor.schedule.delay import fuse_delayed
 from torchjit_inductor.schedule.digits import with_split_loops
-from torchjit_inductor.steps import KernelStep, Program, Step
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, owners
 
 __all__ = ["FusionLimits", "Refusal", "fuse"]
 
@@ -88,7 +87,7 @@ def fuse(
     """
     limits = limits or FusionLimits()
     fusion = _Fusion(
-        program.buffers, hints, limits, accepts or (lambda kernel: True), by_lanes or (lambda kernel: False), explain
+        program, hints, limits, accepts or (lambda kernel: True), by_lanes or (lambda kernel: False), explain
     )
     for step in program.steps:
         fusion.add(step)
@@ -100,14 +99,15 @@ def fuse(
 class _Fusion:
     def __init__(
         self,
-        buffers: Mapping[str, Buffer],
+        program: Program,
         hints: Mapping[Symbol, int],
         limits: FusionLimits,
         accepts: Callable[[LoopKernel], bool],
         by_lanes: Callable[[LoopKernel], bool],
         explain: Callable[[Refusal], None] | None,
     ) -> None:
-        self.buffers, self.hints, self.limits, self.explain = buffers, hints, limits, explain
+        self.buffers, self.hints, self.limits, self.explain = program.buffers, hints, limits, explain
+        self.owners = owners(program.steps)
         self.accepts, self.by_lanes = accepts, by_lanes
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
@@ -123,16 +123,31 @@ class _Fusion:
         self._note(step, len(self.groups) - 1)
 
     def _note(self, step: Step, position: int) -> None:
+        views = step.outputs if isinstance(step, ExternStep) and step.aliases else ()
         for name in step.reads:
-            self.last_read[name] = max(position, self.last_read.get(name, -1))
+            owner = self.owners.get(name, name)
+            self.last_read[owner] = max(position, self.last_read.get(owner, -1))
         for name in step.writes:
-            self.last_write[name] = max(position, self.last_write.get(name, -1))
+            # A view is made, which writes nothing to the memory that others see.
+            for key in (name,) if name in views else {name, self.owners.get(name, name)}:
+                self.last_write[key] = max(position, self.last_write.get(key, -1))
+
+    def _earliest(self, kernel: LoopKernel) -> int:
+        """The last step that makes or writes what the kernel reads, or reads what it writes, by whatever name."""
+        touched = {key for n in kernel.buffers for key in (n, self.owners.get(n, n))} | {s.name for s in kernel.symbols}
+        after_writes = max((self.last_write.get(n, -1) for n in touched), default=-1)
+        return max(after_writes, *(self.last_read.get(self.owners.get(n, n), -1) for n in kernel.writes))
+
+    def _by_two_names(self, first: LoopKernel, second: LoopKernel) -> bool:
+        """Does one of the two write memory that the other knows by another name?"""
+        return any(
+            a != b and self.owners[a] == self.owners[b] and (a in first.writes or b in second.writes)
+            for a in self.owners.keys() & set(first.buffers)
+            for b in self.owners.keys() & set(second.buffers)
+        )
 
     def _candidates(self, kernel: LoopKernel) -> Iterator[tuple[int, LoopKernel]]:
-        step = KernelStep(kernel)
-        earliest = max((self.last_write.get(n, -1) for n in (*step.reads, *step.writes)), default=-1)
-        earliest = max(earliest, *(self.last_read.get(n, -1) for n in kernel.writes))
-        first = max(earliest, len(self.groups) - self.limits.lookback, 0)
+        first = max(self._earliest(kernel), len(self.groups) - self.limits.lookback, 0)
         if self.explain is not None:
             for position in range(max(first - self.limits.lookback, 0), first):
                 self._refuse(
@@ -143,7 +158,7 @@ class _Fusion:
             group = self.groups[position]
             if isinstance(group, KernelStep) and group.kernel.device == kernel.device:
                 score = self._shared_bytes(group.kernel, kernel)
-                if score:
+                if score and not self._by_two_names(group.kernel, kernel):
                     scored.append((-score, -position))
         for _, position in sorted(scored):
             group = self.groups[-position]
@@ -160,6 +175,8 @@ class _Fusion:
 
     def joined(self, first: LoopKernel, second: LoopKernel) -> LoopKernel | None:
         """One kernel of two that may run one behind the other, if it is sound and the backend takes it."""
+        if self._by_two_names(first, second):
+            return None
         made = join(first, second, self.hints, self.limits)
         return None if isinstance(made, str) or not self.accepts(made) else made
 

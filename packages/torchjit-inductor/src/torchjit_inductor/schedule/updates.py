@@ -7,13 +7,13 @@ the copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from torchjit_core.expr import Symbol, as_expr
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, element_count, rewrite_stores
-from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, TensorRef
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, TensorRef, owners
 
 __all__ = ["combine_small", "store_in_place"]
 
@@ -110,6 +110,7 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
     Kernels wait for others like them until somebody needs a result. A tiny one whose operands are there early goes to one that
     somebody needed before.
     """
+    shared = owners(program.steps)
     steps: list[Step] = []
     waiting: dict[tuple[object, ...], list[LoopKernel]] = {}
     emitted: dict[tuple[object, ...], int] = {}
@@ -131,13 +132,13 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
         if not isinstance(first, KernelStep) or _too_large([first.kernel, kernel]):
             return False
         between = (*steps[at:], *(KernelStep(k) for group in waiting.values() for k in group))
-        if any(_before(step, kernel) for step in between):
+        if any(_before(step, kernel, shared) for step in between):
             return False
         steps[at] = KernelStep(_together([first.kernel, kernel]))
         return True
 
     for step in program.steps:
-        for key in [k for k, group in waiting.items() if _depends(step, group)]:
+        for key in [k for k, group in waiting.items() if _depends(step, group, shared)]:
             emit(key)
         if not isinstance(step, KernelStep) or not _small(step.kernel, hints):
             steps.append(step)
@@ -166,18 +167,22 @@ def _too_large(group: list[LoopKernel]) -> bool:
     return len({n for k in group for n in k.buffers}) > MOST_BUFFERS or sum(len(k.values) for k in group) > MOST_VALUES
 
 
-def _depends(step: Step, group: list[LoopKernel]) -> bool:
-    """Must the group run before the step?"""
-    reads = {n for k in group for n in k.reads}
-    writes = {n for k in group for n in k.writes}
-    aliases = step.aliases if isinstance(step, ExternStep) else ()
-    return bool(writes & {*step.reads, *step.writes, *aliases} or reads & {*step.writes})
+def _depends(step: Step, group: list[LoopKernel], shared: Mapping[str, str]) -> bool:
+    """Must the group run before the step? `shared`: see `owners`."""
+    reads = _owned((n for k in group for n in k.reads), shared)
+    writes = _owned((n for k in group for n in k.writes), shared)
+    return bool(writes & _owned((*step.reads, *step.writes), shared) or reads & _owned(step.writes, shared))
 
 
-def _before(step: Step, kernel: LoopKernel) -> bool:
-    """Must the step run before the kernel?"""
-    aliases = step.aliases if isinstance(step, ExternStep) else ()
-    return bool({*kernel.reads, *kernel.writes} & {*step.writes} or {*kernel.writes} & {*step.reads, *aliases})
+def _before(step: Step, kernel: LoopKernel, shared: Mapping[str, str]) -> bool:
+    """Must the step run before the kernel? `shared`: see `owners`."""
+    writes = _owned(kernel.writes, shared)
+    read_or_written = _owned(kernel.reads, shared) | writes
+    return bool(read_or_written & _owned(step.writes, shared) or writes & _owned(step.reads, shared))
+
+
+def _owned(names: Iterable[str], shared: Mapping[str, str]) -> set[str]:
+    return {shared.get(n, n) for n in names}
 
 
 def _together(group: list[LoopKernel]) -> LoopKernel:
