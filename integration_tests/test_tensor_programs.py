@@ -303,3 +303,41 @@ def test_views_that_say_nothing_of_it_keep_their_memory() -> None:
     a = torch.arange(12.0).view(4, 3).t()
     made, ones = compiled(a, torch.zeros(3, 4))
     assert torch.equal(made, a.reshape(2, -1)) and made.data_ptr() != ones.data_ptr()
+
+
+def _written_through(number: float) -> Any:
+    made = torch.tensor(number) + 1
+    made.view(-1)[0] = 5
+    return made, made * 2
+
+
+def _view_of_what_is_written(number: float) -> Any:
+    made = torch.tensor(number).clone()
+    flat = made.unsqueeze(0)
+    made.mul_(3)
+    return flat + 1, flat, made
+
+
+def _written_by_the_operator(number: float) -> Any:
+    made = torch.tensor(number).neg()
+    again = torch.ops.aten.add_.Tensor(made, 1)
+    again.view(1).mul_(2)
+    return made, again, made is again
+
+
+def _known_after_a_write(number: float) -> Any:
+    made = torch.tensor(number) + 1
+    made.view(1)[0] = 2
+    return torch.arange(4)[made.int().item() :], made
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "program", [_written_through, _view_of_what_is_written, _written_by_the_operator, _known_after_a_write]
+)
+def test_views_of_tensors_made_of_numbers(program: Callable[[float], Any], backend: str) -> None:
+    """Fakes of such tensors are computed by their values; each view had memory of its own."""
+    want, got = program(-1.5), torchjit.compile(program, backend=backend, on_error="raise")(-1.5)
+    assert str(want) == str(got)
+    shared = [[p.untyped_storage()._cdata == q.untyped_storage()._cdata for p in t[:2] for q in t[:2]] for t in (want, got)]  # fmt: skip
+    assert shared[0] == shared[1]

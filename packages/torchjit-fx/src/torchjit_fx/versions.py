@@ -84,12 +84,21 @@ class _Converter(FakeTensorConverter):
             return super().from_real_tensor(fake_mode, t, make_constant, shape_env, **kwargs)
         if (known := self._get_memo(t)) is not None:
             return known
-        meta = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="meta")
-        fake = FakeTensor(fake_mode, meta, t.device, constant=t if make_constant else None)
+        fake = FakeTensor(fake_mode, self._like(t), t.device, constant=t if make_constant else None)
         self.set_tensor_memo(t, fake)
         if make_constant:
             self.add_constant_storage_mapping(fake)
         return fake
+
+    def _like(self, t: torch.Tensor) -> torch.Tensor:
+        """A meta tensor, on the memory that stands for this tensor's: fakes with values are computed by their values, views too."""
+        number = self.meta_converter.describer.get_storage_id(t.untyped_storage())
+        memory = self.meta_converter.storage_memo.get(number)
+        if memory is None:
+            meta = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="meta")
+            self.meta_converter.storage_memo[number] = meta.untyped_storage()
+            return meta
+        return torch.empty(0, dtype=t.dtype, device="meta").set_(memory, 0, t.size(), t.stride())
 
 
 def _is_simple(t: torch.Tensor) -> bool:
