@@ -341,3 +341,18 @@ def test_views_of_tensors_made_of_numbers(program: Callable[[float], Any], backe
     assert str(want) == str(got)
     shared = [[p.untyped_storage()._cdata == q.untyped_storage()._cdata for p in t[:2] for q in t[:2]] for t in (want, got)]  # fmt: skip
     assert shared[0] == shared[1]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_writes_to_pieces_of_a_split_whose_last_size_varies(backend: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        made = x * 2
+        first, *rest = made.split(2, -1)
+        rest[-1].mul_(3)
+        first.add_(1)
+        return made, first, rest
+
+    compiled = torchjit.compile(program, backend=backend, dynamic=True, on_error="raise")
+    for columns in (4, 3, 5, 8):
+        x = torch.arange(3.0 * columns).view(3, columns)
+        assert str(program(x)) == str(compiled(x))

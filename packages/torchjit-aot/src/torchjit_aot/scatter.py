@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -83,7 +84,9 @@ def _split(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[
     if index is None or not isinstance(size, int):
         raise GraphBreak(FUNCTIONALIZE, "a write to a piece of a split with symbolic sizes")
     extent = value_of(value).shape[dim]
-    return writer.call(aten.slice_scatter.default, (parent, value, dim, index * size, index * size + extent))
+    # an extent that varies is that of the last piece
+    end = index * size + extent if isinstance(extent, int) else sys.maxsize
+    return writer.call(aten.slice_scatter.default, (parent, value, dim, index * size, end))
 
 
 def _split_sizes(
