@@ -599,6 +599,14 @@ def random_relu(x: Tensor) -> Any:
     return F.rrelu(x, 0.1, 0.9, training=True)
 
 
+@case(leaf(6, 5))
+def random_leaky_relu_written_to(x: Tensor) -> Any:
+    y = F.rrelu(x, 0.1, 0.9, training=True)
+    y.copy_(y.flip(0))
+    y[1] *= 2
+    return y, y.sin()
+
+
 @case(leaf(8, 8))
 def bernoulli_of_probabilities(x: Tensor) -> Any:
     return torch.bernoulli(x.sigmoid()) * x

@@ -253,7 +253,12 @@ class _Functionalizer:
             results = [self.writer.call(operator.getitem, (made, i)) for i in range(fresh + len(targets))]
         for written, result in zip(targets, results[fresh:], strict=True):
             self._assign_all(func, written, result, is_list=isinstance(result.meta["val"], (tuple, list)))
-        self.env[node] = results[0] if fresh == 1 and len(func._schema.returns) == 1 else made
+        alone = fresh == 1 and len(func._schema.returns) == 1
+        self.env[node] = results[0] if alone else made
+        if (
+            alone and (key := self._key(node)) is not None
+        ):  # a new tensor beside what is written, as that of `rrelu_with_noise`
+            self._add_root(node, results[0], key)
 
     def _refuse_partial_overlap(self, node: fx.Node, targets: Sequence[Sequence[fx.Node]]) -> None:
         """Eager PyTorch raises where an operator writes to a part of what it reads."""
