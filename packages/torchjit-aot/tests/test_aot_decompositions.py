@@ -71,6 +71,17 @@ def operators(f: Callable[..., Any], args: Any, settings: AotSettings) -> dict[s
     return graphs
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_product_in_16_bits_is_not_rounded_before_its_sum(dtype: torch.dtype) -> None:
+    args = tuple((leaf(1, 8, 8).detach() * k).to(dtype) for k in (1, 2, 3))
+    taken = operators(torch.baddbmm, args, SETTINGS)["inference"]
+    assert (torch.ops.aten.baddbmm.default in taken) is (dtype != torch.float32)
+    gm = graph_of(torch.baddbmm, 3)
+    got = torchjit_aot.compile(gm, args, compiler=run_eagerly, settings=SETTINGS)(*args)
+    exact = 1e-5 if dtype == torch.float32 else 0.0
+    torch.testing.assert_close(got, torch.baddbmm(*args), rtol=exact, atol=exact)
+
+
 def test_keep_ops_stay() -> None:
     aten = torch.ops.aten
     args = (leaf(2, 6), leaf(6), leaf(6))

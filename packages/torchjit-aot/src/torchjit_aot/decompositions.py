@@ -94,6 +94,14 @@ def _nll_loss_backward(
     return torch.where(hit, amount, torch.zeros((), dtype=input.dtype, device=input.device)).to(input.dtype)
 
 
+def _baddbmm(self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """A product and a sum, but for 16 bits: there the operator rounds once, and the product in memory would be rounded before."""
+    if batch1.dtype in (torch.bfloat16, torch.float16):
+        return NotImplemented
+    plain = torch._decomp.decomposition_table[torch.ops.aten.baddbmm.default]
+    return plain(self, batch1, batch2, beta=beta, alpha=alpha)
+
+
 def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """The table for a compiler that fuses pointwise operators and reductions.
 
@@ -108,6 +116,7 @@ def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         if found in known:
             table[found] = known[found]
     table[torch.ops.aten.nll_loss_backward.default] = _nll_loss_backward
+    table[torch.ops.aten.baddbmm.default] = _baddbmm
     return table
 
 
