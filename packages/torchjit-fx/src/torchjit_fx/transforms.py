@@ -111,6 +111,10 @@ _APPLY: dict[str, Callable[..., tuple[Any, ...]]] = {
 }
 
 
+_IN_INFERENCE_MODE = "a derivative in inference mode"
+"""Its results are no inference tensors, and tangents may be zeros there (torch 2.11): backends that trace outside of the mode have others."""
+
+
 @final
 class TransformCapture:
     """One call of a transformed function whose body is being captured.
@@ -118,7 +122,7 @@ class TransformCapture:
     Args:
         flat: the tensors of the call.
         dims: the dimension that the transform hides from the body, per tensor; None for a tensor that the body sees as it is.
-        differentiate: does the transform differentiate with respect to this tensor, in reverse? None if it wraps none.
+        wrapped: does the transform differentiate with respect to this tensor, in reverse? None if it does not differentiate at all.
     """
 
     def __init__(
@@ -133,8 +137,8 @@ class TransformCapture:
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a transformed function")
         self.domain = domain
         self.flat = list(flat)
-        if any(wrapped) and domain.modes.inference:
-            raise GraphBreak(breaks.MODE_OBJECT, "a derivative in inference mode")  # its result is no inference tensor
+        if domain.modes.inference and any(flag is not None for flag in wrapped):
+            raise GraphBreak(breaks.MODE_OBJECT, _IN_INFERENCE_MODE)
         self.scope = Scope(domain, mark)
         if any(wrapped):  # the transform turns gradients on
             domain.modes.write(("grad",), True)
@@ -233,6 +237,9 @@ def _keep(domain: TensorDomain, results: list[Any], rest: list[Any], capture: Ca
 
 def _derive(domain: TensorDomain, token: Any, kind: str, directions: list[Any], capture: CaptureContext) -> list[Any]:
     kept = domain.kept_functions[id(token)]
+    if domain.modes.inference:
+        why = GraphBreak(breaks.MODE_OBJECT, _IN_INFERENCE_MODE, capture.location())
+        capture.break_at_mark(kept.mark, why)
     read = {id(leaf.storage) for leaf in (*kept.inputs, *kept.lifted) if getattr(leaf, "storage", None) is not None}
     if any(id(storage) in read for storage in domain.recorder.writes[kept.writes :]):
         why = GraphBreak(breaks.CUSTOM_FUNCTION, "what a function under vjp read was written since", capture.location())
