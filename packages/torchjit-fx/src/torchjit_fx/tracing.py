@@ -32,6 +32,7 @@ from torchjit_fx.selections import Selections
 from torchjit_fx.shape_rules import outcome_by_rule
 from torchjit_fx.transcripts import can_be_shared, noted
 from torchjit_fx.unbacked import runtime_check
+from torchjit_fx.unrecorded_views import check_views
 
 if TYPE_CHECKING:
     from torchjit_fx.input_memory import InputMemory
@@ -354,6 +355,8 @@ class Recorder:
     ) -> Any:
         if outcome.written and result is _NOT_RUN:
             self._check_writes(outcome, target, found, capture)
+        if outcome.makes and not self.modes.graph_grad:
+            check_views(outcome.result, found.leaves, capture)
         none_for_effect = type(outcome.result) is Constant and outcome.result.value is None and bool(found.leaves)
         if not (outcome.makes or outcome.written or outcome.random or none_for_effect):
             return _Builder(None, found.leaves, _NOT_RUN, capture, self.metas.fakes).build(outcome.result)

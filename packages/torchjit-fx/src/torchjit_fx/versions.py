@@ -152,6 +152,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             refuse_dtypes(func, args, kwargs)
             refuse_shapes(func, args, kwargs, self.watch.beyond)
             refuse_memory(func, args, kwargs)
+        if torch.is_inference_mode_enabled() and _is_composite(func):
+            return self._taken_apart(func, args, kwargs or {})
         if func is _VECTOR_NORM:
             args, kwargs = _with_positive_dims(args, kwargs)
         if func in LAID_OUT_BY_KERNELS:
@@ -168,9 +170,37 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         with ours.general() if func in _CONVOLUTIONS else ours.operation():
             return self.dispatch(func, types, args, kwargs or {})
 
+    def _taken_apart(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A composite operation as eager makes it in inference mode.
+
+        Outside of it operations are taken apart before a mode sees them. What is called from a mode is below the level that tracks
+        views: `w.mT` of a parameter would not require grad.
+        """
+        with self, torch._C._SetExcludeDispatchKeyGuard(_VIEWS, False):
+            if func in _UNSAFE_VIEWS:
+                return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+            if self.shape_env is None:
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+            return func.decompose(*args, **kwargs)
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # or torch wraps __torch_dispatch__ in a function that imports its own compiler
+
+
+_VIEWS = torch._C.DispatchKey.ADInplaceOrView
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+_UNSAFE_VIEWS = frozenset({torch.ops.aten.unsafe_split.Tensor, torch.ops.aten.unsafe_split_with_sizes.default})
+"""These make their views by `split`, and autograd knows them as no views."""
+
+
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if func in _UNSAFE_VIEWS:
+        return True
+    return func.namespace == "aten" and has(func.name(), _COMPOSITE) and not has(func.name(), _VIEWS)
 
 
 def _with_positive_dims(
