@@ -201,3 +201,77 @@ def test_backward_hooks_of_modules_break_only_where_there_are_gradients(gradient
         )
     assert seen[0] == seen[1]
     assert sum(torchjit.counters["graph_break"].values()) == breaks
+
+
+def _retained(x, seen):
+    y = x * 2
+    z = y.sin()
+    y.retain_grad()
+    (y + z).sum().backward()
+    return y.grad
+
+
+def _retained_after_a_write(x, seen):
+    y = x * 2
+    z = y.exp() + 1
+    y.add_(1)
+    u = y * y.detach()
+    y.retain_grad()
+    (u + z + y).sum().backward()
+    return y.grad
+
+
+def _an_input_that_gets_a_history(x, seen):
+    y = torch.zeros(3)
+    y.copy_(x)
+    z = y.cos()
+    y.retain_grad()
+    (y + z).sum().backward()
+    return y.grad
+
+
+def _a_hook_with_an_effect(x, seen):
+    y = x * 2
+    z = y.sin()
+
+    def hook(g):
+        seen.append(g.clone())
+        return g * 3
+
+    y.register_hook(hook)
+    (y + z).sum().backward()
+    return seen[0]
+
+
+def _a_batch_of_gradients(x, seen):
+    y = x * 2
+    z = y.sin() * y
+    return torch.autograd.grad(z, y, torch.eye(3), is_grads_batched=True)[0]
+
+
+def _backward_to_a_result(x, seen):
+    y = x * 2
+    z = y.sin()
+    z.sum().backward(inputs=[y])
+    return y.grad
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        _retained,
+        _retained_after_a_write,
+        _an_input_that_gets_a_history,
+        _a_hook_with_an_effect,
+        _a_batch_of_gradients,
+        _backward_to_a_result,
+    ],
+)
+def test_gradients_of_what_the_graph_before_a_break_uses_further(program, backend):
+    """A compiled graph is one node of autograd: the gradient of one of its results lacked what came through another one."""
+    found = []
+    for function in (program, torchjit.compile(program, backend=backend, on_error="raise")):
+        x = torch.linspace(0.1, 1, 3).requires_grad_()
+        found.append((function(x, []), x.grad))
+    torch.testing.assert_close(found[1], found[0])

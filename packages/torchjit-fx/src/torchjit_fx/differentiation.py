@@ -18,6 +18,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.assertions import CHECK
 from torchjit_fx.flatten import map_raw
+from torchjit_fx.histories import keep_history
 from torchjit_fx.leaves import InputLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.metas import follow
 from torchjit_fx.protocols import CaptureContext
@@ -91,7 +92,9 @@ def differentiate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture
     try:
         return _differentiate(domain, given, capture)
     except GraphBreak:
-        domain.differentiated_twice |= given.get("create_graph") is True
+        domain.needs_history |= given.get("create_graph") is True
+        inputs = given.get("inputs")
+        keep_history(domain, inputs if isinstance(inputs, tuple | list) else [inputs])
         raise
 
 

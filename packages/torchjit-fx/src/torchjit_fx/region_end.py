@@ -71,7 +71,7 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
     gm, paths, examples = _graph(domain, steps, asked, capture)
     emit_graph(gm, "captured")
     with domain.recorder.place.made_real():
-        target = gm.forward if domain.differentiated_twice else domain.compile_graph(gm, examples)
+        target = gm.forward if domain.needs_history else domain.compile_graph(gm, examples)
     domain.writes_outside = gm.meta[FIRST_WRITE] is not None
     if domain.writes_outside and repeatable:
         domain.caught.settle(errors_come_first(target, gm, steps), capture)

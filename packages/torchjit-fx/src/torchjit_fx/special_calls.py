@@ -20,6 +20,7 @@ from torchjit_fx.differentiation import DIFFERENTIATION_CALLS, make_leaf
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.function_modes import asks_for_modes
 from torchjit_fx.functions import INTRINSIC_CALLS
+from torchjit_fx.histories import keep_history
 from torchjit_fx.indices import INDEX_CALLS
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
@@ -44,7 +45,14 @@ __all__ = ["SPECIAL", "special_call"]
 
 def _refuse_backward(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`backward()`; with `create_graph`, what was recorded so far is differentiated twice."""
-    domain.differentiated_twice |= True in (kwargs.get("create_graph"), *args[3:4])
+    inputs = kwargs.get("inputs")
+    keep_history(domain, inputs if isinstance(inputs, tuple | list) else [inputs])
+    domain.needs_history |= True in (kwargs.get("create_graph"), *args[3:4])
+    return _refuse(domain, fn, args, kwargs, capture)
+
+
+def _refuse_retaining(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    keep_history(domain, args[:1])
     return _refuse(domain, fn, args, kwargs, capture)
 
 
@@ -365,6 +373,7 @@ def _table() -> dict[Any, Any]:
     table[torch.Tensor.requires_grad_] = _requires_grad
     table[torch.nn.Parameter] = make_parameter
     table[torch.Tensor.backward] = table[torch.autograd.backward] = _refuse_backward
+    table[torch.Tensor.retain_grad] = _refuse_retaining
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
     table.update(SUBCLASS_CALLS)

@@ -15,6 +15,7 @@ from torch import fx
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
+from torchjit_fx.histories import keep_history
 from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, remove_hook
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
@@ -65,9 +66,12 @@ class HookCapture:
     tensor: TensorLeaf
     scope: Scope
     gradient: TensorLeaf
+    needed_history: bool
 
 
 def _enter(domain: TensorDomain, tensor: Any, capture: CaptureContext) -> TensorLeaf:
+    needed = domain.needs_history
+    keep_history(domain, [tensor])  # if the hook breaks the graph
     if not isinstance(tensor, TensorLeaf) or isinstance(tensor, InputLeaf) or domain.recorder.scope is not None:
         raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook of a tensor that was there before, or under a transform")
     scope = Scope(domain, capture.mark())
@@ -75,7 +79,7 @@ def _enter(domain: TensorDomain, tensor: Any, capture: CaptureContext) -> Tensor
     outside_of_autocast(domain.modes)
     scope.begin()
     gradient = scope.parameter(TensorLeaf(gradient_record(domain.fakes.records, tensor.record), None))
-    domain.hooks.append(HookCapture(tensor, scope, gradient))
+    domain.hooks.append(HookCapture(tensor, scope, gradient, needed))
     capture.forbid_effects(True)
     return gradient
 
@@ -96,6 +100,7 @@ def _leave(domain: TensorDomain, result: Any, capture: CaptureContext) -> Tensor
     call = CapturedHook(graph, layout_of(seen.record))
     domain.recorder.record(call, (found.tensor, *lifted), capture)
     domain.hook_steps[id(seen)] = domain.recorder.steps[-1]
+    domain.needs_history = found.needed_history
     return seen
 
 

@@ -281,6 +281,9 @@ class Site:
             sizes = torchjit_guards.ShapeEnv(self.history, dynamic=owner.dynamic)
             settings = attrs.evolve(owner.fx_settings(), errors_in_tries=self.caught < MOST_CAUGHT)
             domain = torchjit_fx.TensorDomain(compile_graph, sizes, settings)
+            domain.needs_history = (
+                bool(domains) and domains[-1].needs_history
+            )  # the break's own call is not followed again
             domains.append(domain)
             return domain, domain
 

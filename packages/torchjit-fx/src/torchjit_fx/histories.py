@@ -1,0 +1,43 @@
+"""Calls that break the graph and then look into the history of what the region has computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchjit_fx.flatten import map_raw
+from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
+
+if TYPE_CHECKING:
+    from torchjit_fx.domain import TensorDomain
+
+__all__ = ["keep_history"]
+
+
+def keep_history(domain: TensorDomain, tensors: Sequence[Any]) -> None:
+    """The program is about to ask for the gradients of these tensors: let the graph not be compiled if it has uses of them.
+
+    What comes out of a compiled graph are results of one node of autograd: none of them is behind another one, so that the
+    gradient of the one (`retain_grad`, a hook, `autograd.grad`) would lack what comes through the other.
+    """
+    for tensor in tensors:
+        if isinstance(tensor, TensorLeaf) and tensor.record.requires_grad and not domain.needs_history:
+            steps = domain.recorder.steps
+            domain.needs_history = _is_made(tensor, steps) and any(_goes_on(step, tensor) for step in steps)
+
+
+def _is_made(tensor: TensorLeaf, steps: Sequence[Step]) -> bool:
+    """Does its history begin in the region?"""
+    return not isinstance(tensor, InputLeaf) or any(
+        leaf is tensor for step in steps for storage in step.written for leaf in storage.leaves
+    )
+
+
+def _goes_on(step: Step, tensor: TensorLeaf) -> bool:
+    """Does something with a gradient come of it in this step?"""
+    read: list[Any] = []
+    map_raw(step.args, lambda leaf: read.append(leaf))
+    map_raw(step.kwargs, lambda leaf: read.append(leaf))
+    if not any(leaf is tensor for leaf in read):
+        return False
+    return bool(step.written) or any(made.record.requires_grad for made in step.results)
