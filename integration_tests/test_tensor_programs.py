@@ -356,3 +356,36 @@ def test_writes_to_pieces_of_a_split_whose_last_size_varies(backend: str) -> Non
     for columns in (4, 3, 5, 8):
         x = torch.arange(3.0 * columns).view(3, columns)
         assert str(program(x)) == str(compiled(x))
+
+
+def _expanded(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (x.sum() * w).sum().expand(x.shape[0], 2)
+
+
+def _expanded_rows(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (x * w.sum())[:, None].expand(x.shape[0], 4)
+
+
+def _a_gradient(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad((x * w.sum()).exp().sum(), w, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", [_expanded, _expanded_rows, _a_gradient])
+def test_results_that_show_memory_twice_are_views(
+    program: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], dynamic: bool, backend: str
+) -> None:
+    """Autograd cannot go back through a write to a tensor like this if it is a view of nothing."""
+    found = []
+    for function in (program, torchjit.compile(program, backend=backend, dynamic=dynamic, on_error="raise")):
+        for rows in (3, 4):
+            w, x = torch.full((4, 4), 0.1, requires_grad=True), torch.linspace(0.1, 1, rows).requires_grad_()
+            made = function(w, x)
+            made[0, 1] = 3
+            made.sum().backward()  # type: ignore[no-untyped-call]
+            found.append([made.detach(), made._is_view(), made.stride(), x.grad, w.grad])
+    for want, got in zip(found[:2], found[2:], strict=True):
+        torch.testing.assert_close(got[0], want[0])
+        assert got[1:3] == want[1:3]
+        torch.testing.assert_close(got[3:], want[3:])

@@ -14,6 +14,7 @@ import torch
 from torch._ops import OpOverload
 from torch.autograd.function import BackwardCFunction
 
+from torchjit_aot.overlap import shows_memory_twice
 from torchjit_aot.refusals import METADATA_MUTATION, OUTPUT_KIND
 from torchjit_aot.symbols import SYMBOLIC_TYPES
 from torchjit_core.reasons import GraphBreak
@@ -132,7 +133,7 @@ class _Planner:
             if id(leaf) in self.constant_of:
                 return Constant(self.constant_of[id(leaf)])
             key = storage_key(leaf)
-            if key in self.input_storages or len(self.sharing[key]) > 1:
+            if key in self.input_storages or len(self.sharing[key]) > 1 or self._must_be_view(leaf):
                 made = self._replay(leaf, drop_detach=leaf.requires_grad)
                 if not leaf.requires_grad and self._inherits_history(leaf):
                     self.plan.steps.append(ReplayStep(made, aten.detach.default, (), {}, None, True))
@@ -144,6 +145,11 @@ class _Planner:
         if leaf is None or isinstance(leaf, (int, float, bool, complex, str, torch.dtype, torch.device)):
             return Constant(leaf)
         raise GraphBreak(OUTPUT_KIND, type(leaf).__name__)
+
+    def _must_be_view(self, leaf: torch.Tensor) -> bool:
+        """Does autograd go wrong if a write is to a tensor like this that is a view of nothing? It copies it, with its strides."""
+        made = leaf.requires_grad and id(leaf) in self.recorder.views and shows_memory_twice(leaf)
+        return made and not leaf._backward_hooks and not _made_by_custom_function(leaf)
 
     def _inherits_history(self, tensor: torch.Tensor) -> bool:
         """Would the replayed view require grad, because its storage's slot got a history through another alias?"""

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-__all__ = ["byte_range", "is_dense", "overlaps_itself", "overlaps_partly"]
+__all__ = ["byte_range", "is_dense", "overlaps_itself", "overlaps_partly", "shows_memory_twice"]
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -24,6 +24,16 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
             return True
         extent += (size - 1) * stride
     return False
+
+
+def shows_memory_twice(tensor: torch.Tensor) -> bool:
+    """Are two of its elements one place in memory? Of symbolic sizes only strides of zero tell."""
+    if all(type(n) is int for n in (*tensor.shape, *tensor.stride())):
+        return tensor.numel() > 0 and overlaps_itself(tensor)
+    return any(
+        type(stride) is int and stride == 0 and not (type(size) is int and size < 2)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
 
 
 def overlaps_partly(a: torch.Tensor, b: torch.Tensor) -> bool:
