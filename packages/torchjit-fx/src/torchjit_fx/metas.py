@@ -23,7 +23,7 @@ from torchjit_fx.kernel_checks import BEYOND
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.records import TensorRecord, is_structseq
-from torchjit_fx.refusals import TAKEN_APART, at_capture
+from torchjit_fx.refusals import TAKEN_APART, at_capture, refuse_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.versions import Watch
 
@@ -263,7 +263,8 @@ class MetaService:
             fakes = [get(leaf) for leaf in found.leaves]
             fake_args, fake_kwargs = map_raw(args, get), map_raw(kwargs, get)
             with self.modes.made_real(), quiet:
-                if found.symbolic and target in TAKEN_APART:
+                refuse_call(target, fake_args, fake_kwargs)
+                if found.symbolic and (target in TAKEN_APART or kwargs.get("out") is not None):
                     self.fakes.mode.watch = Watch()
                     self._ask_without_symbols(op, target, fake_args, fake_kwargs)
                 self.fakes.mode.watch = watch

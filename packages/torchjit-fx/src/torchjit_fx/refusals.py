@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-__all__ = ["TAKEN_APART", "at_capture", "refuse_dtypes"]
+__all__ = ["TAKEN_APART", "at_capture", "refuse_call", "refuse_dtypes"]
 
 TAKEN_APART = frozenset(
     {F.interpolate, F.one_hot, F.hardshrink, torch.hardshrink, "hardshrink", F.multi_margin_loss, F.multilabel_margin_loss}
@@ -25,7 +25,7 @@ TAKEN_APART = frozenset(
 """Where sizes vary torch computes these by other operations, of which none has the checks of their kernels."""
 
 _ABOUT_DTYPES = re.compile(
-    r"not implemented for '|dtype|scalar type|result type|[Bb]ool|complex|nteg|floating|cannot be converted|Dimension out of range|used as indices"
+    r"not implemented for '|dtype|scalar type|result type|[Bb]ool|complex|nteg|floating|long tensor|cannot be converted|Dimension out of range|used as indices"
 )
 _LIMIT = 10_000
 _accepted: set[Any] = set()
@@ -40,9 +40,17 @@ _OTHERS = frozenset(
         "nanmedian", "mode", "kthvalue", "sort", "topk", "cummax", "cummin", "logsumexp", "logcumsumexp", "linalg_vector_norm", "norm", "renorm", "triu", "tril",
         "uniform", "normal", "bernoulli", "exponential", "geometric", "log_normal", "cauchy", "random", "native_dropout", "rand_like", "randn_like", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
         "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_bicubic2d",
+        "_cdist_forward", "_pdist_forward", "index_reduce", "put", "convolution", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+        "max_pool2d_with_indices", "max_pool3d_with_indices", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "grid_sampler_2d", "grid_sampler_3d",
+        "_linalg_svd", "_linalg_eigh", "linalg_eig", "_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_lu_factor_ex", "linalg_lu", "linalg_qr", "linalg_ldl_factor_ex", "linalg_matrix_exp",
+        "linalg_solve_triangular", "triangular_solve", "cholesky_solve", "cholesky_inverse", "linalg_householder_product", "histc", "bucketize", "searchsorted", "im2col", "col2im",
     }
 )  # fmt: skip
-"""Not tagged as elementwise, and defined where all sizes are 1 (of `glu` 2, of `linalg_cross` 3)."""
+"""Not tagged as elementwise, and defined where all sizes are 1, or as in `_SIZES`."""
+
+_SIZES = {"glu": 2, "linalg_cross": 3, "_pdist_forward": 2, "grid_sampler_2d": 2, "grid_sampler_3d": 3}
+_OF_WINDOWS = frozenset({"groups", "kernel_size", "stride", "dilation", "output_size"})
+_PADDING = frozenset({"padding", "output_padding"})
 
 
 def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
@@ -69,7 +77,7 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
             made_kwargs = {name: _probe(value, size) for name, value in kwargs.items()}
         except Exception:
             return  # a dtype that torch cannot fill
-        made_args = [_ones(arg) if i in sizes else arg for i, arg in enumerate(made_args)]
+        made_args = [_filled(arg, sizes[i]) if i in sizes else arg for i, arg in enumerate(made_args)]
         drawn = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
         try:
             with warnings.catch_warnings():  # they would be about these tensors: of too few elements for `std`
@@ -88,6 +96,31 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     _accepted.add(key)
 
 
+def refuse_call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise what eager raises, if torch has another kernel for the call than the operations that it makes of fake tensors.
+
+    Args:
+        target: what the program calls.
+        args, kwargs: over fake tensors.
+
+    Raises:
+        NotImplementedError: the kernel refuses the dtype.
+    """
+    if target in _MAX_POOL1D and args and isinstance(args[0], torch.Tensor) and not kwargs.get("return_indices"):
+        x = args[0]
+        if x.device.type == "cpu" and not (x.requires_grad and torch.is_grad_enabled()):
+            _pool_one(x.dtype)
+
+
+_MAX_POOL1D = frozenset({F.max_pool1d, torch.max_pool1d})
+
+
+@functools.cache
+def _pool_one(dtype: torch.dtype) -> None:
+    with torch._C.DisableTorchFunction():
+        torch.max_pool1d(torch.zeros(1, 1, dtype=dtype, device="cpu"), 1)
+
+
 def at_capture(value: Any) -> Any:
     """The same with the values that sizes and numbers have at capture, where there are some.
 
@@ -95,7 +128,8 @@ def at_capture(value: Any) -> Any:
         value: fake tensors, numbers and plain values in containers.
     """
     if isinstance(value, torch.Tensor):
-        return torch.empty([at_capture(n) for n in value.shape], dtype=value.dtype, device=value.device)
+        sizes, grad = [at_capture(n) for n in value.shape], value.requires_grad
+        return torch.empty(sizes, dtype=value.dtype, device=value.device, requires_grad=grad)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         node: Any = value.node
         return _SOME[type(value)] if node.hint is None else node.hint
@@ -117,31 +151,32 @@ def _is_empty(t: Any) -> bool:
 
 
 @functools.cache
-def _shrunk(func: Any) -> tuple[int, frozenset[int]]:
-    """The size of each dimension in a probe, 0 for none, and the positions of arguments that are sizes."""
+def _shrunk(func: Any) -> tuple[int, dict[int, int]]:
+    """The size of each dimension in a probe, 0 for none, and the positions of arguments that are sizes, with their value there."""
     if func.namespace != "aten":
-        return 0, frozenset()
+        return 0, {}
     name = func._schema.name.removeprefix("aten::")
     name = name.removesuffix("_") or name
     if name in _OTHERS:
-        sizes = [i for i, a in enumerate(func._schema.arguments) if _is_size(a)]
-        return {"glu": 2, "linalg_cross": 3}.get(name, 1), frozenset(sizes)
+        sizes = {i: int(a.name not in _PADDING) for i, a in enumerate(func._schema.arguments) if _is_size(a)}
+        return _SIZES.get(name, 1), sizes
     packet: Any = getattr(torch.ops.aten, name, func.overloadpacket)  # the tag may be on one overload only
     elementwise = any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
-    return int(elementwise), frozenset()
+    return int(elementwise), {}
 
 
 def _is_size(argument: Any) -> bool:
     kind = argument.real_type
     while kind.kind() in ("OptionalType", "ListType"):
         kind = kind.getElementType()
-    return bool(kind.kind() == "SymIntType" or argument.name == "group")
+    named = argument.name == "group" or argument.name in _OF_WINDOWS or argument.name in _PADDING
+    return bool(kind.kind() == "SymIntType" or (named and kind.kind() == "IntType"))
 
 
-def _ones(value: Any) -> Any:
+def _filled(value: Any, n: int) -> Any:
     if isinstance(value, list | tuple):
-        return [1] * len(value)
-    return None if value is None else 1
+        return [n] * len(value)
+    return None if value is None else n
 
 
 def _kind(value: Any) -> Any:
