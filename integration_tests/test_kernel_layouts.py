@@ -37,3 +37,70 @@ def test_batch_norms_of_inputs_in_another_order(name: str, backend: str) -> None
         want, got = program(norm, x), compiled(norm, x)
         torch.testing.assert_close(got, want)
         assert got[2] == want[2] and got[0].stride() == want[0].stride()
+
+
+def _gradient(loss: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(loss(x, y).sum(), x)[0]
+
+    return program
+
+
+PROGRAMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "copysign": torch.copysign,
+    "xlogy": lambda x, y: torch.xlogy(x, y.abs()),
+    "xlogy, a row": lambda x, y: torch.xlogy(x, y[0].abs()),
+    "xlog1py, a row": lambda x, y: torch.special.xlog1py(x, y[:, :1].abs()),
+    "floor of a quotient": lambda x, y: torch.div(x, y[0, 0], rounding_mode="floor"),
+    "floor_divide": lambda x, y: x // y[:1],
+    "heaviside": lambda x, y: torch.heaviside(y[:, :1].expand(y.shape), x),
+    "logical_and": lambda x, y: torch.logical_and(y[:, :1].expand(y.shape), x),
+    "logaddexp": lambda x, y: torch.logaddexp(y[:, :1].expand(y.shape), x),
+    "a power of a number": lambda x, y: 2**x,
+    "ldexp": lambda x, y: torch.ldexp(x, y.round()),
+    "logsigmoid": lambda x, y: nn.functional.logsigmoid(x),
+    "rrelu": lambda x, y: nn.functional.rrelu(x, training=True),
+    "poisson": lambda x, y: torch.poisson(x.abs()),
+    "normal": lambda x, y: torch.normal(x, y.abs()),
+    "masked_fill": lambda x, y: x.masked_fill(y > 0, 1.0),
+    "ones_like, a column": lambda x, y: torch.ones_like(x[:, :1]),
+    "twice a column": lambda x, y: x[:, :1] * 2,
+    "mse_loss": _gradient(nn.functional.mse_loss),
+    "smooth_l1_loss": _gradient(nn.functional.smooth_l1_loss),
+    "huber_loss": _gradient(nn.functional.huber_loss),
+    "log_softmax": _gradient(lambda x, y: nn.functional.log_softmax(x, 0) * y),
+    "hardtanh": _gradient(lambda x, y: nn.functional.hardtanh(x) * y),
+    "leaky_relu": _gradient(lambda x, y: nn.functional.leaky_relu(x) * y),
+    "dropout": _gradient(lambda x, y: nn.functional.dropout(x, 0.5) * y),
+    "logit": _gradient(lambda x, y: torch.logit(x.sigmoid()) * y),
+    "batch_norm": _gradient(lambda x, y: nn.functional.batch_norm(x, None, None, training=True) * y),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_results_of_operands_in_other_orders(backend: str) -> None:
+    """The program sees the strides that eager's kernels give, and so does the caller."""
+    wrong: list[str] = []
+    x, y = torch.randn(4, 3).t(), torch.randn(3, 4)
+    z = torch.randn(6, 8)[::2, ::2]
+    for name, operation in PROGRAMS.items():
+        for dynamic in (False, True) if backend == "eager" else (None,):
+            for first, second in ((x, x), (x, y), (y, x), (z, x)):
+
+                def program(
+                    a: Tensor, b: Tensor, operation: Callable[..., Tensor] = operation
+                ) -> tuple[Tensor, object]:
+                    made = operation(a, b)
+                    return made, (made.stride(), made.is_contiguous())
+
+                torch.manual_seed(0)
+                want = program(first, second)
+                torch.manual_seed(0)
+                got = torchjit.compile(program, backend=backend, fullgraph=True, dynamic=dynamic)(first, second)
+                torch.testing.assert_close(got[0], want[0])
+                if got[1] != want[1] or got[0].stride() != want[0].stride():
+                    wrong.append(
+                        f"{name}, {dynamic}, {first.stride()}, {second.stride()}: {got[0].stride()}, {got[1]}, not {want[1]}"
+                    )
+    assert not wrong, "\n".join(wrong)

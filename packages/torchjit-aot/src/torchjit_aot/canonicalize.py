@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._prims_common import make_contiguous_strides_for
 
 from torchjit_aot.joint import JointGraph
 
@@ -43,7 +44,11 @@ _FILLS = {
 def _forget_the_example(node: fx.Node) -> None:
     """`zeros_like(x)` to `full(sizes, 0)`: its value does not depend on `x`, so `x` need not live for it."""
     val = node.meta["val"]
-    if not all(type(n) is int for n in val.shape) or not val.is_contiguous() or val.layout != torch.strided:
+    if not all(type(n) is int for n in val.shape) or val.layout != torch.strided:
+        return
+    if tuple(val.stride()) != make_contiguous_strides_for(
+        val.shape
+    ):  # also where a dimension of size 1 has another one
         return
     number: Any = _FILLS[node.target]  # type: ignore[index]
     if number is None:

@@ -251,6 +251,7 @@ class _Functionalizer:
             results = [made]
         else:
             results = [self.writer.call(operator.getitem, (made, i)) for i in range(fresh + len(targets))]
+            results[:fresh] = [self._as_recorded(result, node) for result in results[:fresh]]
         for written, result in zip(targets, results[fresh:], strict=True):
             self._assign_all(func, written, result, is_list=isinstance(result.meta["val"], (tuple, list)))
         alone = fresh == 1 and len(func._schema.returns) == 1
@@ -259,6 +260,15 @@ class _Functionalizer:
             alone and (key := self._key(node)) is not None
         ):  # a new tensor beside what is written, as that of `rrelu_with_noise`
             self._add_root(node, results[0], key)
+
+    def _as_recorded(self, result: fx.Node, node: fx.Node) -> fx.Node:
+        """The result of the functional operator, contiguous as that of the one that writes (`rrelu_with_noise`)."""
+        have, want = result.meta["val"], node.meta["val"]
+        if not isinstance(have, torch.Tensor) or not isinstance(want, torch.Tensor) or have.is_contiguous():
+            return result
+        if not want.is_contiguous():
+            return result
+        return self.writer.call(aten.clone.default, (result,), {"memory_format": torch.contiguous_format})
 
     def _refuse_partial_overlap(self, node: fx.Node, targets: Sequence[Sequence[fx.Node]]) -> None:
         """Eager PyTorch raises where an operator writes to a part of what it reads."""

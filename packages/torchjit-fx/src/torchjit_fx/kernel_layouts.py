@@ -1,46 +1,224 @@
 """Where results of kernels lie otherwise than torch's fake tensors say.
 
-Fakes of batch norms are those of a pointwise decomposition, which keeps the order of the argument's dimensions. The kernels of CPUs do so only
-for tensors that are contiguous, in one of the memory formats; results of others are contiguous.
-Source: aten/src/ATen/native/Normalization.cpp (`batch_norm_cpu`), torch 2.15.
+Elementwise operations follow their operands (`elementwise_layouts.py`). What else is here was found by `tools/sweep_strides.py`: kernels of
+CPUs that lay out their result in one way, whatever the operands are, where fakes are those of an elementwise decomposition.
+Source: aten/src/ATen/native (torch 2.15), the function named at each rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for, suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["LAID_OUT_BY_KERNELS", "as_kernels_do"]
+from torchjit_fx.elementwise_layouts import Undecided, dense_strides, elementwise_strides, is_plain
+
+__all__ = ["as_kernels_do", "layout_rule"]
 
 _aten = torch.ops.aten
-LAID_OUT_BY_KERNELS = frozenset(
-    {
-        _aten.native_batch_norm.default,
-        _aten._native_batch_norm_legit.default,
-        _aten._native_batch_norm_legit.no_stats,
-        _aten._native_batch_norm_legit_no_training.default,
-        _aten._native_batch_norm_legit_functional.default,
-    }
-)
+Strides: TypeAlias = "Sequence[tuple[Any, ...] | None]"
+"""Of the first results; None: as the fakes say."""
+Rule: TypeAlias = "Callable[[list[Any], Sequence[Any], Mapping[str, Any]], Strides]"
+"""From the results and the call's arguments."""
 
 
-def as_kernels_do(args: Sequence[Any], results: Any, make: Callable[..., torch.Tensor]) -> Any:
-    """The results of such a call, the first of them as the kernel lays it out.
+def as_kernels_do(
+    rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any, make: Callable[..., torch.Tensor]
+) -> Any:
+    """The results of a call as the kernel lays them out.
 
     Args:
-        args: of the call.
+        rule: of the operation, see `layout_rule`.
+        args, kwargs: of the call.
         results: fake tensors.
         make: a fake tensor from sizes, strides, dtype and device.
     """
-    x, first = args[0], results[0]
-    if x.device.type != "cpu" or x.is_contiguous() or first.dim() < 2:
+    single = isinstance(results, torch.Tensor)
+    made: list[Any] = [results] if single else list(results)
+    try:
+        wanted = rule(made, args, kwargs)
+    except Undecided:
         return results
-    contiguous = suggest_memory_format(x) is torch.contiguous_format
-    sizes = tuple(first.shape)
-    strides = make_contiguous_strides_for(sizes) if contiguous else make_channels_last_strides_for(sizes)
-    if tuple(first.stride()) == tuple(strides):
+    if not wanted:
         return results
-    return (make(sizes, strides, first.dtype, first.device), *results[1:])
+    changed = False
+    for i, strides in enumerate(wanted):
+        t = made[i]
+        if strides is None or not isinstance(t, torch.Tensor) or getattr(t, "constant", None) is not None:
+            continue  # of one element, whose value is known
+        if tuple(t.stride()) != tuple(strides):
+            made[i], changed = make(tuple(t.shape), tuple(strides), t.dtype, t.device), True
+    if not changed:
+        return results
+    return made[0] if single else tuple(made)
+
+
+def layout_rule(func: Any) -> Rule | None:
+    """The rule of an ATen overload, None if fakes are right."""
+    try:
+        return _RULES[func]
+    except KeyError:
+        found = _RULES[func] = _elementwise_rule(func)
+        return found
+
+
+# ---------------------------------------------------------------- elementwise operations
+_NOT_TAGGED = frozenset(
+    {
+        "complex", "floor_divide", "hardshrink_backward", "hardsigmoid_backward", "hardswish", "hardswish_backward", "hardtanh_backward",
+        "leaky_relu_backward", "log_sigmoid_backward", "mish_backward", "mse_loss", "polar", "smooth_l1_loss", "softplus_backward", "softshrink_backward", "elu_backward",
+    }
+)  # fmt: skip
+_SECOND_FIRST = frozenset({"leaky_relu_backward", "threshold_backward"})
+"""The kernel's first operand is the call's second one."""
+_NUMBERS_APART = frozenset({("pow", "Tensor_Scalar"), ("lerp", "Scalar")})
+"""Of other overloads for numbers the kernel makes the number a tensor, one of its operands."""
+_OTHERWISE = frozenset({"clone", "conj_physical", "ldexp", "masked_fill", "mvlgamma"})
+"""Tagged, and more than one kernel, or a copy."""
+
+
+def _elementwise_rule(func: Any) -> Rule | None:
+    schema = func._schema
+    name = schema.name.removeprefix("aten::")
+    if func.namespace != "aten" or len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor":
+        return None
+    if name in _OTHERWISE or any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
+        return None
+    if torch.Tag.pointwise not in func.tags and name not in _NOT_TAGGED:
+        return None
+    kinds = {"Tensor", "Optional[Tensor]"}
+    if "calar" in func._overloadname and (name, func._overloadname) not in _NUMBERS_APART:
+        kinds.add("number")
+    positions = [i for i, a in enumerate(schema.arguments) if str(a.type) in kinds]
+    if name in _SECOND_FIRST:
+        positions[:2] = [1, 0]
+
+    def rule(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+        for a in args:  # the usual case: all are contiguous
+            if type(a) is FakeTensor and not is_plain(a):
+                break
+        else:
+            return ()
+        operands = [args[i] for i in positions if i < len(args) and args[i] is not None]
+        return _follow([a if isinstance(a, torch.Tensor) else None for a in operands], results[0])
+
+    return rule
+
+
+def _follow(operands: Sequence[torch.Tensor | None], result: torch.Tensor) -> Strides:
+    if result.dim() < 2 or result.device.type == "meta":
+        return ()
+    return (elementwise_strides(operands, result.shape),)
+
+
+def _ldexp(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+    """The product with a power of a number, which is contiguous (`at::pow(const Scalar&, const Tensor&)`)."""
+    x, result = args[0], results[0]
+    if result.dim() < 2 or is_plain(x):
+        return ()
+    return (elementwise_strides((x, torch.empty(args[1].shape, device="meta")), result.shape),)
+
+
+# ---------------------------------------------------------------- kernels of CPUs
+def _on_cpu(lay_out: Callable[..., Strides]) -> Rule:
+    def rule(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+        on_cpu = all(t.device.type == "cpu" for t in results if isinstance(t, torch.Tensor))
+        return lay_out(results, *args, **kwargs) if on_cpu else ()
+
+    return rule
+
+
+def _contiguous(results: list[Any], *args: Any, **options: Any) -> Strides:
+    return [make_contiguous_strides_for(t.shape) if isinstance(t, torch.Tensor) else None for t in results]
+
+
+def _like(position: int) -> Callable[..., Strides]:
+    """The first result is `empty_like` of an argument, if it has its sizes."""
+
+    def lay_out(results: list[Any], *args: Any, memory_format: Any = None, **options: Any) -> Strides:
+        x = args[position]
+        if memory_format not in (None, torch.preserve_format):
+            return ()
+        return () if x.dim() < 2 or x.dim() != results[0].dim() or is_plain(x) else (dense_strides(x),)
+
+    return lay_out
+
+
+def _in_memory_format(position: int) -> Callable[..., Strides]:
+    """The first result has the memory format of an argument, and is contiguous if that has none."""
+
+    def lay_out(results: list[Any], *args: Any, **options: Any) -> Strides:
+        x, first = args[position], results[0]
+        if not isinstance(first, torch.Tensor) or first.dim() < 2:
+            return ()
+        contiguous = x.is_contiguous() or suggest_memory_format(x) is torch.contiguous_format
+        sizes = tuple(first.shape)
+        return (make_contiguous_strides_for(sizes) if contiguous else make_channels_last_strides_for(sizes),)
+
+    return lay_out
+
+
+def _rrelu_backward(results: list[Any], *args: Any, **options: Any) -> Strides:
+    """`rrelu_with_noise_backward`: a product with the noise, or the gradient of a leaky relu."""
+    gradient, x, noise, lower, upper, training = args[:6]
+    return _follow([noise if training and upper - lower > 1e-6 else x, gradient], results[0])
+
+
+_ON_CPUS: dict[str, Callable[..., Strides]] = {
+    # Normalization.cpp: batch_norm_cpu, batch_norm_backward_cpu_template
+    "native_batch_norm": _in_memory_format(0),
+    "_native_batch_norm_legit": _in_memory_format(0),
+    "_native_batch_norm_legit.no_stats": _in_memory_format(0),
+    "_native_batch_norm_legit_no_training": _in_memory_format(0),
+    "_native_batch_norm_legit_functional": _in_memory_format(0),
+    "_batch_norm_with_update": _in_memory_format(0),
+    "_batch_norm_with_update_functional": _in_memory_format(0),
+    "_batch_norm_no_update": _in_memory_format(0),
+    "native_batch_norm_backward": _in_memory_format(1),
+    "batch_norm_backward": _in_memory_format(1),
+    "native_layer_norm_backward": _contiguous,  # layer_norm.cpp
+    "_log_softmax_backward_data": _contiguous,  # SoftMax.cpp
+    "mse_loss_backward": _contiguous,  # Loss.cpp, as the next four
+    "smooth_l1_loss_backward": _contiguous,
+    "huber_loss_backward": _contiguous,
+    "huber_loss": _like(0),
+    "binary_cross_entropy_backward": _like(1),
+    "log_sigmoid_forward": _contiguous,  # Activation.cpp, as the next two
+    "rrelu_with_noise": _contiguous,
+    "rrelu_with_noise_backward": _rrelu_backward,
+    "pow.Scalar": _contiguous,  # Pow.cpp
+    "normal.Tensor_float": _contiguous,  # DistributionTemplates.h
+    "normal.float_Tensor": _contiguous,
+    "normal.Tensor_Tensor": _contiguous,
+    "poisson": _contiguous,  # Distributions.cpp
+    "_standard_gamma": _contiguous,
+    "masked_fill.Scalar": _contiguous,  # TensorAdvancedIndexing.cpp, as the next three
+    "masked_fill.Tensor": _contiguous,
+    "index_fill.int_Scalar": _like(0),
+    "index_fill.int_Tensor": _like(0),
+    "channel_shuffle": _in_memory_format(0),  # ChanelShuffle.cpp
+    "replication_pad2d_backward": _in_memory_format(1),  # ReplicationPadding.cpp
+}
+
+
+_MADE_ALIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
+
+
+def _rules() -> dict[Any, Rule | None]:
+    found: dict[Any, Rule | None] = {_aten.ldexp.Tensor: _ldexp}
+    for name in _MADE_ALIKE:
+        packet = getattr(_aten, name)
+        made = [getattr(packet, overload) for overload in packet.overloads() if not overload.endswith("out")]
+        found |= dict.fromkeys(made, _on_cpu(_like(0)))
+    for name, lay_out in _ON_CPUS.items():
+        base, _, overload = name.partition(".")
+        func = getattr(getattr(_aten, base, None), overload or "default", None)
+        if func is not None:  # versions of torch differ
+            found[func] = _on_cpu(lay_out)
+    return found
+
+
+_RULES = _rules()

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
-from torchjit_fx.kernel_layouts import LAID_OUT_BY_KERNELS, as_kernels_do
+from torchjit_fx.kernel_layouts import as_kernels_do, layout_rule
 from torchjit_fx.refusals import refuse_dtypes
 
 __all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
@@ -156,11 +156,12 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return self._taken_apart(func, args, kwargs or {})
         if func is _VECTOR_NORM:
             args, kwargs = _with_positive_dims(args, kwargs)
-        if func in LAID_OUT_BY_KERNELS:
-            return as_kernels_do(
-                args, self._dispatched(func, types, args, kwargs), functools.partial(fake_tensor, self)
-            )
-        return self._dispatched(func, types, args, kwargs)
+        results = self._dispatched(func, types, args, kwargs)
+        rule = layout_rule(func)
+        return results if rule is None else as_kernels_do(rule, args, kwargs or {}, results, self._fake)
+
+    def _fake(self, sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return fake_tensor(self, sizes, strides, dtype, device)
 
     def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.shape_env is None:
