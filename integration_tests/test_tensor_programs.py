@@ -389,3 +389,21 @@ def test_results_that_show_memory_twice_are_views(
         torch.testing.assert_close(got[0], want[0])
         assert got[1:3] == want[1:3]
         torch.testing.assert_close(got[3:], want[3:])
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("p", [0.1, 0.3])
+def test_the_backward_of_dropout_has_its_forwards_factor(p: float, dtype: torch.dtype, backend: str) -> None:
+    """In 16 bits kernels on CPU round `1 / (1 - p)`."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, p).sin()
+
+    found = []
+    for function in (program, torchjit.compile(program, backend=backend, on_error="raise")):
+        torch.manual_seed(0)
+        x = torch.zeros(64, dtype=dtype, requires_grad=True)  # where the sine's slope is one
+        function(x).backward(torch.linspace(1, 2, 64, dtype=dtype))
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=0)

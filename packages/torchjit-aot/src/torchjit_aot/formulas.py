@@ -15,6 +15,7 @@ import attrs
 import torch
 from torch import fx
 
+from torchjit_aot.dropout_scales import rounded_scale
 from torchjit_aot.joint import JointGraph
 
 __all__ = ["Formula", "find_formulas"]
@@ -55,7 +56,7 @@ def _dropout(node: fx.Node, items: dict[int, fx.Node]) -> Formula | None:
     if not train or 1 not in items or not isinstance(p, float) or not 0 < p < 1:
         return None
     assert isinstance(x, fx.Node)
-    scale = 1.0 / (1.0 - p)
+    scale = rounded_scale(1.0 / (1.0 - p), x.meta["val"])
 
     def write(call: Call, reads: Sequence[fx.Node]) -> fx.Node:
         value, mask = reads

@@ -13,6 +13,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torchjit_aot.aliasing import OutputPlan, plan_outputs
 from torchjit_aot.backward_engine import gradients, needs_python_engine
 from torchjit_aot.costs import is_alias
+from torchjit_aot.dropout_scales import SCALED_AS_EAGER
 from torchjit_aot.flatten import Shape, flatten
 from torchjit_aot.freed import freed_slots
 from torchjit_aot.grad_scaler import TAKEN_APART_WHILE_TRACED
@@ -131,7 +132,7 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
     """
     state = lifted_state(gm)
     fake_mode, sources = fake_inputs(gm, example_inputs, state)
-    recorder = Recorder(fake_mode, TAKEN_APART_WHILE_TRACED)
+    recorder = Recorder(fake_mode, TAKEN_APART_WHILE_TRACED | SCALED_AS_EAGER)
     alone = {i: source.value for i, source in enumerate(sources)}
     views = _share(bases, sources, fake_mode)
     inputs = [recorder.placeholder(source.name, source.value) for source in sources]
