@@ -8,6 +8,8 @@ import collections
 import copy
 import heapq
 import inspect
+import itertools
+import types
 
 from vm_corpus import N, program
 
@@ -378,3 +380,51 @@ def heaps_from_the_other_end(x):
     smallest = [item.size for item in heapq.nsmallest(3, map(Item, sizes))]
     merged = list(heapq.merge([4, 2, 1], [5, 3], [3], reverse=True))
     return smallest, heapq.nsmallest(2, sizes, key=lambda n: -n), heapq.nsmallest(3, []), merged, asked, x + 1
+
+
+class Plain:
+    pass
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+
+@program(N(2.0), types.SimpleNamespace(a=1), collections.deque([1]), breaks=None)
+def classes_in_messages(x, given, queue):
+    made = types.SimpleNamespace(b=2)
+    found = []
+    for value in (given, made, queue, collections.OrderedDict(), Plain(), Slotted(), 1, "a", [], itertools.count()):
+        found += errors(
+            lambda v=value: v.missing,
+            lambda v=value: object.__getattribute__(v, "missing"),
+            lambda v=value: type(v).missing,
+            lambda v=value: v(),
+            lambda v=value: v @ 1,
+            lambda v=value: max(**v) and None,
+        )
+    for value in (given, made, Plain(), Slotted(), 1):
+        found += errors(
+            lambda v=value: len(v),
+            lambda v=value: [*v],
+            lambda v=value: max(*v),
+            lambda v=value: {**v},
+            lambda v=value: iter(v),
+            lambda v=value: next(v),
+            lambda v=value: reversed(v),
+            lambda v=value: v[0],
+            lambda v=value: [1][v] if v != 1 else None,
+            lambda v=value: (1, 2).__getitem__(v) if v != 1 else None,
+            lambda v=value: v.__delattr__("missing"),
+            lambda v=value: range(v) if v != 1 else None,
+            lambda v=value: v.__enter__,
+            lambda v=value: v < v,
+            lambda v=value: -v,
+            lambda v=value: getattr(1, v),
+        )
+        try:
+            with value:
+                pass
+        except TypeError as error:
+            found.append(str(error))
+    return found, x + 1

@@ -19,6 +19,7 @@ from torchjit_vm.decode import Decoded
 from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Completion, Frame, Raised
 from torchjit_vm.interpreter import Interpreter
+from torchjit_vm.type_labels import type_label
 
 __all__ = ["Box", "ConcreteDomain", "execute", "interpret"]
 
@@ -81,7 +82,7 @@ class ConcreteDomain:
 
     def check_init(self, result: Box) -> None:
         if result.value is not None:
-            raise self.error(TypeError, f"__init__() should return None, not '{type(result.value).__name__}'")
+            raise self.error(TypeError, f"__init__() should return None, not '{type_label(type(result.value))}'")
 
     def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
         error: Any = type(message)
@@ -208,7 +209,7 @@ class ConcreteDomain:
         found = inspect.getattr_static(cls, name, None)
         if found is None:
             missed = " (missed __exit__ method)" if name == "__exit__" else ""
-            raise TypeError(f"'{cls.__name__}' object does not support the context manager protocol{missed}")
+            raise TypeError(f"'{type_label(cls)}' object does not support the context manager protocol{missed}")
         return Box(found.__get__(value.value, cls) if hasattr(found, "__get__") else found)
 
     @_real
@@ -243,7 +244,7 @@ class ConcreteDomain:
     @_real
     def list_extend(self, target: Box, iterable: Box) -> None:
         if not hasattr(type(iterable.value), "__iter__") and not hasattr(type(iterable.value), "__getitem__"):
-            raise TypeError(f"Value after * must be an iterable, not {type(iterable.value).__name__}")
+            raise TypeError(f"Value after * must be an iterable, not {type_label(type(iterable.value))}")
         target.value.extend(iterable.value)
 
     def list_to_tuple(self, value: Box) -> Box:
@@ -264,13 +265,13 @@ class ConcreteDomain:
     @_real
     def dict_update(self, target: Box, other: Box) -> None:
         if not hasattr(other.value, "keys"):
-            raise TypeError(f"'{type(other.value).__name__}' object is not a mapping")
+            raise TypeError(f"'{type_label(type(other.value))}' object is not a mapping")
         target.value.update(other.value)
 
     @_real
     def dict_merge(self, target: Box, other: Box, function: Box) -> None:
         if not hasattr(other.value, "keys"):
-            kind = type(other.value).__name__
+            kind = type_label(type(other.value))
             raise TypeError(f"{_shown(function.value)}() argument after ** must be a mapping, not {kind}")
         given: dict[Any, Any] = {}
         given.update(other.value)  # which knows when it asks a subclass of dict for its keys
@@ -415,7 +416,7 @@ class ConcreteDomain:
     def call_ex(self, function: Box, args: Box, kwargs: Box | None) -> Box | _F:
         if not any(hasattr(type(args.value), name) for name in ("__iter__", "__getitem__")):
             name = _shown(function.value)
-            raise TypeError(f"{name}() argument after * must be an iterable, not {type(args.value).__name__}")
+            raise TypeError(f"{name}() argument after * must be an iterable, not {type_label(type(args.value))}")
         keywords = {} if kwargs is None else {k: Box(v) for k, v in dict(kwargs.value).items()}
         return self.call(function, [Box(v) for v in tuple(args.value)], keywords)  # type: ignore[no-any-return]
 

@@ -35,7 +35,7 @@ from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reading import constant_object, pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.slots import is_exception_field, slot
-from torchjit_vm.capture.types import is_subtype, type_label, type_of
+from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
@@ -56,6 +56,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -527,6 +528,6 @@ def load_special(domain: CaptureDomain, value: Value, name: str) -> Value:
     if member.kind == ABSENT:
         missed = f" (missed {name} method)" if name in ("__exit__", "__aexit__") else ""
         how = "asynchronous " if name in ("__aenter__", "__aexit__") else ""
-        text = f"'{cls.__name__}' object does not support the {how}context manager protocol{missed}"
+        text = f"'{type_label(cls)}' object does not support the {how}context manager protocol{missed}"
         raise domain.error(TypeError, text)
     return domain.vm.finish(bind(domain, member, value))

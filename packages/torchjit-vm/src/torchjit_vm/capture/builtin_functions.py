@@ -55,6 +55,7 @@ from torchjit_vm.capture.values import (
 )
 from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -113,7 +114,7 @@ def _name(domain: CaptureDomain, value: Value) -> str:
     value = stripped(domain, value)
     if type(value) is Const and isinstance(value.value, str):
         return str(domain.use(value))
-    raise domain.error(TypeError, f"attribute name must be string, not '{type_of(domain, value).__name__}'")
+    raise domain.error(TypeError, f"attribute name must be string, not '{type_label(type_of(domain, value))}'")
 
 
 @builtin(vars)

@@ -45,6 +45,7 @@ from torchjit_vm.capture.values import (
 )
 from torchjit_vm.decode import WARNS_OF_THROW
 from torchjit_vm.frame import Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -190,7 +191,7 @@ def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         cast(GeneratorValue, made).original = (reversed, [value], {})
         return made
     if type(value) is not Leaf and (getter.kind == members.ABSENT or member.raw is None):
-        raise domain.error(TypeError, f"'{cls.__name__}' object is not reversible")
+        raise domain.error(TypeError, f"'{type_label(cls)}' object is not reversible")
     return ListIterator(iteration.items_of(domain, value)[::-1])
 
 
@@ -293,7 +294,7 @@ def _generator_throw(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Val
         except Raised as raised:  # the generator sees it instead
             exception = raised.value
     elif not issubclass(cls, BaseException):
-        text = f"exceptions must be classes or instances deriving from BaseException, not {cls.__name__}"
+        text = f"exceptions must be classes or instances deriving from BaseException, not {type_label(cls)}"
         raise domain.error(TypeError, text)
     done, value = iteration.resume(domain, generator, Const(None), exception)
     if done:

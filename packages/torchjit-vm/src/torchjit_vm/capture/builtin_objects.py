@@ -52,6 +52,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.frame import Frame
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -83,7 +84,7 @@ def _object_getattribute(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) ->
     name = domain.use(cast(Const, args[1]))
     found = attributes.generic_attr(domain, args[0], name)
     if found is None:
-        error = domain.error(AttributeError, f"'{args[0].cls.__name__}' object has no attribute '{name}'")
+        error = domain.error(AttributeError, f"'{type_label(args[0].cls)}' object has no attribute '{name}'")
         attributes.tell_sought(error.value, args[0], name)
         try:
             raise error
@@ -168,7 +169,7 @@ def _add_note(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     if not isinstance(value, Obj) or value.real is not NEW:
         return None
     if type_of(domain, args[1]) is not str:
-        raise domain.error(TypeError, f"note must be a str, not '{type_of(domain, args[1]).__name__}'")
+        raise domain.error(TypeError, f"note must be a str, not '{type_label(type_of(domain, args[1]))}'")
     notes = value.attrs.get("__notes__")
     if isinstance(notes, Value) and not issubclass(type_of(domain, notes), list):
         raise domain.error(TypeError, "Cannot add note: __notes__ is not a list")

@@ -64,6 +64,7 @@ from torchjit_vm.capture.values import (
 )
 from torchjit_vm.capture.weak_references import dereference, is_reference
 from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -130,7 +131,7 @@ def _call_object(
     if member.kind == members.FUNCTION:
         return call(domain, members.member_value(domain, member), [function, *args], kwargs)
     if member.kind == members.ABSENT:
-        raise domain.error(TypeError, f"'{cls.__name__}' object is not callable")
+        raise domain.error(TypeError, f"'{type_label(cls)}' object is not callable")
     if member.kind == members.CMETHOD:
         if isinstance(function, Obj) and is_reference(function) and not args and not kwargs:
             return dereference(domain, function)
@@ -280,7 +281,7 @@ def _dict_chain(domain: CaptureDomain, names: tuple[str, ...], args: list[Value]
             item = dicts.dict_lookup(domain, found, name)
             if item is not None:
                 return item
-    raise domain.error(AttributeError, f"'{self_.cls.__name__}' object has no attribute '{name}'")
+    raise domain.error(AttributeError, f"'{type_label(self_.cls)}' object has no attribute '{name}'")
 
 
 def _to_leaves(
@@ -404,7 +405,7 @@ def _unknown(domain: CaptureDomain, function: Value, args: list[Value]) -> Graph
 def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value | None) -> Value | Frame[Value]:
     """`function(*args, **kwargs)`."""
     if iteration.refuses_iteration(domain, args):
-        kind = type_of(domain, args).__name__
+        kind = type_label(type_of(domain, args))
         name = packing.call_name(function)
         raise domain.error(TypeError, f"{name} argument after * must be an iterable, not {kind}")
     positional = collecting.collected(domain, args)

@@ -9,6 +9,7 @@ from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.twins import twin_of
 from torchjit_vm.capture.types import is_subtype
 from torchjit_vm.capture.values import Known, Value
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -67,7 +68,7 @@ def store_in_class(domain: CaptureDomain, cls: type, name: str, content: Value) 
 def delete_from_class(domain: CaptureDomain, cls: type, name: str) -> None:
     """`del cls.name` of a class that the region made."""
     if name not in vars(cls):
-        text = f"type object '{cls.__name__}' has no attribute '{name}'"
+        text = f"type object '{type_label(cls)}' has no attribute '{name}'"
         raise domain.error(AttributeError, text)
     type.__delattr__(cls, name)
     note_change(domain, cls, ("delete", name), name)

@@ -15,6 +15,7 @@ from torchjit_vm.capture.reasons import OPAQUE_ITERATOR
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, GeneratorValue, Known, Leaf, ListValue, TupleValue, Value
 from torchjit_vm.frame import Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -93,7 +94,7 @@ def _length_hint(domain: CaptureDomain, iterable: Value) -> None:
     if found is None or operators.is_not_implemented(found):
         return
     if not issubclass(type_of(domain, found), int):
-        kind = type_of(domain, found).__name__
+        kind = type_label(type_of(domain, found))
         raise domain.error(TypeError, f"__length_hint__ must be an integer, not {kind}")
     if type(found) is Const and domain.use(found) < 0:
         raise domain.error(ValueError, "__length_hint__() should return >= 0")

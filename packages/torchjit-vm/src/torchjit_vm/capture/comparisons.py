@@ -35,7 +35,7 @@ from torchjit_vm.capture.operators import (
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.set_algebra import set_keys
-from torchjit_vm.capture.types import is_subtype, type_label, type_of
+from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
@@ -58,6 +58,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.frame import Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain

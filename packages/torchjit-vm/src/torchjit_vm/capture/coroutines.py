@@ -12,6 +12,7 @@ from torchjit_vm.capture.reasons import ASYNC
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, GeneratorValue, Obj, Value
 from torchjit_vm.frame import delegate_of
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -63,7 +64,9 @@ def get_awaitable(domain: CaptureDomain, value: Value, given_by: str | None) -> 
     member = find_member(domain, cls, "__await__")
     if member.kind == ABSENT:
         if given_by is not None:
-            text = f"'async with' received an object from {given_by} that does not implement __await__: {cls.__name__}"
+            text = (
+                f"'async with' received an object from {given_by} that does not implement __await__: {type_label(cls)}"
+            )
             raise domain.error(TypeError, text)
         raise domain.error(TypeError, f"object {cls.__name__} can't be used in 'await' expression")
     found = domain.vm.call(domain.vm.finish(bind(domain, member, value)), [])
@@ -72,7 +75,7 @@ def get_awaitable(domain: CaptureDomain, value: Value, given_by: str | None) -> 
     if not isinstance(found, (GeneratorValue, IteratorValue)):
         kind = type_of(domain, found)
         if find_member(domain, kind, "__next__").kind == ABSENT:
-            raise domain.error(TypeError, f"__await__() returned non-iterator of type '{kind.__name__}'")
+            raise domain.error(TypeError, f"__await__() returned non-iterator of type '{type_label(kind)}'")
     return found
 
 
@@ -84,13 +87,13 @@ def aiter(domain: CaptureDomain, value: Value) -> Value:
     cls = type_of(domain, value)
     member = find_member(domain, cls, "__aiter__")
     if member.kind == ABSENT:
-        raise domain.error(TypeError, f"'async for' requires an object with __aiter__ method, got {cls.__name__}")
+        raise domain.error(TypeError, f"'async for' requires an object with __aiter__ method, got {type_label(cls)}")
     if not isinstance(value, Obj):
         raise domain.graph_break(ASYNC, cls.__name__)
     found = domain.vm.call(domain.vm.finish(bind(domain, member, value)), [])
     kind = type_of(domain, found)
     if find_member(domain, kind, "__anext__").kind == ABSENT:
-        text = f"'async for' received an object from __aiter__ that does not implement __anext__: {kind.__name__}"
+        text = f"'async for' received an object from __aiter__ that does not implement __anext__: {type_label(kind)}"
         raise domain.error(TypeError, text)
     return found
 
@@ -101,7 +104,7 @@ def anext(domain: CaptureDomain, iterator: Value) -> Value:
     member = find_member(domain, cls, "__anext__")
     found = domain.vm.call(domain.vm.finish(bind(domain, member, iterator)), [])
     if type(found) is not GeneratorValue and find_member(domain, type_of(domain, found), "__await__").kind == ABSENT:
-        text = f"'async for' received an invalid object from __anext__: {type_of(domain, found).__name__}"
+        text = f"'async for' received an invalid object from __anext__: {type_label(type_of(domain, found))}"
         raise domain.error(TypeError, text)
     return get_awaitable(domain, found, None)
 

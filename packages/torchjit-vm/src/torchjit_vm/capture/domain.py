@@ -60,6 +60,7 @@ from torchjit_vm.capture.values import (
 from torchjit_vm.decode import Decoded
 from torchjit_vm.frame import Raised
 from torchjit_vm.interpreter import Interpreter
+from torchjit_vm.type_labels import type_label
 
 __all__ = ["CaptureDomain"]
 
@@ -213,7 +214,7 @@ class CaptureDomain:
 
     def check_init(self, result: Value) -> None:
         if not (type(result) is Const and result.value is None):
-            kind = type_of(self, result).__name__
+            kind = type_label(type_of(self, result))
             raise self.error(TypeError, f"__init__() should return None, not '{kind}'")
 
     def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
@@ -303,17 +304,17 @@ class CaptureDomain:
             real = self.use(value)
             if hasattr(type(real), "__index__"):
                 return operator.index(real)
-            raise self.error(TypeError, f"'{type(real).__name__}' object cannot be interpreted as an integer")
+            raise self.error(TypeError, f"'{type_label(type(real))}' object cannot be interpreted as an integer")
         if type(value) is Known and isinstance(value.obj, int):
             return int.__index__(value.obj)  # C code asks no int for its `__index__`
         if type(value) is Leaf:
             cls = self.leaves.type_of(value.payload)
             if cls is float or cls is complex:
-                raise self.error(TypeError, f"'{cls.__name__}' object cannot be interpreted as an integer")
+                raise self.error(TypeError, f"'{type_label(cls)}' object cannot be interpreted as an integer")
             return int(self.leaf_constant(value))
         found = operators.special_call(self, value, "__index__", [])
         if found is None:
-            name = type_of(self, value).__name__
+            name = type_label(type_of(self, value))
             raise self.error(TypeError, f"'{name}' object cannot be interpreted as an integer")
         found = answers.checked(self, value, "__index__", found, int, operator.index)
         return int(self.use(found)) if type(found) is Const else self.index(found)

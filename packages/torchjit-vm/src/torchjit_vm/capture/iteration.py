@@ -38,6 +38,7 @@ from torchjit_vm.capture.values import (
 )
 from torchjit_vm.decode import CLOSE_RETURNS, THROWN_AS_IS
 from torchjit_vm.frame import Frame, Raised, delegate_of, finish_delegation
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -355,7 +356,7 @@ def _const_iter(domain: CaptureDomain, value: Const) -> Value:
         return ListIterator([Const(c) for c in domain.use(value)])
     if isinstance(real, tuple):
         return SequenceIterator(TupleValue([Const(c) for c in domain.use(value)]))
-    raise domain.error(TypeError, f"'{type(real).__name__}' object is not iterable")
+    raise domain.error(TypeError, f"'{type_label(type(real))}' object is not iterable")
 
 
 def _user_iter(domain: CaptureDomain, value: Value) -> Value:
@@ -370,7 +371,7 @@ def _user_iter(domain: CaptureDomain, value: Value) -> Value:
         if type(getter.raw) is types.FunctionType:
             return Indexing(value, domain.vm.finish(bind(domain, getter, value)))
         if getter.kind == ABSENT:
-            raise domain.error(TypeError, f"'{cls.__name__}' object is not iterable")
+            raise domain.error(TypeError, f"'{type_label(cls)}' object is not iterable")
     raise domain.graph_break(OPAQUE_ITERATOR, cls.__name__)
 
 
@@ -379,7 +380,7 @@ def _checked(domain: CaptureDomain, iterator: Value) -> Value:
     if not isinstance(iterator, (IteratorValue, GeneratorValue)):
         cls = type_of(domain, iterator)
         if find_member(domain, cls, "__next__").kind == ABSENT:
-            raise domain.error(TypeError, f"iter() returned non-iterator of type '{cls.__name__}'")
+            raise domain.error(TypeError, f"iter() returned non-iterator of type '{type_label(cls)}'")
     return iterator
 
 
@@ -423,7 +424,7 @@ def advance(domain: CaptureDomain, iterator: Value) -> Value | None:
                 return None
             raise
     if member.kind == ABSENT:
-        raise domain.error(TypeError, f"'{cls.__name__}' object is not an iterator")
+        raise domain.error(TypeError, f"'{type_label(cls)}' object is not an iterator")
     raise domain.graph_break(OPAQUE_ITERATOR, cls.__name__)
 
 

@@ -12,7 +12,7 @@ from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.atoms import base_of, stripped
 from torchjit_vm.capture.elements import is_atom, items, set_entries
 from torchjit_vm.capture.reasons import UNHASHABLE
-from torchjit_vm.capture.types import type_label, type_of
+from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
@@ -39,6 +39,7 @@ from torchjit_vm.capture.values import (
     WeakKey,
 )
 from torchjit_vm.decode import VERSION
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -165,7 +166,7 @@ def _object_key(domain: CaptureDomain, value: Obj) -> Any:
     for name, default in _IDENTITY:
         member = members.find_member(domain, value.cls, name)
         if member.raw is None:
-            raise domain.error(TypeError, f"unhashable type: '{value.cls.__name__}'")
+            raise domain.error(TypeError, f"unhashable type: '{type_label(value.cls)}'")
         if type(member.raw) is types.FunctionType:
             return _hashed_key(domain, value)
         own = own or member.raw is not default

@@ -26,6 +26,7 @@ from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.values import BoundMethod, Const, DictValue, Known, TupleValue, Value
 from torchjit_vm.frame import Frame
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -57,7 +58,7 @@ def known_attr(domain: CaptureDomain, value: Known, name: str) -> Value | Frame[
     label = getattr(obj, "__name__", cls.__name__)
     if not hasattr(obj, name):
         _rely_on_absence(domain, obj, label, name)
-        raise domain.error(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'")
+        raise domain.error(AttributeError, f"'{type_label(cls)}' object has no attribute '{name}'")
     real = getattr(obj, name)
     if id(obj) in domain.class_parts:  # another object in the next call, that holds the same
         return pinned(domain, real, label)
@@ -189,7 +190,7 @@ def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str, m
         hook = find_member(domain, type(cls), "__getattr__")
         if hook.kind == FUNCTION:
             return domain.call(member_value(domain, hook), [value, Const(name)], {})
-        raise domain.error(AttributeError, f"type object '{cls.__name__}' has no attribute '{name}'")
+        raise domain.error(AttributeError, f"type object '{type_label(cls)}' has no attribute '{name}'")
     if member.kind in (FUNCTION, CMETHOD):
         return BoundMethod(member_value(domain, member), value)
     if member.kind == PROPERTY and type(raw.fget) is types.FunctionType:

@@ -25,6 +25,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -113,7 +114,7 @@ def length(domain: CaptureDomain, value: Value) -> Value:
         return operators.compute(domain, len, value.obj)
     found = operators.special_call(domain, value, "__len__", [])
     if found is None:
-        raise domain.error(TypeError, f"object of type '{type_of(domain, value).__name__}' has no len()")
+        raise domain.error(TypeError, f"object of type '{type_label(type_of(domain, value))}' has no len()")
     return _counted(domain, value, found)
 
 

@@ -29,7 +29,7 @@ from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary
-from torchjit_vm.capture.types import is_subtype, type_label, type_of
+from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
@@ -47,6 +47,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.frame import Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -503,7 +504,7 @@ def _alike(value: Value, cls: type) -> tuple[Any] | None:
     if cls in _STAND_INS:
         return (_STAND_INS[cls],)
     plain = type(value) is Obj and cls.__flags__ & (1 << 9) and all(b is object for b in cls.__mro__[1:])
-    return (type(cls.__name__, (), {})(),) if plain else None
+    return (type(type_label(cls), (), {})(),) if plain else None
 
 
 _STAND_INS: dict[type, Any] = {t: t() for t in (list, tuple, dict, set, frozenset, deque, OrderedDict)}

@@ -26,6 +26,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -66,7 +67,7 @@ def list_append(domain: CaptureDomain, target: Value, item: Value) -> None:
 
 def list_extend(domain: CaptureDomain, target: Value, iterable: Value) -> None:
     if iteration.refuses_iteration(domain, iterable):
-        name = type_of(domain, iterable).__name__
+        name = type_label(type_of(domain, iterable))
         raise domain.error(TypeError, f"Value after * must be an iterable, not {name}")
     collecting.extend(domain, cast(ListValue, target), iterable)
 
@@ -120,7 +121,7 @@ def mapping_pairs(
 def dict_update(domain: CaptureDomain, target: Value, other: Value) -> None:
     pairs = mapping_pairs(domain, other)
     if pairs is None:
-        raise domain.error(TypeError, f"'{type_of(domain, other).__name__}' object is not a mapping")
+        raise domain.error(TypeError, f"'{type_label(type_of(domain, other))}' object is not a mapping")
     for key, value in pairs:
         map_add(domain, target, key, value)
 
@@ -129,7 +130,7 @@ def dict_merge(domain: CaptureDomain, target: Value, other: Value, function: Val
     pairs = mapping_pairs(domain, other)
     name = call_name(function)
     if pairs is None:
-        kind = type_of(domain, other).__name__
+        kind = type_label(type_of(domain, other))
         raise domain.error(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
     for key, value in pairs:
         found = key_of(domain, key)
@@ -254,7 +255,7 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
     seen = set()
     for given_name in (*positional, *wanted):
         if type_of(domain, given_name) is not str:
-            kind = type_of(domain, given_name).__name__
+            kind = type_label(type_of(domain, given_name))
             raise domain.error(TypeError, f"__match_args__ elements must be strings (got {kind})")
         name = domain.use(cast(Const, given_name))
         if name in seen:

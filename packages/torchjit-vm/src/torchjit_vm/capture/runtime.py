@@ -13,6 +13,7 @@ from types import CellType, CodeType, FunctionType, GetSetDescriptorType, Member
 from typing import Any
 
 from torchjit_core.paths import own_attr
+from torchjit_vm.type_labels import type_label
 
 __all__ = [
     "END",
@@ -274,7 +275,7 @@ def resume_enter(manager: Any) -> tuple[Any, Any]:
         leave = cls.__exit__
     except AttributeError as error:
         missed = " (missed __exit__ method)" if error.name == "__exit__" else ""
-        text = f"'{cls.__name__}' object does not support the context manager protocol{missed}"
+        text = f"'{type_label(cls)}' object does not support the context manager protocol{missed}"
         raise TypeError(text) from None
     bound = leave.__get__(manager, cls)
     return bound, enter(manager)

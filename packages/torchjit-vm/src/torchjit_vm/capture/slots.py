@@ -12,6 +12,7 @@ from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.values import DELETED, NEW, Const, Obj, TracebackValue, TupleValue, Value
 from torchjit_vm.decode import VERSION
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -53,7 +54,7 @@ def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
 
 def _empty(domain: CaptureDomain, cls: type, name: str) -> Exception:
     """The error for a slot that holds nothing; since 3.13 it gives the class with its module."""
-    label = cls.__name__
+    label = type_label(cls)
     if VERSION >= (3, 13):
         label = (
             cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"

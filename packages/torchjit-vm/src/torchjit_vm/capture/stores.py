@@ -48,6 +48,7 @@ from torchjit_vm.capture.values import (
 )
 from torchjit_vm.decode import VERSION
 from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -99,7 +100,7 @@ def _leaf_store(domain: CaptureDomain, value: Leaf, name: str, content: Value) -
 
 def _no_place(domain: CaptureDomain, value: Value, cls: type, name: str) -> Raised:
     """The error for a store to an attribute that the object has no place for."""
-    text = f"'{cls.__name__}' object has no attribute '{name}'"
+    text = f"'{type_label(cls)}' object has no attribute '{name}'"
     if VERSION >= (3, 13):
         text += " and no __dict__ for setting new attributes"
     error = domain.error(AttributeError, text)
@@ -204,7 +205,7 @@ def generic_store(domain: CaptureDomain, value: Obj, name: str, content: Value) 
     if not _has_dict(value):
         if member.kind == ABSENT:
             raise _no_place(domain, value, value.cls, name)
-        kind = value.cls.__name__
+        kind = type_label(value.cls)
         raise domain.error(AttributeError, f"'{kind}' object attribute '{name}' is read-only")
     write(domain, value, name, content)
     return None
@@ -300,7 +301,7 @@ def _empty_slot(cls: type, name: str) -> str:
     try:
         del Empty().slot
     except AttributeError as error:
-        return str(error).replace("'Empty'", f"'{cls.__name__}'").replace("slot", name)
+        return str(error).replace("'Empty'", f"'{type_label(cls)}'").replace("slot", name)
     raise AssertionError("an empty slot was deleted")
 
 
@@ -330,6 +331,8 @@ def generic_delete(domain: CaptureDomain, value: Obj, name: str) -> Frame[Value]
         except Raised:
             raise domain.error(AttributeError, _empty_slot(value.cls, name)) from None
     elif instance_attr(domain, value, name) is None:
-        raise domain.error(AttributeError, f"'{value.cls.__name__}' object has no attribute '{name}'")
+        if value.cls.__dictoffset__ == 0:
+            raise _no_place(domain, value, value.cls, name)
+        raise domain.error(AttributeError, f"'{type_label(value.cls)}' object has no attribute '{name}'")
     write(domain, value, name, DELETED)
     return None

@@ -45,6 +45,7 @@ from torchjit_vm.capture.values import (
     Value,
 )
 from torchjit_vm.frame import Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -67,7 +68,7 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
         if type(container.value) is tuple:
             return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
         if not hasattr(type(container.value), "__getitem__"):
-            raise domain.error(TypeError, f"'{type(container.value).__name__}' object is not subscriptable")
+            raise domain.error(TypeError, f"'{type_label(type(container.value))}' object is not subscriptable")
         key = operators.settled(domain, key)
         index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
         return operators.compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
@@ -84,7 +85,7 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
         return _known_item(domain, container, key)
     found = operators.special_call(domain, container, "__getitem__", [key])
     if found is None:
-        raise domain.error(TypeError, f"'{type_of(domain, container).__name__}' object is not subscriptable")
+        raise domain.error(TypeError, f"'{type_label(type_of(domain, container))}' object is not subscriptable")
     return found
 
 
@@ -128,7 +129,7 @@ def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key:
         return TupleValue(chosen, container.cls if keeps and not hasattr(container.cls, "_fields") else tuple)
     if not _is_index(domain, key):
         kind = "list" if isinstance(container, ListValue) else "tuple"
-        name = type_of(domain, key).__name__
+        name = type_label(type_of(domain, key))
         if queue:
             raise domain.error(TypeError, f"sequence index must be integer, not '{name}'")
         raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
@@ -184,7 +185,7 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
     elif isinstance(container, InstanceDict) and type(key) is Const:
         stores.write(domain, container.owner, domain.use(key), value)
     else:
-        name = type_of(domain, container).__name__
+        name = type_label(type_of(domain, container))
         if isinstance(container, (TupleValue, Const, DictValue)):
             raise domain.error(TypeError, f"'{name}' object does not support item assignment")
         raise domain.graph_break(UNKNOWN_OPERATION, f"store to an item of {name}")
@@ -192,7 +193,7 @@ def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -
 
 def _list_index(domain: CaptureDomain, key: Value) -> int:
     if not _is_index(domain, key):
-        name = type_of(domain, key).__name__
+        name = type_label(type_of(domain, key))
         if hasattr(type_of(domain, key), "__index__"):  # a number that only the run knows
             raise domain.graph_break(UNKNOWN_OPERATION, f"{name} as an index")
         raise domain.error(TypeError, f"list indices must be integers or slices, not {name}")
@@ -261,6 +262,6 @@ def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
         cls = type_of(domain, container)
         indexed = hasattr(type_of(domain, key), "__index__") and hasattr(cls, "__len__")  # C asks the sequence for it
         verb = "doesn't" if indexed else "does not"
-        raise domain.error(TypeError, f"'{cls.__name__}' object {verb} support item deletion")
+        raise domain.error(TypeError, f"'{type_label(cls)}' object {verb} support item deletion")
     else:
         raise domain.graph_break(UNKNOWN_OPERATION, f"deletion of an item of {type_of(domain, container).__name__}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import inspect
 import itertools
 import types
-from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture.values import (
@@ -29,7 +27,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["is_subtype", "type_label", "type_of"]
+__all__ = ["is_subtype", "type_of"]
 
 _VIEWS = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
 _FIXED: dict[type, type] = {
@@ -69,15 +67,6 @@ def type_of(domain: CaptureDomain, value: Value) -> type:
     if found is None:
         found = getattr(type(value), "python_type")  # noqa: B009  iterators declare theirs
     return found
-
-
-_C_CLASSES: tuple[type, ...] = (deque, OrderedDict, defaultdict)
-_DOTTED = {cls: f"collections.{cls.__name__}" for cls in _C_CLASSES} | {_thread._local: "_thread._local"}
-
-
-def type_label(cls: type) -> str:
-    """What CPython's error messages call a class: those of `collections` that are made in C with their module."""
-    return _DOTTED.get(cls, cls.__name__)
 
 
 def is_subtype(cls: type, of: type) -> bool:

@@ -10,7 +10,7 @@ from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.quiet import reachable
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
-from torchjit_vm.capture.types import type_label, type_of
+from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
     BoundMethod,
@@ -22,6 +22,7 @@ from torchjit_vm.capture.values import (
     TupleValue,
     Value,
 )
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
