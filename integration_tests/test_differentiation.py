@@ -267,3 +267,17 @@ def test_only_a_made_leaf_requires_grad(backend):
     out = compiled(torch.ones(3))
     assert out.requires_grad and not out.is_leaf
     out.backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_determinants_of_which_a_second_gradient_may_be_asked(backend):
+    """Eager looks at the values to choose a formula: such a gradient is left to it."""
+
+    def program(x):
+        gradient = torch.autograd.grad((torch.det(x) * x.sum()).exp().sum(), x, create_graph=True)[0]
+        return gradient, gradient.stride()
+
+    x = (torch.eye(3) + torch.linspace(0.0, 0.1, 9).view(3, 3)).requires_grad_()
+    want, got = program(x), torchjit.compile(program, backend=backend)(x)
+    assert got[1] == want[1] and got[0].stride() == want[0].stride()
+    torch.testing.assert_close(got[0], want[0])
