@@ -278,3 +278,30 @@ def test_operators_of_somebody_else_raise_errors_of_any_class(program, backend):
             except KeyError as error:
                 seen.append((repr(error), repr(error.__cause__), list(CALLS)))
         assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_mask_that_does_not_fit_is_refused_at_capture(backend):
+    """Torch 2.11 finds it when the graph runs, which cannot run again here: what the program wrote before was lost."""
+
+    def program(w, mask):
+        state = torch.get_rng_state()
+        torch.rand(2)
+        torch.set_rng_state(state)
+        w.add_(1)
+        made = w * torch.rand(1)
+        made[mask] = 0
+        return made
+
+    compiled = torchjit.compile(program, backend=backend)
+    for rows in (3, 4, 5):
+        found = []
+        for function in (program, compiled):
+            w = torch.ones(4, 2)
+            try:
+                torch.manual_seed(0)
+                outcome = function(w, torch.arange(rows) > 0)
+            except IndexError as error:
+                outcome = str(error)
+            found.append((str(outcome), w.tolist()))
+        assert found[0] == found[1]

@@ -196,6 +196,12 @@ def _both(a: Any, b: Any) -> Any:
 
 
 def _index_put(x: Any, indices: Any, values: Any, accumulate: bool = False, unsafe: bool = False) -> str | None:
+    place = 0
+    for index in indices:
+        is_mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+        if is_mask and any(map(_unequal, index.shape, x.shape[place:])):  # torch 2.11's metadata function does not ask
+            return f"a mask of shape {list(index.shape)} for {list(x.shape[place:])}"
+        place += index.dim() if is_mask else 1
     shape = _indexed(x, indices)
     if shape is None:
         return "shape mismatch: indexing tensors could not be broadcast together"
