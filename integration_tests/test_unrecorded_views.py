@@ -99,3 +99,42 @@ def test_what_decides_is_guarded():
         for _ in range(2):
             for given in inputs().values():
                 assert compiled(given) is f(given)
+
+
+def _with_module(m, x):
+    m.requires_grad_(True)
+    return x * 2
+
+
+def _assigned(m, x):
+    m.weight.requires_grad = True
+    return x * 2
+
+
+def _off_and_on(m, x):
+    m.weight.requires_grad_(False)
+    m.weight.requires_grad_(True)
+    return x * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("program", [_with_module, _assigned, _off_and_on])
+def test_requires_grad_of_parameters_made_in_inference_mode(program, before, backend):
+    def outcomes(f):
+        found = []
+        for inference in (False, True, False):
+            for around in (False, True):
+                m = torch.nn.Linear(2, 2)
+                with torch.inference_mode(inference):
+                    m.weight.data = m.weight.data * 2
+                    m.weight.requires_grad_(before)
+                try:
+                    with torch.inference_mode(around):
+                        f(m, torch.ones(2, 2))
+                    found.append(m.weight.requires_grad)
+                except RuntimeError as error:
+                    found.append(str(error))
+        return found
+
+    assert outcomes(torchjit.compile(program, backend=backend)) == outcomes(program)

@@ -41,7 +41,7 @@ from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERT
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region_end import compile_region
-from torchjit_fx.required_gradients import switch
+from torchjit_fx.required_gradients import is_refused_by_mode, switch
 from torchjit_fx.selections import select
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.special_calls import special_call
@@ -448,7 +448,8 @@ class TensorDomain:
             self.recorder.assign_data(leaf, value, capture)
             return True
         if name == "requires_grad" and value is True and isinstance(leaf, TensorLeaf) and leaf.record.requires_grad:
-            if not leaf.record.is_leaf:  # eager refuses that, unlike `requires_grad_()`
+            # Eager refuses the former, unlike `requires_grad_()`.
+            if not leaf.record.is_leaf or is_refused_by_mode(self, leaf, value):
                 raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
             if isinstance(leaf, InputLeaf):
                 capture.guard(leaf.leafness(capture.location()))

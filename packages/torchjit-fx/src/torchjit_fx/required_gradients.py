@@ -14,18 +14,23 @@ import torch
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, SymLeaf
+from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
 
 if TYPE_CHECKING:
     from torchjit_fx.assigned_data import AssignedData
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["example_of", "preparing", "requires_grad_now", "switch"]
+__all__ = ["example_of", "is_refused_by_mode", "preparing", "requires_grad_now", "switch"]
 
 
 def requires_grad_now(domain: TensorDomain, leaf: InputLeaf) -> bool:
     """As the program sees it here."""
     return leaf.record.requires_grad and id(leaf) not in domain.recorder.data.frozen
+
+
+def is_refused_by_mode(domain: TensorDomain, leaf: TensorLeaf, wanted: object) -> bool:
+    """Does eager refuse `requires_grad = wanted`, also where it is so already: of an inference tensor, outside of inference mode?"""
+    return wanted is True and leaf.record.inference and not domain.modes.inference
 
 
 def switch(domain: TensorDomain, leaf: InputLeaf, wanted: bool, capture: Any) -> bool:

@@ -32,6 +32,7 @@ from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, 
 from torchjit_fx.parameters import make_parameter
 from torchjit_fx.process_groups import GROUP_CALLS
 from torchjit_fx.random_state import RANDOM_STATE_CALLS, is_seeding
+from torchjit_fx.required_gradients import is_refused_by_mode
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.subclasses import SUBCLASS_CALLS, of_another_class
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
@@ -340,6 +341,8 @@ def _is_incomparable(other: Any) -> bool:
 def _requires_grad(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`requires_grad_()`: on a tensor that the region made, or where it changes nothing, as on what a frozen layer gave."""
     wanted = kwargs.get("requires_grad", args[1] if len(args) > 1 else True)
+    if isinstance(args[0], TensorLeaf) and is_refused_by_mode(domain, args[0], wanted):
+        return _refuse(domain, fn, args, kwargs, capture)
     if isinstance(args[0], TensorLeaf) and args[0].record.requires_grad is wanted:
         return args[0]
     if isinstance(args[0], TensorLeaf) and wanted is True:

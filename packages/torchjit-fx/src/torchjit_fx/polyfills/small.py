@@ -167,8 +167,9 @@ def wrap_triton(triton_kernel: Any, /) -> Any:
 def requires_grad_(self: Any, requires_grad: bool = True) -> Any:
     """Interpreted instead of `torch.Tensor.requires_grad_`: on a tensor that was there before, an effect.
 
-    What changes nothing is nothing, for results of operations too, where the assignment is refused.
+    What changes nothing is nothing, for results of operations too, where the assignment is refused; of inference tensors
+    eager may refuse even that.
     """
-    if self.requires_grad is not requires_grad:
+    if self.requires_grad is not requires_grad or (requires_grad and self.is_inference()):
         self.requires_grad = requires_grad
     return self
