@@ -11,7 +11,7 @@ import torch
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
 
-__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef", "owners"]
+__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef", "memory_of", "owners"]
 
 
 @final
@@ -102,6 +102,19 @@ class ExternStep:
 
 
 Step: TypeAlias = KernelStep | ExternStep
+
+
+def memory_of(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
+    """For each buffer that an operator made of others' memory, maybe, the buffers of which that may be.
+
+    Every other buffer is its own root, and two buffers may share memory if a root is common to them.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for step in steps:
+        if isinstance(step, ExternStep) and step.aliases:
+            of_all = frozenset[str]().union(*(found.get(n, frozenset((n,))) for n in step.aliases))
+            found.update((o, of_all | {o}) for o in step.outputs if o is not None)
+    return found
 
 
 def owners(steps: Iterable[Step]) -> dict[str, str]:

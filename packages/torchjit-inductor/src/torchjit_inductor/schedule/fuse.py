@@ -26,7 +26,7 @@ from torchjit_inductor.ir.values import IN_ORDER, Value, cast, walk
 from torchjit_inductor.schedule.align import Space, aligned, rewritten, space_of
 from torchjit_inductor.schedule.delay import fuse_delayed
 from torchjit_inductor.schedule.digits import with_split_loops
-from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, owners
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, memory_of
 
 __all__ = ["FusionLimits", "Refusal", "fuse"]
 
@@ -107,7 +107,8 @@ class _Fusion:
         explain: Callable[[Refusal], None] | None,
     ) -> None:
         self.buffers, self.hints, self.limits, self.explain = program.buffers, hints, limits, explain
-        self.owners = owners(program.steps)
+        self.roots = memory_of(program.steps)
+        self.shared = frozenset[str]().union(*self.roots.values())
         self.accepts, self.by_lanes = accepts, by_lanes
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
@@ -125,25 +126,29 @@ class _Fusion:
     def _note(self, step: Step, position: int) -> None:
         views = step.outputs if isinstance(step, ExternStep) and step.aliases else ()
         for name in step.reads:
-            owner = self.owners.get(name, name)
-            self.last_read[owner] = max(position, self.last_read.get(owner, -1))
+            for root in self._roots(name):
+                self.last_read[root] = max(position, self.last_read.get(root, -1))
         for name in step.writes:
             # A view is made, which writes nothing to the memory that others see.
-            for key in (name,) if name in views else {name, self.owners.get(name, name)}:
-                self.last_write[key] = max(position, self.last_write.get(key, -1))
+            for root in (name,) if name in views else self._roots(name):
+                self.last_write[root] = max(position, self.last_write.get(root, -1))
+
+    def _roots(self, name: str) -> frozenset[str]:
+        return self.roots.get(name) or frozenset((name,))
 
     def _earliest(self, kernel: LoopKernel) -> int:
         """The last step that makes or writes what the kernel reads, or reads what it writes, by whatever name."""
-        touched = {key for n in kernel.buffers for key in (n, self.owners.get(n, n))} | {s.name for s in kernel.symbols}
+        touched = {root for n in kernel.buffers for root in self._roots(n)} | {s.name for s in kernel.symbols}
+        written = {root for n in kernel.writes for root in self._roots(n)}
         after_writes = max((self.last_write.get(n, -1) for n in touched), default=-1)
-        return max(after_writes, *(self.last_read.get(self.owners.get(n, n), -1) for n in kernel.writes))
+        return max(after_writes, *(self.last_read.get(n, -1) for n in written))
 
     def _by_two_names(self, first: LoopKernel, second: LoopKernel) -> bool:
-        """Does one of the two write memory that the other knows by another name?"""
+        """Does one of the two write memory that the other may know by another name?"""
         return any(
-            a != b and self.owners[a] == self.owners[b] and (a in first.writes or b in second.writes)
-            for a in self.owners.keys() & set(first.buffers)
-            for b in self.owners.keys() & set(second.buffers)
+            a != b and (a in first.writes or b in second.writes) and not self._roots(a).isdisjoint(self._roots(b))
+            for a in self.shared.intersection(first.buffers)
+            for b in self.shared.intersection(second.buffers)
         )
 
     def _candidates(self, kernel: LoopKernel) -> Iterator[tuple[int, LoopKernel]]:

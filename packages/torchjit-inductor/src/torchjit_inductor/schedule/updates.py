@@ -13,7 +13,7 @@ import attrs
 
 from torchjit_core.expr import Symbol, as_expr
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, element_count, rewrite_stores
-from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, TensorRef, owners
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step, TensorRef, memory_of
 
 __all__ = ["combine_small", "store_in_place"]
 
@@ -110,7 +110,7 @@ def combine_small(program: Program, hints: Mapping[Symbol, int]) -> Program:
     Kernels wait for others like them until somebody needs a result. A tiny one whose operands are there early goes to one that
     somebody needed before.
     """
-    shared = owners(program.steps)
+    shared = memory_of(program.steps)
     steps: list[Step] = []
     waiting: dict[tuple[object, ...], list[LoopKernel]] = {}
     emitted: dict[tuple[object, ...], int] = {}
@@ -167,22 +167,22 @@ def _too_large(group: list[LoopKernel]) -> bool:
     return len({n for k in group for n in k.buffers}) > MOST_BUFFERS or sum(len(k.values) for k in group) > MOST_VALUES
 
 
-def _depends(step: Step, group: list[LoopKernel], shared: Mapping[str, str]) -> bool:
-    """Must the group run before the step? `shared`: see `owners`."""
-    reads = _owned((n for k in group for n in k.reads), shared)
-    writes = _owned((n for k in group for n in k.writes), shared)
-    return bool(writes & _owned((*step.reads, *step.writes), shared) or reads & _owned(step.writes, shared))
+def _depends(step: Step, group: list[LoopKernel], shared: Mapping[str, frozenset[str]]) -> bool:
+    """Must the group run before the step? `shared`: see `memory_of`."""
+    reads = _memory((n for k in group for n in k.reads), shared)
+    writes = _memory((n for k in group for n in k.writes), shared)
+    return bool(writes & _memory((*step.reads, *step.writes), shared) or reads & _memory(step.writes, shared))
 
 
-def _before(step: Step, kernel: LoopKernel, shared: Mapping[str, str]) -> bool:
-    """Must the step run before the kernel? `shared`: see `owners`."""
-    writes = _owned(kernel.writes, shared)
-    read_or_written = _owned(kernel.reads, shared) | writes
-    return bool(read_or_written & _owned(step.writes, shared) or writes & _owned(step.reads, shared))
+def _before(step: Step, kernel: LoopKernel, shared: Mapping[str, frozenset[str]]) -> bool:
+    """Must the step run before the kernel? `shared`: see `memory_of`."""
+    writes = _memory(kernel.writes, shared)
+    read_or_written = _memory(kernel.reads, shared) | writes
+    return bool(read_or_written & _memory(step.writes, shared) or writes & _memory(step.reads, shared))
 
 
-def _owned(names: Iterable[str], shared: Mapping[str, str]) -> set[str]:
-    return {shared.get(n, n) for n in names}
+def _memory(names: Iterable[str], shared: Mapping[str, frozenset[str]]) -> set[str]:
+    return {root for n in names for root in shared.get(n, (n,))}
 
 
 def _together(group: list[LoopKernel]) -> LoopKernel:
