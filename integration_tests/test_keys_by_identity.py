@@ -101,3 +101,57 @@ def test_one_compiled_step_for_several_optimizers(make: Any) -> None:
         optimizer.step()
 
     torch.testing.assert_close(train(torchjit.compile(step, backend="eager")), train(step))
+
+
+def looked_up(d: dict[torch.Tensor, int]) -> int:
+    return sum(d[p] for p in d) + sum(p in d for p in list(d))
+
+
+def deleted(d: dict[torch.Tensor, int]) -> int:
+    for p in list(d):
+        del d[p]
+    return len(d)
+
+
+def popped(d: dict[torch.Tensor, int]) -> int:
+    return d.pop(next(iter(d)))
+
+
+def stored(d: dict[torch.Tensor, int]) -> list[int]:
+    for p in d:
+        d[p] = d[p] + 1
+    return list(d.values())
+
+
+def cleared(d: dict[torch.Tensor, int]) -> int:
+    d.clear()
+    return len(d)
+
+
+@pytest.mark.parametrize("function", [looked_up, deleted, popped, stored, cleared])
+def test_tensors_that_a_dict_gives_are_its_keys(function: Any) -> None:
+    def program(x: torch.Tensor, d: dict[torch.Tensor, int]) -> Any:
+        return x + 1, function(d)
+
+    compiled = torchjit.compile(program, backend="eager", on_error="raise", fullgraph=True)
+    for _ in range(2):
+        keys = [torch.ones(2), torch.nn.Parameter(torch.ones(2))]
+        mine, other = ({k: n for n, k in enumerate(keys)} for _ in range(2))
+        assert compiled(torch.ones(2), mine)[1] == program(torch.ones(2), other)[1]
+        assert list(map(id, mine)) == list(map(id, other)) and list(mine.values()) == list(other.values())
+
+
+def test_state_of_an_optimizer_is_emptied_behind_a_break() -> None:
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+        optimizer.step()
+        model(x).sum().backward()
+        optimizer.state.clear()
+        return x + 1
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    compiled = torchjit.compile(step, backend="eager", on_error="raise")
+    model(torch.ones(4)).sum().backward()
+    for _ in range(2):
+        compiled(model, optimizer, torch.ones(4))
+        assert not optimizer.state

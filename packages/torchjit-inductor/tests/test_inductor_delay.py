@@ -18,7 +18,7 @@ from torchjit_inductor.lowering.graph import lower_graph
 from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.schedule.updates import combine_small
-from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef, owners
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef, memory_of
 from torchjit_inductor.triton import TritonBackend
 
 aten = torch.ops.aten
@@ -194,5 +194,5 @@ def test_names_of_memory_that_is_shared() -> None:
     def step(reads: tuple[str, ...], writes: str, aliases: tuple[str, ...]) -> Any:
         return ExternStep(aten.view.default, (), {}, (writes,), True, reads, (), aliases, None)  # type: ignore[arg-type]
 
-    found = owners([step(("a",), "b", ("a",)), step(("c",), "d", ("c",)), step(("b", "d"), "e", ("b", "d"))])
-    assert len({found[n] for n in "abcde"}) == 1
+    found = memory_of([step(("a", "x"), "b", ("a",)), step(("c",), "d", ("c",)), step(("b", "d"), "e", ("b", "d"))])
+    assert found == {"b": {"a", "b"}, "d": {"c", "d"}, "e": {"a", "b", "c", "d", "e"}}

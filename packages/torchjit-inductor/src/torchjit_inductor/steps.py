@@ -11,7 +11,7 @@ import torch
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
 
-__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef", "memory_of", "owners"]
+__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef", "memory_of"]
 
 
 @final
@@ -105,26 +105,15 @@ Step: TypeAlias = KernelStep | ExternStep
 
 
 def memory_of(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
-    """For each buffer that an operator made of others' memory, maybe, the buffers of which that may be.
+    """For each buffer that may be a view, since an operator made it that may give views: those whose memory it may be, and itself.
 
-    Every other buffer is its own root, and two buffers may share memory if a root is common to them.
+    Every other buffer has memory of its own. Two buffers may share memory if these sets have a common element.
     """
     found: dict[str, frozenset[str]] = {}
     for step in steps:
         if isinstance(step, ExternStep) and step.aliases:
             of_all = frozenset[str]().union(*(found.get(n, frozenset((n,))) for n in step.aliases))
             found.update((o, of_all | {o}) for o in step.outputs if o is not None)
-    return found
-
-
-def owners(steps: Iterable[Step]) -> dict[str, str]:
-    """For each buffer that may share memory with another the name of one of them, the same for all."""
-    found: dict[str, str] = {}
-    for step in steps:
-        if isinstance(step, ExternStep) and step.aliases:
-            group = [*step.aliases, *(o for o in step.outputs if o is not None)]
-            old = {found.get(n, n) for n in group}
-            found.update((n, group[0]) for n in (*group, *(n for n, owner in found.items() if owner in old)))
     return found
 
 

@@ -20,7 +20,7 @@ import torch
 
 from torchjit_core.expr import Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
-from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef, owners
+from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef, memory_of
 
 __all__ = ["fuse_delayed"]
 
@@ -50,7 +50,7 @@ class _Delays:
         self.apart: set[tuple[Step, Step]] = set()
         self.accesses: dict[Step, tuple[set[str], set[str]]] = {}
         self.sizes = {name: _bytes(buffer, hints) for name, buffer in program.buffers.items()}
-        self.owners = owners(self.steps)
+        self.memory = memory_of(self.steps)
         self.kept = {o.buffer for o in program.outputs if isinstance(o, TensorRef)}
         self.written = {name for step in self.steps for name in step.writes}
         self.last: dict[str, int] = {}
@@ -128,7 +128,9 @@ class _Delays:
     def _accesses(self, step: Step) -> tuple[set[str], set[str]]:
         """What a step reads and writes, by the names of memory that is shared."""
         if step not in self.accesses:
-            reads, writes = ({self.owners.get(n, n) for n in names} for names in (step.reads, step.writes))
+            reads, writes = (
+                {m for n in names for m in self.memory.get(n, (n,))} for names in (step.reads, step.writes)
+            )
             self.accesses[step] = reads, writes
         return self.accesses[step]
 

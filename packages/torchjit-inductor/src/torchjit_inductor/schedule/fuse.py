@@ -107,8 +107,8 @@ class _Fusion:
         explain: Callable[[Refusal], None] | None,
     ) -> None:
         self.buffers, self.hints, self.limits, self.explain = program.buffers, hints, limits, explain
-        self.roots = memory_of(program.steps)
-        self.shared = frozenset[str]().union(*self.roots.values())
+        self.memory = memory_of(program.steps)
+        self.shared = frozenset[str]().union(*self.memory.values())
         self.accepts, self.by_lanes = accepts, by_lanes
         self.groups: list[Step] = []
         self.last_write: dict[str, int] = {}
@@ -126,27 +126,27 @@ class _Fusion:
     def _note(self, step: Step, position: int) -> None:
         views = step.outputs if isinstance(step, ExternStep) and step.aliases else ()
         for name in step.reads:
-            for root in self._roots(name):
-                self.last_read[root] = max(position, self.last_read.get(root, -1))
+            for part in self._memory(name):
+                self.last_read[part] = max(position, self.last_read.get(part, -1))
         for name in step.writes:
             # A view is made, which writes nothing to the memory that others see.
-            for root in (name,) if name in views else self._roots(name):
-                self.last_write[root] = max(position, self.last_write.get(root, -1))
+            for part in (name,) if name in views else self._memory(name):
+                self.last_write[part] = max(position, self.last_write.get(part, -1))
 
-    def _roots(self, name: str) -> frozenset[str]:
-        return self.roots.get(name) or frozenset((name,))
+    def _memory(self, name: str) -> frozenset[str]:
+        return self.memory.get(name) or frozenset((name,))
 
     def _earliest(self, kernel: LoopKernel) -> int:
         """The last step that makes or writes what the kernel reads, or reads what it writes, by whatever name."""
-        touched = {root for n in kernel.buffers for root in self._roots(n)} | {s.name for s in kernel.symbols}
-        written = {root for n in kernel.writes for root in self._roots(n)}
+        touched = {part for n in kernel.buffers for part in self._memory(n)} | {s.name for s in kernel.symbols}
+        written = {part for n in kernel.writes for part in self._memory(n)}
         after_writes = max((self.last_write.get(n, -1) for n in touched), default=-1)
         return max(after_writes, *(self.last_read.get(n, -1) for n in written))
 
     def _by_two_names(self, first: LoopKernel, second: LoopKernel) -> bool:
         """Does one of the two write memory that the other may know by another name?"""
         return any(
-            a != b and (a in first.writes or b in second.writes) and not self._roots(a).isdisjoint(self._roots(b))
+            a != b and (a in first.writes or b in second.writes) and not self._memory(a).isdisjoint(self._memory(b))
             for a in self.shared.intersection(first.buffers)
             for b in self.shared.intersection(second.buffers)
         )

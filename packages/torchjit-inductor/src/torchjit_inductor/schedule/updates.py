@@ -182,7 +182,7 @@ def _before(step: Step, kernel: LoopKernel, shared: Mapping[str, frozenset[str]]
 
 
 def _memory(names: Iterable[str], shared: Mapping[str, frozenset[str]]) -> set[str]:
-    return {root for n in names for root in shared.get(n, (n,))}
+    return {part for n in names for part in shared.get(n, (n,))}
 
 
 def _together(group: list[LoopKernel]) -> LoopKernel:

@@ -179,8 +179,9 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 @method("clear", dict, OrderedDict)
 def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     target = cast(DictValue, args[0])
-    for key, _ in dicts.dict_pairs(domain, target):
-        dicts.dict_remove(domain, target, keys.key_of(domain, key))
+    dicts.dict_pairs(domain, target)  # loads them
+    for key in [key for key, entry in target.entries.items() if entry is not None]:
+        dicts.dict_remove(domain, target, key)
     return Const(None)
 
 

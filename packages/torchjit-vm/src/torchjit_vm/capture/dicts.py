@@ -77,10 +77,11 @@ def _wrap_key(domain: CaptureDomain, raw: Any) -> Any:
         return key_of(domain, found)
     if isinstance(raw, (enum.Enum, type)):
         return raw
-    if _has_own_equality(type(raw)) and not isinstance(raw, weakref.ReferenceType):
+    path = Pinned.of(raw, "key")
+    compared = _has_own_equality(type(raw)) and not isinstance(raw, weakref.ReferenceType)
+    if compared and not domain.leaves.wants(raw, path):
         return raw
-    value = wrap(domain, raw, Pinned.of(raw, "key"))
-    return key_of(domain, value)
+    return key_of(domain, wrap(domain, raw, path))
 
 
 def _has_own_equality(cls: Any) -> bool:
