@@ -120,6 +120,7 @@ class Beside(TorchDispatchMode):
         self.symbolic = symbolic
         self.asked: set[Any] = set()
         self.failed: Counter[str] = Counter()
+        self.without_samples: dict[str, str] = {}
         self.differ: dict[str, list[str]] = {}
         self.reached: set[str] = set()
 
@@ -282,7 +283,7 @@ def _differentiate(results: list[Any], inputs: list[Any]) -> None:
 
 
 def run(op: Any, dtype: torch.dtype, samples: int, beside: Beside) -> None:
-    for sample in _samples(op, dtype, samples):
+    for sample in _samples(op, dtype, samples, beside):
         for layout in LAYOUTS.values():
             try:
                 args, kwargs = laid_out(sample, layout)
@@ -294,11 +295,11 @@ def run(op: Any, dtype: torch.dtype, samples: int, beside: Beside) -> None:
                 continue
 
 
-def _samples(op: Any, dtype: torch.dtype, count: int) -> Iterator[Any]:
+def _samples(op: Any, dtype: torch.dtype, count: int, beside: Beside) -> Iterator[Any]:
     try:
         yield from itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd and dtype.is_floating_point), count)  # fmt: skip
-    except Exception:
-        return
+    except Exception as error:  # of torch's own makers of samples; which operators it leaves out is told at the end
+        beside.without_samples[op.name] = f"{type(error).__name__}: {str(error)[:80]}"
 
 
 def main() -> int:
@@ -329,6 +330,8 @@ def main() -> int:
     if options.failed:
         for text, count in beside.failed.most_common():
             print(f"refused {count} times: {text}")
+    for name, error in sorted(beside.without_samples.items()):
+        print(f"no samples of {name}: {error}")
     calls = (
         f"{len(beside.asked)} calls of {len(beside.reached)} operators, {sum(beside.failed.values())} refused by fakes"
     )

@@ -46,9 +46,8 @@ def _forget_the_example(node: fx.Node) -> None:
     val = node.meta["val"]
     if not all(type(n) is int for n in val.shape) or val.layout != torch.strided:
         return
-    if tuple(val.stride()) != make_contiguous_strides_for(
-        val.shape
-    ):  # also where a dimension of size 1 has another one
+    # `is_contiguous` leaves out the strides of dimensions of size 1, which `full` would not have.
+    if tuple(val.stride()) != make_contiguous_strides_for(val.shape):
         return
     number: Any = _FILLS[node.target]  # type: ignore[index]
     if number is None:

@@ -256,9 +256,8 @@ class _Functionalizer:
             self._assign_all(func, written, result, is_list=isinstance(result.meta["val"], (tuple, list)))
         alone = fresh == 1 and len(func._schema.returns) == 1
         self.env[node] = results[0] if alone else made
-        if (
-            alone and (key := self._key(node)) is not None
-        ):  # a new tensor beside what is written, as that of `rrelu_with_noise`
+        # A new tensor beside what is written, as that of `rrelu_with_noise`, can be written to later.
+        if alone and (key := self._key(node)) is not None:
             self._add_root(node, results[0], key)
 
     def _as_recorded(self, result: fx.Node, node: fx.Node) -> fx.Node:

@@ -104,7 +104,7 @@ def refuse_call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         args, kwargs: over fake tensors.
 
     Raises:
-        NotImplementedError: the kernel refuses the dtype.
+        NotImplementedError: the kernel has no code for the dtype; it is the kernel's own error, that the program sees in eager.
     """
     if target in _MAX_POOL1D and args and isinstance(args[0], torch.Tensor) and not kwargs.get("return_indices"):
         x = args[0]
