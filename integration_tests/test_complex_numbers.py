@@ -97,6 +97,26 @@ def test_writes_through_a_negative_view(backend: str) -> None:
     torch.testing.assert_close(compiled(u), program(u))
 
 
+RESHAPED: dict[str, Callable[[Tensor], Any]] = {
+    "transposed": lambda z: (z.t_(), z * 2),
+    "written first": lambda z: (z.mul_(2).unsqueeze_(0), z),
+    "as_strided_": lambda z: torch.as_strided_(z, (2, 2), (1, 2)) + 1,
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("lazy", ["conjugated", "negated", "both"])
+@pytest.mark.parametrize("name", RESHAPED)
+def test_sizes_of_lazy_inputs_changed_in_place(name: str, lazy: str, backend: str) -> None:
+    make, program = LAZY[lazy][0], RESHAPED[name]
+    compiled = torchjit.compile(program, backend=backend, on_error="raise")
+    for _ in range(2):
+        want, got = ([*tree_leaves(function(z := make())), z] for function in (program, compiled))
+        for left, right in zip(want, got, strict=True):
+            assert (left.is_conj(), left.is_neg(), left.stride()) == (right.is_conj(), right.is_neg(), right.stride())
+            torch.testing.assert_close(right.resolve_conj().resolve_neg(), left.resolve_conj().resolve_neg())
+
+
 def test_asking_whether_eager_refuses_a_dtype_says_nothing() -> None:
     """It is asked with tensors of one element, of whose deviation torch warns."""
     u = torch.randn(3, 3, dtype=torch.complex128)

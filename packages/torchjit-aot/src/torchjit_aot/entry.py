@@ -69,7 +69,10 @@ def compile(
     """
     with _outside_inference_mode():
         if are_lazy(example_inputs):
-            lazy = take_memory(gm, example_inputs)
+            try:
+                lazy = take_memory(gm, example_inputs)
+            except GraphBreak as refusal:
+                return _refused(gm, refusal, settings)
             return lazy.around(
                 _compile(lazy.gm, lazy.example_inputs, compiler, settings, backward_compiler, partitioner)
             )
@@ -100,10 +103,7 @@ def _compile(
     try:
         joint = prepare_joint(gm, example_inputs, settings)
     except GraphBreak as refusal:
-        if not settings.fallback:
-            raise
-        emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
-        return _eager(gm)
+        return _refused(gm, refusal, settings)
     owned = joint.sources[len(example_inputs) : len(joint.sources) - len(joint.bases)]
     state = [source.real for source in owned]  # as traced: a pass may have copied the module
     if joint.has_backward:
@@ -115,6 +115,13 @@ def _compile(
     if guarded is not run and writes_last(run):
         guarded.writes_last = False  # the graph itself writes where the program does
     return guarded  # type: ignore[no-any-return]
+
+
+def _refused(gm: fx.GraphModule, refusal: GraphBreak, settings: AotSettings) -> Callable[..., Any]:
+    if not settings.fallback:
+        raise refusal
+    emit("fallback", reason=refusal.reason.id, headline=refusal.reason.headline, detail=refusal.detail)
+    return _eager(gm)
 
 
 def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: AotSettings = _DEFAULT) -> JointGraph:

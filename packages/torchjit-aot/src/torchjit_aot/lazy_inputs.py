@@ -9,6 +9,10 @@ import attrs
 import torch
 from torch import fx
 
+from torchjit_aot.refusals import METADATA_MUTATION
+from torchjit_aot.schemas import names_metadata_write
+from torchjit_core.reasons import GraphBreak
+
 __all__ = ["LazyInputs", "are_lazy", "take_memory"]
 
 
@@ -47,7 +51,14 @@ def are_lazy(example_inputs: Sequence[Any]) -> bool:
 
 
 def take_memory(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> LazyInputs:
-    """The same computation over plain inputs."""
+    """The same computation over plain inputs.
+
+    Raises:
+        GraphBreak: sizes or strides of something are changed in place. That may be an input, and what the graph changes then is its own view of the memory.
+    """
+    for node in gm.graph.nodes:
+        if node.op in ("call_method", "call_function") and names_metadata_write(node.target):
+            raise GraphBreak(METADATA_MUTATION, f"{node.name}, and an input is a lazily conjugated or negated view")
     graph = fx.Graph()
     output = graph.graph_copy(gm.graph, {})
     graph.output(output)

@@ -13,6 +13,7 @@ __all__ = [
     "has_effect",
     "is_random",
     "is_view",
+    "names_metadata_write",
     "out_of_place",
     "writes_metadata",
     "writes_to",
@@ -87,6 +88,17 @@ def has_effect(func: object) -> bool:
 def writes_metadata(func: object) -> bool:
     """Does `func` change sizes, strides or storage of its argument?"""
     return isinstance(func, OpOverload) and torch.Tag.inplace_view in func.tags
+
+
+@functools.cache
+def names_metadata_write(target: object) -> bool:
+    """Is a call's target of a graph (`"t_"`, `torch.Tensor.t_`, an overload) one that changes sizes, strides or storage of its argument?"""
+    if isinstance(target, OpOverload):
+        return writes_metadata(target)
+    packet = getattr(torch.ops.aten, target if isinstance(target, str) else getattr(target, "__name__", ""), None)
+    if not isinstance(packet, OpOverloadPacket):
+        return False
+    return any(writes_metadata(getattr(packet, name)) for name in packet.overloads())  # type: ignore[no-untyped-call]
 
 
 def _packet(func: OpOverload, name: str) -> OpOverloadPacket | None:
