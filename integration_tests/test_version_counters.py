@@ -79,3 +79,36 @@ def test_versions(program, backend, dynamic):
             assert [g for g in got if not isinstance(g, torch.Tensor)] == [
                 w for w in want if not isinstance(w, torch.Tensor)
             ]
+
+
+def made_from_nothing(x):
+    window = torch.hann_window(5)
+    return torch.rand(2), torch.randint(0, 5, x.shape), torch.randperm(4), window, torch.rand(4).view(2, 2), x * 2
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_new_tensors_were_not_written(backend, requires_grad):
+    compiled = torchjit.compile(made_from_nothing, backend=backend)
+    x = torch.ones(2, 3, requires_grad=requires_grad)
+    assert [t._version for t in compiled(x)] == [t._version for t in made_from_nothing(x)] == [0] * 6
+
+
+def a_view_too(x):
+    view = x.view(-1)
+    x.mul_(2)
+    return view.sin()
+
+
+def one_write(x):
+    x.mul_(2)
+    return x.sin()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("program", [a_view_too, one_write])
+def test_a_written_argument_counts_once(program, backend, requires_grad):
+    x = torch.ones(2, 3, requires_grad=requires_grad) * 1.0
+    torchjit.compile(program, backend=backend)(x)
+    assert x._version == 1

@@ -248,7 +248,7 @@ def make_inference(
     must_disable = grad_mode and any(s.leaf is not None for s in joint.sources)
     source = Source()
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    guarded = bool(joint.mutated) or autocast
+    guarded = bool(joint.mutated) or autocast or any(_is_made_by_writes(slot) for slot in joint.slots)
     if not must_disable and not guarded and _is_direct(joint, inputs, state):
         return compiled
     _make_bases(joint, source)
@@ -271,6 +271,13 @@ def make_inference(
     if writes_last(compiled):
         run.writes_last = True
     return run  # type: ignore[no-any-return]
+
+
+def _is_made_by_writes(slot: Any) -> bool:
+    """Is this result made without any tensor? Such operators fill memory in place, which counts as a write; eager's do not count it."""
+    if not isinstance(slot, fx.Node) or not isinstance(slot.target, torch._ops.OpOverload):
+        return False
+    return not any("Tensor" in str(argument.type) for argument in slot.target._schema.arguments)
 
 
 def _slot_names(prefix: str, joint: JointGraph) -> list[str]:
@@ -383,7 +390,7 @@ def _forward(
     dirty = []
     for index, slot in joint.mutated_under_grad.items():
         target = variable[joint.inputs[index]]
-        source.lines.append(f"{target}.copy_({slots[slot]})")
+        source.lines.append(f"    {target}.copy_({slots[slot]})")  # `mark_dirty` counts the write
         returned[slot] = target
         dirty.append(target)
     if dirty:
