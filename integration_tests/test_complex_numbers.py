@@ -43,6 +43,34 @@ def test_values_and_gradients(name: str, backend: str) -> None:
     torch.testing.assert_close(seen[1], seen[0])
 
 
+def _written(view: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
+    def program(r: Tensor) -> Any:
+        x = r * 2
+        made = view(x)
+        made.add_(3)
+        return x, made * 1
+
+    return program
+
+
+WRITTEN = {
+    "conjugate of a view as complex": _written(lambda x: torch.view_as_complex(x).conj()),
+    "its imaginary part": _written(lambda x: torch.view_as_complex(x).conj().imag),
+    "conjugate of other bits": _written(lambda x: x.view(torch.complex64).conj()),
+    "bits of negated numbers": _written(lambda x: torch._neg_view(x.view(torch.float32))),
+    "real numbers of negated ones": _written(lambda x: torch._neg_view(torch.view_as_complex(x)).conj().real),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_writes_through_lazy_views_of_other_types(name: str, backend: str) -> None:
+    program, r = WRITTEN[name], torch.arange(12.0).view(2, 3, 2)
+    compiled = torchjit.compile(program, backend=backend, on_error="raise", fullgraph=True)
+    for want, got in zip(program(r), compiled(r), strict=True):
+        assert torch.equal(got, want)
+
+
 def _values() -> Tensor:
     return torch.randn(3, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
 

@@ -104,7 +104,24 @@ def _unbound(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequenc
 
 
 def _retyped(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None) -> fx.Node:
-    return writer.call(aten.view.dtype, (value, value_of(parent).dtype))
+    return writer.call(aten.view.dtype, (_resolved(writer, value), value_of(parent).dtype))
+
+
+def _as_other_numbers(func: OpOverload) -> Inverse:
+    """Between pairs of real numbers and complex ones."""
+
+    def inverse(
+        writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None
+    ) -> fx.Node:
+        return writer.call(func, (_resolved(writer, value),))
+
+    return inverse
+
+
+def _resolved(writer: GraphWriter, value: fx.Node) -> fx.Node:
+    """With its elements in memory as they are: those that are conjugated or negated lazily cannot be viewed as another type."""
+    lazy = value_of(value).is_conj() or value_of(value).is_neg()
+    return writer.call(aten.clone.default, (value,)) if lazy else value
 
 
 def _unchanged(writer: GraphWriter, parent: fx.Node, value: fx.Node, args: Sequence[Any], index: int | None) -> fx.Node:
@@ -124,8 +141,8 @@ _INVERSES: dict[OpOverload, Inverse] = {
     aten.t.default: _same(aten.t.default),
     aten._conj.default: _same(aten._conj.default),
     aten._neg_view.default: _same(aten._neg_view.default),
-    aten.view_as_real.default: _same(aten.view_as_complex.default),
-    aten.view_as_complex.default: _same(aten.view_as_real.default),
+    aten.view_as_real.default: _as_other_numbers(aten.view_as_complex.default),
+    aten.view_as_complex.default: _as_other_numbers(aten.view_as_real.default),
     aten.view.dtype: _retyped,
     aten.expand.default: _expanded,
     aten.slice.Tensor: _into_parent(aten.slice_scatter.default),

@@ -314,6 +314,10 @@ class _GraphLowering:
                 made = tile_product(self.builder, node.target, args, metas, self.products)
         if made is None:
             made = self._extern(node, args, kwargs, metas)
+            val = node.meta.get("val")
+            if isinstance(val, torch.Tensor) and val.is_neg() and val.dtype in KERNEL_DTYPES:
+                # Real numbers of lazily negated complex ones: kernels do not see the bit that aten sets.
+                made = self._aten(torch.ops.aten.resolve_neg.default, (made,), {}, metas)
         if isinstance(made, tuple):
             return made
         if node.target is torch.ops.aten.new_empty.default:
