@@ -301,7 +301,11 @@ class MetaService:
             if i in written and (record := self.fakes.describe(fake)) is not leaves[i].record:
                 changed.append((i, record))
         reader = _ResultReader(self.fakes, fakes, storages, [leaf.record for leaf in leaves])
+        reader.follows = self.modes.inference or not watch.retyped
         template = reader.read(result, ())
+        if watch.detached and reader.of_inference and not self.modes.inference:
+            # It may be written to outside of the mode, where the tensor itself and its other views may not.
+            raise GraphBreak(breaks.META_FAILED, "detach or data of an inference tensor outside of inference mode")
         fresh = self.numbers.context.is_fresh(_symbols(template)) or _holds_read_float(template)
         constant = reader.constant or any(map(_is_constant, fakes))
         return Outcome(template, written, tuple(changed), watch.random, reader.makes, fresh, constant)
@@ -317,6 +321,7 @@ class _ResultReader:
         self.fakes = fakes
         self.arguments = arguments
         self.records = records
+        self.storages = storages
         self.places: dict[int, int] = {}
         for i, storage in enumerate(storages):
             self.places.setdefault(storage, i)
@@ -324,6 +329,8 @@ class _ResultReader:
         self.made: dict[int, Made] = {}
         self.makes = False
         self.constant = False
+        self.follows = True  # a view of an inference tensor is one, too
+        self.of_inference = False
 
     def read(self, value: Any, way: Way) -> Template:
         if isinstance(value, torch.Tensor):
@@ -364,14 +371,26 @@ class _ResultReader:
         record = self.fakes.describe(value)
         storage = value.untyped_storage()._cdata
         shares = self.places.get(storage)
-        if shares is not None and shares >= 0 and self.records[shares].inference:
+        if shares is not None and shares >= 0 and self._is_of_inference(storage) and self.follows:
             record = self.fakes.records.as_inference(record)  # fakes do not say so outside of the mode
+            self.of_inference = True
         self.makes = True
         self.constant = self.constant or _is_constant(value)
         self.places.setdefault(storage, -1 - self.count)
         self.count += 1
         made = self.made[id(value)] = Made(record, shares, way)
         return made
+
+    def _is_of_inference(self, storage: int) -> bool:
+        """Is what lies on the memory of arguments a view of an inference tensor?
+
+        Raises:
+            GraphBreak: they are of both kinds.
+        """
+        kinds = {r.inference for r, other in zip(self.records, self.storages, strict=True) if other == storage}
+        if len(kinds) > 1:
+            raise GraphBreak(breaks.META_FAILED, "a view of an inference tensor or of another one on its memory")
+        return kinds == {True}
 
 
 def _symbols(template: Template) -> set[Symbol]:

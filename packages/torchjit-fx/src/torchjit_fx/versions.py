@@ -35,14 +35,15 @@ class Watch:
         written: addresses of the storages that were written.
         random: whether a random number generator advanced.
         beyond: the call is one of `kernel_checks.BEYOND`.
+        detached, retyped: views were made by `detach` (`.data` too), by `view` with a dtype.
     """
 
-    __slots__ = ("beyond", "random", "written")
+    __slots__ = ("beyond", "detached", "random", "retyped", "written")
 
     def __init__(self, beyond: bool = False) -> None:
         self.beyond = beyond
         self.written: set[int] = set()
-        self.random = False
+        self.random = self.detached = self.retyped = False
 
 
 class _OpFacts:
@@ -69,6 +70,7 @@ _SILENT_BATCH_NORMS = frozenset(
 )
 
 
+_DETACH, _VIEW_DTYPE = torch.ops.aten.detach.default, torch.ops.aten.view.dtype
 _VECTOR_NORM = torch.ops.aten.linalg_vector_norm.default
 _CONVOLUTIONS = frozenset({torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default})
 
@@ -227,6 +229,10 @@ def _observe(watch: Watch, func: Any, args: Sequence[Any], kwargs: Mapping[str, 
         facts = _FACTS[func] = _OpFacts(func)
     if facts.random:
         watch.random = True
+    if func is _DETACH:
+        watch.detached = True
+    elif func is _VIEW_DTYPE:
+        watch.retyped = True
     for position, name in zip(facts.positions, facts.names, strict=True):
         _note(watch, args[position] if position < len(args) else (kwargs or {}).get(name))
     if func._schema.name in _SILENT_BATCH_NORMS and len(args) > 5 and args[5]:
