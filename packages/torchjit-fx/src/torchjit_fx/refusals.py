@@ -99,19 +99,25 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
 def refuse_call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise what eager raises, if torch has another kernel for the call than the operations that it makes of fake tensors.
 
+    Or if no fake tensor is in it, for eager to see that there is none.
+
     Args:
         target: what the program calls.
         args, kwargs: over fake tensors.
 
     Raises:
         NotImplementedError: the kernel has no code for the dtype; it is the kernel's own error, that the program sees in eager.
+        RuntimeError: the norms of no tensors.
     """
+    if target is _foreach_norm and args and type(args[0]) in (list, tuple) and not args[0]:
+        _foreach_norm([])
     if target in _MAX_POOL1D and args and isinstance(args[0], torch.Tensor) and not kwargs.get("return_indices"):
         x = args[0]
         if x.device.type == "cpu" and not (x.requires_grad and torch.is_grad_enabled()):
             _pool_one(x.dtype)
 
 
+_foreach_norm: Any = torch._foreach_norm
 _MAX_POOL1D = frozenset({F.max_pool1d, torch.max_pool1d})
 
 

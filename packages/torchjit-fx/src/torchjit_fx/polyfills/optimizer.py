@@ -10,6 +10,17 @@ import torch
 __all__ = ["captured_step", "group_tensors_by_device_and_dtype", "step_without_gradients"]
 
 
+_EXPECTED = (
+    "Expected {} to be true, but got false.  "
+    "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+)
+_OF_ONE_LENGTH = (
+    "std::all_of( nested_tensorlist.cbegin(), nested_tensorlist.cend(), [&](const auto& tensorlist) -> bool "
+    "{ return tensorlist.size() == num_tensors || tensorlist.size() == 0; })"
+)
+_NO_TENSOR = "Tensors of the first list of nested Tensor lists are supposed to be defined but the {}-th Tensor is not."
+
+
 def captured_step(step: Callable[..., Any]) -> Callable[..., Any]:
     """What is interpreted instead of the wrapper that every optimizer puts around its `step`.
 
@@ -45,8 +56,17 @@ def step_without_gradients(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def group_tensors_by_device_and_dtype(tensorlists: Any, with_indices: bool = False) -> Any:
     """Interpreted instead of the C function of this name. Source: torch/csrc/Module.cpp, ForeachUtils.h (torch 2.15)."""
+    if len(tensorlists) == 0:
+        raise RuntimeError(_EXPECTED.format("!nested_tensorlist.empty()"))
+    count = len(tensorlists[0])
+    if count == 0:
+        raise RuntimeError(_EXPECTED.format("!nested_tensorlist[0].empty()"))
+    if any(len(tensors) not in (0, count) for tensors in tensorlists):
+        raise RuntimeError(_EXPECTED.format(_OF_ONE_LENGTH))
     groups: dict[Any, Any] = {}
     for i, first in enumerate(tensorlists[0]):
+        if first is None:
+            raise RuntimeError(_NO_TENSOR.format(i))
         key = (first.device, first.dtype)
         if key not in groups:
             groups[key] = ([[] for _ in tensorlists], [])
@@ -56,4 +76,4 @@ def group_tensors_by_device_and_dtype(tensorlists: Any, with_indices: bool = Fal
                 target.append(source[i])
         if with_indices:
             indices.append(i)
-    return groups
+    return dict(list(groups.items())[::-1])  # the C++ library's table has its newest key first
