@@ -104,3 +104,39 @@ def test_results_of_operands_in_other_orders(backend: str) -> None:
                         f"{name}, {dynamic}, {first.stride()}, {second.stride()}: {got[0].stride()}, {got[1]}, not {want[1]}"
                     )
     assert not wrong, "\n".join(wrong)
+
+
+def _viewed(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x * 2
+    z = x.unsqueeze(1).view(-1)
+    z.add_(1)
+    return z, y
+
+
+def _reshaped(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.unflatten(0, (-1, 1))
+    z = y.reshape(2, 1, -1)
+    z.add_(1)
+    return z, y
+
+
+def _flattened(x: Tensor) -> tuple[Tensor, object]:
+    y = x[:, None].view(x.shape[0], 1, -1)
+    return y, (y.stride(), y.is_contiguous())
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", [_viewed, _reshaped, _flattened])
+def test_views_over_a_dimension_of_size_1(program: Callable[[Tensor], object], dynamic: bool, backend: str) -> None:
+    compiled = torchjit.compile(program, backend=backend, dynamic=dynamic)
+    for make in (lambda: torch.ones(2, 4), lambda: torch.ones(4, 2).t(), lambda: torch.ones(2, 8)[:, ::2]):
+        seen = []
+        for function in (program, compiled):
+            x = make()
+            try:
+                made = function(x)
+            except RuntimeError as error:
+                made = str(error)
+            seen.append((str(made), x.tolist()))
+        assert seen[0] == seen[1]

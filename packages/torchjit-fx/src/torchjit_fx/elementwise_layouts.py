@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for
 
-__all__ = ["Undecided", "dense_strides", "elementwise_strides", "is_plain"]
+__all__ = ["Undecided", "decided", "dense_strides", "elementwise_strides", "is_plain"]
 
 Sizes = Sequence[Any]
 
@@ -140,15 +140,19 @@ def _differ(some: Sizes, others: Sizes) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return a is b or _decided(a == b)
+    return a is b or decided(a == b)
 
 
 def _less(a: Any, b: Any) -> bool:
-    return a is not b and _decided(a < b)
+    return a is not b and decided(a < b)
 
 
-def _decided(condition: Any) -> bool:
-    """With a guard, if it is about sizes that vary."""
+def decided(condition: Any) -> bool:
+    """The truth of a condition, with a guard if it is about sizes that vary.
+
+    Raises:
+        Undecided: it depends on sizes that only the run knows.
+    """
     if isinstance(condition, torch.SymBool):
         node: Any = condition.node
         known = node.maybe_as_bool()

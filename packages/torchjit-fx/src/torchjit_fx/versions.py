@@ -24,6 +24,7 @@ from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
 from torchjit_fx.kernel_layouts import as_kernels_do, layout_rule
 from torchjit_fx.refusals import refuse_dtypes
+from torchjit_fx.view_layouts import VIEWS, layout_of_view
 
 __all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
 
@@ -158,6 +159,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             return self._taken_apart(func, args, kwargs or {})
         if func is _VECTOR_NORM:
             args, kwargs = _with_positive_dims(args, kwargs)
+        elif func in VIEWS and type(args[0]) is FakeTensor and (layout := layout_of_view(args[0], args[1])):
+            return self._dispatched(_AS_STRIDED, types, (args[0], *layout, args[0].storage_offset()), {})
         results = self._dispatched(func, types, args, kwargs)
         rule = layout_rule(func)
         return results if rule is None else as_kernels_do(rule, args, kwargs or {}, results, self._fake)
@@ -194,6 +197,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 _VIEWS = torch._C.DispatchKey.ADInplaceOrView
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
+_AS_STRIDED = torch.ops.aten.as_strided.default
 _UNSAFE_VIEWS = frozenset({torch.ops.aten.unsafe_split.Tensor, torch.ops.aten.unsafe_split_with_sizes.default})
 """These make their views by `split`, and autograd knows them as no views."""
 
