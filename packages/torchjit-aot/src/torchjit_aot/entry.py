@@ -10,12 +10,15 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchjit_aot.absent_tangents import prune
 from torchjit_aot.attention import fuse_attention, may_fuse_attention
+from torchjit_aot.backwards import BackwardOfSome, Backwards, LazyBackward
 from torchjit_aot.canonicalize import canonicalize
 from torchjit_aot.compiler_protocol import CompiledGraph, GraphCompiler, writes_last
 from torchjit_aot.decompositions import decompose
 from torchjit_aot.functional_random import draw_from_seeds
 from torchjit_aot.functionalize import functionalize
+from torchjit_aot.inputs import no_autocast
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
 from torchjit_aot.lazy_inputs import are_lazy, take_memory
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
@@ -24,7 +27,7 @@ from torchjit_aot.pooling import slim_max_pools
 from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.rewrites import EXACT, FUSED, rewrite_graph, rewrite_joint, tell_rewrites
 from torchjit_aot.run_eagerly import run_eagerly
-from torchjit_aot.runtime import LazyBackward, make_inference, make_training
+from torchjit_aot.runtime import make_inference, make_training
 from torchjit_aot.separate_backwards import separate_groups
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.shared_inputs import Base, guard_overlap, guard_retained, shared_bases
@@ -208,9 +211,13 @@ def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, sett
     except Exception as error:  # in the middle of the user's training step there is no other way to go on
         if not settings.fallback:
             raise
-        detail = f"{type(error).__name__}: {error}"
-        emit("fallback", reason=BACKWARD_COMPILER.id, headline=BACKWARD_COMPILER.headline, detail=detail)
+        _tell_fallback(error)
         return _operators_of(built, name)
+
+
+def _tell_fallback(error: Exception) -> None:
+    detail = f"{type(error).__name__}: {error}"
+    emit("fallback", reason=BACKWARD_COMPILER.id, headline=BACKWARD_COMPILER.headline, detail=detail)
 
 
 def _operators_of(built: BuiltGraph, name: str) -> CompiledGraph:
@@ -259,10 +266,29 @@ def _compile_training(
         _finish(built, joint, settings)
     tell_saved(partition)
     name = f"{settings.name}_backward"
-    lazy = LazyBackward(
-        lambda: _invoke_backward(backward_compiler, backward, name, settings), lambda: _operators_of(backward, name)
-    )
+
+    def lazily(built: BuiltGraph) -> LazyBackward:
+        return LazyBackward(
+            lambda: _invoke_backward(backward_compiler, built, name, settings), lambda: _operators_of(built, name)
+        )
+
+    whole = lazily(backward)
+
+    def of_some(missing: tuple[bool, ...]) -> BackwardOfSome:
+        try:
+            with no_autocast():
+                pruned = prune(build_backward(joint, partition, name), missing, joint.behind, joint.fake_mode)
+                if pruned.changed:
+                    _finish(pruned.built, joint, settings)
+        except Exception as error:  # as for the whole backward
+            if not settings.fallback:
+                raise
+            _tell_fallback(error)
+            return BackwardOfSome(whole, (True,) * len(missing))
+        return BackwardOfSome(lazily(pruned.built) if pruned.changed else whole, pruned.reads)
+
     compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
     if settings.eager_backward:
-        lazy.compile()
-    return make_training(joint, forward.inputs, partition.saved, compiled, lazy, state, settings.name)
+        whole.compile()
+    backwards = Backwards(whole, of_some)
+    return make_training(joint, forward.inputs, partition.saved, compiled, backwards, state, settings.name)

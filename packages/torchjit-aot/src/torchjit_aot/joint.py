@@ -26,7 +26,7 @@ from torchjit_core.reasons import GraphBreak
 
 aten = torch.ops.aten
 
-__all__ = ["JointGraph", "bits_of_tangents", "tangents_behind", "trace_joint", "version_moved"]
+__all__ = ["JointGraph", "bits_of_tangents", "tangent_like", "tangents_behind", "trace_joint", "version_moved"]
 
 
 def bits_of_tangents(joint: JointGraph) -> dict[fx.Node, int]:

@@ -6,9 +6,6 @@ descriptions, no tests of what is known.
 
 from __future__ import annotations
 
-import contextvars
-import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -16,6 +13,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.aliasing import Constant, FromInput, FromSlot, OutputPlan, Ref
+from torchjit_aot.backwards import Backwards
 from torchjit_aot.compiler_protocol import CompiledGraph, writes_last
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.freed import with_freed_history
@@ -27,7 +25,7 @@ from torchjit_aot.shared_inputs import real_base
 from torchjit_core.reasons import UserError
 from torchjit_core.writing import WRITES_FROM
 
-__all__ = ["LazyBackward", "Source", "make_inference", "make_training"]
+__all__ = ["Source", "make_inference", "make_training"]
 
 _EXCLUDED = (
     torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
@@ -65,49 +63,6 @@ class Source:
         made = self.bound[name]
         made.__torchjit_source__ = text
         return made
-
-
-@final
-class LazyBackward:
-    """The backward graph, compiled when it is first called.
-
-    Args:
-        build: compiles it. It runs once, in the context (compile id) of the forward's compilation.
-        stepwise: makes a function that calls its operators one by one, for tangents that are tensor subclasses or batched.
-    """
-
-    def __init__(self, build: Callable[[], CompiledGraph], stepwise: Callable[[], CompiledGraph]) -> None:
-        self.boxed: Callable[[list[Any]], Sequence[Any]] | None = None
-        self._build: Callable[[], CompiledGraph] | None = build
-        self._stepwise = functools.cache(lambda: _boxed(stepwise()))
-        self._lock = threading.Lock()
-        self._context = contextvars.copy_context()
-
-    def compile(self) -> Callable[[list[Any]], Sequence[Any]]:
-        """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
-        with self._lock:
-            if self.boxed is None and self._build is not None:
-                with torch.no_grad():
-                    self.boxed = _boxed(self._context.run(self._build))
-                self._build = None
-        assert self.boxed is not None
-        return self.boxed
-
-    def stepwise(self) -> Callable[[list[Any]], Sequence[Any]]:
-        """The graph's operators one by one, for tangents that compiled code cannot read."""
-        return self._stepwise()
-
-
-def _boxed(compiled: CompiledGraph) -> Callable[[list[Any]], Sequence[Any]]:
-    """The compiled graph's own entry that takes a list and frees its items early, or one that unpacks the list."""
-    own = getattr(compiled, "boxed", None)
-    if own is not None:
-        return own  # type: ignore[no-any-return]
-
-    def call(inputs: list[Any]) -> Sequence[Any]:
-        return compiled(*inputs)
-
-    return call
 
 
 # -------------------------------------------------------------------------------------------------- the call itself
@@ -293,7 +248,7 @@ def make_training(
     inputs: Sequence[fx.Node],
     saved: Sequence[fx.Node],
     forward: CompiledGraph,
-    backward: LazyBackward,
+    backwards: Backwards,
     state: Sequence[torch.Tensor],
     name: str,
 ) -> Callable[..., Any]:
@@ -304,7 +259,7 @@ def make_training(
         (torch.autograd.Function,),
         {
             "forward": staticmethod(_forward(joint, passed, hidden, inputs, saved, forward, name)),
-            "backward": staticmethod(_backward(joint, passed, hidden, saved, backward, name)),
+            "backward": staticmethod(_backward(joint, passed, hidden, saved, backwards, name)),
             "boxed_grads_call": True,
         },
     )
@@ -459,7 +414,7 @@ def _backward(
     passed: Sequence[fx.Node],
     hidden: Sequence[fx.Node],
     saved: Sequence[fx.Node],
-    backward: LazyBackward,
+    backwards: Backwards,
     name: str,
 ) -> Callable[..., Any]:
     source = Source()
@@ -485,14 +440,22 @@ def _backward(
         source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {groups}, {needed})")
     elif has_tensors:
         source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
+    lazy = source.bind(backwards.whole, "backward")
+    if several:
+        source.lines += [
+            f"lazy = {lazy}",
+            "some = True in missing",
+            "if some:",
+            f"    lazy, zeros = {source.bind(backwards.of_some, 'of_some')}(missing)",
+        ]
+        lazy = "lazy"
     source.lines.append("odd = False")
     symbolic = 0
-    for i, tangent in zip(joint.differentiable, joint.tangents, strict=True):
-        if _is_static(joint.plan.slots[i]):
-            _fix_tangent(source, f"g{i}", tangent.meta["val"], None)
-        else:
-            _fix_tangent(source, f"g{i}", tangent.meta["val"], f"ctx.layouts[{symbolic}]")
-            symbolic += 1
+    for k, (i, tangent) in enumerate(zip(joint.differentiable, joint.tangents, strict=True)):
+        layout = None
+        if not _is_static(joint.plan.slots[i]):
+            layout, symbolic = f"ctx.layouts[{symbolic}]", symbolic + 1
+        _fix_tangent(source, f"g{i}", tangent.meta["val"], layout, wanted=f"zeros[{k}]" if several else None)
     args, tensors, numbers = [], 0, 0
     for node in saved:
         if isinstance(node.meta["val"], torch.Tensor):
@@ -503,13 +466,13 @@ def _backward(
             numbers += 1
     args = ["*t"] if tensors and not numbers else args
     args += [f"g{i}" for i in joint.differentiable]
-    lazy = source.bind(backward, "backward")
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
     ranged = _in_range(source, "compiled(inputs)", f"{name}_backward", "d")
     dead = [*(["t"] if has_tensors else []), *gradients]
     source.lines += [
         f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed or {lazy}.compile()",
         f"inputs = [{', '.join(args)}]",
+        *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if several else []),
         f"del {', '.join(dead)}",
         f"if {source.bind(torch.is_grad_enabled)}():",
         f"    with {source.bind(torch.no_grad)}(), {guard}:",
@@ -521,7 +484,7 @@ def _backward(
     ]
     if several:
         reach = source.bind(joint.behind, "reach")
-        source.lines += ["if True in missing:", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
+        source.lines += ["if some:", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
     parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
     return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
@@ -537,14 +500,15 @@ def _without_zeros(
     )
 
 
-def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str | None) -> None:
-    """None becomes zeros; other strides than the traced ones become those, and what is not plain memory becomes that.
+def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str | None, *, wanted: str | None) -> None:
+    """Other strides than the traced ones become those, what is not plain memory becomes that, None becomes zeros if need be.
 
     Args:
         source: the backward's text.
         gradient: the tangent's variable. The variable `odd` becomes true if it holds a tensor subclass.
         like: the tangent as it was traced.
         layout: text of a tuple (sizes, strides) if they are not known before the call.
+        wanted: text of whether the backward reads zeros in place of None; None if there is always a gradient.
     """
     options = f"dtype={source.bind(like.dtype)}, device={source.bind(like.device)}"
     shape, strides = ("shape", "strides") if layout else (tuple(like.shape), tuple(like.stride()))
@@ -552,16 +516,19 @@ def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str 
     bits = " or ".join(f"{gradient}.{test}()" for test in _LAZY_BITS if like.is_complex() or test != "is_conj")
     keys = f"{source.bind(torch._C._dispatch_keys)}({gradient}).raw_repr()"
     plain = f"type({gradient}) is not {source.bind(torch.Tensor)} or {keys} & {_TELLING} != {_DENSE}"
-    source.lines += [
+    lines = [
         *([f"shape, strides = {layout}"] if layout else []),
-        f"if {gradient} is not None and ({plain} or {bits}):",
+        f"if {plain} or {bits}:",
         f"    {gradient}, is_odd = {source.bind(_as_plain)}({gradient}, {strides})",
         "    odd = odd or is_odd",
-        f"if {gradient} is None:",
-        f"    {gradient} = {strided}.zero_()",
-        f"elif {gradient}.stride() != {strides} and not odd:",
+        f"if {gradient}.stride() != {strides} and not odd:",
         f"    {gradient} = {strided}.copy_({gradient})",
     ]
+    if wanted is not None:
+        lines = [f"if {gradient} is not None:", *(f"    {line}" for line in lines)]
+        lines += [f"elif {wanted}:", *([f"    shape, strides = {layout}"] if layout else [])]
+        lines.append(f"    {gradient} = {strided}.zero_()")
+    source.lines += lines
 
 
 _LAZY_BITS = ("is_neg", "_is_zerotensor", "is_conj")

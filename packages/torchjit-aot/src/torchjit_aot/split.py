@@ -19,7 +19,7 @@ from torchjit_aot.partition import Partition
 from torchjit_aot.schemas import has_effect
 from torchjit_core.events import emit_lazy
 
-__all__ = ["BuiltGraph", "build_backward", "build_forward", "live_nodes", "tell_graph", "tell_saved"]
+__all__ = ["BuiltGraph", "build_backward", "build_forward", "laid_out", "live_nodes", "tell_graph", "tell_saved"]
 
 aten = torch.ops.aten
 
@@ -97,13 +97,13 @@ class _Builder:
         writer = GraphWriter(self.graph)
         writer.source = node
         made = formula.write(writer.call, [self.copies[n] for n in formula.reads])
-        return _laid_out(writer, made, node.meta["val"].stride())
+        return laid_out(writer, made, node.meta["val"].stride())
 
     def read(self, value: Any) -> Any:
         return self.copies[value] if isinstance(value, fx.Node) else value
 
 
-def _laid_out(writer: GraphWriter, node: fx.Node, strides: Sequence[Any]) -> fx.Node:
+def laid_out(writer: GraphWriter, node: fx.Node, strides: Sequence[Any]) -> fx.Node:
     """The value with these (dense) strides: the operator behind a formula may lay out its result otherwise, and views of it
     are in the graph."""
     have = node.meta["val"].stride()

@@ -1,0 +1,109 @@
+"""The compiled backwards of one graph: the whole one, and those for calls in which some results got no gradient."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+
+from torchjit_aot.compiler_protocol import CompiledGraph
+
+__all__ = ["BackwardOfSome", "Backwards", "LazyBackward"]
+
+_MOST = 8
+"""Backwards of one graph for different gradients; further combinations are given zeros."""
+
+
+@final
+class LazyBackward:
+    """The backward graph, compiled when it is first called.
+
+    Args:
+        build: compiles it. It runs once, in the context (compile id) of the forward's compilation.
+        stepwise: makes a function that calls its operators one by one, for tangents that are tensor subclasses or batched.
+    """
+
+    def __init__(self, build: Callable[[], CompiledGraph], stepwise: Callable[[], CompiledGraph]) -> None:
+        self.boxed: Callable[[list[Any]], Sequence[Any]] | None = None
+        self._build: Callable[[], CompiledGraph] | None = build
+        self._stepwise = functools.cache(lambda: _boxed(stepwise()))
+        self._lock = threading.Lock()
+        self._context = contextvars.copy_context()
+
+    def compile(self) -> Callable[[list[Any]], Sequence[Any]]:
+        """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
+        with self._lock:
+            if self.boxed is None and self._build is not None:
+                with torch.no_grad():
+                    self.boxed = _boxed(self._context.run(self._build))
+                self._build = None
+        assert self.boxed is not None
+        return self.boxed
+
+    def stepwise(self) -> Callable[[list[Any]], Sequence[Any]]:
+        """The graph's operators one by one, for tangents that compiled code cannot read."""
+        return self._stepwise()
+
+
+def _boxed(compiled: CompiledGraph) -> Callable[[list[Any]], Sequence[Any]]:
+    """The compiled graph's own entry that takes a list and frees its items early, or one that unpacks the list."""
+    own = getattr(compiled, "boxed", None)
+    if own is not None:
+        return own  # type: ignore[no-any-return]
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        return compiled(*inputs)
+
+    return call
+
+
+class BackwardOfSome(NamedTuple):
+    """What is called where some tangents have not come.
+
+    Attributes:
+        backward: takes the saved values, the tangents that have come, and zeros.
+        zeros: for each tangent whether it is given as zeros if it has not come; else it is left out.
+    """
+
+    backward: LazyBackward
+    zeros: tuple[bool, ...]
+
+
+@final
+class Backwards:
+    """The backwards of one graph.
+
+    Args:
+        whole: the one for all tangents.
+        make: gives the one without those for which the item is true. It runs once for each combination, in the context
+            (compile id) of the forward's compilation.
+
+    Attributes:
+        whole: as above.
+    """
+
+    def __init__(self, whole: LazyBackward, make: Callable[[tuple[bool, ...]], BackwardOfSome]) -> None:
+        self.whole = whole
+        self._make = make
+        self._made: dict[tuple[bool, ...], BackwardOfSome] = {}
+        self._lock = threading.Lock()
+        self._context = contextvars.copy_context()
+
+    def of_some(self, missing: tuple[bool, ...]) -> BackwardOfSome:
+        """The backward without the tangents for which the item is true."""
+        found = self._made.get(missing)
+        if found is None:
+            with self._lock:
+                found = self._made.get(missing)
+                if found is None:
+                    found = self._made[missing] = self._new(missing)
+        return found
+
+    def _new(self, missing: tuple[bool, ...]) -> BackwardOfSome:
+        if len(self._made) < _MOST:
+            return self._context.run(self._make, missing)
+        return BackwardOfSome(self.whole, (True,) * len(missing))
