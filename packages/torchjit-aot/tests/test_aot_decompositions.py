@@ -82,6 +82,18 @@ def test_a_product_in_16_bits_is_not_rounded_before_its_sum(dtype: torch.dtype) 
     torch.testing.assert_close(got, torch.baddbmm(*args), rtol=exact, atol=exact)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (0.3, 1.7), (0, 1.7), (2, -1), (1, 1e-6)])
+def test_an_outer_product_in_16_bits_is_rounded_as_eagers(beta: float, alpha: float, dtype: torch.dtype) -> None:
+    def f(m: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.addr(m, x, y, beta=beta, alpha=alpha)
+
+    args = tuple((leaf(*shape).detach() * 1.3).to(dtype) for shape in ((48, 64), (48,), (64,)))
+    got = torchjit_aot.compile(graph_of(f, 3), args, compiler=run_eagerly, settings=SETTINGS)(*args)
+    exact = 1e-5 if dtype == torch.float32 else 0.0
+    torch.testing.assert_close(got, f(*args), rtol=exact, atol=exact)
+
+
 def test_keep_ops_stay() -> None:
     aten = torch.ops.aten
     args = (leaf(2, 6), leaf(6), leaf(6))

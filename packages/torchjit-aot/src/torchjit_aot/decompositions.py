@@ -7,8 +7,9 @@ further calls get copies of the template's nodes.
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, cast, final
 
 import attrs
 import torch
@@ -102,6 +103,31 @@ def _baddbmm(self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, 
     return plain(self, batch1, batch2, beta=beta, alpha=alpha)
 
 
+def _addr(self: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """In 16 bits in the order and with the roundings of eager's kernel: the numbers first, then `(alpha * vec1) * vec2`."""
+    plain = torch._decomp.decomposition_table[torch.ops.aten.addr.default]
+    dtype = self.dtype
+    if dtype not in (torch.bfloat16, torch.float16) or not dtype == vec1.dtype == vec2.dtype:
+        return plain(self, vec1, vec2, beta=beta, alpha=alpha)
+    known = all(type(n) in (int, float) and abs(n) <= torch.finfo(dtype).max for n in (beta, alpha))
+    if not known or vec1.dim() != 1 or vec2.dim() != 1:
+        return NotImplemented
+    beta, alpha = _rounded(beta, dtype), _rounded(alpha, dtype)
+    column = vec1 if alpha == 1 else vec1 * alpha
+    product = column.unsqueeze(1) * vec2
+    if beta == 0:
+        return product
+    return (self if beta == 1 else self * beta) + product
+
+
+def _rounded(number: float, dtype: torch.dtype) -> float:
+    """The number as a kernel of the dtype takes it. Without a dispatch: fake tensors would not tell it."""
+    if dtype == torch.float16:
+        return cast(float, struct.unpack("<e", struct.pack("<e", number))[0])
+    bits = struct.unpack("<I", struct.pack("<f", number))[0]
+    return cast(float, struct.unpack("<f", struct.pack("<I", (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000))[0])
+
+
 def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """The table for a compiler that fuses pointwise operators and reductions.
 
@@ -117,6 +143,7 @@ def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
             table[found] = known[found]
     table[torch.ops.aten.nll_loss_backward.default] = _nll_loss_backward
     table[torch.ops.aten.baddbmm.default] = _baddbmm
+    table[torch.ops.aten.addr.default] = _addr
     return table
 
 
