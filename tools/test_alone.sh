@@ -4,11 +4,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset VIRTUAL_ENV
+built=() # anew: uv keeps what it built of a package until its pyproject.toml changes, whatever was edited since
+for package in packages/* tools/torchjit-testing; do
+  built+=(--reinstall-package "$(basename "$package")")
+done
 packages=("$@")
 [ ${#packages[@]} -gt 0 ] || packages=(core vm frame guards fx aot inductor cudagraphs report)
 for name in "${packages[@]}"; do
   package="torchjit-$name"
   echo "-- $package"
-  uv run -q --isolated --exact --no-editable --no-default-groups --package "$package" --group test \
+  uv run -q --isolated --exact --no-editable --no-default-groups "${built[@]}" --package "$package" --group test \
     pytest -q -p no:cacheprovider "packages/$package"
 done

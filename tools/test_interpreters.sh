@@ -4,6 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset VIRTUAL_ENV
+built=() # anew: uv keeps what it built of a package until its pyproject.toml changes, whatever was edited since
+for package in packages/* tools/torchjit-testing; do
+  built+=(--reinstall-package "$(basename "$package")")
+done
 own=""
 [ "${1:-}" = --others ] && own=$(uv run -q python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 found=()
@@ -27,7 +31,7 @@ for version in 3.11 3.12 3.13; do
     echo "-- torchjit-$name on $("$python" --version)"
     extra=()
     [ "$name" = guards ] && extra=(--extra torch) # tensors are read raw: that depends on the interpreter too
-    uv run -q --isolated --exact --no-editable --no-default-groups --python "$python" --package "torchjit-$name" --group test "${extra[@]}" \
+    uv run -q --isolated --exact --no-editable --no-default-groups "${built[@]}" --python "$python" --package "torchjit-$name" --group test "${extra[@]}" \
       pytest -q -p no:cacheprovider "packages/torchjit-$name"
   done
 done
