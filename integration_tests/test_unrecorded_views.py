@@ -138,3 +138,32 @@ def test_requires_grad_of_parameters_made_in_inference_mode(program, before, bac
         return found
 
     assert outcomes(torchjit.compile(program, backend=backend)) == outcomes(program)
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("use", [lambda t: None, lambda t: t * 2, lambda t: t.mul_(2)])
+def test_a_view_of_a_subclass_whose_base_is_written(use, backend):
+    """Made under `no_grad` it has no history any more; it may be kept, and used there."""
+
+    def program(a, mode):
+        with mode():
+            t = a.as_subclass(Tagged)
+            a //= 2
+            use(t)
+        return t, a
+
+    def outcome(f, mode):
+        a = torch.full((2, 2), 5.0).requires_grad_() * 1.0
+        try:
+            t, b = f(a, mode)
+        except RuntimeError as error:
+            return str(error)
+        return type(t), t.detach().tolist(), b.tolist(), b is a, b.requires_grad
+
+    compiled = torchjit.compile(program, backend=backend)
+    for mode in (torch.no_grad, torch.enable_grad, torch.no_grad):
+        assert outcome(compiled, mode) == outcome(program, mode)

@@ -48,6 +48,7 @@ from torchjit_fx.special_calls import special_call
 from torchjit_fx.subclasses import (
     as_plain,
     has_default_method,
+    has_lost_history,
     is_plain_leaf,
     of_another_class,
     refuse_subclasses,
@@ -182,7 +183,7 @@ class TensorDomain:
         if not kind[0] and torch.nn.parameter.is_lazy(obj):
             raise NotYet(breaks.LAZY_PARAMETER, str(path), capture.location())
         followed = kind[0] and is_followed(type(obj)) and dispatches(type(obj))
-        if not kind[0] or (followed and not see_subclass(capture)):
+        if not kind[0] or (followed and (has_lost_history(obj) or not see_subclass(capture))):
             capture.guard(IdIs(path.type_of(), type(obj), capture.location()))
             leaf: InputLeaf | OpaqueLeaf = OpaqueLeaf(obj, path, breaks.UNSUPPORTED_TENSOR)
         else:

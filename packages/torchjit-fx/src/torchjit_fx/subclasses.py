@@ -27,6 +27,7 @@ __all__ = [
     "SUBCLASS_CALLS",
     "as_plain",
     "has_default_method",
+    "has_lost_history",
     "is_plain_leaf",
     "of_another_class",
     "overriding_classes",
@@ -156,6 +157,15 @@ def as_plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor as torch.Tensor, for autograd the same."""
     with torch._C.DisableTorchFunctionSubclass(), torch.enable_grad():
         return torch.Tensor.as_subclass(tensor, torch.Tensor)
+
+
+def has_lost_history(tensor: torch.Tensor) -> bool:
+    """Is it a view made under no_grad whose base was written since? Autograd refuses every use of it, and a view is one."""
+    try:
+        as_plain(tensor)
+    except RuntimeError:
+        return True
+    return False
 
 
 def is_plain_leaf(tensor: torch.Tensor) -> bool:
