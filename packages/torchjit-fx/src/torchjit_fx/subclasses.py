@@ -184,7 +184,7 @@ def with_subclasses(
     tensors, numbers = inputs
     places = [len(numbers) + i for i, leaf in enumerate(tensors) if dispatches(leaf.cls)]
     classes = [
-        (i, leaf.cls)
+        (i, leaf.cls, leaf.record.requires_grad and not leaf.record.is_leaf)
         for i, leaf in enumerate(asked)
         if isinstance(leaf, TensorLeaf) and leaf.cls is not torch.Tensor and type(leaf) is not InputLeaf
     ]
@@ -197,8 +197,9 @@ def with_subclasses(
             plain[place] = as_plain(plain[place])
         results = list(target(*plain))
         with torch._C.DisableTorchFunctionSubclass():
-            for i, cls in classes:
-                results[i] = results[i].as_subclass(cls)
+            for i, cls, has_history in classes:  # whatever the caller's mode is: a region may switch it
+                with torch.set_grad_enabled(has_history):
+                    results[i] = results[i].as_subclass(cls)
         return results
 
     return run
