@@ -22,6 +22,7 @@ from torchjit_aot.record import Recorder
 from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILED
 from torchjit_aot.replay import replay
 from torchjit_aot.shared_inputs import Base, fake_views
+from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak
 
 aten = torch.ops.aten
@@ -141,7 +142,7 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         if isinstance(source.value, torch.Tensor):
             recorder.symbols.bind_sizes(source.value, node)
     before = [source.value.grad_fn if source.leaf is not None else None for source in sources]
-    with tracing_context(fake_mode):
+    with tracing_context(fake_mode), QUIET_FAKES:
         result = _run_forward(gm, sources, recorder, len(example_inputs), list(state))
         leaves: list[Any] = []
         shape = flatten(result, leaves)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
@@ -15,6 +14,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from torchjit_core.expr import Expr, Symbol
+from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
 from torchjit_fx.fakes import FakeFactory
@@ -29,7 +29,6 @@ from torchjit_fx.versions import Watch
 
 __all__ = ["Constant", "Made", "MetaCache", "MetaService", "Nested", "Outcome", "Same", "Sym", "SymOther", "follow"]
 
-_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 Way: TypeAlias = "tuple[Any, ...]"
 _PLAIN_RESULTS = (
     int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format
@@ -257,7 +256,7 @@ class MetaService:
         # Calls that resize what they write are refused: torch warns when they run. Copies ask a fake for its address.
         loud = "out" in kwargs or target is copy.deepcopy
         quiet = warnings.catch_warnings(action="ignore") if loud else contextlib.nullcontext()
-        silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # it logs every failure as an error of torch
+        QUIET_FAKES.depth += 1
         try:
             # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.
             fakes = [get(leaf) for leaf in found.leaves]
@@ -277,7 +276,7 @@ class MetaService:
             raise GraphBreak(_reason_of(error), f"{_name(target)}: {_first_line(error)}") from error
         finally:
             self.fakes.mode.watch = None
-            _FAKE_LOG.disabled = silent
+            QUIET_FAKES.depth -= 1
         # On fakes some composite operations return before they write.
         map_raw(declared, lambda leaf: _note_write(watch, get(leaf)))
         if watch.written and not writes:
