@@ -121,3 +121,27 @@ def test_out_of_tensors_that_require_grad(backend, dynamic):
             assert _outcome(compiled, *given()) == want
             with torch.no_grad():
                 torch.testing.assert_close(compiled(*given()), f(*given()))
+
+
+LOSSES = {"mse": F.mse_loss, "huber": F.huber_loss, "smooth l1": F.smooth_l1_loss}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_backwards_of_losses(loss, backend, dtype):
+    def program(a, b):
+        return loss(a * 2, b) * 3
+
+    outcomes = []
+    for f in (program, torchjit.compile(program, backend=backend)):
+        a = torch.linspace(-1, 1, 4, requires_grad=True)
+        made = f(a, torch.tensor([0, 1, 1, 0]).to(dtype))
+        outcomes.append(_outcome(made.backward))
+        if outcomes[-1] is None:
+            outcomes[-1] = a.grad
+    want, got = outcomes
+    if isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want)
+    else:
+        assert got == want

@@ -67,6 +67,10 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     if size == 0 or (func.overloadpacket in _ANY_EMPTY_INDEX and len(args) > 2 and _is_empty(args[2])):
         return
     kwargs = kwargs or {}
+    if func in _LOSSES and torch.is_grad_enabled():
+        x, y = args[:2]
+        if x.dtype is not y.dtype and (x.requires_grad or y.requires_grad):
+            _ask_backward(func, (x.dtype, x.requires_grad), (y.dtype, y.requires_grad))
     key = func, *map(_kind, args), *((name, _kind(value)) for name, value in kwargs.items())
     if key in _accepted or _NOT_ASKED in key or torch._C._len_torch_dispatch_stack():
         return
@@ -94,6 +98,18 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
     if len(_accepted) >= _LIMIT:
         _accepted.clear()
     _accepted.add(key)
+
+
+_LOSSES = frozenset(
+    {torch.ops.aten.mse_loss.default, torch.ops.aten.huber_loss.default, torch.ops.aten.smooth_l1_loss.default}
+)
+"""Their forward promotes dtypes; whether their backward does depends on the version of torch."""
+
+
+def _ask_backward(func: Any, *kinds: tuple[torch.dtype, bool]) -> None:
+    """Raise what eager's backward of a loss raises for tensors of these dtypes with and without gradients: eager is to run it all."""
+    with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
+        func(*(torch.ones(1, dtype=dtype, device="cpu", requires_grad=grad) for dtype, grad in kinds)).backward()
 
 
 def refuse_call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
