@@ -140,3 +140,34 @@ def test_views_over_a_dimension_of_size_1(program: Callable[[Tensor], object], d
                 made = str(error)
             seen.append((str(made), x.tolist()))
         assert seen[0] == seen[1]
+
+
+INTO: dict[str, Callable[[Tensor], Tensor]] = {
+    "add": lambda x: torch.add(x, x, out=torch.empty(0)),
+    "exp": lambda x: torch.exp(x, out=torch.empty(0)),
+    "mul, a number": lambda x: torch.mul(x, 2, out=torch.empty(0)),
+    "add, a row": lambda x: torch.add(x[0], x, out=torch.empty(0)),
+    "addcmul": lambda x: torch.addcmul(x, x, x, out=torch.empty(0)),
+    "add, of rank 2": lambda x: torch.add(x, x, out=torch.empty(0, 0)),
+    "add, of no rank": lambda x: torch.add(x, x, out=torch.empty(0, 2, 3)),
+    "sum": lambda x: torch.sum(x[None], 0, out=torch.empty(0)),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", INTO)
+def test_out_without_elements_gets_the_strides_of_a_result(name: str, backend: str) -> None:
+    def program(x: Tensor) -> tuple[object, ...]:
+        y = INTO[name](x)
+        try:
+            bits: object = y.view(torch.uint8).shape
+        except RuntimeError as error:
+            return y, y.stride(), str(error)
+        return y, y.stride(), bits
+
+    compiled = torchjit.compile(program, backend=backend)
+    for x in (torch.randn(3, 4), torch.randn(4, 3).t(), torch.randn(4, 6)[:, ::2].t()):
+        want, got = program(x), compiled(x)
+        assert want[1] == got[1] and want[0].stride() == got[0].stride()  # type: ignore[attr-defined]
+        torch.testing.assert_close(got[0], want[0])
+        assert want[2] == got[2]

@@ -7,6 +7,7 @@ Source: aten/src/ATen/native (torch 2.15), the function named at each rule.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -16,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from torchjit_fx.elementwise_layouts import Undecided, dense_strides, elementwise_strides, is_plain
 
-__all__ = ["as_kernels_do", "layout_rule"]
+__all__ = ["as_kernels_do", "layout_of_resized", "layout_rule", "resizable"]
 
 _aten = torch.ops.aten
 Strides: TypeAlias = "Sequence[tuple[Any, ...] | None]"
@@ -65,6 +66,23 @@ def layout_rule(func: Any) -> Rule | None:
         return found
 
 
+def resizable(func: Any, kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """What an elementwise operation writes to and may give other sizes: its `out=`."""
+    out = kwargs.get("out") if func._overloadname.endswith("out") else None
+    return out if type(out) is FakeTensor and _operands(func, True) else None
+
+
+def layout_of_resized(func: Any, args: Sequence[Any], out: torch.Tensor) -> tuple[Any, ...] | None:
+    """The strides of an `out=` that an elementwise operation has given other sizes: those of a result of its own. None: as they are."""
+    positions = _operands(func, True) or ()
+    operands = [args[i] for i in positions if i < len(args) and args[i] is not None]
+    try:
+        found = _follow([a if isinstance(a, torch.Tensor) else None for a in operands], out)
+    except Undecided:
+        return None
+    return None if not found or tuple(out.stride()) == found[0] else found[0]
+
+
 # ---------------------------------------------------------------- elementwise operations
 _NOT_TAGGED = frozenset(
     {
@@ -80,21 +98,37 @@ _OTHERWISE = frozenset({"clone", "conj_physical", "ldexp", "masked_fill", "mvlga
 """Tagged, and more than one kernel, or a copy."""
 
 
-def _elementwise_rule(func: Any) -> Rule | None:
+@functools.cache
+def _operands(func: Any, writes: bool) -> tuple[int, ...] | None:
+    """The positions of the operands, in the kernel's order; None if this is no elementwise operation.
+
+    Args:
+        func: an ATen overload.
+        writes: is it to be one with `out=`?
+    """
     schema = func._schema
     name = schema.name.removeprefix("aten::")
     if func.namespace != "aten" or len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor":
         return None
-    if name in _OTHERWISE or any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
+    taken = [a for a in schema.arguments if not (writes and a.name == "out")]
+    returned = () if writes else schema.returns
+    if name in _OTHERWISE or any(a.alias_info is not None for a in (*taken, *returned)):
         return None
     if torch.Tag.pointwise not in func.tags and name not in _NOT_TAGGED:
         return None
     kinds = {"Tensor", "Optional[Tensor]"}
-    if "calar" in func._overloadname and (name, func._overloadname) not in _NUMBERS_APART:
+    if "calar" in func._overloadname and (name, func._overloadname.removesuffix("_out")) not in _NUMBERS_APART:
         kinds.add("number")
-    positions = [i for i, a in enumerate(schema.arguments) if str(a.type) in kinds]
+    positions = [i for i, a in enumerate(taken) if str(a.type) in kinds]
     if name in _SECOND_FIRST:
         positions[:2] = [1, 0]
+    return tuple(positions)
+
+
+def _elementwise_rule(func: Any) -> Rule | None:
+    positions = _operands(func, False)
+    if positions is None:
+        return None
 
     def rule(results: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
         for a in args:  # the usual case: all are contiguous

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
-from torchjit_fx.kernel_layouts import as_kernels_do, layout_rule
+from torchjit_fx.kernel_layouts import as_kernels_do, layout_of_resized, layout_rule, resizable
 from torchjit_fx.refusals import refuse_dtypes
 from torchjit_fx.view_layouts import VIEWS, layout_of_view
 
@@ -161,7 +161,16 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             args, kwargs = _with_positive_dims(args, kwargs)
         elif func in VIEWS and type(args[0]) is FakeTensor and (layout := layout_of_view(args[0], args[1])):
             return self._dispatched(_AS_STRIDED, types, (args[0], *layout, args[0].storage_offset()), {})
+        out = resizable(func, kwargs) if kwargs and "out" in kwargs else None
+        before = None if out is None else tuple(out.shape)
         results = self._dispatched(func, types, args, kwargs)
+        if out is not None and before is not None and _resized(before, out.shape):
+            strides = layout_of_resized(func, args, out)
+            if strides is not None:
+                self._dispatched(
+                    _AS_STRIDED_IN_PLACE, types, (out, tuple(out.shape), strides, out.storage_offset()), {}
+                )
+            return results
         rule = layout_rule(func)
         return results if rule is None else as_kernels_do(rule, args, kwargs or {}, results, self._fake)
 
@@ -198,6 +207,7 @@ _VIEWS = torch._C.DispatchKey.ADInplaceOrView
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
+_AS_STRIDED_IN_PLACE = torch.ops.aten.as_strided_.default
 _UNSAFE_VIEWS = frozenset({torch.ops.aten.unsafe_split.Tensor, torch.ops.aten.unsafe_split_with_sizes.default})
 """These make their views by `split`, and autograd knows them as no views."""
 
@@ -208,6 +218,13 @@ def _is_composite(func: Any) -> bool:
     if func in _UNSAFE_VIEWS:
         return True
     return func.namespace == "aten" and has(func.name(), _COMPOSITE) and not has(func.name(), _VIEWS)
+
+
+def _resized(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Were these the sizes of an `out=` without elements, or of other rank? Nothing else is given other sizes without a warning."""
+    if len(before) != len(after):
+        return True
+    return any(type(n) is int and n == 0 and m != 0 for n, m in zip(before, after, strict=True))
 
 
 def _with_positive_dims(
