@@ -333,3 +333,32 @@ def test_effects_of_a_function_under_vjp_happen_once():
 
     check(torchjit.compile(f, backend="eager", fullgraph=True), f, torch.randn(3, 4))
     assert seen == [1, 1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("write", [lambda t: t.mul_(2), lambda t: t.__setitem__(0, 1.0)])
+def test_writes_to_jacobians_are_refused_as_in_eager(write, backend):
+    made = [
+        lambda a: torch.func.jacrev(torch.sin)(a[0]),
+        lambda a: torch.func.jacfwd(torch.sin)(a[0]),
+        lambda a: torch.func.hessian(lambda q: (q**3).sum())(a[0]),
+        lambda a: torch.vmap(torch.func.jacrev(torch.sin))(a),
+        lambda a: torch.func.grad(lambda q: (q**3).sum())(a[0]),
+    ]
+
+    def outcome(f, requires_grad):
+        try:
+            return f(torch.ones(3, 4, requires_grad=requires_grad)).tolist()
+        except RuntimeError as error:
+            return str(error).split(" is a view")[-1]
+
+    for make in made:
+
+        def program(a, make=make):
+            t = make(a)
+            write(t)
+            return t
+
+        compiled = torchjit.compile(program, backend=backend, on_error="raise")
+        for requires_grad in (True, False):
+            assert outcome(compiled, requires_grad) == outcome(program, requires_grad)

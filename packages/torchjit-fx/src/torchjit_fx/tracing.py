@@ -95,6 +95,9 @@ class Recorder:
         self._checkpoint_count = 0
         self._remembered: list[tuple[list[Step], int, GraphBreak]] = []
         self.selections = Selections()
+        self.several_views: dict[
+            int, int
+        ] = {}  # memory that eager may refuse to write, see `transforms`, and where to break then
         self._overlapping: dict[TensorRecord, bool] = {}  # those with symbols; what was decided is guarded
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:
@@ -253,6 +256,9 @@ class Recorder:
             seen = self._neighbours_after(outcome, found)
         except GraphBreak as stop:
             self._forget_fakes(found)
+            for leaf in found.leaves if writes else ():
+                if id(leaf.storage) in self.several_views:
+                    capture.break_at_mark(self.several_views[id(leaf.storage)], stop)
             if stop.location is None:
                 raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
             raise

@@ -183,6 +183,9 @@ class TransformCapture:
         body, lifted = scope_graph(self.scope, parameters, outputs)
         call = Transformed(kind, body, options)
         found = list(self.domain.recorder.record(call, (*wrapped, *more, *lifted), capture))
+        for leaf in found:  # those of a Jacobian may be views that one operator made together, which may not be written
+            if isinstance(leaf, TensorLeaf) and leaf.record.requires_grad:
+                self.domain.recorder.several_views[id(leaf.memory())] = self.scope.mark
         return found, body, list(lifted)
 
 
