@@ -216,3 +216,23 @@ def test_the_backward_keeps_what_a_write_changes() -> None:
     args = [t[:4], t[2:6], torch.ones(4, requires_grad=True)]
     compiled = torchjit_aot.compile(graph_of(f, 3), args, compiler=run_eagerly)
     assert run(compiled) == run(f)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 3), slice(1, 4)])
+def test_a_view_that_gets_a_history(rows: slice) -> None:
+    """Its base gets it, too, which an autograd function with several results cannot do."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(w)
+        return x, w * 2
+
+    run = torchjit_aot.compile(graph_of(f, 2), [numbers(3, 4), torch.ones(4, requires_grad=True)], compiler=run_eagerly)
+    found = []
+    for g in (f, run):
+        base, w = numbers(5, 4), torch.full((4,), 2.0, requires_grad=True)
+        g(base[rows], w)
+        assert base.requires_grad
+        base.sum().backward()  # type: ignore[no-untyped-call]
+        found.append((base.detach(), w.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])  # type: ignore[arg-type]

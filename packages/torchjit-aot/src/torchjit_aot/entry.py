@@ -30,7 +30,7 @@ from torchjit_aot.run_eagerly import run_eagerly
 from torchjit_aot.runtime import make_inference, make_training
 from torchjit_aot.separate_backwards import separate_groups
 from torchjit_aot.settings import AotSettings
-from torchjit_aot.shared_inputs import Base, guard_overlap, guard_retained, shared_bases
+from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, shared_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
 from torchjit_core.events import emit, phase
@@ -114,7 +114,7 @@ def _compile(
     else:
         run = _compile_inference(joint, compiler, settings, state)
     eager = _eager(gm)
-    guarded: Any = guard_overlap(joint, guard_retained(joint, run, eager), eager)
+    guarded: Any = guard_overlap(joint, guard_history(joint, run, eager), eager)
     if guarded is not run and writes_last(run):
         guarded.writes_last = False  # the graph itself writes where the program does
     return guarded  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from torchjit_core.reasons import GraphBreak
 if TYPE_CHECKING:
     from torchjit_aot.joint import JointGraph
 
-__all__ = ["Base", "fake_views", "guard_overlap", "guard_retained", "real_base", "shared_bases"]
+__all__ = ["Base", "fake_views", "guard_history", "guard_overlap", "real_base", "shared_bases"]
 
 aten = torch.ops.aten
 
@@ -138,17 +138,21 @@ def real_base(first: torch.Tensor, base: Base) -> torch.Tensor:
     return first.as_strided((base.extent,), (1,), 0)
 
 
-def guard_retained(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
-    """Look at each call whether an input that gets another gradient history keeps its gradient (`retain_grad()`).
+def guard_history(joint: JointGraph, compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Look at each call whether an input that gets another gradient history is one that an autograd function cannot give it to.
 
-    Eager PyTorch lets it keep that of its new value; an autograd function that marks it as written drops the wish.
+    That keeps its gradient (`retain_grad()`): eager PyTorch lets it keep that of its new value, the function drops the wish.
+    Or it is a view: its base gets the history, too, which autograd refuses for functions with several results.
     """
     changed = [i for i in joint.mutated_under_grad if i < len(joint.sources) - len(joint.bases)]
     if not changed:
         return compiled
+    several = len(joint.slots) > 1
 
     def checked(*args: Any) -> Any:
-        return eager(*args) if any(args[i].retains_grad for i in changed) else compiled(*args)
+        if any(args[i].retains_grad or (several and args[i]._is_view()) for i in changed):
+            return eager(*args)
+        return compiled(*args)
 
     return checked
 
