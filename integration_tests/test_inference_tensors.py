@@ -146,3 +146,17 @@ def test_a_view_with_another_dtype_breaks_no_graph():
     compiled = torchjit.compile(program, backend="aot_eager", fullgraph=True)
     for n in (torch.randn(3, 4), torch.randn(3, 4)):
         assert torch.equal(compiled(n), program(n))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_detached_one_breaks_no_graph(backend):
+    def program(n):
+        with torch.inference_mode():
+            x = n * 2
+        return x, x.detach(), x.mT.data
+
+    torchjit.reset()
+    compiled = torchjit.compile(program, backend=backend, fullgraph=True)
+    n = torch.randn(3, 4)
+    for want, have in zip(program(n), compiled(n), strict=True):
+        assert described(want) == described(have)

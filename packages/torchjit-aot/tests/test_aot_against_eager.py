@@ -104,6 +104,13 @@ def detached_branch(x: Tensor) -> Any:
     return x * x.detach(), x.detach() * 3
 
 
+@case(leaf(3, 4))
+def a_written_copy_with_other_sizes_and_its_memory(x: Tensor) -> Any:
+    y = x.t().reshape(-1)
+    y[0] = 2.0
+    return y, y.detach(), y[1:]
+
+
 @case(leaf(3, 4), 3, 2.5)
 def python_numbers(x: Tensor, n: int, s: float) -> Any:
     return x * n + s, n

@@ -187,6 +187,8 @@ class _Planner:
             raise GraphBreak(OUTPUT_KIND, "a detached view that got a history of its own by a write")
         elif drop_detach and step.func in _DETACH:
             made = self._root(tensor)  # autograd itself wrapped an operator's bare result: this is the one with history
+        elif step.func is aten._unsafe_view.default and self.roots.get(storage_key(tensor), tensor) is tensor:
+            made = self._root(tensor)  # for autograd no view: a write to it is in its own history, and nowhere else
         else:
             source = self._replay(step.parent, drop_detach=drop_detach)
             self.plan.steps.append(self._step(source, step))

@@ -11,7 +11,7 @@ import torch
 from torchjit_core.expr import Expr
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.records import RecordTable, TensorRecord
+from torchjit_fx.records import DETACHED, RecordTable, TensorRecord
 from torchjit_fx.versions import CaptureFakeMode, fake_tensor
 
 __all__ = ["FakeFactory"]
@@ -110,3 +110,8 @@ class FakeFactory:
         except RuntimeError as error:  # a view whose history was cut off by a write under another grad mode
             raise GraphBreak(breaks.META_FAILED, str(error).splitlines()[0][:200]) from error
         return self.records.get(t.dtype, t.device, sizes, strides, offset, flags)
+
+    def describe_again(self, t: torch.Tensor, before: TensorRecord) -> TensorRecord:
+        """The record of a fake after a write. Fakes do not know which inference tensors were detached."""
+        record = self.describe(t)
+        return self.records.as_inference(record, DETACHED) if before.inference == DETACHED else record

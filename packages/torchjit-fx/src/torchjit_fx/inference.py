@@ -7,7 +7,7 @@ values are the same, and what the program made there becomes an inference tensor
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -17,6 +17,7 @@ from torchjit_fx import breaks
 from torchjit_fx.leaves import Step, SymLeaf
 from torchjit_fx.modes import GRAD, INFERENCE, TorchModes
 from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.records import DETACHED
 
 __all__ = ["Place"]
 
@@ -70,7 +71,11 @@ class Place:
 
     def running(self, target: Callable[..., Any], asked: Sequence[Any]) -> Callable[..., Any]:
         """`target`, which gives the values of `asked`, made to run in that mode and to give inference tensors."""
-        places = frozenset(i for i, leaf in enumerate(asked) if type(leaf) is not SymLeaf and leaf.record.inference)
+        places = {
+            i: leaf.record.inference == DETACHED
+            for i, leaf in enumerate(asked)
+            if type(leaf) is not SymLeaf and leaf.record.inference
+        }
         if not self.modes.inference_changed:
             return target
         moved = self._moved(target) if self.moves else target
@@ -84,11 +89,15 @@ class Place:
         return run
 
 
-def _as_inference_tensors(target: Callable[..., Any], places: frozenset[int]) -> Callable[..., Any]:
-    """`target`, whose results at `places` become inference tensors on the same memory."""
+def _as_inference_tensors(target: Callable[..., Any], places: Mapping[int, bool]) -> Callable[..., Any]:
+    """`target`, whose results at `places` become inference tensors on the same memory, those detached where that is true."""
 
     def run(*inputs: Any) -> Any:
-        return [_as_inference(r) if i in places else r for i, r in enumerate(target(*inputs))]
+        found = list(target(*inputs))
+        for i, detached in places.items():
+            made = _as_inference(found[i])
+            found[i] = made.detach() if detached else made
+        return found
 
     return run
 

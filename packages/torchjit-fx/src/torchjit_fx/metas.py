@@ -22,7 +22,7 @@ from torchjit_fx.flatten import Arguments, map_raw
 from torchjit_fx.kernel_checks import BEYOND
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
-from torchjit_fx.records import TensorRecord, is_structseq
+from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
 from torchjit_fx.refusals import TAKEN_APART, at_capture, refuse_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.versions import Watch
@@ -297,14 +297,12 @@ class MetaService:
             raise GraphBreak(breaks.META_FAILED, "a write to an inference tensor outside of inference mode")
         changed: list[tuple[int, TensorRecord]] = []
         for i, fake in enumerate(fakes):
-            if i in written and (record := self.fakes.describe(fake)) is not leaves[i].record:
+            if i in written and (record := self.fakes.describe_again(fake, leaves[i].record)) is not leaves[i].record:
                 changed.append((i, record))
         reader = _ResultReader(self.fakes, fakes, storages, [leaf.record for leaf in leaves])
         reader.follows = self.modes.inference or not watch.retyped
+        reader.detached = watch.detached and not self.modes.inference
         template = reader.read(result, ())
-        if watch.detached and reader.of_inference and not self.modes.inference:
-            # It may be written to outside of the mode, where the tensor itself and its other views may not.
-            raise GraphBreak(breaks.META_FAILED, "detach or data of an inference tensor outside of inference mode")
         fresh = self.numbers.context.is_fresh(_symbols(template)) or _holds_read_float(template)
         constant = reader.constant or any(map(_is_constant, fakes))
         return Outcome(template, written, tuple(changed), watch.random, reader.makes, fresh, constant)
@@ -329,7 +327,7 @@ class _ResultReader:
         self.makes = False
         self.constant = False
         self.follows = True  # a view of an inference tensor is one, too
-        self.of_inference = False
+        self.detached = False
 
     def read(self, value: Any, way: Way) -> Template:
         if isinstance(value, torch.Tensor):
@@ -371,8 +369,10 @@ class _ResultReader:
         storage = value.untyped_storage()._cdata
         shares = self.places.get(storage)
         if shares is not None and shares >= 0 and self._is_of_inference(storage) and self.follows:
-            record = self.fakes.records.as_inference(record)  # fakes do not say so outside of the mode
-            self.of_inference = True
+            # Fakes do not say so outside of the mode. There, what was detached may be written to; the tensor itself may not.
+            record = self.fakes.records.as_inference(record, DETACHED if self.detached else True)
+            if not self.detached and self.records[shares].inference == DETACHED:
+                raise GraphBreak(breaks.META_FAILED, "a view of a detached inference tensor")
         self.makes = True
         self.constant = self.constant or _is_constant(value)
         self.places.setdefault(storage, -1 - self.count)
@@ -386,7 +386,7 @@ class _ResultReader:
         Raises:
             GraphBreak: they are of both kinds.
         """
-        kinds = {r.inference for r, other in zip(self.records, self.storages, strict=True) if other == storage}
+        kinds = {bool(r.inference) for r, other in zip(self.records, self.storages, strict=True) if other == storage}
         if len(kinds) > 1:
             raise GraphBreak(breaks.META_FAILED, "a view of an inference tensor or of another one on its memory")
         return kinds == {True}

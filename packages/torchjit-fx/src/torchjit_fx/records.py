@@ -13,9 +13,12 @@ import torch
 from torchjit_core.expr import Expr
 from torchjit_fx.followed_classes import is_followed
 
-__all__ = ["RecordTable", "TensorRecord", "is_leaf", "is_structseq", "key_set_of", "kind_of"]
+__all__ = ["DETACHED", "RecordTable", "TensorRecord", "is_leaf", "is_structseq", "key_set_of", "kind_of"]
 
 Dim = int | Expr
+DETACHED = 2
+"""Of an inference tensor that was detached outside of inference mode: it may be written to there."""
+
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
 
@@ -30,7 +33,7 @@ class TensorRecord:
         offset: from the start of the storage; inputs of a graph count from their own start (see `TensorDomain.input`).
         requires_grad, is_leaf: as autograd has them.
         conj, neg: the lazy conjugate and negative bits.
-        inference: made under inference mode.
+        inference: made under inference mode: false, true, or `DETACHED`.
         symbolic: some size, stride or the offset is an expression.
     """
 
@@ -43,7 +46,7 @@ class TensorRecord:
     is_leaf: bool
     conj: bool
     neg: bool
-    inference: bool
+    inference: int
     symbolic: bool
 
 
@@ -63,7 +66,7 @@ class RecordTable:
         sizes: tuple[Dim, ...],
         strides: tuple[Dim, ...],
         offset: Dim,
-        flags: tuple[bool, bool, bool, bool, bool],
+        flags: tuple[bool, bool, bool, bool, int],
     ) -> TensorRecord:
         """The record with these fields; `flags` are requires_grad, is_leaf, conj, neg, inference."""
         key = (dtype, device, sizes, strides, offset, flags)
@@ -73,9 +76,9 @@ class RecordTable:
             found = self._table[key] = TensorRecord(dtype, device, sizes, strides, offset, *flags, symbolic)
         return found
 
-    def as_inference(self, r: TensorRecord) -> TensorRecord:
+    def as_inference(self, r: TensorRecord, kind: int = True) -> TensorRecord:
         """The record of such a tensor made under inference mode, or as a view of one."""
-        return self.get(r.dtype, r.device, r.sizes, r.strides, r.offset, (False, True, r.conj, r.neg, True))
+        return self.get(r.dtype, r.device, r.sizes, r.strides, r.offset, (False, True, r.conj, r.neg, kind))
 
     def clear(self) -> None:
         self._table.clear()

@@ -30,7 +30,7 @@ def requires_grad_now(domain: TensorDomain, leaf: InputLeaf) -> bool:
 
 def is_refused_by_mode(domain: TensorDomain, leaf: TensorLeaf, wanted: object) -> bool:
     """Does eager refuse `requires_grad = wanted`, also where it is so already: of an inference tensor, outside of inference mode?"""
-    return wanted is True and leaf.record.inference and not domain.modes.inference
+    return wanted is True and bool(leaf.record.inference) and not domain.modes.inference
 
 
 def switch(domain: TensorDomain, leaf: InputLeaf, wanted: bool, capture: Any) -> bool:

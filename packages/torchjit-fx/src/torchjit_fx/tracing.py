@@ -295,7 +295,7 @@ class Recorder:
         storages = {id(s): s for i in outcome.written if (s := found.leaves[i].storage) is not None}
         leaves = [leaf for storage in storages.values() if len(storage.leaves) > 1 for leaf in storage.leaves]
         try:
-            return [(leaf, self.metas.fakes.describe(self.metas.fake(leaf))) for leaf in leaves]
+            return [(leaf, self.metas.fakes.describe_again(self.metas.fake(leaf), leaf.record)) for leaf in leaves]
         except (
             RuntimeError,
             ValueError,
