@@ -182,3 +182,49 @@ def test_threads_share_one() -> None:
     for thread in threads:
         thread.join()
     assert len(recording.backwards) == 1
+
+
+def telling(name: str, seen: list[Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def hook(gradient: torch.Tensor) -> torch.Tensor:
+        seen.append((name, gradient.tolist()))
+        return gradient * 2
+
+    return hook
+
+
+def test_hooks_of_parameters_that_get_no_gradient_are_not_called() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * w, x.exp() * v
+
+    found = []
+    for compile_it in (False, True):
+        x, w, v = leaves((3,), (3,), (3,))
+        run = compiled(f, x, w, v) if compile_it else f
+        seen: list[Any] = []
+        handles = [t.register_hook(telling(name, seen)) for name, t in (("w", w), ("v", v))]  # type: ignore[no-untyped-call]
+        for used in ((0,), (1,), (0, 1)):
+            outputs = run(x, w, v)
+            sum(outputs[k].sum() for k in used).backward()  # type: ignore[union-attr]
+        handles[0].remove()
+        run(x, w, v)[0].sum().backward()
+        found.append((seen, w.grad, v.grad))
+    assert sorted(found[0][0]) == sorted(
+        found[1][0]
+    )  # which of two leaves comes first in one backward is the engine's affair
+    for want, have in zip(found[0][1:], found[1][1:], strict=True):
+        assert_same(want, have, exact=False)
+
+
+def test_a_call_whose_results_get_nothing_calls_no_hooks() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, (x * w).sum()
+
+    for compile_it in (False, True):
+        x, w = leaves((3,), (3,))
+        run = compiled(f, x, w) if compile_it else f
+        seen: list[Any] = []
+        w.register_hook(lambda g, seen=seen: seen.extend([g]))  # type: ignore[no-untyped-call]
+        doubled, _ = run(x, w)
+        doubled.sum().backward()
+        assert not seen
+        assert w.grad is None

@@ -17,6 +17,7 @@ from torchjit_aot.backwards import Backwards
 from torchjit_aot.compiler_protocol import CompiledGraph, writes_last
 from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.freed import with_freed_history
+from torchjit_aot.gradient_hooks import call_hooks_for_gradients_only
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.refusals import DOUBLE_BACKWARD
@@ -434,7 +435,8 @@ def _backward(
     # Autograd walks here from a neighbour in a later graph, too, to which no gradient has come.
     results = [grad_of.get(node, "None") for node in passed] + ["None"] * bool(hidden)
     nothing = "False not in missing" if several else f"g{joint.differentiable[0]} is None"
-    source.lines += [f"if {nothing}:", f"    return {', '.join(['None'] * len(results))}"]
+    only = f"{source.bind(call_hooks_for_gradients_only)}(ctx)"
+    source.lines += [f"if {nothing}:", f"    {only}", f"    return {', '.join(['None'] * len(results))}"]
     if has_tensors and len(joint.groups) > 1:
         groups, needed = source.bind(joint.groups, "groups"), source.bind(needed_by_groups(joint, saved), "needed")
         source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {groups}, {needed})")
@@ -484,7 +486,7 @@ def _backward(
     ]
     if several:
         reach = source.bind(joint.behind, "reach")
-        source.lines += ["if some:", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
+        source.lines += ["if some:", f"    {only}", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
     source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
     parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
     return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
