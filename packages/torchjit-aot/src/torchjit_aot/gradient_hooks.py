@@ -26,8 +26,10 @@ class _ForGradients:
 def call_hooks_for_gradients_only(node: Any) -> None:
     """Put the hooks of the leaves behind this node of autograd in wrappers, in place: their handles still remove them."""
     for following, _ in node.next_functions:
-        leaf = getattr(following, "variable", None)
-        hooks: Any = None if leaf is None else leaf._backward_hooks
+        leaf = getattr(
+            following, "variable", None
+        )  # of `AccumulateGrad`; a user's autograd function may have anything there
+        hooks: Any = getattr(leaf, "_backward_hooks", None)
         for key, hook in list(hooks.items()) if hooks else ():
             if type(hook) is not _ForGradients:
                 hooks[key] = _ForGradients(hook)

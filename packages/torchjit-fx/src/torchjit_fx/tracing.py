@@ -95,9 +95,8 @@ class Recorder:
         self._checkpoint_count = 0
         self._remembered: list[tuple[list[Step], int, GraphBreak]] = []
         self.selections = Selections()
-        self.several_views: dict[
-            int, int
-        ] = {}  # memory that eager may refuse to write, see `transforms`, and where to break then
+        # Memory that eager may refuse to write, see `transforms`, and where to break then.
+        self.several_views: dict[int, int] = {}
         self._overlapping: dict[TensorRecord, bool] = {}  # those with symbols; what was decided is guarded
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext) -> Any:

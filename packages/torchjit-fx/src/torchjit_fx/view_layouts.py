@@ -52,11 +52,8 @@ def view_strides(sizes: Sequence[Any], strides: Sequence[Any], wanted: Sequence[
         return _of_nothing(sizes, strides, wanted)
     made: list[Any] = [1] * len(wanted)
     left = len(wanted)
-    base, there, here = (
-        strides[-1],
-        1,
-        1,
-    )  # of the piece of dimensions that lie as one: its innermost stride, its elements, those placed
+    # Of the piece of dimensions that lie as one: its innermost stride, its elements, those placed.
+    base, there, here = strides[-1], 1, 1
     for dim in reversed(range(len(sizes))):
         there = there * sizes[dim]
         if dim and (decided(sizes[dim - 1] == 1) or decided(strides[dim - 1] == there * base)):
