@@ -13,7 +13,7 @@ from aot_harness import STRICT, assert_same, graph_of
 from torch import fx
 
 import torchjit_aot
-from torchjit_aot import AotSettings, run_eagerly
+from torchjit_aot import AotSettings, linear, run_eagerly
 from torchjit_core.events import listen
 
 aten = torch.ops.aten
@@ -110,6 +110,17 @@ def test_zeros_that_an_operator_reads() -> None:
     assert_same(want, have)
     assert not have.isnan().any()
     assert recording.tangents(0) == ["tangent1"]
+
+
+def test_zeros_that_are_a_view() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        left, right = x.split(2)  # type: ignore[no-untyped-call]
+        return left.sum().sqrt(), right * 2
+
+    x = torch.zeros(4, 3, requires_grad=True)
+    (want,), (have,) = (gradients(g(x), [1], (x,)) for g in (f, compiled(f, x)))
+    assert_same(want, have)
+    assert not have.isnan().any()
 
 
 def test_strides_of_a_lone_gradient() -> None:
@@ -228,3 +239,50 @@ def test_a_call_whose_results_get_nothing_calls_no_hooks() -> None:
         doubled.sum().backward()
         assert not seen
         assert w.grad is None
+
+
+Z = torch.zeros(3, 3)
+C = torch.zeros(3, 3, dtype=torch.complex64)
+I = torch.tensor([0, 2])
+SAMPLES: dict[str, tuple[Any, ...]] = {
+    "aten::_conj_physical": (C,),
+    "aten::_fft_c2c": (C, [0], 0, True),
+    "aten::_fft_c2r": (C, [0], 0, 3),
+    "aten::_fft_r2c": (Z, [0], 0, True),
+    "aten::_unsafe_view": (Z, [9]),
+    "aten::add": (Z, Z),
+    "aten::bmm": (Z[None], Z[None] + 2),
+    "aten::cat": ([Z, Z],),
+    "aten::cumsum": (Z, 0),
+    "aten::div": (Z, Z + 2),
+    "aten::dot": (Z[0], Z[0] + 2),
+    "aten::flip": (Z, [0]),
+    "aten::gather": (Z, 0, I[None]),
+    "aten::index": (Z, [I]),
+    "aten::index_add": (Z, 0, I, Z[:2]),
+    "aten::index_put": (Z, [I], Z[:2], True),
+    "aten::index_select": (Z, 0, I),
+    "aten::mm": (Z, Z + 2),
+    "aten::mul": (Z, Z + 2),
+    "aten::mv": (Z, Z[0] + 2),
+    "aten::repeat": (Z, [2, 1]),
+    "aten::reshape": (Z, [9]),
+    "aten::roll": (Z, [1], [0]),
+    "aten::scatter_add": (Z, 0, I[None], Z),
+    "aten::select_scatter": (Z, Z[0], 0, 0),
+    "aten::slice_scatter": (Z, Z),
+    "aten::stack": ([Z, Z],),
+    "aten::sub": (Z, Z),
+    "aten::where": (Z > 1, Z, Z),
+    "prims::convert_element_type": (Z, torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", sorted({*linear._FIRST, *linear._EITHER, *linear._TOGETHER}))
+def test_what_is_called_linear_gives_zeros(name: str) -> None:
+    namespace, operator = name.split("::")
+    result = getattr(getattr(torch.ops, namespace), operator)(*SAMPLES.get(name, (Z,)))
+    assert not result.any()
+    if name in linear._EITHER:
+        left, right = SAMPLES[name]
+        assert not getattr(torch.ops.aten, operator)(left + 2, right * 0).any()

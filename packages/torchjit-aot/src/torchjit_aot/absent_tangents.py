@@ -17,7 +17,7 @@ from torch import fx
 from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import tangent_like
 from torchjit_aot.linear import is_zero
-from torchjit_aot.schemas import has_effect
+from torchjit_aot.schemas import has_effect, is_view
 from torchjit_aot.simplify import same_kind
 from torchjit_aot.split import BuiltGraph, laid_out
 
@@ -129,28 +129,33 @@ def _in_place_of(node: fx.Node, other: fx.Node, graph: fx.Graph) -> fx.Node:
 
 
 def _write_zeros(node: fx.Node, zeros: set[fx.Node], graph: fx.Graph) -> None:
-    """Constants for what is known to be zero, so that nothing of it is computed. Sizes that vary are computed as they were."""
+    """Constants for what is known to be zero, so that nothing of it is computed."""
+    with graph.inserting_before(node):
+        writer = GraphWriter(graph)
+        writer.source = node
+        for source in node.all_input_nodes:
+            if source in zeros and isinstance(source.meta["val"], torch.Tensor):
+                node.replace_input_with(source, _constant(source, zeros, writer))
 
-    def constant(source: fx.Node) -> fx.Node:
-        value = source.meta["val"]
-        if source not in zeros or not isinstance(value, torch.Tensor):
-            return source
-        if not all(type(n) is int for n in (*value.shape, *value.stride())) or not _is_dense(value):
-            return source
-        with graph.inserting_before(node):
-            writer = GraphWriter(graph)
-            writer.source = node
-            options = {"dtype": value.dtype, "device": value.device}
-            return laid_out(writer, writer.call(aten.full.default, (list(value.shape), 0), options), value.stride())
 
-    made = {source: constant(source) for source in node.all_input_nodes}
-    for source, now in made.items():
-        if now is not source:
-            node.replace_input_with(source, now)
+def _constant(source: fx.Node, zeros: set[fx.Node], writer: GraphWriter) -> fx.Node:
+    """Zeros like these. Where sizes vary they are asked of the old value, of which compilers need nothing else."""
+    value = source.meta["val"]
+    if _is_dense(value):
+        if not all(type(n) is int for n in (*value.shape, *value.stride())):
+            return writer.call(aten.full_like.default, (source, 0))
+        options = {"dtype": value.dtype, "device": value.device}
+        return laid_out(writer, writer.call(aten.full.default, (list(value.shape), 0), options), value.stride())
+    base = source.args[0] if is_view(source.target) else None
+    if not isinstance(base, fx.Node) or base not in zeros:
+        return source
+    made = _constant(base, zeros, writer)
+    return writer.copy(source, lambda n: made if n is base else n)
 
 
 def _is_dense(value: torch.Tensor) -> bool:
-    return value.layout == torch.strided and tangent_like(value).stride() == value.stride()
+    like = tangent_like(value)
+    return value.layout == torch.strided and [str(n) for n in like.stride()] == [str(n) for n in value.stride()]
 
 
 def _erase_unread(graph: fx.Graph) -> None:

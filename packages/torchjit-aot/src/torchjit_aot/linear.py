@@ -63,7 +63,8 @@ _TOGETHER: dict[str, tuple[int, ...]] = {
 }
 """Zero if all of these arguments are zero, of which some may be constants."""
 
-_CONSTANTS = frozenset({"aten::full", "aten::full_like", "aten::new_full", "aten::scalar_tensor"})
+_CONSTANTS = {"aten::full": 1, "aten::full_like": 1, "aten::new_full": 2, "aten::scalar_tensor": 0}
+"""Which argument of them is the value."""
 _ZEROS = frozenset({"aten::zeros", "aten::zeros_like", "aten::new_zeros"})
 
 
@@ -104,7 +105,7 @@ def _is_constant_zero(value: Any) -> bool:
         return True
     if is_view(value.target) or name in _FIRST:
         return _is_constant_zero(value.args[0])
-    return name in _CONSTANTS and _is_constant_zero(value.args[0 if name == "aten::scalar_tensor" else 1])
+    return name in _CONSTANTS and _is_constant_zero(value.args[_CONSTANTS[name]])
 
 
 @functools.cache
