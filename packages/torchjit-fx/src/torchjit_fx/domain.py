@@ -461,6 +461,8 @@ class TensorDomain:
         if name == "requires_grad" and value is True and type(leaf) is TensorLeaf and not leaf.record.requires_grad:
             make_leaf(self, leaf, capture)
             return False
+        if name == "data" and isinstance(leaf, TensorLeaf):
+            self.recorder.changes_at_break(leaf)
         raise GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, name, capture.location())
 
     def truth(self, leaf: object, capture: CaptureContext) -> bool:

@@ -35,7 +35,8 @@ def live_steps(
     """The steps that the asked leaves, the inputs' memory or the outside world need, in order.
 
     Walks backwards: a step is needed when one of its results is, when it writes memory that is needed later or that
-    belongs to an input, or when it has an effect of its own.
+    belongs to an input, or when it has an effect of its own. A backward pass is later, too: it reads the memory that autograd
+    remembers as it is then, which a write through `.data` changes unseen.
 
     Args:
         steps: in order.
@@ -43,8 +44,22 @@ def live_steps(
         initial: the ambient state at the start, by key.
         scope: what the steps belong to; None for the region.
     """
+    read_later: set[int] = set()
+    while True:
+        live = _needed_steps(steps, asked, scope, read_later)
+        kept = set(map(id, live))
+        lost = {id(s) for step in steps if id(step) not in kept for s in step.written} - read_later
+        found = _remembered_memory(live) & lost if lost else set()
+        if not found:
+            return _without_idle_modes(live, initial)
+        read_later |= found
+
+
+def _needed_steps(
+    steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf], scope: Scope | None, read_later: set[int]
+) -> list[Step]:
     needed_steps: set[int] = set()
-    needed_memory: set[int] = set()
+    needed_memory: set[int] = set(read_later)
 
     def need(leaf: Any) -> Any:
         if leaf.step is not None:
@@ -67,7 +82,25 @@ def live_steps(
             map_raw(step.args, need)
             map_raw(step.kwargs, need)
     live.reverse()
-    return _without_idle_modes(live, initial)
+    return live
+
+
+def _remembered_memory(steps: Sequence[Step]) -> set[int]:
+    """The ids of the storages that a backward pass of these steps may read: of what they are given, and of what they make."""
+    found: set[int] = set()
+
+    def note(leaf: Any) -> Any:
+        storage = getattr(leaf, "storage", None)
+        if storage is not None:
+            found.add(id(storage))
+        return leaf
+
+    for step in steps:
+        if any(made.record.requires_grad for made in step.results):
+            map_raw((step.args, step.kwargs), note)
+            for made in step.results:
+                note(made)
+    return found
 
 
 def _must_run(step: Step) -> bool:

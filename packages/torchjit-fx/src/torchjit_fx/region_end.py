@@ -58,7 +58,7 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
     found = iter(range(len(asked), len(asked) + len(arrays)))
     outputs = [next(found) if where == -1 else where for where in outputs]
     refuse_escaping_leaves(domain, asked, capture)
-    domain.recorder.refuse_remembered(asked, capture)
+    _keep_what_is_remembered(domain, asked, capture)
     domain.recorder.selections.refuse_escaping(asked, capture)
     steps = live_steps(domain.recorder.place.kept(domain.recorder.steps), asked, domain.modes.graph_initial)
     epilogue = domain.modes.epilogue()
@@ -85,6 +85,14 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
     if repeatable:
         target = giving_back_random_numbers(target, steps, domain.writes_outside)
     return RegionCode(target, paths, tuple(outputs), epilogue, repeatable, acts)
+
+
+def _keep_what_is_remembered(domain: TensorDomain, asked: Sequence[Any], capture: CaptureContext) -> None:
+    """Only what runs operation by operation remembers the same tensors as eager PyTorch, where that matters."""
+    matters, before = domain.recorder.remembered(asked)
+    domain.needs_history |= matters
+    if before is not None:
+        capture.break_at_mark(*before)
 
 
 def _path_of(domain: TensorDomain, leaf: object) -> AccessPath | None:

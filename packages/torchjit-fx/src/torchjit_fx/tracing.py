@@ -93,7 +93,7 @@ class Recorder:
         self.data = AssignedData()
         self._checkpoints: list[Checkpoint] = []
         self._checkpoint_count = 0
-        self._remembered: list[tuple[list[Step], int, GraphBreak]] = []
+        self._remembered: list[tuple[list[Step], tuple[int, GraphBreak] | None]] = []
         self.selections = Selections()
         # Memory that eager may refuse to write, see `transforms`, and where to break then.
         self.several_views: dict[int, int] = {}
@@ -201,21 +201,34 @@ class Recorder:
             GraphBreak: it cannot be followed. What autograd remembers of the tensor would have other values in a backward pass.
         """
         names = self.data.names(leaf)
-        self.data.assign(leaf, value, self.scope is not None or self.checkpointed, capture)
+        try:
+            self.data.assign(leaf, value, self.scope is not None or self.checkpointed, capture)
+        except GraphBreak:
+            self.changes_at_break(leaf)
+            raise
         remembering = [step for step in self.steps if _remembers(step, names)]
         if remembering:
             why = GraphBreak(breaks.TENSOR_ATTRIBUTE_SET, "data of a tensor used with gradients", capture.location())
-            self._remembered.append((remembering, self.data.marks[id(leaf)], why))
+            self._remembered.append((remembering, (self.data.marks[id(leaf)], why)))
 
-    def refuse_remembered(self, asked: Sequence[Any], capture: CaptureContext) -> None:
-        """A backward pass after the region would read what autograd remembers: the capture breaks before the assignment."""
+    def changes_at_break(self, leaf: TensorLeaf) -> None:
+        """The break that follows gives a tensor other memory or another history, without autograd's knowing."""
+        names = self.data.names(leaf)
+        self._remembered.append(([step for step in self.steps if _remembers(step, names)], None))
+
+    def remembered(self, asked: Sequence[Any]) -> tuple[bool, tuple[int, GraphBreak] | None]:
+        """Would a backward pass after the region read what autograd remembers of a tensor that was since given other memory?
+
+        Returns:
+            Whether it would. Of the tensor itself eager PyTorch reads the new memory and of views the old; a compiled graph remembers
+            others of them. And where, in that case, the capture has to break before the assignment.
+        """
         results = [leaf for leaf in asked if isinstance(leaf, TensorLeaf) and leaf.record.requires_grad]
         if not self._remembered or not results:
-            return
+            return False, None
         live = set(map(id, live_steps(self.steps, results, self.modes.graph_initial)))
-        for remembering, mark, why in self._remembered:
-            if any(id(step) in live for step in remembering):
-                capture.break_at_mark(mark, why)
+        found = [where for steps, where in self._remembered if any(id(step) in live for step in steps)]
+        return bool(found), next((where for where in found if where is not None), None)
 
     @property
     def checkpointed(self) -> bool:

@@ -1,0 +1,133 @@
+"""`.data` assigned or written between what a forward used and its backward: which values the gradients are made of.
+
+Eager PyTorch remembers tensors: of a tensor itself a backward pass reads what its `data` is by then, of a view the memory
+that there was, and of all what was written to that memory since.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import torchjit
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.buf = torch.randn(4, 4)
+
+
+def vmapped(m, a, b):
+    y = torch.func.vmap(m.linear)(a)
+    m.linear.weight.data = m.linear.weight.data * 2
+    return y
+
+
+def itself_and_a_view(m, a, b):
+    y = a * m.linear.weight, m.linear(a)
+    m.linear.weight.data = m.linear.weight.data * 2
+    return (*y, m.linear(a))
+
+
+def what_was_computed(m, a, b):
+    t = functional.linear(a, a)
+    y = m.linear.weight * t
+    t.data = t.data * 2
+    return y
+
+
+def the_maker_of_what_was_assigned(m, a, b):
+    t = (a * m.buf).exp()
+    y = t * m.linear.weight
+    t.data = t.data * 2
+    return y, t
+
+
+def written_and_forgotten(m, a, b):
+    t = a.sin()
+    y = t.data * m.linear.weight
+    t.data.zero_()
+    return y
+
+
+def written_in_part(m, a, b):
+    t = m.linear.weight * a[0]
+    y = a.cumsum(0) * t
+    t.data[0] = 3.0
+    return y
+
+
+def written_twice(m, a, b):
+    t = functional.gelu(a)
+    t.data.mul_(2)
+    y = t * m.linear.weight
+    t.data.clamp_(-0.5, 0.5)
+    return y
+
+
+def written_with_a_version(m, a, b):
+    t = m.linear.weight * a[0]
+    y = a.cumsum(0) * t
+    with torch.no_grad():
+        t.mul_(2)
+    return y
+
+
+def other_strides(m, a, b):
+    y = a * m.linear.weight
+    m.linear.weight.data = m.linear.weight.data.t()
+    return y
+
+
+def other_sizes(m, a, b):
+    y = a @ b
+    b.data = b.data[:2]
+    return y
+
+
+def merged(m, a, b):
+    low, high = b[:, :1] * 1, b[:1] * 1
+    m.linear.weight.data += low @ high
+    y = m.linear(a)
+    m.linear.weight.data -= low @ high
+    return y, m.linear.weight * a
+
+
+def no_history(m, a, b):
+    y = m.linear(b)
+    m.linear.weight.data = m.linear.weight.data * 2
+    return y.detach(), m.linear(a)
+
+
+PROGRAMS = [
+    vmapped, itself_and_a_view, what_was_computed, the_maker_of_what_was_assigned, written_and_forgotten, written_in_part,
+    written_twice, written_with_a_version, other_strides, other_sizes, merged, no_history,
+]  # fmt: skip
+
+
+def _outcome(f):
+    torch.manual_seed(0)
+    m, a, b = Model(), torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    found = []
+    for _ in range(2):
+        results = f(m, a, b)
+        results = results if isinstance(results, tuple) else (results,)
+        found.append([y.detach().clone() for y in results])
+        try:
+            sum((y * (y.detach() + 2)).sum() for y in results if y.requires_grad).backward()
+        except RuntimeError as error:
+            return found, error, b
+    return found, [p.grad for p in (a, *m.parameters())], [p.detach() for p in (a, *m.parameters())], b, m.buf
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_gradients(f, backend):
+    (got, *got_after), (want, *want_after) = _outcome(torchjit.compile(f, backend=backend)), _outcome(f)
+    if isinstance(want_after[0], RuntimeError):
+        assert str(got_after.pop(0))[:50] == str(want_after.pop(0))[:50]
+    torch.testing.assert_close((got, got_after), (want, want_after))
