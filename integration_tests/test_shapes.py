@@ -220,3 +220,39 @@ def test_strides_that_change_become_symbols(backend: str) -> None:
     calls = [(torch.randn(4, width)[:, :5],) for width in (8, 9, 12, 20, 5)]
     # the last one is dense
     assert compilations(lambda x: (x * 2 + 1, x.sum(0), x[1:] @ x.t()), calls, backend) <= 3
+
+
+@pytest.mark.parametrize("columns", [2, 40])
+def test_sums_over_all_rows_but_one(columns: int) -> None:
+    """A reduction whose length is a sum of terms: what a thread has to do was computed from only one of them (a division by zero)."""
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[1:].sum(0, keepdim=True), (x[1:] * 2).amax(0)
+
+    compiled = torchjit.compile(fn, on_error="raise")
+    for rows in (3, 5, 6, 8, 9, 2, 300, 5):
+        x = torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns)
+        same(fn(x), compiled(x), exact=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_copied_into_tensors(backend: str) -> None:
+    """They convert as tensors do (`fill_` refuses 300 for uint8)."""
+
+    def fn(x: torch.Tensor, k: Any) -> tuple[torch.Tensor, ...]:
+        a, b, c = torch.zeros(3), x.clone(), torch.zeros(3, dtype=torch.uint8)
+        a.copy_(True)  # type: ignore[arg-type]
+        b[1:].copy_(k)
+        c.copy_(300)  # type: ignore[arg-type]
+        d = torch.ones(2, dtype=torch.complex64).copy_(1 + 2j)  # type: ignore[arg-type]
+        return a, b, c, d, torch.zeros(2, dtype=torch.int32).copy_(2.75), x * b  # type: ignore[arg-type]
+
+    compiled = torchjit.compile(fn, backend=backend, on_error="raise")
+    for k in (1, 2, 7, 2.5, -3.25, True, 0):
+        grads = []
+        for run in (fn, compiled):
+            x = torch.tensor([1.5, -2.0, 3.0], requires_grad=True)
+            results = run(x, k)
+            results[-1].sum().backward()
+            grads.append((*results, x.grad))
+        same(*grads, exact=True)

@@ -228,8 +228,8 @@ class _Functionalizer:
         self._refuse_partial_overlap(node, targets)
         if func is aten.copy_.default:
             target, value = node.args[0], node.args[1]
-            assert isinstance(target, fx.Node) and isinstance(value, fx.Node)
-            self._assign(func, target, self.read(value))
+            assert isinstance(target, fx.Node)
+            self._assign(func, target, self._copied(value, target))
             self.env[node] = self.read(target)
             return
         functional = _out_of_place(node) or functional_twin(func)
@@ -282,6 +282,23 @@ class _Functionalizer:
     def _assign_all(self, func: OpOverload, targets: Sequence[fx.Node], value: fx.Node, *, is_list: bool) -> None:
         for i, target in enumerate(targets):
             self._assign(func, target, self.writer.call(operator.getitem, (value, i)) if is_list else value)
+
+    def _copied(self, value: Any, target: fx.Node) -> fx.Node:
+        """The tensor that `target.copy_(value)` reads; a number is one of its own dtype, converted as any tensor is."""
+        sample = value.meta["val"] if isinstance(value, fx.Node) else value
+        if isinstance(sample, torch.Tensor):
+            return self.read(value)
+        kinds: tuple[tuple[Any, torch.dtype], ...] = (
+            ((bool, torch.SymBool), torch.bool),
+            ((int, torch.SymInt), torch.int64),
+            ((float, torch.SymFloat), torch.float64),
+            (complex, torch.complex128),
+        )
+        dtype = next(dtype for kind, dtype in kinds if isinstance(sample, kind))
+        given = self.read(value) if isinstance(value, fx.Node) else value
+        return self.writer.call(
+            aten.scalar_tensor.default, (given,), {"dtype": dtype, "device": target.meta["val"].device}
+        )
 
     def _assign(self, func: OpOverload, target: fx.Node, value: fx.Node) -> None:
         """`target` now holds `value`: cast and expand it, keep the strides, scatter it up to the root."""

@@ -128,7 +128,7 @@ class _Generator:
 
     def _work(self) -> str:
         """The cost of a unit."""
-        return f"{c_index(self.plan.unit_size())} * {max(1, self.plan.work())}"
+        return f"({c_index(self.plan.unit_size())}) * {max(1, self.plan.work())}"
 
     # ------------------------------------------------------------------ reductions in parts
     def _cut_functions(self, cut: Cut) -> tuple[list[str], list[Shared]]:
