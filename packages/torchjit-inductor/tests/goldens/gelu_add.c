@@ -21,7 +21,7 @@ static void range(i64 lo, i64 hi, void* data) {
   for (; x1 + W <= end; x1 += W) body(Full(), x1, W);
 }
 static void run(Args args) {
-  const i64 total = 1; const i64 work = 240 * 7;
+  const i64 total = 1; const i64 work = (240) * 7;
   const i64 grain = 1 + 65536 / (work + 1);
   if (total <= grain) { if (total > 0) range(0, total, &args); }
   else tj_parallel(0, total, grain, range, &args);

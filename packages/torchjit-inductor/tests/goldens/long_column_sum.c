@@ -51,7 +51,7 @@ static void results(i64 lo, i64 hi, void* data) {
   }
 }
 static void run(Args args) {
-  const i64 work = 20000 * 3;
+  const i64 work = (20000) * 3;
   vf32 t1all[5]; args.t1all = t1all;
   vf64 t1parts[20]; args.t1parts = t1parts;
   share(4, work, pass0, args);

@@ -23,7 +23,7 @@ static void range(i64 lo, i64 hi, void* data) {
   }
 }
 static void run(Args args) {
-  const i64 total = (6); const i64 work = 40 * 3;
+  const i64 total = (6); const i64 work = (40) * 3;
   const i64 grain = 1 + 65536 / (work + 1);
   if (total <= grain) { if (total > 0) range(0, total, &args); }
   else tj_parallel(0, total, grain, range, &args);
