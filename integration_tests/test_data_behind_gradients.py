@@ -127,7 +127,8 @@ def _outcome(f):
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_gradients(f, backend):
-    (got, *got_after), (want, *want_after) = _outcome(torchjit.compile(f, backend=backend)), _outcome(f)
+    compiled = torchjit.compile(f, backend=backend, on_error="raise")
+    (got, *got_after), (want, *want_after) = _outcome(compiled), _outcome(f)
     if isinstance(want_after[0], RuntimeError):
         assert str(got_after.pop(0))[:50] == str(want_after.pop(0))[:50]
     torch.testing.assert_close((got, got_after), (want, want_after))

@@ -89,8 +89,8 @@ def _flags(version: str, vector_bytes: int) -> tuple[str, ...]:
         flags += ["-fno-tree-loop-distribute-patterns"]
         # GCC 13 and 14 take elements of one vector for those of another: value numbering, which goes through loops in rounds,
         # follows a load to what was stored, makes a name for that element while it still takes two vectors for equal, and
-        # keeps it when it no longer does (`test_parts_of_constants`). It does not follow loads under this limit; no kernel
-        # of the benchmarks is slower for it (docs/benchmarks/cpu.md).
+        # keeps it when it no longer does (`test_parts_of_constants`). It does not follow loads under this limit. The
+        # benchmarks' kernels take the same time on average (docs/benchmarks/cpu.md).
         flags += ["--param=sccvn-max-alias-queries-per-access=0"]
     return tuple(flags)
 
