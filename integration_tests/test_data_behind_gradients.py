@@ -97,6 +97,12 @@ def merged(m, a, b):
     return y, m.linear.weight * a
 
 
+def normalized(m, a, b):
+    y = functional.layer_norm(a, (4,), m.linear.bias)
+    a.data.mul_(3.0).add_(1.0)
+    return y * y, m.linear(a)
+
+
 def no_history(m, a, b):
     y = m.linear(b)
     m.linear.weight.data = m.linear.weight.data * 2
@@ -105,7 +111,7 @@ def no_history(m, a, b):
 
 PROGRAMS = [
     vmapped, itself_and_a_view, what_was_computed, the_maker_of_what_was_assigned, written_and_forgotten, written_in_part,
-    written_twice, written_with_a_version, other_strides, other_sizes, merged, no_history,
+    written_twice, written_with_a_version, other_strides, other_sizes, merged, normalized, no_history,
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+import torch
 
 from torchjit_core.expr import constant
 from torchjit_inductor.ir.dtypes import compute_dtype
@@ -72,7 +73,10 @@ def _layer_norm_backward(
             g = g * read(weight, inner)
         n = count_value(rows.count, g.dtype)
         # The sum of y is 0 but for the rounding of the saved mean, which counts where a row has next to no variance.
+        # No more than rounding is taken off: behind a write to x.data, x is not what the mean was made of.
+        rounding = apply("abs", read(mean, (*outer, *keep)) * scale) * (16 * torch.finfo(mean.dtype).eps)
         total, drift = reduce("sum", g), reduce("sum", y) / n
+        drift = apply("minimum", apply("maximum", drift, -rounding), rounding)
         dot = reduce("sum", g * y) - total * drift
         return [scale * (g - (total + (y - drift) * dot) / n)]
 
