@@ -74,6 +74,7 @@ class ReplayStep:
         func, args, kwargs: the operator; symbolic numbers in `args` are `FromSlot`s.
         index: item of the result, or None.
         grad_mode: as it was recorded.
+        own_version: the result counts writes on its own, as `.data` does; where its counter was at the end. None: it does not.
     """
 
     source: Ref
@@ -82,6 +83,7 @@ class ReplayStep:
     kwargs: Mapping[str, Any]
     index: int | None
     grad_mode: bool
+    own_version: int | None = None
 
 
 @final
@@ -191,7 +193,7 @@ class _Planner:
             made = self._root(tensor)  # for autograd no view: a write to it is in its own history, and nowhere else
         else:
             source = self._replay(step.parent, drop_detach=drop_detach)
-            self.plan.steps.append(self._step(source, step))
+            self.plan.steps.append(self._step(source, step, tensor))
             made = Replay(len(self.plan.steps) - 1)
         self.replayed[key] = made
         return made
@@ -200,9 +202,10 @@ class _Planner:
         """The slot of the storage's first tensor. Differentiable outputs are planned first, so it is one of them."""
         return FromSlot(self.plan.slot_of(self.roots.setdefault(storage_key(tensor), tensor)))
 
-    def _step(self, source: Ref, step: ViewStep) -> ReplayStep:
+    def _step(self, source: Ref, step: ViewStep, made: torch.Tensor) -> ReplayStep:
         args = tuple(self._argument(a) for a in step.args)
-        return ReplayStep(source, step.func, args, step.kwargs, step.index, step.grad_mode)
+        own = made._version if step.func in _DETACH and _count_apart(step.parent, made) else None
+        return ReplayStep(source, step.func, args, step.kwargs, step.index, step.grad_mode, own)
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, SYMBOLIC_TYPES):
@@ -235,6 +238,17 @@ def plan_outputs(leaves: list[Any], sources: list[GraphInput], recorder: Recorde
     found = {i: planner.refer(leaves[i]) for i in order}
     plan.outputs = [found[i] for i in range(len(leaves))]
     return plan
+
+
+def _count_apart(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Does a write to one leave the other's version? `t.data`, which is recorded as `t.detach()`, has a counter of its own."""
+    if a.is_inference() or b.is_inference():
+        return False
+    before, other = a._version, b._version
+    torch._C._increment_version([a])
+    apart = b._version == other
+    torch._C._autograd._unsafe_set_version_counter((a,), (before,))
+    return apart
 
 
 def _made_by_custom_function(tensor: torch.Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, final
 
 import attrs
@@ -69,7 +69,9 @@ class JointGraph:
         mutated: for each input whose data are written: the node of its final value (filled by functionalization).
         mutated_under_grad: the inputs whose autograd history changed: the value is in `slots`.
         versions_move: the inputs whose version counter eager PyTorch would move.
-        versions_early: those of them whose version moves before anything is saved for the backward, which then does not see it.
+        versions: how often eager PyTorch counts a write to an input, `reshaped` among them, if it does.
+        slot_versions: the version counters of results in `slots` that the program has written to; the others' are 0.
+        versions_early: those of `versions_move` whose version moves before anything is saved for the backward, which then does not see it.
         written: does the graph have operators with mutable arguments?
         behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
             dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
@@ -95,6 +97,8 @@ class JointGraph:
     mutated_under_grad: dict[int, int]
     versions_move: set[int]
     written: bool
+    versions: dict[int, int] = attrs.field(factory=dict)
+    slot_versions: dict[int, int] = attrs.field(factory=dict)
     versions_early: set[int] = attrs.field(factory=set)
     behind: tuple[tuple[int, ...], ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
@@ -155,6 +159,7 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         freed = freed_slots(gm, plan.slots, sources)
         if any(position in freed for position in range(len(under_grad))):
             raise GraphBreak(TRACE_FAILED, "an input gets a gradient history that was freed")
+        versions, slot_versions = _moved_versions(s.value for s in sources), _moved_versions(plan.slots)
         tangents, differentiable, grads = _run_backward(plan.slots, freed, sources, recorder)
     tensors = _tensor_positions(sources)
     moving = {tensors[n]: node for n, node in recorder.viewed.items() if version_moved(sources[tensors[n]].value)}
@@ -173,12 +178,20 @@ def trace_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], bases: tuple[
         mutated={},
         mutated_under_grad={i: plan.slot_of(sources[i].value) for i in under_grad},
         versions_move=set(moving),
+        versions=versions,
+        slot_versions=slot_versions,
         versions_early=_unseen(recorder.graph, {inputs[i]: (i, node) for i, node in moving.items()}),
         written=recorder.written,
         reshaped=_with_positions(recorder, sources),
         bases=bases,
         freed=freed,
     )
+
+
+def _moved_versions(values: Iterable[Any]) -> dict[int, int]:
+    """Where the version counters of fakes are after the forward; only of those that moved."""
+    tensors = {i: t for i, t in enumerate(values) if isinstance(t, torch.Tensor) and not t.is_inference()}
+    return {i: t._version for i, t in tensors.items() if t._version}
 
 
 def _share(bases: tuple[Base, ...], sources: list[GraphInput], fake_mode: Any) -> list[list[torch.Tensor]]:

@@ -135,7 +135,10 @@ def _replays_and_return(
         args += [f"{key}={argument(value)}" for key, value in step.kwargs.items()]
         call = f"{source.bind(step.func, 'view')}({', '.join(args)})"
         item = "" if step.index is None else f"[{step.index}]"
-        if step.grad_mode == grad_mode:
+        if step.own_version is not None:
+            source.lines.append(f"r{i} = {text(step.source)}.data")
+            source.lines += _set_versions(source, {f"r{i}": step.own_version})
+        elif step.grad_mode == grad_mode:
             source.lines.append(f"r{i} = {call}{item}")
         else:
             source.lines.append(f"with {source.bind(torch.set_grad_enabled)}({step.grad_mode}):")
@@ -165,9 +168,34 @@ def _versions(joint: JointGraph, source: Source, state: Sequence[torch.Tensor], 
         and not joint.sources[i].real.is_inference()
     ]
     if moving:
-        names = ", ".join(_input_name(joint, i, source, state) for i in moving)
+        names = ", ".join(name for i in moving for name in [_input_name(joint, i, source, state)] * _writes(joint, i))
         source.bound.setdefault(WRITES_FROM, len(source.lines) + 2)  # the first line is the signature
         source.lines.append(f"{source.bind(torch._C._increment_version)}([{names}])")
+
+
+def _writes(joint: JointGraph, index: int) -> int:
+    """How often a call that writes to this input moves its version; what changes its sizes does so by itself."""
+    return joint.versions.get(index, 1) - sum(i == index for i, _, _ in joint.reshaped)
+
+
+def _slot_versions(joint: JointGraph, source: Source, slots: Sequence[str]) -> list[str]:
+    """The line that counts the program's writes to results, which are written once."""
+    under_grad = joint.mutated_under_grad.values()
+    return _set_versions(source, {slots[i]: n for i, n in joint.slot_versions.items() if i not in under_grad})
+
+
+def _set_versions(source: Source, versions: dict[str, int]) -> list[str]:
+    moved = {name: n for name, n in versions.items() if n}
+    if not moved:
+        return []
+    given = f"({', '.join(moved)},), {tuple(moved.values())}"
+    return [f"{source.bind(_count_writes)}({given})"]
+
+
+def _count_writes(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
+    for tensor, version in zip(tensors, versions, strict=True):
+        if not tensor.is_inference():
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
 
 
 def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[torch.Tensor]) -> bool:
@@ -178,6 +206,7 @@ def _is_direct(joint: JointGraph, inputs: Sequence[fx.Node], state: Sequence[tor
         and not state
         and not joint.bases
         and not joint.versions_move
+        and not joint.slot_versions
         and not plan.steps
         and not joint.freed
         and not joint.reshaped
@@ -222,7 +251,9 @@ def make_inference(
         source.lines += call
     _versions(joint, source, state, early=False)
     _versions(joint, source, state, early=True)
-    _replays_and_return(joint, source, state, _slot_names("s", joint), grad_mode=grad_mode)
+    slots = _slot_names("s", joint)
+    source.lines += _slot_versions(joint, source, slots)
+    _replays_and_return(joint, source, state, slots, grad_mode=grad_mode)
     run = source.function("run", _parameters(joint, state), f"<torchjit {name}>")
     if writes_last(compiled):
         run.writes_last = True
@@ -349,8 +380,11 @@ def _forward(
         source.lines.append(f"    {target}.copy_({slots[slot]})")  # `mark_dirty` counts the write
         returned[slot] = target
         dirty.append(target)
+        if (more := _writes(joint, index) - 1) > 0:
+            source.lines.append(f"    {source.bind(torch._C._increment_version)}([{', '.join([target] * more)}])")
     if dirty:
         source.lines.append(f"ctx.mark_dirty({', '.join(dirty)})")
+    source.lines += _slot_versions(joint, source, slots)  # before autograd notes the versions of what it saves
     _save(joint, source, variable, saved, dirty_count=len(joint.slots))
     source.lines.append("ctx.set_materialize_grads(False)")
     constant = [

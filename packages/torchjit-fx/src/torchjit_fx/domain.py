@@ -369,10 +369,6 @@ class TensorDomain:
             return self.recorder.call(getattr, (leaf, name), {}, capture)
         if name in ("is_leaf", "grad_fn", "grad", "_base", "retains_grad"):
             return self._autograd_attribute(leaf, name, capture)
-        if name == "_version" and leaf.storage is not None and leaf.storage.written:
-            # A backend is free to write once what the program writes twice, or to a tensor of its own.
-            why = GraphBreak(breaks.TENSOR_ATTRIBUTE, name, capture.location())
-            capture.break_at_mark(leaf.storage.mark, why)
         return input_attribute(leaf, name, capture)
 
     def _autograd_attribute(self, leaf: TensorLeaf, name: str, capture: CaptureContext) -> object:

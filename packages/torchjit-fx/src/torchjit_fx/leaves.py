@@ -106,15 +106,13 @@ class Storage:
     Attributes:
         leaves: everything that lies in it, in order of appearance.
         written: some step wrote to it.
-        mark: where the first such step is.
     """
 
-    __slots__ = ("leaves", "mark", "written")
+    __slots__ = ("leaves", "written")
 
     def __init__(self, first: TensorLeaf) -> None:
         self.leaves: list[TensorLeaf] = [first]
         self.written = False
-        self.mark = 0
 
 
 class TensorLeaf:

@@ -384,18 +384,17 @@ class Recorder:
         raw = _Builder(step, found.leaves, result, capture, self.metas.fakes, loose).build(outcome.result)
         if outcome.written:
             keep_fakes = result is not _NOT_RUN or not outcome.changed
-            self._write(outcome, step, found.leaves, keep_fakes, capture.mark())
+            self._write(outcome, step, found.leaves, keep_fakes)
         self.steps.append(step)
         return raw
 
-    def _write(self, outcome: Outcome, step: Step, leaves: list[TensorLeaf], keep_fakes: bool, mark: int) -> None:
+    def _write(self, outcome: Outcome, step: Step, leaves: list[TensorLeaf], keep_fakes: bool) -> None:
         written: dict[int, Storage] = {}
         for i in outcome.written:
             storage = leaves[i].memory()
             if self.scope is not None:
                 self.scope.note_write(storage)
-            if not storage.written:
-                storage.written, storage.mark = True, mark
+            storage.written = True
             self.writes.append(storage)
             written[id(storage)] = storage
         step.written = tuple(written.values())
