@@ -111,6 +111,28 @@ def test_numbers_are_rounded_where_eager_rounds_them(dtype: torch.dtype) -> None
     _same_bits(fn, (x,), emulate_precision_casts=True)
 
 
+@pytest.mark.parametrize("other", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_tensors_of_one_element_are_rounded_where_eager_rounds_them(dtype: torch.dtype, other: torch.dtype) -> None:
+    """A tensor with dimensions decides the type; only the second operand of a product or quotient keeps its own."""
+    y = torch.tensor(4099.3).to(other)
+    near = y.to(dtype).reshape(1)
+    x = torch.cat([near, near + 32, near - 32, sample(61, low=-9, high=9).to(dtype)])
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        made = [x == y, y != x, x <= y, y < x, x >= y, y > x, x + y, y - x, x * y, y * x, x / y, y / x]
+        made += [
+            torch.fmod(x, y),
+            torch.fmod(y, x),
+            torch.remainder(x, y),
+            torch.maximum(x, y),
+            torch.where(x > 0, x, y),
+        ]
+        return [*made, torch.hypot(x, y), torch.atan2(y, x)]
+
+    _same_bits(fn, (x, y), emulate_precision_casts=True)
+
+
 @pytest.mark.parametrize("count", [3, 64])
 def test_zero_keeps_its_sign_at_a_limit(count: int) -> None:
     x = torch.tensor([0.0, -0.0, float("nan"), -1.0] * count)

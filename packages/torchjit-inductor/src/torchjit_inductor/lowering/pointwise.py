@@ -72,6 +72,7 @@ def _define_binary(name: str, op: str) -> None:
             raise NotLowered("nextafter of a 16-bit type")
         if operation in ("remainder", "fmod"):  # a slightly other divisor gives quite another rest
             x, y = rounded_number(x, meta.dtype), rounded_number(y, meta.dtype)
+        x, y = rounded_scalar(x, meta), y if op == "mul" else rounded_scalar(y, meta)
         return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
 
 
@@ -164,7 +165,7 @@ def _is_one(alpha: Any) -> bool:
 
 @lowering("div.Tensor", "div.Scalar", "true_divide.Tensor")
 def _div(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
-    return pointwise(meta, lambda v, w: v / w, x, y)
+    return pointwise(meta, lambda v, w: v / w, rounded_scalar(x, meta), y)
 
 
 @lowering("div.Tensor_mode", "div.Scalar_mode")

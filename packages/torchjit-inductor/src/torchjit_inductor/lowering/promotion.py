@@ -97,13 +97,15 @@ def rounded(tensor: Any) -> Any:
     return made
 
 
-_HELD = frozenset((torch.bool, torch.int8, torch.uint8, torch.float16, torch.bfloat16))
-"""What the 16-bit types hold exactly, and they themselves."""
+_HELD = frozenset((torch.bool, torch.int8, torch.uint8))
+"""What the 16-bit types hold exactly. Neither of them holds the other one."""
 
 
 def _is_rounded(operand: Lowered, dtype: torch.dtype) -> bool:
     """Does eager's CPU convert the operand in memory, to a 16-bit type that does not hold its values?"""
-    return dtype in (torch.float16, torch.bfloat16) and operand.device.type == "cpu" and operand.dtype not in _HELD
+    if dtype not in (torch.float16, torch.bfloat16) or operand.device.type != "cpu":
+        return False
+    return operand.dtype != dtype and operand.dtype not in _HELD
 
 
 def rounded_number(operand: Any, dtype: torch.dtype) -> Any:
@@ -116,8 +118,8 @@ def rounded_number(operand: Any, dtype: torch.dtype) -> Any:
 
 
 def rounded_scalar(operand: Any, meta: TensorMeta) -> Any:
-    """A number, or a tensor of one element, as eager's CPU passes it to a kernel of a 16-bit type. Its products and quotients
-    take it in float32, everything else in the type of the result. Anything else as it is, and everything on GPUs.
+    """A number, or a tensor of one element, as eager's CPU passes it to a kernel of a 16-bit type. The second operand
+    of products and quotients is taken in float32, everything else in the type of the result. Anything else as it is, and everything on GPUs.
     """
     if meta.device.type != "cpu":
         return operand
