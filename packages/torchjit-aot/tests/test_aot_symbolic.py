@@ -155,3 +155,25 @@ def test_graphs_carry_symbols() -> None:
             assert node.op == "output" or node.meta.get("val") is not None
             for value in (*node.args, *node.kwargs.values()):
                 assert not isinstance(value, (torch.SymInt, torch.SymFloat))
+
+
+@pytest.mark.parametrize("padded", [lambda t: F.pad(t, (1, 1)), lambda t: F.pad(t, (2, 0), value=2.0)])
+def test_no_history_outside_of_grad_mode(padded: Any) -> None:
+    """torch computes the sizes of some results by code that makes them leaves that require grad."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        torch._C._set_grad_enabled(True)
+        made = x * w.sum()
+        torch._C._set_grad_enabled(False)
+        return made, padded(made)
+
+    x, w = torch.randn(3), torch.randn(4, requires_grad=True)
+    with torch.no_grad():
+        gm, inputs = symbolic_graph(program, (x, w), [(0,), ()])
+        compiled = torchjit_aot.compile(gm, inputs, compiler=run_eagerly, settings=STRICT)
+        for n in (3, 5):
+            x = torch.randn(n)
+            want, got = program(x, w), compiled(x, w)
+            assert [t.requires_grad for t in got] == [t.requires_grad for t in want] == [True, False]
+            for a, b in zip(want, got, strict=True):
+                assert_same(a.detach(), b.detach())

@@ -251,6 +251,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _bind(self, out: torch.Tensor, node: fx.Node, func: Any, args: Any, kwargs: Any, index: int | None) -> None:
         if id(out) not in self._nodes:
+            if out.requires_grad:  # torch computes some sizes by code that makes the result a leaf: autograd is above
+                out.requires_grad_(False)
             self.track(out, node)
             if self.fake_mode.shape_env is not None:
                 self.symbols.bind_unknown(out, node)
