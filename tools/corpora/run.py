@@ -95,6 +95,12 @@ def main() -> int:
     parser.add_argument("--modes", default="train", help="train, eval or train,eval")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--backend", default="eager", choices=["eager", "aot_eager", "inductor"])
+    parser.add_argument("--dynamic", action="store_true", help="sizes are symbols from the first call on")
+    parser.add_argument(
+        "--float64",
+        action="store_true",
+        help="models in double precision, where what rounding does is far below the tolerance (for backends that round otherwise than eager)",
+    )
     parser.add_argument("--limit", type=int, help="at most so many models of each collection")
     parser.add_argument("--compare", action=argparse.BooleanOptionalAction, default=True, help="also torch.compile")
     parser.add_argument("--eager-only", action="store_true", help="only find out what eager runs")
@@ -112,9 +118,11 @@ def main() -> int:
     if not o.corpora:
         parser.error("name a collection, or --summarise")
     deadline = None if o.deadline is None else time.monotonic() + o.deadline
-    plan = Plan(o.backend, o.compare and not o.eager_only, not o.eager_only)
+    plan = Plan(o.backend, o.compare and not o.eager_only, not o.eager_only, True if o.dynamic else None)
     jobs = plan_jobs(o)
     warm_up(plan, o.device)
+    if o.float64:
+        torch.set_default_dtype(torch.float64)
     results = []
     out = open(o.out, "a") if o.out else None  # noqa: SIM115 - closed at exit, flushed per line
     memory = None if o.memory is None else int(o.memory * 2**30)

@@ -99,4 +99,4 @@ def _model(cls: Any, config: Any, device: str) -> torch.nn.Module:
     config = copy.deepcopy(config)
     model: torch.nn.Module = cls._from_config(config) if "_from_config" in dir(cls) else cls(config)
     assert inspect.ismethod(model.forward)
-    return model.to(device=device, dtype=torch.float32)
+    return model.to(device=device, dtype=torch.get_default_dtype())
