@@ -102,6 +102,22 @@ def test_layer_norm_formula_and_dropout_formula() -> None:
         run_both(f, [x, w, b], settings=settings, exact=False)
 
 
+def test_norms_of_what_hardly_varies_are_saved_where_nothing_is_fused() -> None:
+    """Their result is rounding, in which the kernel and a formula in its statistics do not agree."""
+    x = (torch.randn(1, 6) * 1e6).expand(4, 6).clone().requires_grad_()
+    scale, shift, w = (torch.rand(*n, requires_grad=True) for n in ((6,), (6,), (6, 3)))
+    running = [torch.zeros(6), torch.ones(6)]
+
+    def batch(x: Any, w: Any, scale: Any, shift: Any, mean: Any, var: Any) -> Any:
+        return F.batch_norm(x, mean, var, scale, shift, training=True) @ w
+
+    def layer(x: Any, w: Any, scale: Any, shift: Any) -> Any:
+        return F.layer_norm(x.t() + 1e6, (4,), scale[:4], shift[:4]).t() @ w
+
+    run_both(batch, [x, w, scale, shift, *running])
+    run_both(layer, [x, w, scale, shift])
+
+
 @pytest.mark.parametrize(("kernel", "stride", "padding", "ceil"), [(2, 2, 0, False), (3, 2, 1, True), (3, 1, 1, False)])
 def test_max_pool_saves_a_byte_for_each_place(kernel: int, stride: int, padding: int, ceil: bool) -> None:
     x = torch.randn(2, 3, 9, 8, requires_grad=True)

@@ -258,6 +258,7 @@ def _compile_training(
                 recompute_materialized=settings.recompute_materialized,
                 recompute_time=settings.recompute_time,
                 memory_budget=settings.memory_budget,
+                exact=not settings.fuse,
             )
         )
         forward = build_forward(joint, partition.saved, f"{settings.name}_forward")

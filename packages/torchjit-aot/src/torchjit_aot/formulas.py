@@ -39,13 +39,20 @@ class Formula:
     write: Callable[[Call, Sequence[fx.Node]], fx.Node]
 
 
-def find_formulas(joint: JointGraph) -> dict[fx.Node, Formula]:
-    """The nodes of the joint graph that have one."""
+def find_formulas(joint: JointGraph, *, exact: bool = False) -> dict[fx.Node, Formula]:
+    """The nodes of the joint graph that have one.
+
+    Args:
+        joint: the graph.
+        exact: only formulas that give the operator's own bits. Those of norms round otherwise than eager PyTorch's kernels
+            do, of which nothing is left where a channel or row has next to no variance.
+    """
     found: dict[fx.Node, Formula] = {}
+    formulas = _EXACT if exact else _FORMULAS
     for node in joint.graph.nodes:
-        if node.op == "call_function" and node.target in _FORMULAS and not node.meta.get("backward"):
+        if node.op == "call_function" and node.target in formulas and not node.meta.get("backward"):
             items: dict[int, fx.Node] = {u.args[1]: u for u in node.users if u.target is operator.getitem}
-            made = _FORMULAS[node.target](node, items) if 0 in items else None
+            made = formulas[node.target](node, items) if 0 in items else None
             if made is not None:
                 found[items[0]] = made
     return found
@@ -128,8 +135,10 @@ def _node(value: Any) -> fx.Node | None:
     return value if isinstance(value, fx.Node) else None
 
 
-_FORMULAS: dict[Any, Callable[[fx.Node, dict[int, fx.Node]], Formula | None]] = {
-    aten.native_dropout.default: _dropout,
+_Finder: TypeAlias = Callable[[fx.Node, dict[int, fx.Node]], Formula | None]
+_EXACT: dict[Any, _Finder] = {aten.native_dropout.default: _dropout}
+_FORMULAS: dict[Any, _Finder] = {
+    **_EXACT,
     aten._native_batch_norm_legit_functional.default: _batch_norm,
     aten._native_batch_norm_legit.no_stats: _batch_norm,
     aten.native_layer_norm.default: _layer_norm,

@@ -59,6 +59,7 @@ def min_cut_partition(
     recompute_materialized: bool = False,
     recompute_time: float = 0.0,
     memory_budget: float = 1.0,
+    exact: bool = False,
 ) -> Partition:
     """Save the fewest bytes such that the backward can compute the rest again for next to nothing.
 
@@ -68,6 +69,7 @@ def min_cut_partition(
         recompute_time: the share of the step's modelled time that such values may cost.
         memory_budget: from 1 (what is above) to 0 (save only inputs, random numbers and what is tagged so): the share
             of the bytes between these two that may be saved. What goes is what costs the least modelled time.
+        exact: what is computed again has the bits that it had in the forward, if operators give the same bits again.
 
     Raises:
         ValueError: the budget or the time is out of range.
@@ -76,7 +78,7 @@ def min_cut_partition(
         raise ValueError(
             f"memory_budget is from 0 to 1, recompute_time not negative: {memory_budget}, {recompute_time}"
         )
-    cutter = _Cutter(joint, materialize=recompute_materialized)
+    cutter = _Cutter(joint, materialize=recompute_materialized, exact=exact)
     found = cutter.cut(frozenset())
     if found is None:
         return save_what_is_read(joint)
@@ -94,12 +96,13 @@ class _Cutter:
     Args:
         joint: the graph.
         materialize: as `recompute_materialized` above.
+        exact: as above.
     """
 
-    def __init__(self, joint: JointGraph, *, materialize: bool) -> None:
+    def __init__(self, joint: JointGraph, *, materialize: bool, exact: bool = False) -> None:
         self.unsafe = protect_inputs(joint)
         needs = backward_values(joint)
-        self.formulas = find_formulas(joint)
+        self.formulas = find_formulas(joint, exact=exact)
         offered = [n for node, f in self.formulas.items() if node in needs.shared for n in f.reads]
         self.needs = Needs(needs.backward, needs.shared | ancestors(offered), needs.read)
         self.order = _in_order(joint, self.needs, self.formulas)

@@ -26,8 +26,8 @@ class AotSettings:
             Empty: the graph keeps the operators that autograd and eager PyTorch use. See `default_decompositions`.
         keep_ops: operators that stay, although `decompositions` has them.
         simplify: compute equal values once and drop operators that do nothing.
-        fuse: let one operator do the work of several where that rounds otherwise than eager PyTorch does: hand-written
-            attention, a product and its bias.
+        fuse: let operators do the work of others where that rounds otherwise than eager PyTorch does: hand-written
+            attention, a product and its bias, the result of a norm had again from its statistics.
         compiler_passes: the compiler's own, run in order on the functional joint graph before it is split. Each gets the `fx.Graph` and the set
             of nodes whose strides are promised (results, gradients, new values of inputs); it must leave those nodes in
             the graph, and may change other nodes and their `meta["val"]`.
