@@ -138,3 +138,86 @@ def test_gradients(f, backend):
     if isinstance(want_after[0], RuntimeError):
         assert str(got_after.pop(0))[:50] == str(want_after.pop(0))[:50]
     torch.testing.assert_close((got, got_after), (want, want_after))
+
+
+def exponential(a, b):
+    return a.sin().exp()
+
+
+def two_results(a, b):
+    y = a.tanh()
+    return y, y * b
+
+
+def half_of_a_rectified_one(a, b):
+    return a.relu()[:2]
+
+
+def transposed(a, b):
+    t = a.sin()
+    return t.t(), t * b
+
+
+def a_copy_for_a_product(a, b):
+    t = b.detach().clone()
+    return t, torch.matmul(t.to(a.dtype), a[0])
+
+
+def of_integers(a, b):
+    t = (a * 3).long()
+    return t, a.sin() * t
+
+
+def only_data(a, b):
+    t = a.exp()
+    return t.data, t * t
+
+
+def only_data_of_a_product(a, b):
+    t = a @ a
+    return t.data, t * t
+
+
+def a_root(a, b):
+    return (a * a).sqrt()
+
+
+def a_squashed_input(a, b):
+    return torch.sigmoid(a)
+
+
+RESULTS = [
+    exponential, two_results, half_of_a_rectified_one, transposed, a_copy_for_a_product, of_integers, only_data,
+    only_data_of_a_product, a_root, a_squashed_input,
+]  # fmt: skip
+WRITES = {
+    "the data of a result": lambda a, y: y.data.mul_(-3),
+    "an argument's data": lambda a, y: a.data.mul_(-3),
+    "a result": lambda a, y: y.mul_(-3),
+    "nothing": lambda a, y: None,
+}
+CASES = [(f, write) for f in RESULTS for write in WRITES if (f, write) != (half_of_a_rectified_one, "a result")]
+"""Not a write to a result that is a view of what eager PyTorch has saved: for autograd it is a tensor of its own."""
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(("f", "write"), CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_what_the_caller_writes_before_the_backward(f, write, backend, dynamic):
+    seen = []
+    for run in (torchjit.compile(f, backend=backend, dynamic=dynamic, on_error="raise"), f):
+        torch.manual_seed(0)
+        a, b = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+        results = run(a, b)
+        results = results if isinstance(results, tuple) else (results,)
+        WRITES[write](a, results[0])
+        try:
+            sum(y.cos().sum() for y in results if y.requires_grad).backward()
+            seen.append(a.grad)
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+    assert type(seen[0]) is type(seen[1])
+    if isinstance(seen[0], str):
+        assert seen[0] == seen[1]
+    else:
+        torch.testing.assert_close(*seen)

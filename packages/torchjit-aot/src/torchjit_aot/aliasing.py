@@ -89,11 +89,15 @@ class ReplayStep:
 @final
 @attrs.define(eq=False)
 class OutputPlan:
-    """What the forward returns (`slots`: fakes and symbolic numbers) and how the outputs are made from it."""
+    """What the forward returns (`slots`: fakes and symbolic numbers) and how the outputs are made from it.
+
+    `apart`: the slots that are `.data` of a tensor that is not returned: autograd does not see writes to them.
+    """
 
     slots: list[Any] = attrs.field(factory=list)
     outputs: list[Ref] = attrs.field(factory=list)
     steps: list[ReplayStep] = attrs.field(factory=list)
+    apart: set[int] = attrs.field(factory=set)
 
     def slot_of(self, value: Any) -> int:
         """The position of this object in `slots`; it is added if it is not there."""
@@ -141,7 +145,10 @@ class _Planner:
                     self.plan.steps.append(ReplayStep(made, aten.detach.default, (), {}, None, True))
                     return Replay(len(self.plan.steps) - 1)
                 return made
-            return FromSlot(self.plan.slot_of(leaf))
+            made = FromSlot(self.plan.slot_of(leaf))
+            if self._counts_apart(leaf):
+                self.plan.apart.add(made.index)
+            return made
         if isinstance(leaf, SYMBOLIC_TYPES):
             return FromSlot(self.plan.slot_of(leaf))
         if leaf is None or isinstance(leaf, (int, float, bool, complex, str, torch.dtype, torch.device)):
@@ -152,6 +159,14 @@ class _Planner:
         """Does autograd go wrong if a write is to a tensor like this that is a view of nothing? It copies it, with its strides."""
         made = leaf.requires_grad and id(leaf) in self.recorder.views and shows_memory_twice(leaf)
         return made and not leaf._backward_hooks and not _made_by_custom_function(leaf)
+
+    def _counts_apart(self, tensor: torch.Tensor) -> bool:
+        """Is it a view of a tensor that counts its writes on its own?"""
+        while (step := self.recorder.views.get(id(tensor))) is not None:
+            if step.func in _DETACH and _count_apart(step.parent, tensor):
+                return True
+            tensor = step.parent
+        return False
 
     def _inherits_history(self, tensor: torch.Tensor) -> bool:
         """Would the replayed view require grad, because its storage's slot got a history through another alias?"""

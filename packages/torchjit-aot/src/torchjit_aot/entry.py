@@ -21,6 +21,7 @@ from torchjit_aot.functionalize import functionalize
 from torchjit_aot.inputs import no_autocast
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
 from torchjit_aot.lazy_inputs import are_lazy, take_memory
+from torchjit_aot.needs import remembered_slots
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
@@ -144,6 +145,7 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     if bases:  # what is written is known now: once more, on shared memory
         joint = _functional_joint(gm, example_inputs, bases)
     joint.behind, joint.groups = tangents_behind(joint), separate_groups(joint)
+    joint.remembered = remembered_slots(joint)
     canonicalize(joint)
     if settings.functional_random:
         with joint.fake_mode, torch.no_grad():

@@ -76,6 +76,8 @@ class JointGraph:
         behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
             dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
         groups: the positions of tangents, those together whose backwards share an operator, as traced.
+        remembered: the positions in `slots` whose memory the backward reads, as traced: what eager PyTorch saves, so that it sees
+            what the caller writes there.
         reshaped: operators that change sizes or strides of inputs in place: (input, operator, other arguments).
         bases: memory that several inputs share; each is an input too, the last ones.
         freed: for each item of `slots` whose backward eager PyTorch refuses, because the graph behind it was freed: the
@@ -102,6 +104,7 @@ class JointGraph:
     versions_early: set[int] = attrs.field(factory=set)
     behind: tuple[tuple[int, ...], ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
+    remembered: frozenset[int] = frozenset()
     reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
     bases: tuple[Base, ...] = ()
     freed: dict[int, tuple[int, ...]] = attrs.field(factory=dict)

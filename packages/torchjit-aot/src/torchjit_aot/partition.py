@@ -105,6 +105,8 @@ class _Cutter:
         self.formulas = find_formulas(joint, exact=exact)
         offered = [n for node, f in self.formulas.items() if node in needs.shared for n in f.reads]
         self.needs = Needs(needs.backward, needs.shared | ancestors(offered), needs.read)
+        remembered = {owner_of(joint.slots[i]) for i in joint.remembered} & self.needs.shared
+        self.kept = {node for node in remembered if not _never_saved(node, self.unsafe)}
         self.order = _in_order(joint, self.needs, self.formulas)
         self.position = {node: i for i, node in enumerate(self.order)}
         self.price = _Prices(joint)
@@ -115,7 +117,8 @@ class _Cutter:
         order, position, needs = self.order, self.position, self.needs
         source, sink = 2 * len(order), 2 * len(order) + 1
         network = FlowNetwork(2 * len(order) + 2)
-        banned = banned_nodes(order, needs, self.formulas, materialize=self.materialize, allowed=allowed)
+        kept = self.kept - allowed
+        banned = banned_nodes(order, needs, self.formulas, materialize=self.materialize, allowed=allowed, kept=kept)
         infinite = 128 * sum(bytes_of(node.meta["val"]) for node in order) + 128 * len(order) + 128
         for node, i in position.items():
             network.add_edge(2 * i, 2 * i + 1, infinite if _never_saved(node, self.unsafe) else self.price(node))
@@ -124,7 +127,7 @@ class _Cutter:
             else:
                 for parent in parents_of(node, self.formulas):
                     network.add_edge(2 * position[parent] + 1, 2 * i, infinite)
-            if node in needs.read:
+            if node in needs.read or node in kept:
                 network.add_edge(2 * i + 1, sink, infinite)
         if network.max_flow(source, sink) >= infinite:
             return None

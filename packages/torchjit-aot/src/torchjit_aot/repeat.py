@@ -23,6 +23,7 @@ _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 MATERIALIZED = "of the backward reads it from memory"
 """The end of the reason of a value that is cheap to compute, but whose reader wants it in memory."""
+REMEMBERED = "a result that eager PyTorch saves too: what is written to it counts"
 
 
 def parents_of(node: fx.Node, formulas: Mapping[fx.Node, Formula]) -> Sequence[fx.Node]:
@@ -38,6 +39,7 @@ def banned_nodes(
     *,
     materialize: bool = False,
     allowed: AbstractSet[fx.Node] = frozenset(),
+    kept: AbstractSet[fx.Node] = frozenset(),
 ) -> dict[fx.Node, str]:
     """The values that are not computed again, with the reason.
 
@@ -47,6 +49,7 @@ def banned_nodes(
         formulas: other ways to some values.
         materialize: compute again also what a matrix product of the backward reads from memory.
         allowed: values to compute again whatever it costs.
+        kept: values that are saved.
     """
     banned: dict[fx.Node, str] = {}
     reads: dict[fx.Node, frozenset[fx.Node]] = {}
@@ -54,8 +57,11 @@ def banned_nodes(
     for node in order:
         tag = node.meta.get("recompute")  # the program's own wish, which comes before any allowance
         forced = (node in allowed and tag not in _SAVE) or (tag in _RECOMPUTE and node not in exits)
-        why = _why_never(node, has_formula=node in formulas) or (
-            None if forced else _why_not(node, needs, node in formulas, materialize)
+        why = (
+            REMEMBERED
+            if node in kept
+            else _why_never(node, has_formula=node in formulas)
+            or (None if forced else _why_not(node, needs, node in formulas, materialize))
         )
         if why is None:
             size = bytes_of(node.meta["val"])

@@ -421,6 +421,8 @@ def _save(
             text, position = f"s[{position}]", position + 1
             if node in slot_of:  # the very object that is returned
                 text = under_grad.get(slot_of[node], f"s[{slot_of[node]}]")
+                if slot_of[node] in joint.plan.apart:
+                    text += ".data"
         (tensors if isinstance(node.meta["val"], torch.Tensor) else numbers).append(text)
     if tensors:
         source.lines.append(f"ctx.save_for_backward({', '.join(tensors)})")
