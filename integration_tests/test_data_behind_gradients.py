@@ -221,3 +221,47 @@ def test_what_the_caller_writes_before_the_backward(f, write, backend, dynamic):
         assert seen[0] == seen[1]
     else:
         torch.testing.assert_close(*seen)
+
+
+def product(a, b):
+    return a @ b
+
+
+def elementwise(a, b):
+    return a * b, b.sin()
+
+
+OTHERS = {
+    "transposed": lambda b: b.t(),
+    "other strides": lambda b: torch.randn(8, 4)[::2],
+    "fewer": lambda b: b[:1],
+    "more": lambda b: torch.randn(6, 4),
+    "none": lambda b: b.new_empty(0),
+    "other sizes": lambda b: b.reshape(8, 2),
+    "double": lambda b: b.double(),
+    "the same layout": lambda b: b * 2,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("f", [product, elementwise], ids=lambda f: f.__name__)
+def test_an_argument_is_given_other_memory_before_the_backward(f, other, backend, dynamic):
+    """Of another layout, which compiled code does not expect: it would read beyond the end."""
+    compiled = torchjit.compile(f, backend=backend, dynamic=dynamic, on_error="raise")
+    for _ in range(2):
+        seen = []
+        for run in (compiled, f):
+            torch.manual_seed(0)
+            a, b = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+            result = run(a, b)
+            b.data = OTHERS[other](b.data)
+            try:
+                (result if isinstance(result, torch.Tensor) else result[0]).cos().sum().backward()
+                seen.append(a.grad)
+            except RuntimeError as error:
+                seen.append(str(error))
+        assert type(seen[0]) is type(seen[1]), seen
+        if isinstance(seen[0], torch.Tensor):
+            torch.testing.assert_close(*seen)

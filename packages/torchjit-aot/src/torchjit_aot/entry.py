@@ -294,4 +294,7 @@ def _compile_training(
     if settings.eager_backward:
         whole.compile()
     backwards = Backwards(whole, of_some)
-    return make_training(joint, forward.inputs, partition.saved, compiled, backwards, state, settings.name)
+    checked = backward_compiler is not run_eagerly
+    return make_training(
+        joint, forward.inputs, partition.saved, compiled, backwards, state, settings.name, checked=checked
+    )

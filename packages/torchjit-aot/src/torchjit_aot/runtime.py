@@ -283,15 +283,20 @@ def make_training(
     backwards: Backwards,
     state: Sequence[torch.Tensor],
     name: str,
+    *,
+    checked: bool = True,
 ) -> Callable[..., Any]:
-    """The callable for a graph with a backward: one `autograd.Function`, and the views of its results outside."""
+    """The callable for a graph with a backward: one `autograd.Function`, and the views of its results outside.
+
+    `checked`: the compiled backward relies on the layouts of its inputs.
+    """
     passed, hidden = _passed(joint, inputs, saved)
     function: Any = type(
         "CompiledGraphFunction",
         (torch.autograd.Function,),
         {
-            "forward": staticmethod(_forward(joint, passed, hidden, inputs, saved, forward, name)),
-            "backward": staticmethod(_backward(joint, passed, hidden, saved, backwards, name)),
+            "forward": staticmethod(_forward(joint, passed, hidden, inputs, saved, forward, name, checked)),
+            "backward": staticmethod(_backward(joint, passed, hidden, saved, backwards, name, checked)),
             "boxed_grads_call": True,
         },
     )
@@ -362,6 +367,7 @@ def _forward(
     saved: Sequence[fx.Node],
     forward: CompiledGraph,
     name: str,
+    checked: bool,
 ) -> Callable[..., Any]:
     source = Source()
     variable = {node: f"a{i}" for i, node in enumerate((*passed, *hidden))}
@@ -386,6 +392,9 @@ def _forward(
         source.lines.append(f"ctx.mark_dirty({', '.join(dirty)})")
     source.lines += _slot_versions(joint, source, slots)  # before autograd notes the versions of what it saves
     _save(joint, source, variable, saved, dirty_count=len(joint.slots))
+    held = [node for _, node in _held(saved)]
+    if checked and not all(_is_static(node.meta["val"]) for node in held):
+        source.lines += [f"h = ({', '.join(variable[node] for node in held)},)", f"ctx.held = {_formats(source, 'h')}"]
     source.lines.append("ctx.set_materialize_grads(False)")
     constant = [
         returned[i]
@@ -430,6 +439,55 @@ def _save(
         source.lines.append(f"ctx.numbers = ({', '.join(numbers)},)")
 
 
+def _held(saved: Sequence[fx.Node]) -> list[tuple[int, fx.Node]]:
+    """The caller's own tensors among the saved ones, with their positions: he may give them other memory (`x.data = y`)."""
+    tensors = [node for node in saved if isinstance(node.meta["val"], torch.Tensor)]
+    return [(k, node) for k, node in enumerate(tensors) if node.op == "placeholder"]
+
+
+def _formats(source: Source, tensors: str) -> str:
+    """Text for the strides and the bytes of a sequence of tensors. Sizes and dtypes hardly change without either."""
+    strides, sizes = source.bind(torch._C.TensorBase.stride), source.bind(_BYTES)
+    return f"([*map({strides}, {tensors})], [*map({sizes}, {tensors})])"
+
+
+_BYTES: Any = vars(torch._C.TensorBase)["nbytes"].__get__
+
+
+def _test_held(source: Source, saved: Sequence[fx.Node]) -> list[str]:
+    """Lines that make the variable `odd` true where the caller's tensors, among the saved ones, have got memory of another layout.
+
+    Compiled code would read it as the old one, or beyond its end. Eager PyTorch reads the tensor that there is.
+    """
+    held = _held(saved)
+    if not held:
+        return []
+    positions, nodes = [k for k, _ in held], [node for _, node in held]
+    lines = [
+        f"h = t[:{len(held)}]" if positions[-1] < len(held) else f"h = ({', '.join(f't[{k}]' for k in positions)},)"
+    ]
+    if all(_is_static(node.meta["val"]) for node in nodes):
+        values = [node.meta["val"] for node in nodes]
+        quick = ([v.stride() for v in values], [v.nbytes for v in values])
+        traced = tuple((v.shape, v.stride(), v.dtype) for v in values)
+        test = f"odd = odd or {source.bind(_is_laid_out_otherwise)}(h, {source.bind(traced, 'traced')})"
+        return [*lines, f"if {_formats(source, 'h')} != {source.bind(quick, 'quick')}:", f"    {test}"]
+    return [*lines, f"odd = odd or {_formats(source, 'h')} != ctx.held"]
+
+
+def _is_laid_out_otherwise(
+    tensors: Sequence[torch.Tensor], traced: Sequence[tuple[torch.Size, tuple[int, ...], torch.dtype]]
+) -> bool:
+    """Strides of what has one place, or none, do not count."""
+    for tensor, (shape, strides, dtype) in zip(tensors, traced, strict=True):
+        if tensor.shape != shape or tensor.dtype != dtype:
+            return True
+        places = zip(shape, tensor.stride(), strides, strict=True)
+        if tensor.numel() and any(a != b for n, a, b in places if n > 1):
+            return True
+    return False
+
+
 def _layout_source(source: Source, returned: str, traced: torch.Tensor, tangent: torch.Tensor) -> str:
     """Text for the sizes and strides that a result's tangent must have: its own, but where it has gaps or overlaps."""
     if [str(n) for n in traced.stride()] == [str(n) for n in tangent.stride()]:
@@ -453,6 +511,7 @@ def _backward(
     saved: Sequence[fx.Node],
     backwards: Backwards,
     name: str,
+    checked: bool,
 ) -> Callable[..., Any]:
     source = Source()
     gradients = [f"g{i}" for i in range(len(joint.slots))]
@@ -494,6 +553,8 @@ def _backward(
         if not _is_static(joint.plan.slots[i]):
             layout, symbolic = f"ctx.layouts[{symbolic}]", symbolic + 1
         _fix_tangent(source, f"g{i}", tangent.meta["val"], layout, wanted=f"zeros[{k}]" if several else None)
+    tests = _test_held(source, saved) if checked else []
+    source.lines += tests
     args, tensors, numbers = [], 0, 0
     for node in saved:
         if isinstance(node.meta["val"], torch.Tensor):
@@ -506,7 +567,7 @@ def _backward(
     args += [f"g{i}" for i in joint.differentiable]
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
     ranged = _in_range(source, "compiled(inputs)", f"{name}_backward", "d")
-    dead = [*(["t"] if has_tensors else []), *gradients]
+    dead = [*(["t"] if has_tensors else []), *(["h"] if tests else []), *gradients]
     source.lines += [
         f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed or {lazy}.compile()",
         f"inputs = [{', '.join(args)}]",
