@@ -177,6 +177,38 @@ def test_errors_and_effects_are_those_of_plain_python(program, backend):
     assert torchjit.counters["rerun"]
 
 
+REFUSED = {
+    "bincount": lambda x, i: torch.bincount(2 - i, minlength=9),
+    "cholesky_ex": lambda x, i: torch.linalg.cholesky_ex(x @ x.T + (5 - i.max()) * 99 * torch.eye(4), check_errors=True)[0],
+    "floor_divide": lambda x, i: i // (i - 9),
+    "fmod": lambda x, i: torch.fmod(i, i - 9),
+    "histc": lambda x, i: torch.histc(torch.where(i.max() > 5, x * float("inf"), x)),
+    "inv_ex": lambda x, i: torch.linalg.inv_ex(torch.eye(4) * (9 - i.max()), check_errors=True)[0],
+    "masked_scatter_": lambda x, i: torch.zeros(4, 4).masked_scatter_((x == x) & (i.max() > 5), x[:2]),
+    "matrix_power": lambda x, i: torch.linalg.matrix_power(torch.eye(4) * (9 - i.max()), -2),
+    "multi_margin_loss": lambda x, i: F.multi_margin_loss(x[:2], i),
+    "normal": lambda x, i: torch.normal(x, 5.0 - i.max() + x * 0),
+    "poisson": lambda x, i: torch.poisson(x * 0 + 5.0 - i.max()),
+    "quantile": lambda x, i: torch.quantile(x, i / 4),
+    "remainder": lambda x, i: i % (i - 9),
+    "repeat_interleave": lambda x, i: x[:2].repeat_interleave(2 - i, dim=0),
+    "segment_reduce": lambda x, i: torch.segment_reduce(x, "sum", lengths=torch.stack([2 + i.max(), 2 - i.max()])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whatever_raises_behind_random_numbers(backend, name):
+    def program(box, x, i):
+        y = F.dropout(x.abs() + 1, 0.5)
+        box.log.append("drawn")
+        y = REFUSED[name](y, i)
+        box.log.append("done")
+        return y
+
+    compare(program, backend)
+
+
 def counted(box, x, i):
     box.count += 1
     return x[i]
