@@ -22,13 +22,14 @@ from torchjit_aot.inputs import no_autocast
 from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
 from torchjit_aot.lazy_inputs import are_lazy, take_memory
 from torchjit_aot.needs import remembered_slots
+from torchjit_aot.own_nodes import Part, parts_of
 from torchjit_aot.partition import Partition, Partitioner, min_cut_partition
 from torchjit_aot.passes import run_on_graph, run_on_joint
 from torchjit_aot.pooling import slim_max_pools
 from torchjit_aot.refusals import BACKWARD_COMPILER
 from torchjit_aot.rewrites import EXACT, FUSED, rewrite_graph, rewrite_joint, tell_rewrites
 from torchjit_aot.run_eagerly import run_eagerly
-from torchjit_aot.runtime import make_inference, make_training
+from torchjit_aot.runtime import make_inference, make_training, make_training_in_parts
 from torchjit_aot.separate_backwards import separate_groups
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, shared_bases
@@ -264,23 +265,44 @@ def _compile_training(
             )
         )
         forward = build_forward(joint, partition.saved, f"{settings.name}_forward")
-        backward = build_backward(joint, partition, f"{settings.name}_backward")
-    for built in (forward, backward):
-        _finish(built, joint, settings)
+        name = f"{settings.name}_backward"
+
+        def build() -> BuiltGraph:
+            return build_backward(joint, partition, name)
+
+        with no_autocast():
+            parts = parts_of(joint, partition.saved, build)
+    _finish(forward, joint, settings)
     tell_saved(partition)
-    name = f"{settings.name}_backward"
+    wholes = parts or (Part(joint, tuple(joint.differentiable), partition.saved, build),)
+    backwards = [_backwards(part, backward_compiler, settings) for part in wholes]
+    compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
+    if settings.eager_backward:
+        for of_part in backwards:
+            of_part.whole.compile()
+    checked = backward_compiler is not run_eagerly
+    if parts:
+        of_parts = list(zip(parts, backwards, strict=True))
+        return make_training_in_parts(
+            joint, forward.inputs, partition.saved, compiled, of_parts, state, settings.name, checked=checked
+        )
+    return make_training(
+        joint, forward.inputs, partition.saved, compiled, backwards[0], state, settings.name, checked=checked
+    )
+
+
+def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Backwards:
+    joint, name = part.joint, f"{settings.name}_backward"
 
     def lazily(built: BuiltGraph) -> LazyBackward:
         return LazyBackward(
-            lambda: _invoke_backward(backward_compiler, built, name, settings), lambda: _operators_of(built, name)
+            lambda: _invoke_backward(compiler, built, name, settings), lambda: _operators_of(built, name)
         )
-
-    whole = lazily(backward)
 
     def of_some(missing: tuple[bool, ...]) -> BackwardOfSome:
         try:
             with no_autocast():
-                pruned = prune(build_backward(joint, partition, name), missing, joint.behind, joint.fake_mode)
+                pruned = prune(part.build(), missing, joint.behind, joint.fake_mode)
                 if pruned.changed:
                     _finish(pruned.built, joint, settings)
         except Exception as error:  # as for the whole backward
@@ -290,11 +312,8 @@ def _compile_training(
             return BackwardOfSome(whole, (True,) * len(missing))
         return BackwardOfSome(lazily(pruned.built) if pruned.changed else whole, pruned.reads)
 
-    compiled = _invoke(compiler, forward, "forward", f"{settings.name}_forward")
-    if settings.eager_backward:
-        whole.compile()
-    backwards = Backwards(whole, of_some)
-    checked = backward_compiler is not run_eagerly
-    return make_training(
-        joint, forward.inputs, partition.saved, compiled, backwards, state, settings.name, checked=checked
-    )
+    with no_autocast():
+        built = part.build()
+    _finish(built, joint, settings)
+    whole = lazily(built)
+    return Backwards(whole, of_some)

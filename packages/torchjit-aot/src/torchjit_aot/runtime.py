@@ -20,13 +20,14 @@ from torchjit_aot.freed import with_freed_history
 from torchjit_aot.gradient_hooks import call_hooks_for_gradients_only
 from torchjit_aot.inputs import GraphInput
 from torchjit_aot.joint import JointGraph
+from torchjit_aot.own_nodes import Part
 from torchjit_aot.refusals import DOUBLE_BACKWARD
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
 from torchjit_aot.shared_inputs import real_base
 from torchjit_core.reasons import UserError
 from torchjit_core.writing import WRITES_FROM
 
-__all__ = ["Source", "make_inference", "make_training"]
+__all__ = ["Source", "make_inference", "make_training", "make_training_in_parts"]
 
 _EXCLUDED = (
     torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
@@ -291,14 +292,9 @@ def make_training(
     `checked`: the compiled backward relies on the layouts of its inputs.
     """
     passed, hidden = _passed(joint, inputs, saved)
-    function: Any = type(
-        "CompiledGraphFunction",
-        (torch.autograd.Function,),
-        {
-            "forward": staticmethod(_forward(joint, passed, hidden, inputs, saved, forward, name, checked)),
-            "backward": staticmethod(_backward(joint, passed, hidden, saved, backwards, name, checked)),
-            "boxed_grads_call": True,
-        },
+    function = _function(
+        _forward(joint, passed, hidden, inputs, saved, forward, name, checked),
+        _backward(joint, passed, bool(hidden), saved, backwards, name, checked),
     )
     source = Source()
     _make_bases(joint, source)
@@ -323,6 +319,105 @@ def make_training(
     if writes_last(forward) and not moved:
         run.writes_last = True
     return run  # type: ignore[no-any-return]
+
+
+def _function(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "boxed_grads_call": True}
+    return type("CompiledGraphFunction", (torch.autograd.Function,), members)
+
+
+def make_training_in_parts(
+    joint: JointGraph,
+    inputs: Sequence[fx.Node],
+    saved: Sequence[fx.Node],
+    forward: CompiledGraph,
+    parts: Sequence[tuple[Part, Backwards]],
+    state: Sequence[torch.Tensor],
+    name: str,
+    *,
+    checked: bool = True,
+) -> Callable[..., Any]:
+    """As `make_training`, with one forward and an `autograd.Function` for each part, which takes what the forward has computed."""
+    source = Source()
+    _make_bases(joint, source)
+    _versions(joint, source, state, early=True)
+    moved = WRITES_FROM in source.bound
+    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    call = f"{source.bind(forward, 'compiled')}({', '.join(_wire_inputs(joint, inputs, source, state))})"
+    source.lines.append(f"with {source.bind(torch.no_grad)}(), {guard}:")
+    source.lines += [f"    {line}" for line in _in_range(source, call, f"{name}_forward")]
+    names = _slot_names("s", joint)
+    source.lines += _slot_versions(joint, source, names)
+    calls = []
+    for n, (part, backwards) in enumerate(parts):
+        written = part.joint.mutated_under_grad
+        passed = [n for i, n in enumerate(joint.inputs) if part.joint.grads[i] is not None or i in written]
+        others = [node for node in part.saved if node.op == "placeholder" and node not in passed]
+        function = _function(
+            _forward_of_part(joint, part, passed, others, saved, name, checked),
+            _backward(part.joint, passed, True, part.saved, backwards, name, checked),
+        )
+        wired = _wire_inputs(joint, passed, source, state)
+        rest = [
+            f"{text}.detach()" if isinstance(node.meta["val"], torch.Tensor) else text
+            for node, text in zip(others, _wire_inputs(joint, others, source, state), strict=True)
+        ]
+        calls.append(
+            f"n{n} = {source.bind(function.apply, 'apply')}({', '.join([*wired, ''])}({', '.join(['s', *rest])},))"
+        )
+        for place, slot in enumerate(part.slots):
+            names[slot] = f"n{n}[{place}]" if len(part.slots) > 1 else f"n{n}"
+    if torch.is_grad_enabled():
+        source.lines += calls
+    else:
+        source.lines += [f"with {source.bind(torch.enable_grad)}():", *(f"    {line}" for line in calls)]
+    _versions(joint, source, state, early=False)
+    _replays_and_return(joint, source, state, names, grad_mode=torch.is_grad_enabled())
+    run = source.function("run", _parameters(joint, state), f"<torchjit {name}>")
+    if writes_last(forward) and not moved:
+        run.writes_last = True
+    return run  # type: ignore[no-any-return]
+
+
+def _forward_of_part(
+    joint: JointGraph,
+    part: Part,
+    passed: Sequence[fx.Node],
+    others: Sequence[fx.Node],
+    saved: Sequence[fx.Node],
+    name: str,
+    checked: bool,
+) -> Callable[..., Any]:
+    """What gives results of the whole graph's forward to autograd.
+
+    Args:
+        joint: the whole.
+        part: those results.
+        passed: the inputs with a gradient, and those that get a history.
+        others: further inputs that the backward reads; they come in a tuple with what the forward gave.
+        saved: what the whole forward saves.
+    """
+    source = Source()
+    variable = {node: f"a{i}" for i, node in enumerate((*passed, *others))}
+    source.lines.append(f"{', '.join(['s', *(variable[node] for node in others)])}, = rest")
+    slots = [f"s[{i}]" for i in part.slots]
+    returned = list(slots)
+    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(_EXCLUDED)})"
+    _write_under_grad(part.joint, source, variable, slots, returned, guard)
+    places = _places_of_saved(joint, saved, len(joint.slots))
+    for i, slot in enumerate(joint.slots):
+        if isinstance(slot, fx.Node) and slot in places:
+            if i in part.slots:
+                places[slot] = _apart(joint, i, returned[part.slots.index(i)])
+            else:
+                places[slot] += ".detach()"  # two nodes that hold a result of each other would never be freed
+    _save_as(source, {node: places[node] if node in places else variable[node] for node in part.saved})
+    if checked:
+        source.lines += _note_held(source, variable, part.saved)
+    source.lines.append("ctx.set_materialize_grads(False)")
+    _return(part.joint, source, returned)
+    parameters = ["ctx", *(variable[node] for node in passed), "rest"]
+    return source.function("forward", ", ".join(parameters), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
 
 
 def _without_gradient(joint: JointGraph) -> set[fx.Node]:
@@ -380,21 +475,11 @@ def _forward(
     source.lines += [f"with {guard}:", *(f"    {line}" for line in _in_range(source, call, f"{name}_forward"))]
     slots = _slot_names("s", joint)
     returned = list(slots)
-    dirty = []
-    for index, slot in joint.mutated_under_grad.items():
-        target = variable[joint.inputs[index]]
-        source.lines.append(f"    {target}.copy_({slots[slot]})")  # `mark_dirty` counts the write
-        returned[slot] = target
-        dirty.append(target)
-        if (more := _writes(joint, index) - 1) > 0:
-            source.lines.append(f"    {source.bind(torch._C._increment_version)}([{', '.join([target] * more)}])")
-    if dirty:
-        source.lines.append(f"ctx.mark_dirty({', '.join(dirty)})")
+    _write_under_grad(joint, source, variable, slots, returned, guard)
     source.lines += _slot_versions(joint, source, slots)  # before autograd notes the versions of what it saves
     _save(joint, source, variable, saved, dirty_count=len(joint.slots))
-    held = [node for _, node in _held(saved)]
-    if checked and not all(_is_static(node.meta["val"]) for node in held):
-        source.lines += [f"h = ({', '.join(variable[node] for node in held)},)", f"ctx.held = {_formats(source, 'h')}"]
+    if checked:
+        source.lines += _note_held(source, variable, saved)
     source.lines.append("ctx.set_materialize_grads(False)")
     constant = [
         returned[i]
@@ -403,6 +488,38 @@ def _forward(
     ]
     if constant:
         source.lines.append(f"ctx.mark_non_differentiable({', '.join(constant)})")
+    _return(joint, source, returned)
+    return source.function("forward", ", ".join(parameters), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
+
+
+def _write_under_grad(
+    joint: JointGraph,
+    source: Source,
+    variable: dict[fx.Node, str],
+    slots: Sequence[str],
+    returned: list[str],
+    guard: str,
+) -> None:
+    """Lines that write the inputs whose history changes. In `returned` these take the place of their values.
+
+    Args:
+        slots: text for each of `joint.slots`.
+        guard: text of a context without the tracking of versions.
+    """
+    dirty = []
+    for index, slot in joint.mutated_under_grad.items():
+        target = variable[joint.inputs[index]]
+        source.lines.append(f"with {guard}: {target}.copy_({slots[slot]})")  # `mark_dirty` counts the write
+        returned[slot] = target
+        dirty.append(target)
+        if (more := _writes(joint, index) - 1) > 0:
+            source.lines.append(f"{source.bind(torch._C._increment_version)}([{', '.join([target] * more)}])")
+    if dirty:
+        source.lines.append(f"ctx.mark_dirty({', '.join(dirty)})")
+
+
+def _return(joint: JointGraph, source: Source, returned: Sequence[str]) -> None:
+    """Lines that keep what tangents must be like, where that varies, and give the results to autograd."""
     layouts = [
         _layout_source(source, returned[i], joint.plan.slots[i], tangent.meta["val"])
         for i, tangent in zip(joint.differentiable, joint.tangents, strict=True)
@@ -412,27 +529,38 @@ def _forward(
         source.lines.append(f"ctx.layouts = ({', '.join(layouts)},)")
     joined = ", ".join(returned)
     source.lines.append(f"return {joined}" if len(returned) == 1 else f"return ({joined})")
-    return source.function("forward", ", ".join(parameters), f"<torchjit {name} forward>")  # type: ignore[no-any-return]
 
 
 def _save(
     joint: JointGraph, source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node], *, dirty_count: int
 ) -> None:
-    tensors: list[str] = []
-    numbers: list[str] = []
-    position = dirty_count
-    slot_of = {slot: i for i, slot in enumerate(joint.slots) if isinstance(slot, fx.Node)}
-    under_grad = {slot: variable[joint.inputs[i]] for i, slot in joint.mutated_under_grad.items()}
-    for node in saved:
-        if node.op == "placeholder":
-            text = variable[node]
-        else:
-            text, position = f"s[{position}]", position + 1
-            if node in slot_of:  # the very object that is returned
-                text = under_grad.get(slot_of[node], f"s[{slot_of[node]}]")
-                if slot_of[node] in joint.plan.apart:
-                    text += ".data"
-        (tensors if isinstance(node.meta["val"], torch.Tensor) else numbers).append(text)
+    places = _places_of_saved(joint, saved, dirty_count)
+    for index, slot in joint.mutated_under_grad.items():
+        if joint.slots[slot] in places:
+            places[joint.slots[slot]] = variable[joint.inputs[index]]
+    _save_as(source, {node: places[node] if node in places else variable[node] for node in saved})
+
+
+def _places_of_saved(joint: JointGraph, saved: Sequence[fx.Node], count: int) -> dict[fx.Node, str]:
+    """Text for the saved values that are no inputs: the very object that is returned, or one that comes behind the `count` results."""
+    computed = [node for node in saved if node.op != "placeholder"]
+    places = {node: f"s[{count + k}]" for k, node in enumerate(computed)}
+    returned = {
+        slot: _apart(joint, i, f"s[{i}]")
+        for i, slot in enumerate(joint.slots)
+        if isinstance(slot, fx.Node) and slot in places
+    }
+    return {**places, **returned}
+
+
+def _apart(joint: JointGraph, slot: int, text: str) -> str:
+    """Text for a result as autograd is to remember it: with a version counter of its own where the program's is one."""
+    return f"{text}.data" if slot in joint.plan.apart else text
+
+
+def _save_as(source: Source, texts: dict[fx.Node, str]) -> None:
+    tensors = [text for node, text in texts.items() if isinstance(node.meta["val"], torch.Tensor)]
+    numbers = [text for node, text in texts.items() if not isinstance(node.meta["val"], torch.Tensor)]
     if tensors:
         source.lines.append(f"ctx.save_for_backward({', '.join(tensors)})")
     if numbers:
@@ -449,6 +577,14 @@ def _formats(source: Source, tensors: str) -> str:
     """Text for the strides and the bytes of a sequence of tensors. Sizes and dtypes hardly change without either."""
     strides, sizes = source.bind(torch._C.TensorBase.stride), source.bind(_BYTES)
     return f"([*map({strides}, {tensors})], [*map({sizes}, {tensors})])"
+
+
+def _note_held(source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node]) -> list[str]:
+    """Lines that keep the layouts of the caller's saved tensors, where these vary from call to call."""
+    held = [node for _, node in _held(saved)]
+    if all(_is_static(node.meta["val"]) for node in held):
+        return []
+    return [f"h = ({', '.join(variable[node] for node in held)},)", f"ctx.held = {_formats(source, 'h')}"]
 
 
 _BYTES: Any = vars(torch._C.TensorBase)["nbytes"].__get__
@@ -507,7 +643,7 @@ def _is_static(value: torch.Tensor) -> bool:
 def _backward(
     joint: JointGraph,
     passed: Sequence[fx.Node],
-    hidden: Sequence[fx.Node],
+    hidden: bool,
     saved: Sequence[fx.Node],
     backwards: Backwards,
     name: str,
@@ -528,7 +664,7 @@ def _backward(
         given = ", ".join(f"g{i} is None" for i in joint.differentiable)
         source.lines.append(f"missing = ({given})")
     # Autograd walks here from a neighbour in a later graph, too, to which no gradient has come.
-    results = [grad_of.get(node, "None") for node in passed] + ["None"] * bool(hidden)
+    results = [grad_of.get(node, "None") for node in passed] + ["None"] * hidden
     nothing = "False not in missing" if several else f"g{joint.differentiable[0]} is None"
     only = f"{source.bind(call_hooks_for_gradients_only)}(ctx)"
     source.lines += [f"if {nothing}:", f"    {only}", f"    return {', '.join(['None'] * len(results))}"]
