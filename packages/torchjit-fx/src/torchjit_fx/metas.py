@@ -17,6 +17,7 @@ from torchjit_core.expr import Expr, Symbol
 from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
+from torchjit_fx.autocast_kernels import autocast_on_cpus
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, map_raw
 from torchjit_fx.kernel_checks import BEYOND
@@ -266,6 +267,7 @@ class MetaService:
                 if found.symbolic and (target in TAKEN_APART or kwargs.get("out") is not None):
                     self.fakes.mode.watch = Watch()
                     self._ask_without_symbols(op, target, fake_args, fake_kwargs)
+                watch.autocast = autocast_on_cpus()
                 self.fakes.mode.watch = watch
                 result = self.evaluate(op, target, fake_args, fake_kwargs, found.symbolic)
         except (GraphBreak, UserError):  # a mark that the operation cannot keep is the user's to see

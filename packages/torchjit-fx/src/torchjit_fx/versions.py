@@ -20,6 +20,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchjit_core.writing import NEVER, WRITES_FROM
+from torchjit_fx.autocast_kernels import refuse_autocast
 from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
 from torchjit_fx.kernel_layouts import as_kernels_do, layout_of_resized, layout_rule, resizable
@@ -36,13 +37,15 @@ class Watch:
         written: addresses of the storages that were written.
         random: whether a random number generator advanced.
         beyond: the call is one of `kernel_checks.BEYOND`.
+        autocast: see `autocast_on_cpus`; operators do not see it.
         detached, retyped: views were made by `detach` (`.data` too), by `view` with a dtype.
     """
 
-    __slots__ = ("beyond", "detached", "random", "retyped", "written")
+    __slots__ = ("autocast", "beyond", "detached", "random", "retyped", "written")
 
     def __init__(self, beyond: bool = False) -> None:
         self.beyond = beyond
+        self.autocast: torch.dtype | None = None
         self.written: set[int] = set()
         self.random = self.detached = self.retyped = False
 
@@ -155,6 +158,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             refuse_dtypes(func, args, kwargs)
             refuse_shapes(func, args, kwargs, self.watch.beyond)
             refuse_memory(func, args, kwargs)
+            if self.watch.autocast is not None:
+                refuse_autocast(func, args, kwargs, self.watch.autocast)
         if torch.is_inference_mode_enabled() and _is_composite(func):
             return self._taken_apart(func, args, kwargs or {})
         if func is _VECTOR_NORM:
