@@ -275,3 +275,64 @@ def test_gradients_of_what_the_graph_before_a_break_uses_further(program, backen
         x = torch.linspace(0.1, 1, 3).requires_grad_()
         found.append((function(x, []), x.grad))
     torch.testing.assert_close(found[1], found[0])
+
+
+def _retained_after_another_break(x):
+    y = x * 2
+    z = y.sin()
+    torchjit.graph_break()
+    y.retain_grad()
+    (y + z).sum().backward()
+    return y.grad
+
+
+def _a_hook_after_another_break(x):
+    y = x * 2
+    z = y.sin()
+    seen = []
+    torchjit.graph_break()
+    y.register_hook(lambda g: seen.append(g.clone()))
+    (y + z).sum().backward()
+    return seen[0]
+
+
+def _grad_after_another_break(x):
+    y = x * 2
+    z = y.sin()
+    torchjit.graph_break()
+    z = z * 2
+    torchjit.graph_break()
+    return torch.autograd.grad((y + z).sum(), y)[0]
+
+
+def _retained_by_the_caller_of_what_breaks(x):
+    def broken(x):
+        y = x * 2
+        z = y.sin()
+        torchjit.graph_break()
+        return y, z
+
+    y, z = broken(x)
+    torchjit.graph_break()
+    y.retain_grad()
+    (y + z).sum().backward()
+    return y.grad
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        _retained_after_another_break,
+        _a_hook_after_another_break,
+        _grad_after_another_break,
+        _retained_by_the_caller_of_what_breaks,
+    ],
+)
+def test_gradients_of_what_an_earlier_graph_uses_further(program, backend):
+    """As above, with a break between: that the code will ask is seen in its names, the functions around it included."""
+    found = []
+    for function in (program, torchjit.compile(program, backend=backend, on_error="raise")):
+        x = torch.linspace(0.1, 1, 3).requires_grad_()
+        found.append((function(x), x.grad))
+    torch.testing.assert_close(found[1], found[0])

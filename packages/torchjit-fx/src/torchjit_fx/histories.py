@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from torchjit_fx.flatten import map_raw
@@ -11,7 +12,7 @@ from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["keep_history"]
+__all__ = ["keep_history", "keep_history_beyond"]
 
 
 def keep_history(domain: TensorDomain, tensors: Sequence[Any]) -> None:
@@ -24,6 +25,19 @@ def keep_history(domain: TensorDomain, tensors: Sequence[Any]) -> None:
         if isinstance(tensor, TensorLeaf) and tensor.record.requires_grad and not domain.needs_history:
             steps = domain.recorder.steps
             domain.needs_history = _is_made(tensor, steps) and any(_goes_on(step, tensor) for step in steps)
+
+
+def keep_history_beyond(domain: TensorDomain, leaves: Sequence[Any], names: AbstractSet[str]) -> None:
+    """The region ends, and the program goes on with these leaves in code with these names: may it ask for their gradients there?
+
+    The code is only looked at for the names of what asks. Who asks in a function called later is not seen.
+    """
+    if not names.isdisjoint(_ASKING) or names >= _GRAD:
+        keep_history(domain, leaves)
+
+
+_ASKING = frozenset({"retain_grad", "register_hook"})
+_GRAD = frozenset({"autograd", "grad"})
 
 
 def _is_made(tensor: TensorLeaf, steps: Sequence[Step]) -> bool:

@@ -59,6 +59,9 @@ class CaptureContext(Protocol):
     def in_block(self) -> bool:
         """Is the current instruction in a `try` or `with`, of whatever code?"""
 
+    def names_used(self) -> frozenset[str]:
+        """The names of attributes and globals in the code of the frames that have not ended."""
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: the capture starts again and breaks there."""
 

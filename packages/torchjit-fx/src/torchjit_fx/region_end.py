@@ -13,6 +13,7 @@ from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.differentiation import refuse_escaping_leaves
+from torchjit_fx.histories import keep_history_beyond
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.numpy_arrays import ArrayLeaf, with_arrays
 from torchjit_fx.protocols import CaptureContext
@@ -59,6 +60,7 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
     outputs = [next(found) if where == -1 else where for where in outputs]
     refuse_escaping_leaves(domain, asked, capture)
     _keep_what_is_remembered(domain, asked, capture)
+    keep_history_beyond(domain, asked, capture.names_used())
     domain.recorder.selections.refuse_escaping(asked, capture)
     steps = live_steps(domain.recorder.place.kept(domain.recorder.steps), asked, domain.modes.graph_initial)
     epilogue = domain.modes.epilogue()

@@ -188,6 +188,10 @@ class _Context:
         """Proxies run Python for real: nobody knows what is around a call."""
         return False
 
+    def names_used(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
     def runs_again(self) -> bool:
         """There is no emitted code here."""
         return False

@@ -397,6 +397,10 @@ class CaptureDomain:
         """Is the current instruction in a `try` or `with`, of whatever code?"""
         return any(frame.code.handler_of(frame.pc - 1) is not None for frame in self.vm.frames)
 
+    def names_used(self) -> frozenset[str]:
+        """The names of attributes and globals in the code of the frames that have not ended."""
+        return frozenset(name for frame in self.vm.frames for name in frame.code.code.co_names)
+
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         """What was captured at `mark` cannot stay: start again, and break there."""
         raise Restart(mark, why)
