@@ -1,0 +1,196 @@
+"""The backward of the autograd function around a compiled graph: tangents as the compiled backward can read them, and its call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchjit_aot.backwards import Backwards
+from torchjit_aot.gradient_hooks import call_hooks_for_gradients_only
+from torchjit_aot.held_inputs import is_static, test_held
+from torchjit_aot.joint import JointGraph
+from torchjit_aot.refusals import DOUBLE_BACKWARD
+from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
+from torchjit_aot.wrapper import EXCLUDED, Source, in_range
+from torchjit_core.reasons import UserError
+
+__all__ = ["backward_of"]
+
+_GRADS_IN_A_LIST = hasattr(torch.autograd.Function, "boxed_grads_call")
+"""Can a backward take its gradients in a list, so that it can free them (torch 2.15)?"""
+
+
+def backward_of(
+    joint: JointGraph,
+    passed: Sequence[fx.Node],
+    hidden: bool,
+    saved: Sequence[fx.Node],
+    backwards: Backwards,
+    name: str,
+    checked: bool,
+) -> Callable[..., Any]:
+    """The backward: the tangents of all results in, the gradients of what was passed to the forward out.
+
+    Args:
+        joint: what was traced, or a part of it.
+        passed: the inputs that autograd knows.
+        hidden: are there others, which come to the forward in a tuple?
+        saved: what the forward has kept, in the order in which the compiled backward takes it.
+        backwards: of all results, and of some.
+        name: for the profiler and tracebacks.
+        checked: see `make_training`.
+    """
+    source = Source()
+    gradients = [f"g{i}" for i in range(len(joint.slots))]
+    if _GRADS_IN_A_LIST:
+        source.lines += [f"{', '.join(gradients)}, = grads", "grads.clear()"]
+    grad_of = {
+        node: f"d[{i}]"
+        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
+        if grad is not None
+    }
+    has_tensors = any(isinstance(n.meta["val"], torch.Tensor) for n in saved)
+    several = len(joint.differentiable) > 1
+    if several:
+        given = ", ".join(f"g{i} is None" for i in joint.differentiable)
+        source.lines.append(f"missing = ({given})")
+    # Autograd walks here from a neighbour in a later graph, too, to which no gradient has come.
+    results = [grad_of.get(node, "None") for node in passed] + ["None"] * hidden
+    nothing = "False not in missing" if several else f"g{joint.differentiable[0]} is None"
+    only = f"{source.bind(call_hooks_for_gradients_only)}(ctx)"
+    source.lines += [f"if {nothing}:", f"    {only}", f"    return {', '.join(['None'] * len(results))}"]
+    if has_tensors and len(joint.groups) > 1:
+        groups, needed = source.bind(joint.groups, "groups"), source.bind(needed_by_groups(joint, saved), "needed")
+        source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {groups}, {needed})")
+    elif has_tensors:
+        source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
+    lazy = source.bind(backwards.whole, "backward")
+    if several:
+        source.lines += [
+            f"lazy = {lazy}",
+            "some = True in missing",
+            "if some:",
+            f"    lazy, zeros = {source.bind(backwards.of_some, 'of_some')}(missing)",
+        ]
+        lazy = "lazy"
+    source.lines.append("odd = False")
+    symbolic = 0
+    for k, (i, tangent) in enumerate(zip(joint.differentiable, joint.tangents, strict=True)):
+        layout = None
+        if not is_static(joint.plan.slots[i]):
+            layout, symbolic = f"ctx.layouts[{symbolic}]", symbolic + 1
+        _fix_tangent(source, f"g{i}", tangent.meta["val"], layout, wanted=f"zeros[{k}]" if several else None)
+    tests = test_held(source, saved) if checked else []
+    source.lines += tests
+    args, tensors, numbers = [], 0, 0
+    for node in saved:
+        if isinstance(node.meta["val"], torch.Tensor):
+            args.append(f"t[{tensors}]")
+            tensors += 1
+        else:
+            args.append(f"ctx.numbers[{numbers}]")
+            numbers += 1
+    args = ["*t"] if tensors and not numbers else args
+    args += [f"g{i}" for i in joint.differentiable]
+    guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
+    ranged = in_range(source, "compiled(inputs)", f"{name}_backward", "d")
+    dead = [*(["t"] if has_tensors else []), *(["h"] if tests else []), *gradients]
+    source.lines += [
+        f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed or {lazy}.compile()",
+        f"inputs = [{', '.join(args)}]",
+        *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if several else []),
+        f"del {', '.join(dead)}",
+        f"if {source.bind(torch.is_grad_enabled)}():",
+        f"    with {source.bind(torch.no_grad)}(), {guard}:",
+        *(f"        {line}" for line in ranged),
+        f"    d = {source.bind(_refuse_double_backward)}(d)",
+        "else:",
+        f"    with {guard}:",
+        *(f"        {line}" for line in ranged),
+    ]
+    if several:
+        reach = source.bind(joint.behind, "reach")
+        source.lines += ["if some:", f"    {only}", f"    d = {source.bind(_without_zeros)}(d, missing, {reach})"]
+    source.lines.append(f"return {', '.join(results)}" if len(results) > 1 else f"return {results[0]}")
+    parameters = ["grads"] if _GRADS_IN_A_LIST else gradients
+    return source.function("backward", ", ".join(["ctx", *parameters]), f"<torchjit {name} backward>")  # type: ignore[no-any-return]
+
+
+def _without_zeros(
+    gradients: Sequence[Any], missing: tuple[bool, ...], reach: tuple[tuple[int, ...], ...]
+) -> tuple[Any, ...]:
+    """None, as eager PyTorch has it, for inputs that only unused results lead to."""
+    return tuple(
+        None if behind and all(missing[k] for k in behind) else gradient
+        for gradient, behind in zip(gradients, reach, strict=True)
+    )
+
+
+def _fix_tangent(source: Source, gradient: str, like: torch.Tensor, layout: str | None, *, wanted: str | None) -> None:
+    """Other strides than the traced ones become those, what is not plain memory becomes that, None becomes zeros if need be.
+
+    Args:
+        source: the backward's text.
+        gradient: the tangent's variable. The variable `odd` becomes true if it holds a tensor subclass.
+        like: the tangent as it was traced.
+        layout: text of a tuple (sizes, strides) if they are not known before the call.
+        wanted: text of whether the backward reads zeros in place of None; None if there is always a gradient.
+    """
+    options = f"dtype={source.bind(like.dtype)}, device={source.bind(like.device)}"
+    shape, strides = ("shape", "strides") if layout else (tuple(like.shape), tuple(like.stride()))
+    strided = f"{source.bind(torch.empty_strided)}({shape}, {strides}, {options})"
+    bits = " or ".join(f"{gradient}.{test}()" for test in _LAZY_BITS if like.is_complex() or test != "is_conj")
+    keys = f"{source.bind(torch._C._dispatch_keys)}({gradient}).raw_repr()"
+    plain = f"type({gradient}) is not {source.bind(torch.Tensor)} or {keys} & {_TELLING} != {_DENSE}"
+    lines = [
+        *([f"shape, strides = {layout}"] if layout else []),
+        f"if {plain} or {bits}:",
+        f"    {gradient}, is_odd = {source.bind(_as_plain)}({gradient}, {strides})",
+        "    odd = odd or is_odd",
+        f"if {gradient}.stride() != {strides} and not odd:",
+        f"    {gradient} = {strided}.copy_({gradient})",
+    ]
+    if wanted is not None:
+        lines = [f"if {gradient} is not None:", *(f"    {line}" for line in lines)]
+        lines += [f"elif {wanted}:", *([f"    shape, strides = {layout}"] if layout else [])]
+        lines.append(f"    {gradient} = {strided}.zero_()")
+    source.lines += lines
+
+
+_LAZY_BITS = ("is_neg", "_is_zerotensor", "is_conj")
+"""Tensors for which one of these holds are not what lies in their memory."""
+
+
+_DENSE = torch._C.DispatchKeySet(torch._C.DispatchKey.Dense).raw_repr()
+
+
+_TELLING = _DENSE | torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched).raw_repr()
+"""Of these keys, sparse, quantized and nested tensors lack the first, and so do those of a backward with `is_grads_batched`;
+those under `torch.func.vmap` have the second."""
+
+
+def _as_plain(tangent: torch.Tensor, strides: tuple[int, ...]) -> tuple[torch.Tensor, bool]:
+    """The tangent as compiled code can read it, and whether it is a subclass or batched, which it cannot read at all."""
+    if isinstance(tangent, torch.nn.Parameter) and type(tangent) is torch.nn.Parameter:
+        tangent = tangent.detach()
+    if type(tangent) is not torch.Tensor:
+        return tangent if tangent.stride() == strides else tangent.contiguous(), True
+    if tangent.layout != torch.strided:
+        tangent = tangent.to_dense()
+    if torch._C._dispatch_keys(tangent).raw_repr() & _TELLING != _DENSE:
+        return tangent, True
+    if tangent._is_zerotensor():
+        tangent = torch.zeros(tangent.shape, dtype=tangent.dtype, device=tangent.device)
+    return tangent.resolve_conj().resolve_neg(), False
+
+
+def _refuse_double_backward(gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """Gradients whose differentiation raises, for `create_graph=True`."""
+    message = str(UserError(DOUBLE_BACKWARD))
+    tensors = [g for g in gradients if g is not None]
+    wrapped = torch._C._functions.DelayedError(message, len(tensors))(*(g.detach().requires_grad_() for g in tensors))
+    remaining = iter(wrapped if isinstance(wrapped, tuple) else (wrapped,))
+    return tuple(None if g is None else next(remaining) for g in gradients)

@@ -1,0 +1,74 @@
+"""The caller's own tensors that a backward reads: he may have given them memory of another layout by then (`x.data = y`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torchjit_aot.wrapper import Source
+
+__all__ = ["is_static", "note_held", "test_held"]
+
+
+def _held(saved: Sequence[fx.Node]) -> list[tuple[int, fx.Node]]:
+    """The caller's own tensors among the saved ones, with their positions: he may give them other memory (`x.data = y`)."""
+    tensors = [node for node in saved if isinstance(node.meta["val"], torch.Tensor)]
+    return [(k, node) for k, node in enumerate(tensors) if node.op == "placeholder"]
+
+
+def _formats(source: Source, tensors: str) -> str:
+    """Text for the strides and the bytes of a sequence of tensors. Sizes and dtypes hardly change without either."""
+    strides, sizes = source.bind(torch._C.TensorBase.stride), source.bind(_BYTES)
+    return f"([*map({strides}, {tensors})], [*map({sizes}, {tensors})])"
+
+
+def note_held(source: Source, variable: dict[fx.Node, str], saved: Sequence[fx.Node]) -> list[str]:
+    """Lines that keep the layouts of the caller's saved tensors, where these vary from call to call."""
+    held = [node for _, node in _held(saved)]
+    if all(is_static(node.meta["val"]) for node in held):
+        return []
+    return [f"h = ({', '.join(variable[node] for node in held)},)", f"ctx.held = {_formats(source, 'h')}"]
+
+
+_BYTES: Any = vars(torch._C.TensorBase)["nbytes"].__get__
+
+
+def test_held(source: Source, saved: Sequence[fx.Node]) -> list[str]:
+    """Lines that make the variable `odd` true where the caller's tensors, among the saved ones, have got memory of another layout.
+
+    Compiled code would read it as the old one, or beyond its end. Eager PyTorch reads the tensor that there is.
+    """
+    held = _held(saved)
+    if not held:
+        return []
+    positions, nodes = [k for k, _ in held], [node for _, node in held]
+    lines = [
+        f"h = t[:{len(held)}]" if positions[-1] < len(held) else f"h = ({', '.join(f't[{k}]' for k in positions)},)"
+    ]
+    if all(is_static(node.meta["val"]) for node in nodes):
+        values = [node.meta["val"] for node in nodes]
+        quick = ([v.stride() for v in values], [v.nbytes for v in values])
+        traced = tuple((v.shape, v.stride(), v.dtype) for v in values)
+        test = f"odd = odd or {source.bind(_is_laid_out_otherwise)}(h, {source.bind(traced, 'traced')})"
+        return [*lines, f"if {_formats(source, 'h')} != {source.bind(quick, 'quick')}:", f"    {test}"]
+    return [*lines, f"odd = odd or {_formats(source, 'h')} != ctx.held"]
+
+
+def _is_laid_out_otherwise(
+    tensors: Sequence[torch.Tensor], traced: Sequence[tuple[torch.Size, tuple[int, ...], torch.dtype]]
+) -> bool:
+    """Strides of what has one place, or none, do not count."""
+    for tensor, (shape, strides, dtype) in zip(tensors, traced, strict=True):
+        if tensor.shape != shape or tensor.dtype != dtype:
+            return True
+        places = zip(shape, tensor.stride(), strides, strict=True)
+        if tensor.numel() and any(a != b for n, a, b in places if n > 1):
+            return True
+    return False
+
+
+def is_static(value: torch.Tensor) -> bool:
+    return all(type(n) is int for n in (*value.shape, *value.stride()))
