@@ -256,3 +256,28 @@ def test_numbers_copied_into_tensors(backend: str) -> None:
             results[-1].sum().backward()
             grads.append((*results, x.grad))
         same(*grads, exact=True)
+
+
+def windows_of_windows(x: torch.Tensor, blocks: int) -> torch.Tensor:
+    """Partitions rows, then partitions the partitions: each size divides the one before, as in MaxViT."""
+    for _ in range(blocks):
+        n = x.shape[0]
+        group = n // (n // 8)
+        cut = x[: group * (n // group)].reshape(n // group, group, -1).cummax(0).values.transpose(0, 1)
+        x = (cut.reshape(cut.shape[0] * cut.shape[1], -1) + 1).sin()
+    return x
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sizes_that_become_too_long_to_write_out_are_fixed(backend: str) -> None:
+    calls = [(torch.randn(n, 4), 12) for n in (61, 77)]
+    assert compilations(windows_of_windows, calls, backend, dynamic=True) == 2
+    few = [(torch.randn(n, 4), 2) for n in (61, 77)]
+    assert compilations(windows_of_windows, few, backend, dynamic=True) == 1
+
+
+def test_a_marked_size_that_becomes_too_long_is_an_error() -> None:
+    x = torch.randn(61, 4)
+    torchjit.mark_dynamic(x, 0)
+    with pytest.raises(UserError, match="TJ-GRD-002"):
+        torchjit.compile(windows_of_windows, backend="eager", on_error="raise")(x, 12)

@@ -1,7 +1,10 @@
 """Properties of integer expressions: simplification keeps values, bounds contain them, conditions agree."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -167,3 +170,53 @@ def test_bounds_of_products() -> None:
     assert Bounds(None, -1) * Bounds(2, None) == Bounds(None, -2)
     assert Bounds(0, None) * Bounds(None, None) == Bounds(None, None)
     assert Bounds(-3, 2).power(2).lower == 0
+
+
+def _windows(depth: int) -> Expr:
+    """Sizes of windows of windows: each is twice in the next, so that it is exponentially long when written out."""
+    size = a
+    for _ in range(depth):
+        size = (size + b) // (size % 7 + 1)
+    return size
+
+
+def test_expressions_that_share_operands_take_no_exponential_time() -> None:
+    deep = _windows(200)
+    assert deep.length > 2**200
+    value = 1000
+    for _ in range(200):
+        value = (value + 5) // (value % 7 + 1)
+    assert deep.evaluate(_values({"a": 1000, "b": 5})) == value
+    assert deep.substitute({Symbol("a"): 1000, Symbol("b"): 5}).value == value
+    assert deep.substitute({Symbol("b"): c}).symbols == {Symbol("a"), Symbol("c")}
+    assert deep.bounds().upper is None
+
+
+def test_the_order_of_long_expressions_does_not_depend_on_who_was_first() -> None:
+    program = """
+from torchjit_core.expr import Symbol, symbol
+a, b = symbol("a"), symbol("b")
+def windows(s, depth):
+    for _ in range(depth):
+        s = (s + 1) // (s % 7 + 1)
+    return s
+first, second = (windows(s, 9) for s in {order})
+product = windows(a, 9) * windows(b, 9) + windows(a, 9)
+print([str(m) for m, _ in product.terms] == [str(m) for m, _ in (windows(a, 9) + windows(b, 9) * windows(a, 9)).terms])
+print(hash(str(product)))
+"""
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program.format(order=order)],
+            env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=True,
+        ).stdout
+        for order in ("(a, b)", "(b, a)")
+    ]  # fmt: skip
+    assert outputs[0].startswith("True") and outputs[0] == outputs[1]
+
+
+def test_length_counts_what_is_written() -> None:
+    assert constant(3).length == 1
+    assert (a + b).length == 3
+    assert ((a + b) // c).length > (a + b).length
+    assert (((a + b) // c) * ((a + b) // c + 1)).length > 2 * ((a + b) // c).length - 3

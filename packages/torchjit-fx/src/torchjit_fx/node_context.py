@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from torchjit_core.expr import Condition, Expr, Symbol, eq
+from torchjit_core.expr import Condition, Expr, Symbol, as_expr, constant, eq
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
@@ -13,6 +13,11 @@ from torchjit_fx.floats import FloatExpr
 from torchjit_fx.protocols import SymbolicSizes
 
 __all__ = ["NodeContext"]
+
+_LONGEST = 5000
+"""Atoms of an integer beyond which the sizes that it depends on become constants. Windows cut out of windows make sizes that
+divide sizes which divide sizes: six times as long with each block of MaxViT, 8 million atoms after five. The longest that a
+decision in Swin depends on has 1,462."""
 
 
 class NodeContext:
@@ -84,6 +89,18 @@ class NodeContext:
         value = self.sizes.hint(expr)
         self.decide(eq(expr, value))
         return value
+
+    def kept_short(self, expr: Expr) -> Expr:
+        """The expression, or where it has become too long its value at capture, with guards on the sizes that it is made of.
+
+        Raises:
+            UserError: one of those sizes was marked dynamic.
+        """
+        if expr.length <= _LONGEST or not self.fresh.isdisjoint(expr.symbols):
+            return expr
+        for s in sorted(expr.symbols, key=lambda s: s.sort_key):
+            self.fix(as_expr(s))
+        return constant(self.sizes.hint(expr))
 
     def seen(self, expr: Expr) -> int | None:
         """The value of an expression at capture, None where only the run knows it."""

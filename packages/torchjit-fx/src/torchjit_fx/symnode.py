@@ -159,7 +159,7 @@ def _int_operation(name: str, fn: Callable[[Expr, Expr], Expr]) -> None:
             return derived(self.context, template, _PLAIN[name], self, other)
         if name in _DIVISIONS and other.expression.value is None:
             self.context.divisor(other.expression)
-        return IntNode(fn(self.expression, other.expression), self.context)
+        return IntNode(self.context.kept_short(fn(self.expression, other.expression)), self.context)
 
     setattr(IntNode, name, operation)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from torchjit_core.expr import Bounds, Condition, Expr, Operation, Symbol, as_expr, constant, le, negate
+from torchjit_guards.sample_points import SamplePoints
 
 __all__ = ["Facts"]
 
@@ -19,20 +20,22 @@ class Facts:
     def __init__(self) -> None:
         self.ranges: dict[Symbol, Bounds] = {}
         self.replacements: dict[Symbol, Expr] = {}
+        self._replaced: dict[Expr, Expr] = {}  # what `replacements` made of expressions
         self._implying: dict[Condition, None] = {}  # le and eq conditions over several symbols or operations
         self._decided: dict[Condition, bool] = {}  # more facts change nothing about these
         self._open: set[Condition] = set()
+        self._points = SamplePoints(self.bounds_of)
 
     def simplify(self, condition: Condition) -> Condition:
         """The condition with replaced symbols replaced."""
         if self.replacements and not self.replacements.keys().isdisjoint(condition.symbols):
-            return condition.substitute(self.replacements)
+            return condition.substitute(self.replacements, self._replaced)
         return condition
 
     def simplify_expr(self, e: Expr) -> Expr:
         """The expression with replaced symbols replaced."""
         if self.replacements and not self.replacements.keys().isdisjoint(e.symbols):
-            return e.substitute(self.replacements)
+            return e.substitute(self.replacements, self._replaced)
         return e
 
     def known(self, condition: Condition) -> bool | None:
@@ -76,6 +79,8 @@ class Facts:
             if fact.symbols.isdisjoint(e.symbols):
                 continue
             for f in (fact.expr,) if fact.kind == "le" else (fact.expr, -fact.expr) if fact.kind == "eq" else ():
+                if not _cancels(e, f) or self._points.refute(e, f):
+                    continue
                 gap = (e - f).bounds(self.ranges).upper
                 if gap is not None and gap <= 0:
                     return True
@@ -121,8 +126,12 @@ class Facts:
             told = Bounds(None, -offset // coefficient)
         else:
             told = Bounds(-(-offset // -coefficient), None)
-        self.ranges[symbol] = self.bounds_of(symbol).intersect(told)
+        self._set_range(symbol, self.bounds_of(symbol).intersect(told))
         return True
+
+    def _set_range(self, symbol: Symbol, bounds: Bounds) -> None:
+        self.ranges[symbol] = bounds
+        self._points.narrowed(symbol)
 
     def _narrow_end(self, e: Expr) -> None:
         """s != c moves an end of the interval when c is that end."""
@@ -132,9 +141,9 @@ class Facts:
         symbol, value = linear[0], -linear[2] // linear[1]
         bounds = self.bounds_of(symbol)
         if bounds.lower == value:
-            self.ranges[symbol] = Bounds(value + 1, bounds.upper)
+            self._set_range(symbol, Bounds(value + 1, bounds.upper))
         elif bounds.upper == value:
-            self.ranges[symbol] = Bounds(bounds.lower, value - 1)
+            self._set_range(symbol, Bounds(bounds.lower, value - 1))
 
     def _replace(self, e: Expr) -> bool:
         """Use `e == 0` to replace a symbol by an expression of the others, where a symbol stands alone in it."""
@@ -148,6 +157,7 @@ class Facts:
         self.replacements = {
             s: v.substitute(single) if symbol in v.symbols else v for s, v in self.replacements.items()
         }
+        self._replaced = {}
         implying, self._implying = self._implying, {}
         for fact in implying:
             self.add(fact)
@@ -160,6 +170,12 @@ class Facts:
                 if fact.known(self.ranges) is None:
                     self.add(fact)
         return True
+
+
+def _cancels(e: Expr, f: Expr) -> bool:
+    """May terms of `e` and of `f` cancel in `e - f`, alone or as multiples of the same atom? Else it is no smaller than `e`: `-f >= 0`."""
+    ours = {(atom, c > 0) for monomial, c in e.terms for atom, _ in monomial}
+    return any((atom, c > 0) in ours for monomial, c in f.terms for atom, _ in monomial)
 
 
 def _linear(e: Expr) -> tuple[Symbol, int, int] | None:

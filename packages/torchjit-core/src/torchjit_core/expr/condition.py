@@ -65,13 +65,13 @@ class Condition:
             return self.kind == "ne"
         return (self.kind == "eq") if bounds == Bounds(0, 0) else None
 
-    def substitute(self, mapping: Mapping[Symbol, Expr | int]) -> Condition:
-        """Replace symbols and simplify anew."""
+    def substitute(self, mapping: Mapping[Symbol, Expr | int], made: dict[Expr, Expr] | None = None) -> Condition:
+        """Replace symbols and simplify anew; see `Expr.substitute`."""
         if self.kind in ("and", "or"):
-            return _join(self.kind, tuple(p.substitute(mapping) for p in self.parts))
+            return _join(self.kind, tuple(p.substitute(mapping, made) for p in self.parts))
         if self.kind in ("true", "false"):
             return self
-        return _MAKERS[self.kind](self.expr.substitute(mapping), 0)
+        return _MAKERS[self.kind](self.expr.substitute(mapping, made), 0)
 
     def __str__(self) -> str:
         if self.kind in ("and", "or"):

@@ -7,6 +7,7 @@ expressions are one object, so they compare and hash by identity.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, final
@@ -72,7 +73,7 @@ class Operation(Atom):
         if found is None:
             found = object.__new__(cls)
             found.kind, found.left, found.right = key
-            found.sort_key = (1, kind, str(left), str(right), left._order(), right._order())
+            found.sort_key = (1, kind, *_operand_key(left), *_operand_key(right))
             found = cls._interned.setdefault(key, found)
         return found
 
@@ -84,6 +85,17 @@ class Operation(Atom):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Operation, (self.kind, self.left, self.right))
+
+
+def _operand_key(e: Expr) -> tuple[str, tuple[Any, ...]]:
+    """By the text, as people order, and by what the text does not show; by a digest where the text would be too long."""
+    if e.length <= _READABLE:
+        return str(e), e._order()
+    return "~" + hashlib.blake2b(repr(e._order()).encode(), digest_size=16).hexdigest(), ()
+
+
+_READABLE = 300
+"""The length up to which expressions are ordered by their text."""
 
 
 def _wrapped(e: Expr) -> str:
@@ -108,10 +120,11 @@ class Expr:
     `//` and `%` round as Python's do (towards minus infinity) and suppose a divisor that is not 0.
     """
 
-    __slots__ = ("_bounds", "_text", "symbols", "terms")
+    __slots__ = ("_bounds", "_length", "_text", "symbols", "terms")
     _interned: dict[tuple[tuple[Monomial, int], ...], Expr] = {}
     terms: tuple[tuple[Monomial, int], ...]
     symbols: frozenset[Symbol]
+    _length: int
     _text: str | None
     _bounds: dict[tuple[Bounds | None, ...], Bounds]
 
@@ -121,6 +134,7 @@ class Expr:
             found = object.__new__(cls)
             found.terms = terms
             found.symbols = _symbols_of(terms)
+            found._length = 0
             found._text = None
             found._bounds = {}
             found = cls._interned.setdefault(terms, found)
@@ -145,6 +159,17 @@ class Expr:
                 return atom
         return None
 
+    @property
+    def length(self) -> int:
+        """How many atoms and terms it has when it is written out, in which what operations share is written each time. It
+        can be exponential in the number of operations that made it, and `evaluate`, `substitute` and the text take as long.
+        """
+        if not self._length:
+            atoms = (atom for monomial, _ in self.terms for atom, _ in monomial)
+            operands = (atom.left.length + atom.right.length if isinstance(atom, Operation) else 0 for atom in atoms)
+            self._length = 1 + sum(1 + n for n in operands)
+        return self._length
+
     def evaluate(self, env: Mapping[Symbol, int]) -> int:
         """The value under `env`, which holds every symbol.
 
@@ -152,25 +177,32 @@ class Expr:
             KeyError: a symbol is missing.
             ZeroDivisionError: a divisor is 0.
         """
-        total = 0
-        for monomial, coefficient in self.terms:
-            for atom, power in monomial:
-                coefficient *= _atom_value(atom, env) ** power
-            total += coefficient
-        return total
+        return _value(self, env, {})
 
-    def substitute(self, mapping: Mapping[Symbol, Expr | int]) -> Expr:
-        """Replace symbols and simplify anew."""
+    def substitute(self, mapping: Mapping[Symbol, Expr | int], made: dict[Expr, Expr] | None = None) -> Expr:
+        """Replace symbols and simplify anew.
+
+        Args:
+            mapping: what to put for symbols.
+            made: what this mapping made of expressions so far. Whoever replaces the same in many of them hands the same
+                dict each time.
+        """
         if self.symbols.isdisjoint(mapping):
             return self
+        if made is None:
+            made = {}
+        found = made.get(self)
+        if found is not None:
+            return found
         total = constant(0)
         for monomial, coefficient in self.terms:
             term = constant(coefficient)
             for atom, power in monomial:
-                base = _atom_substitute(atom, mapping)
+                base = _atom_substitute(atom, mapping, made)
                 for _ in range(power):
                     term = term * base
             total = total + term
+        made[self] = total
         return total
 
     def bounds(self, ranges: Mapping[Symbol, Bounds] | None = None) -> Bounds:
@@ -447,28 +479,43 @@ def _extreme(kind: str, left: Expr, right: Expr) -> Expr:
         return left if kind == "max" else right
     if gap.upper is not None and gap.upper <= 0:
         return right if kind == "max" else left
-    first, second = sorted((left, right), key=lambda e: (str(e), e._order()))
+    first, second = sorted((left, right), key=_operand_key)
     return _atom(kind, first, second)
 
 
 # ---------------------------------------------------------------------- walking atoms
-def _atom_value(atom: Atom, env: Mapping[Symbol, int]) -> int:
-    if isinstance(atom, Symbol):
-        return env[atom]
-    assert isinstance(atom, Operation)
-    left, right = atom.left.evaluate(env), atom.right.evaluate(env)
-    if atom.kind == "floordiv":
+# Operations share operands, so what they become is kept: paths through an expression can be exponentially many.
+def _value(e: Expr, env: Mapping[Symbol, int], made: dict[Operation, int]) -> int:
+    total = 0
+    for monomial, coefficient in e.terms:
+        for atom, power in monomial:
+            if isinstance(atom, Symbol):
+                value = env[atom]
+            else:
+                assert isinstance(atom, Operation)
+                found = made.get(atom)
+                if found is None:
+                    found = made[atom] = _operation_value(atom, env, made)
+                value = found
+            coefficient *= value if power == 1 else value**power
+        total += coefficient
+    return total
+
+
+def _operation_value(operation: Operation, env: Mapping[Symbol, int], made: dict[Operation, int]) -> int:
+    left, right = _value(operation.left, env, made), _value(operation.right, env, made)
+    if operation.kind == "floordiv":
         return left // right
-    if atom.kind == "mod":
+    if operation.kind == "mod":
         return left % right
-    return max(left, right) if atom.kind == "max" else min(left, right)
+    return max(left, right) if operation.kind == "max" else min(left, right)
 
 
-def _atom_substitute(atom: Atom, mapping: Mapping[Symbol, Expr | int]) -> Expr:
+def _atom_substitute(atom: Atom, mapping: Mapping[Symbol, Expr | int], made: dict[Expr, Expr]) -> Expr:
     if isinstance(atom, Symbol):
         return as_expr(mapping.get(atom, atom))
     assert isinstance(atom, Operation)
-    left, right = atom.left.substitute(mapping), atom.right.substitute(mapping)
+    left, right = atom.left.substitute(mapping, made), atom.right.substitute(mapping, made)
     if atom.kind == "floordiv":
         return left // right
     if atom.kind == "mod":
@@ -486,7 +533,7 @@ def _bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
         common = _common(e)
         if common:
             rest = _from_terms((_divided(m, common) or (), c) for m, c in e.terms)
-            total = total.intersect(_monomial_bounds(common, ranges) * _bounds(rest, ranges))
+            total = total.intersect(_monomial_bounds(common, ranges) * rest.bounds(ranges))
         elif len(e.terms) <= _GROUPED_TERMS and (total.lower is None or total.upper is None):
             total = total.intersect(_grouped_bounds(e, ranges))
     return total
@@ -514,8 +561,8 @@ def _grouped_bounds(e: Expr, ranges: Mapping[Symbol, Bounds]) -> Bounds:
         outside = _from_terms(t for t, (m, _) in zip(e.terms, group, strict=True) if m is None)
         if len(inside.terms) < 2:
             continue
-        product = _monomial_bounds(single, ranges) * _bounds(inside, ranges)
-        best = best.intersect(product + _bounds(outside, ranges))
+        product = _monomial_bounds(single, ranges) * inside.bounds(ranges)
+        best = best.intersect(product + outside.bounds(ranges))
     return best
 
 
