@@ -23,7 +23,8 @@ SPECIALISED = reason(
     "TJ-GRD-002",
     "a dimension that was marked dynamic is constrained to one value",
     "You asked for a symbolic size, but the program only works as captured for a single value of it (sizes 0 and 1 are "
-    "always captured as constants, because broadcasting and emptiness depend on them).",
+    "always captured as constants, because broadcasting and emptiness depend on them), or computes sizes from it that "
+    "would be thousands of operations long.",
     "Call the function with a size of at least 2 when it is captured.",
     "Remove the comparison or the reshape that fixes the size, or remove the mark.",
     "Use maybe_mark_dynamic if a constant is fine where the program needs one.",
