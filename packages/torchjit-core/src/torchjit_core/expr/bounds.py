@@ -48,6 +48,41 @@ class Bounds:
             result = Bounds(0, result.upper)
         return result
 
+    def __floordiv__(self, other: Bounds) -> Bounds:
+        """Of x // y; unbounded where y may be less than 1."""
+        if other.lower is None or other.lower <= 0:
+            return Bounds()
+        lower: int | None = None
+        if self.lower is not None:
+            by = other.lower if self.lower < 0 else other.upper
+            lower = self.lower // by if by is not None else 0
+        upper: int | None = None
+        if self.upper is not None:
+            by = other.upper if self.upper < 0 else other.lower
+            upper = self.upper // by if by is not None else -1
+        return Bounds(lower, upper)
+
+    def __mod__(self, other: Bounds) -> Bounds:
+        """Of x % y; unbounded where y may be less than 1."""
+        if other.lower is None or other.lower <= 0:
+            return Bounds()
+        upper = None if other.upper is None else other.upper - 1
+        if self.lower is not None and self.lower >= 0 and self.upper is not None:
+            upper = self.upper if upper is None else min(upper, self.upper)
+        return Bounds(0, upper)
+
+    def maximum(self, other: Bounds) -> Bounds:
+        """Of max(x, y)."""
+        lows = [b.lower for b in (self, other) if b.lower is not None]
+        upper = None if self.upper is None or other.upper is None else max(self.upper, other.upper)
+        return Bounds(max(lows) if lows else None, upper)
+
+    def minimum(self, other: Bounds) -> Bounds:
+        """Of min(x, y)."""
+        highs = [b.upper for b in (self, other) if b.upper is not None]
+        lower = None if self.lower is None or other.lower is None else min(self.lower, other.lower)
+        return Bounds(lower, min(highs) if highs else None)
+
     def intersect(self, other: Bounds) -> Bounds:
         """The overlap. Both must contain the value, so it is never empty for consistent facts."""
         lows = [b.lower for b in (self, other) if b.lower is not None]

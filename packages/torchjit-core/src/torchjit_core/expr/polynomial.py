@@ -161,8 +161,8 @@ class Expr:
 
     @property
     def length(self) -> int:
-        """How many atoms and terms it has when it is written out, in which what operations share is written each time. It
-        can be exponential in the number of operations that made it, and `evaluate`, `substitute` and the text take as long.
+        """How many atoms it has when it is written out, where what operations share is written each time: it can be
+        exponential in the number of operations that made it. The text is as long; nothing else here takes as long.
         """
         if not self._length:
             atoms = (atom for monomial, _ in self.terms for atom, _ in monomial)
@@ -579,38 +579,8 @@ def _atom_bounds(atom: Atom, ranges: Mapping[Symbol, Bounds]) -> Bounds:
         return atom.bounds if told is None else atom.bounds.intersect(told)
     assert isinstance(atom, Operation)
     left, right = atom.left.bounds(ranges), atom.right.bounds(ranges)
-    if atom.kind in ("max", "min"):
-        return _extreme_bounds(atom.kind, left, right)
-    if right.lower is None or right.lower <= 0:
-        return Bounds()
+    if atom.kind == "floordiv":
+        return left // right
     if atom.kind == "mod":
-        upper = None if right.upper is None else right.upper - 1
-        if left.lower is not None and left.lower >= 0 and left.upper is not None:
-            upper = left.upper if upper is None else min(upper, left.upper)
-        return Bounds(0, upper)
-    return _floordiv_bounds(left, right)
-
-
-def _extreme_bounds(kind: str, left: Bounds, right: Bounds) -> Bounds:
-    def pick(x: int | None, y: int | None, known_wins: bool) -> int | None:
-        if x is None or y is None:
-            return (x if y is None else y) if known_wins else None
-        return max(x, y) if kind == "max" else min(x, y)
-
-    return Bounds(
-        pick(left.lower, right.lower, known_wins=kind == "max"), pick(left.upper, right.upper, known_wins=kind == "min")
-    )
-
-
-def _floordiv_bounds(left: Bounds, right: Bounds) -> Bounds:
-    """left // right for a divisor that is at least 1."""
-    assert right.lower is not None
-    lower: int | None = None
-    if left.lower is not None:
-        by = right.lower if left.lower < 0 else right.upper
-        lower = left.lower // by if by is not None else 0
-    upper: int | None = None
-    if left.upper is not None:
-        by = right.upper if left.upper < 0 else right.lower
-        upper = left.upper // by if by is not None else -1
-    return Bounds(lower, upper)
+        return left % right
+    return left.maximum(right) if atom.kind == "max" else left.minimum(right)
