@@ -310,7 +310,19 @@ def _as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> s
     return f"sizes {list(size)} and strides {list(stride)} need {needed} bytes" if _holds(needed > held) else None
 
 
+def _arange(*args: Any, dtype: Any = None, **kwargs: Any) -> str | None:
+    return "arange not implemented for 'Bool'" if dtype is torch.bool else None
+
+
+def _pow(x: Any, exponent: Any) -> str | None:
+    """Not an error: metadata functions have int64 where the kernel gives bool."""
+    both = isinstance(x, torch.Tensor) and x.dtype is torch.bool and type(exponent) is bool
+    return "the metadata of a truth value to the power of one is wrong" if both else None
+
+
 _RULES: dict[Any, _Rule] = {
+    _aten.pow: _pow,
+    _aten.arange: _arange,
     _aten.index_put: _index_put, _aten.index_put_: _index_put, _aten._index_put_impl_: _index_put,
     _aten.index_add: _index_add, _aten.index_add_: _index_add,
     _aten.index_reduce: _index_reduce, _aten.index_reduce_: _index_reduce,

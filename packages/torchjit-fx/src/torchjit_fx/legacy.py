@@ -8,7 +8,7 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.leaves import TensorLeaf
+from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def construct(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
     options = {"dtype": dtype, "device": torch.device("cpu")}
     only = args[0] if len(args) == 1 else None
     if not kwargs and type(only) in (list, tuple) and _are_numbers(only, dtype):
-        return domain.recorder.call(torch.tensor, (only,), options, capture)
+        return domain.call(torch.tensor, (only,), options, capture)
     sizes = only if isinstance(only, torch.Size) else args or (0,)
     if kwargs or not all(type(n) is int for n in sizes):
         raise GraphBreak(breaks.NOT_CAPTURABLE, fn.__name__, capture.location())
@@ -73,4 +73,7 @@ def make_variable(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture
 def _are_numbers(data: Any, dtype: torch.dtype) -> bool:
     if type(data) in (list, tuple):
         return all(_are_numbers(item, dtype) for item in data)
+    if isinstance(data, SymLeaf):
+        whole = isinstance(data.value, torch.SymInt) and dtype is not torch.bool
+        return whole or (dtype.is_floating_point and isinstance(data.value, torch.SymFloat))
     return type(data) is (bool if dtype is torch.bool else int) or (dtype.is_floating_point and type(data) is float)

@@ -35,7 +35,7 @@ _OTHERS = frozenset(
         "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
         "_native_batch_norm_legit_no_training", "native_group_norm", "binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss",
         "soft_margin_loss", "multi_margin_loss", "multilabel_margin_loss_forward", "nll_loss_forward", "nll_loss2d_forward", "mv", "addmv", "mm", "addmm", "bmm", "baddbmm", "addbmm", "dot", "vdot",
-        "trace", "index_fill", "index_copy", "index_add", "index_put", "index", "index_select", "gather", "scatter", "scatter_add", "take", "embedding", "masked_scatter", "full_like", "complex", "polar", "glu", "linalg_cross", "cumsum", "cumprod",
+        "trace", "index_fill", "index_copy", "index_add", "index_put", "index", "index_select", "gather", "scatter", "scatter_add", "take", "embedding", "masked_scatter", "full_like", "full", "new_full", "fill", "constant_pad_nd", "scalar_tensor", "complex", "polar", "glu", "linalg_cross", "cumsum", "cumprod",
         "var", "std", "var_mean", "std_mean", "mean", "sum", "prod", "amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "any", "all", "median",
         "nanmedian", "mode", "kthvalue", "sort", "topk", "cummax", "cummin", "logsumexp", "logcumsumexp", "linalg_vector_norm", "norm", "renorm", "triu", "tril",
         "uniform", "normal", "bernoulli", "exponential", "geometric", "log_normal", "cauchy", "random", "native_dropout", "rand_like", "randn_like", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
@@ -48,7 +48,11 @@ _OTHERS = frozenset(
 )  # fmt: skip
 """Not tagged as elementwise, and defined where all sizes are 1, or as in `_SIZES`."""
 
-_SIZES = {"glu": 2, "linalg_cross": 3, "_pdist_forward": 2, "grid_sampler_2d": 2, "grid_sampler_3d": 3}
+_SIZES = {
+    "glu": 2, "linalg_cross": 3, "_pdist_forward": 2, "grid_sampler_2d": 2, "grid_sampler_3d": 3,
+    "fill": 2, "full": 2, "full_like": 2, "new_full": 2,
+}  # fmt: skip
+"""Filling one element has no check that a number fits."""
 _OF_WINDOWS = frozenset({"groups", "kernel_size", "stride", "dilation", "output_size"})
 _PADDING = frozenset({"padding", "output_padding"})
 
@@ -180,8 +184,8 @@ def _shrunk(func: Any) -> tuple[int, dict[int, int]]:
     name = func._schema.name.removeprefix("aten::")
     name = name.removesuffix("_") or name
     if name in _OTHERS:
-        sizes = {i: int(a.name not in _PADDING) for i, a in enumerate(func._schema.arguments) if _is_size(a)}
-        return _SIZES.get(name, 1), sizes
+        size = _SIZES.get(name, 1)
+        return size, {i: size * (a.name not in _PADDING) for i, a in enumerate(func._schema.arguments) if _is_size(a)}
     packet: Any = getattr(torch.ops.aten, name, func.overloadpacket)  # the tag may be on one overload only
     elementwise = any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
     return int(elementwise), {}

@@ -15,6 +15,7 @@ from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import ARITHMETIC
+from torchjit_fx.data_numbers import DATA_CALLS
 from torchjit_fx.default_device import get_default_device, set_default_device
 from torchjit_fx.differentiation import DIFFERENTIATION_CALLS, make_leaf
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
@@ -381,6 +382,7 @@ def _table() -> dict[Any, Any]:
     table.update(INTRINSIC_CALLS)
     table.update(SUBCLASS_CALLS)
     table.update(INDEX_CALLS)
+    table.update(DATA_CALLS)
     table.update(GROUP_CALLS)
     table.update(DIFFERENTIATION_CALLS)
     table.update(RANDOM_STATE_CALLS)

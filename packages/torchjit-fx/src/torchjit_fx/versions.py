@@ -24,6 +24,7 @@ from torchjit_fx.autocast_kernels import refuse_autocast
 from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
 from torchjit_fx.kernel_layouts import as_kernels_do, layout_of_resized, layout_rule, resizable
+from torchjit_fx.number_ranges import refuse_numbers, varying_numbers
 from torchjit_fx.refusals import refuse_dtypes
 from torchjit_fx.view_layouts import VIEWS, layout_of_view
 
@@ -169,6 +170,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         out = resizable(func, kwargs) if kwargs and "out" in kwargs else None
         before = None if out is None else tuple(out.shape)
         results = self._dispatched(func, types, args, kwargs)
+        if self.watch is not None and self.shape_env is not None and (numbers := varying_numbers(func, args, kwargs)):
+            refuse_numbers(numbers, results)
         if out is not None and before is not None and _resized(before, out.shape):
             strides = layout_of_resized(func, args, out)
             if strides is not None:
