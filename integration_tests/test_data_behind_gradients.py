@@ -265,3 +265,46 @@ def test_an_argument_is_given_other_memory_before_the_backward(f, other, backend
         assert type(seen[0]) is type(seen[1]), seen
         if isinstance(seen[0], torch.Tensor):
             torch.testing.assert_close(*seen)
+
+
+def through_another_dtype(a):
+    view = a.unflatten(0, (-1, 1))
+    a.view(torch.int32).bitwise_and_(0x7FFFFFFF)
+    return view, view * 2, a
+
+
+def without_history(a):
+    view, scaled = a.unflatten(0, (-1, 1)), a * 1
+    with torch.no_grad():
+        a.mul_(2)
+    return view, view * 2, a, scaled
+
+
+LEAVES = {
+    "a view": lambda base: base[:4].requires_grad_(),
+    "a detached view": lambda base: base[:4].detach().requires_grad_(),
+    "no view": lambda base: base.requires_grad_(),
+    "a view of a leaf": lambda base: base.requires_grad_()[:4],
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "order", [("a view", "no view"), ("no view", "a view"), ("a detached view", "a view of a leaf")]
+)
+@pytest.mark.parametrize("f", [through_another_dtype, without_history], ids=lambda f: f.__name__)
+def test_a_leaf_that_is_a_view_is_written_without_a_history(f, order, backend):
+    """Its other views are then views of the base, in eager, and no longer give it gradients."""
+    compiled = torchjit.compile(f, backend=backend)
+    for leaf in order:
+        seen = []
+        for run in (f, compiled):
+            torch.manual_seed(0)
+            base = torch.randn(8, 4)
+            a = LEAVES[leaf](base)
+            results = run(a)
+            sum(t.sum() for t in results).backward()
+            seen.append(
+                (a.grad if a.is_leaf else base.grad, [(t.detach(), t._version, t.requires_grad) for t in results])
+            )
+        torch.testing.assert_close(*seen)
