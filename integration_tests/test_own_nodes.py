@@ -171,3 +171,38 @@ def test_what_is_saved_goes_with_its_backward(backend: str, dynamic: bool) -> No
             assert not any(reference() is not None for reference in alive)
         finally:
             gc.enable()
+
+
+@BACKENDS
+def test_a_result_of_random_numbers_without_a_gradient_has_a_history(backend: str) -> None:
+    def f(a, w):
+        return torch.normal(w, 1.0), w * a
+
+    def use(g: Any) -> Any:
+        a, w = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+        results = g(a * 1, w)
+        flags = [t.requires_grad for t in results]
+        sum(results).sum().backward()
+        return [*flags, a.grad, w.grad]
+
+    assert compare(f, use, backend)[:2] == [True, True]
+
+
+@BACKENDS
+def test_a_size_among_the_results(backend: str) -> None:
+    def f(x, y):
+        z = x.clone()
+        z[..., 0] = y[..., 1]
+        u = y.half() * 2
+        return z, u, u.view_as(u)
+
+    def use(g: Any) -> Any:
+        seen: list[Any] = []
+        for rows in (2, 5, 7):
+            x = torch.ones(rows, 4, requires_grad=True)
+            y = x.unsqueeze(0)
+            sum(t.float().sum() for t in g(y, y.view(-1))).backward()
+            seen.append(x.grad)
+        return seen
+
+    assert len(compare(f, use, backend, dynamic=True)) == 3

@@ -47,7 +47,7 @@ def forward_of_part(
         if isinstance(slot, fx.Node) and slot in places:
             if i in part.slots:
                 places[slot] = _apart(joint, i, returned[part.slots.index(i)])
-            else:
+            elif isinstance(slot.meta["val"], torch.Tensor):  # a size may be one as well
                 places[slot] += ".detach()"  # two nodes that hold a result of each other would never be freed
     _save_as(source, {node: places[node] if node in places else variable[node] for node in part.saved})
     if checked:

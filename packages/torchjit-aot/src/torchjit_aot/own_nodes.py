@@ -61,6 +61,13 @@ def parts_of(joint: JointGraph, saved: Sequence[fx.Node], build: Callable[[], Bu
     far = _with_nodes_behind(joint)
     for group in joint.groups:
         together.setdefault(frozenset(i for i in far if not set(joint.behind[i]).isdisjoint(group)), []).extend(group)
+    behind_any = {k for ks in joint.behind for k in ks}
+    for key in [key for key, tangents in together.items() if behind_any.isdisjoint(tangents)]:
+        # Zeros whatever the tangent (`torch.normal(w, 1.0)`): a node of their own would have no input, and they no history.
+        rest = together.pop(key)
+        if not together:
+            return ()
+        next(iter(together.values())).extend(rest)
     if len(together) < 2:
         return ()
     parts = [_part(joint, sorted(tangents), build) for tangents in together.values()]
