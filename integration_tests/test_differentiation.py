@@ -281,3 +281,42 @@ def test_determinants_of_which_a_second_gradient_may_be_asked(backend):
     want, got = program(x), torchjit.compile(program, backend=backend)(x)
     assert got[1] == want[1] and got[0].stride() == want[0].stride()
     torch.testing.assert_close(got[0], want[0])
+
+
+def written_view(c):
+    base = c * 2
+    view = base[1:]
+    view.mul_(2)
+    base.requires_grad_()
+    return base, view, view * 2
+
+
+def plain_view(c):
+    base = c * 2
+    view = base[1:]
+    base.requires_grad_()
+    return base, view, view * 2
+
+
+def view_of_an_argument(c):
+    base, view = c
+    base.requires_grad_()
+    return base, view, view * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("f", [written_view, plain_view, view_of_an_argument], ids=lambda f: f.__name__)
+def test_views_follow_a_leaf_that_is_made_after_them(f, backend):
+    compiled = torchjit.compile(f, backend=backend)
+    for _ in range(2):
+        seen = []
+        for run in (f, compiled):
+            torch.manual_seed(0)
+            c = torch.randn(3, 4)
+            base, view, result = run((c, c[1:]) if f is view_of_an_argument else c)
+            flags = [(t.requires_grad, t.is_leaf) for t in (base, view, result)]
+            result.sum().backward()
+            seen.append((flags, [t.grad for t in (base, view) if t.is_leaf]))
+        assert seen[0][0] == seen[1][0]
+        for want, got in zip(seen[0][1], seen[1][1], strict=True):
+            assert (want is None and got is None) or torch.equal(want, got)

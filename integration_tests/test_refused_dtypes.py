@@ -145,3 +145,33 @@ def test_backwards_of_losses(loss, backend, dtype):
         torch.testing.assert_close(got, want)
     else:
         assert got == want
+
+
+def _onto_itself(reduce):
+    def f(x):
+        reduce(x)
+        return x * 2
+
+    return f
+
+
+INTO_ITSELF = {
+    "sum": lambda x: torch.sum(x, 0, keepdim=True, out=x),
+    "mean": lambda x: torch.mean(x, 0, keepdim=True, out=x),
+    "prod": lambda x: torch.prod(x, 0, keepdim=True, out=x),
+    "amax": lambda x: torch.amax(x, 0, keepdim=True, out=x),
+    "cumsum": lambda x: torch.cumsum(x, 0, out=x),
+    "mul": lambda x: torch.mul(x, x, out=x),
+}
+
+
+@pytest.mark.parametrize("name", INTO_ITSELF)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_reduction_into_what_it_reads(name, backend):
+    """Eager begins with the neutral element there."""
+    f = _onto_itself(INTO_ITSELF[name])
+    compiled = torchjit.compile(f, backend=backend)
+    for value in (3.0, -2.0):
+        want, got = torch.tensor([value]), torch.tensor([value])
+        torch.testing.assert_close(compiled(got), f(want))
+        assert torch.equal(want, got)

@@ -247,6 +247,10 @@ def make_leaf(domain: TensorDomain, leaf: TensorLeaf, capture: CaptureContext) -
         or not plain
     ):
         raise GraphBreak(breaks.METADATA_MUTATION, "requires_grad", capture.location())
+    if leaf.storage is not None and leaf.storage.leaves[-1] is not leaf:
+        # Views that were made of it follow it; those that a graph gives back do not know that they were written.
+        domain.needs_history |= bool(leaf.storage.written)
+        raise GraphBreak(breaks.METADATA_MUTATION, "requires_grad, of a tensor with views", capture.location())
     domain.recorder.add_leaf(leaf, capture)
     flags = (True, True, r.conj, r.neg, r.inference)
     leaf.record = domain.fakes.records.get(r.dtype, r.device, r.sizes, r.strides, r.offset, flags)

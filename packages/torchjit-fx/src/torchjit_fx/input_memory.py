@@ -24,6 +24,7 @@ class InputMemory:
         self.arrays: list[InputLeaf] = []  # on the memory of an array of NumPy: which others lie there is not known
         self._counted = 0
         self._any_written = False
+        self._switched: list[tuple[InputLeaf, int]] = []
 
     def add(self, leaf: InputLeaf, capture: CaptureContext) -> None:
         """A new input.
@@ -32,6 +33,9 @@ class InputMemory:
             GraphBreak: it lies on memory that the graph has already written through another input.
         """
         self.leaves.append(leaf)
+        for other, mark in self._switched:
+            if leaf in self.sharing(other):
+                capture.break_at_mark(mark, _follows(other, capture))
         if self._any_written and self.arrays:
             raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, str(leaf.path), capture.location())
         if self._any_written:
@@ -67,6 +71,16 @@ class InputMemory:
             for leaf in sharing
         )
 
+    def note_switch(self, leaf: InputLeaf, capture: CaptureContext) -> None:
+        """Whether this input requires a gradient is changed here. Its views, which may be other inputs, do as it does.
+
+        Raises:
+            GraphBreak: an input shares its memory. One that comes later breaks here, too.
+        """
+        if len(self.sharing(leaf)) > 1:
+            raise _follows(leaf, capture)
+        self._switched.append((leaf, capture.mark()))
+
     def check_write(self, leaf: InputLeaf, with_history: bool, capture: CaptureContext) -> None:
         """Raise GraphBreak where a write to this input cannot be expressed in the graph."""
         if len(self.sharing(leaf)) > 1 and (with_history or not self._may_write(self.sharing(leaf))):
@@ -77,3 +91,8 @@ class InputMemory:
         if with_history and leaf.real._is_view():
             raise GraphBreak(breaks.VIEW_INPUT_WRITTEN, str(leaf.path), capture.location())
         self._any_written = True
+
+
+def _follows(leaf: InputLeaf, capture: CaptureContext) -> GraphBreak:
+    what = f"requires_grad of {leaf.path}, of which there are views"
+    return GraphBreak(breaks.METADATA_MUTATION, what, capture.location())

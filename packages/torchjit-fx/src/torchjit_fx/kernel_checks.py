@@ -108,7 +108,11 @@ def _checks_memory(func: Any) -> tuple[frozenset[str], bool]:
         return written, True
     packet: Any = getattr(_aten, name, func.overloadpacket)
     elementwise = any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
-    return (written, False) if elementwise or name in _NOT_IN_PART else (frozenset(), False)
+    if elementwise or name in _NOT_IN_PART:
+        return written, False
+    # Others do not look, and read what they have just written: `torch.sum(x, 0, out=x)` begins with zeros.
+    out = frozenset(a.name for a in schema.arguments if a.kwarg_only and a.name in written)
+    return out, True
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -46,6 +46,7 @@ def switch(domain: TensorDomain, leaf: InputLeaf, wanted: bool, capture: Any) ->
         return False
     if not _may_switch(domain, leaf, capture):
         raise GraphBreak(breaks.METADATA_MUTATION, f"requires_grad of {leaf.path}", capture.location())
+    domain.memory.note_switch(leaf, capture)
     data = domain.recorder.data
     if leaf.record.requires_grad:
         capture.guard(leaf.leafness(capture.location()))
