@@ -258,12 +258,14 @@ def test_numbers_copied_into_tensors(backend: str) -> None:
         same(*grads, exact=True)
 
 
-def windows_of_windows(x: torch.Tensor, blocks: int) -> torch.Tensor:
+def windows_of_windows(
+    x: torch.Tensor, blocks: int, step: Callable[[torch.Tensor], torch.Tensor] = lambda x: x.cummax(0).values
+) -> torch.Tensor:
     """Partitions rows, then partitions the partitions: each size divides the one before, as in MaxViT."""
     for _ in range(blocks):
         n = x.shape[0]
         group = n // (n // 8)
-        cut = x[: group * (n // group)].reshape(n // group, group, -1).cummax(0).values.transpose(0, 1)
+        cut = step(x[: group * (n // group)].reshape(n // group, group, -1)).transpose(0, 1)
         x = (cut.reshape(cut.shape[0] * cut.shape[1], -1) + 1).sin()
     return x
 
@@ -274,6 +276,35 @@ def test_sizes_that_become_too_long_to_write_out_are_fixed(backend: str) -> None
     assert compilations(windows_of_windows, calls, backend, dynamic=True) == 2
     few = [(torch.randn(n, 4), 2) for n in (61, 77)]
     assert compilations(windows_of_windows, few, backend, dynamic=True) == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_positions_that_become_too_long_to_write_out_are_stored(dynamic: bool) -> None:
+    """In one kernel the position of an element was 2.5 times as long with each block: compiling 12 of them did not end."""
+    compiled = torchjit.compile(windows_of_windows, dynamic=dynamic, on_error="raise")
+    for n in (61, 77):
+        seen = []
+        for run in (windows_of_windows, compiled):
+            x = torch.linspace(0, 1, n * 4).reshape(n, 4).requires_grad_()
+            y = run(x, 12, torch.sin)
+            y.sum().backward()
+            seen.append((y, x.grad))
+        torch.testing.assert_close(*seen)
+
+
+def test_sizes_that_are_nothing_at_a_usual_size() -> None:
+    """What the compiler estimates them at divided by zero: `n // 100` for an image of 64."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[0]
+        parts = n // 100
+        cut = x[: parts * (n // parts)].reshape(parts, n // parts, -1)
+        return cut.transpose(0, 1) + 1
+
+    compiled = torchjit.compile(f, dynamic=True, on_error="raise")
+    for n in (200, 350, 501):
+        x = torch.linspace(0, 1, n * 4).reshape(n, 4)
+        torch.testing.assert_close(compiled(x), f(x))
 
 
 def test_a_marked_size_that_becomes_too_long_is_an_error() -> None:

@@ -2,7 +2,8 @@
 
 While a graph is traced, sizes are `SymInt`s that carry an expression over symbols. An operator's argument that is such
 a number becomes a node: the placeholder that brings the symbol, `aten.sym_size` or `aten.sym_stride` of an input, or
-arithmetic on them. The expression is read as Python text, so torch's own (sympy) and torchjit's expressions both work.
+arithmetic on them. torchjit's integer expressions are walked, each part once; others (floats, conditions, torch's own of sympy) are
+read as Python text.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.refusals import SYMBOLIC_EXPRESSION
+from torchjit_core.expr import Expr, Operation
 from torchjit_core.reasons import GraphBreak
 
 __all__ = ["SYMBOLIC_TYPES", "SymbolNodes", "calculate", "expression_of"]
@@ -105,6 +107,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "Where": _where,
 }
 
+_OPERATIONS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": torch.sym_max, "min": torch.sym_min}
+
 
 @final
 class SymbolNodes:
@@ -118,10 +122,15 @@ class SymbolNodes:
         self.graph = graph
         self._by_text: dict[str, fx.Node] = {}
         self._sizes: dict[str, tuple[fx.Node, Any, tuple[Any, ...], Any]] = {}
+        self._by_expr: dict[Expr | Operation, fx.Node] = {}
+        self._texts: dict[Expr, str] = {}  # of those in `_sizes`
 
     def bind(self, value: Symbolic, node: fx.Node) -> None:
         """`node` gives `value`."""
-        self._by_text.setdefault(str(expression_of(value)), node)
+        expression = expression_of(value)
+        self._by_text.setdefault(str(expression), node)
+        if isinstance(expression, Expr):
+            self._by_expr.setdefault(expression, node)
 
     def bind_sizes(self, tensor: torch.Tensor, node: fx.Node) -> None:
         """The sizes, strides and offset of a graph input may serve to find symbols."""
@@ -131,7 +140,11 @@ class SymbolNodes:
         ):
             for dim, value in enumerate(values):
                 if isinstance(value, torch.SymInt):
-                    self._sizes.setdefault(str(expression_of(value)), (node, query, (dim,), value))
+                    expression = expression_of(value)
+                    text = str(expression)
+                    self._sizes.setdefault(text, (node, query, (dim,), value))
+                    if isinstance(expression, Expr):
+                        self._texts.setdefault(expression, text)
 
     def bind_unknown(self, tensor: torch.Tensor, node: fx.Node) -> None:
         """A size that this result is the first to have (it depends on data) is found on it."""
@@ -151,12 +164,48 @@ class SymbolNodes:
         Raises:
             GraphBreak: the expression cannot be written with what the graph's inputs bring.
         """
-        text = str(expression_of(value))
+        expression = expression_of(value)
+        if isinstance(expression, Expr):
+            return self._of_expr(expression)
+        text = str(expression)
         made = self.node_of_text(text)
         if isinstance(made, fx.Node) and text not in self._by_text:
             made.meta["val"] = value
             self._by_text[text] = made
         return made
+
+    def _of_expr(self, e: Expr) -> Any:
+        if e.value is not None:
+            return e.value
+        found = self._by_expr.get(e)
+        if found is None and e in self._texts:
+            found = self._by_expr[e] = self._lookup(self._texts[e])
+        if found is not None:
+            return found
+        if e.as_symbol is not None:
+            made = self._of_atom(e.as_symbol)
+        else:
+            made = None
+            for monomial, coefficient in sorted(e.terms, key=lambda term: not term[0]):  # the constant at the end
+                term: Any = None if coefficient == 1 and monomial else coefficient
+                for atom, power in monomial:
+                    for _ in range(power):
+                        factor = self._of_atom(atom)
+                        term = factor if term is None else self._call(operator.mul, term, factor)
+                made = term if made is None else self._call(operator.add, made, term)
+        self._by_expr[e] = made
+        return made
+
+    def _of_atom(self, atom: Any) -> Any:
+        if not isinstance(atom, Operation):
+            found = self._lookup(atom.name)
+            if found is None:
+                raise GraphBreak(SYMBOLIC_EXPRESSION, str(atom.name))
+            return found
+        if atom not in self._by_expr:
+            left, right = self._of_expr(atom.left), self._of_expr(atom.right)
+            self._by_expr[atom] = self._call(_OPERATIONS[atom.kind], left, right)
+        return self._by_expr[atom]
 
     def node_of_text(self, text: str) -> fx.Node | int | float | bool:
         """The node that computes a Python expression over the graph's symbols, or its constant.

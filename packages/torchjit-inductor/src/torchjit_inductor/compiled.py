@@ -23,6 +23,7 @@ from torchjit_inductor.codegen_protocol import NO_COMPILER, CompiledKernel, Comp
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.cpp.depthwise import DepthwiseKernels
 from torchjit_inductor.depthwise import divide_depthwise
+from torchjit_inductor.estimates import TYPICAL
 from torchjit_inductor.evaluated import evaluated
 from torchjit_inductor.host import write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -391,10 +392,6 @@ def _mutated_inputs(gm: torch.fx.GraphModule) -> frozenset[int]:
     )
 
 
-_TYPICAL = 64
-"""A size of which nothing is known."""
-
-
 def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
     """A typical value for each size symbol: what its placeholder was traced with."""
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -404,10 +401,10 @@ def _hints(gm: torch.fx.GraphModule, program: Program) -> dict[Symbol, int]:
         size = getattr(val, kind)(dim) if kind else val
         node = getattr(size, "node", None)
         hint = getattr(node, "hint", None)
-        hints[symbol] = int(hint) if isinstance(hint, int) else _TYPICAL
+        hints[symbol] = int(hint) if isinstance(hint, int) else TYPICAL
     for symbol in program.run_symbols:
         most = symbol.bounds.upper
-        hints[symbol] = max(symbol.bounds.lower or 0, _TYPICAL if most is None else min(most, _TYPICAL))
+        hints[symbol] = max(symbol.bounds.lower or 0, TYPICAL if most is None else min(most, TYPICAL))
     return hints
 
 

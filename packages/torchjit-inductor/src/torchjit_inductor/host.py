@@ -12,6 +12,7 @@ import torch
 from torchjit_core.expr import Expr, Operation, Symbol
 from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
 from torchjit_inductor.codegen_protocol import CompiledKernel
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.ir.values import PASSES, Value
 from torchjit_inductor.lowering.tensors import contiguous_strides
@@ -127,29 +128,8 @@ def _passes(kernel: LoopKernel) -> dict[Value, int]:
     return passes
 
 
-def _python(e: Expr) -> str:
-    """An expression as Python text."""
-    if e.value is not None:
-        return str(e.value)
-    parts = []
-    for monomial, coefficient in sorted(e.terms, key=lambda t: not t[0]):
-        factors = [] if coefficient == 1 and monomial else [str(coefficient)]
-        for atom, power in monomial:
-            if isinstance(atom, Symbol):
-                text = atom.name
-            elif isinstance(atom, Operation):
-                sign = {"floordiv": "//", "mod": "%"}.get(atom.kind)
-                left, right = _python(atom.left), _python(atom.right)
-                text = f"(({left}) {sign} ({right}))" if sign else f"{atom.kind}({left}, {right})"
-            else:
-                raise TypeError(f"unknown atom {atom!r}")
-            factors.extend([text] * power)
-        parts.append("*".join(factors))
-    return " + ".join(parts).replace("+ -", "- ")
-
-
-def _tuple(items: Sequence[Expr]) -> str:
-    return f"({', '.join(_python(i) for i in items)}{',' if len(items) == 1 else ''})"
+_LONGEST_SUM = 3
+"""Terms of a size that is written out."""
 
 
 @final
@@ -178,6 +158,7 @@ class _Writer:
             "nan": math.nan,
         }
         self.lines: list[str] = []
+        self._computed: dict[Expr | Operation, str] = {}
         self.inputs = {n for n in program.inputs if isinstance(n, str)}
         self.foreign = self.inputs | set(program.constants)
         self.allocated: set[str] = set()
@@ -216,7 +197,7 @@ class _Writer:
 
     def _note(self, name: str, *, begins: bool) -> None:
         buffer = self.program.buffers[name]
-        count = buffer.span.evaluate({s: self.hints.get(s, 64) for s in buffer.span.symbols})
+        count = estimate(buffer.span, self.hints)
         kind = None if name in self.shared else self._kind(buffer)
         # Memory that an operator of aten makes is no place for a dead buffer's.
         kind = None if begins and name not in self.owned else kind
@@ -229,6 +210,44 @@ class _Writer:
             return None
         buffer = self.program.buffers[step.outputs[0]]
         return out if buffer.strides == contiguous_strides(buffer.sizes) else None
+
+    # ------------------------------------------------------------------ sizes
+    def _size(self, e: Expr) -> str:
+        """An expression as Python text. Divisions, and long sums, are computed once, where they are first needed: sizes that divide
+        sizes have them again and again."""
+        if e.value is not None:
+            return str(e.value)
+        if e in self._computed:
+            return self._computed[e]
+        parts = []
+        for monomial, coefficient in sorted(e.terms, key=lambda t: not t[0]):
+            factors = [] if coefficient == 1 and monomial else [str(coefficient)]
+            for atom, power in monomial:
+                if isinstance(atom, Symbol):
+                    text = atom.name
+                elif isinstance(atom, Operation):
+                    text = self._operation(atom)
+                else:
+                    raise TypeError(f"unknown atom {atom!r}")
+                factors.extend([text] * power)
+            parts.append("*".join(factors))
+        text = " + ".join(parts).replace("+ -", "- ")
+        return self._compute(e, text) if len(parts) > _LONGEST_SUM else text
+
+    def _operation(self, atom: Operation) -> str:
+        if atom not in self._computed:
+            sign = {"floordiv": "//", "mod": "%"}.get(atom.kind)
+            left, right = self._size(atom.left), self._size(atom.right)
+            self._compute(atom, f"({left}) {sign} ({right})" if sign else f"{atom.kind}({left}, {right})")
+        return self._computed[atom]
+
+    def _compute(self, key: Expr | Operation, text: str) -> str:
+        name = self._computed[key] = f"n__{len(self._computed)}"
+        self.put(f"{name} = {text}")
+        return name
+
+    def _tuple(self, items: Sequence[Expr]) -> str:
+        return f"({', '.join(self._size(i) for i in items)}{',' if len(items) == 1 else ''})"
 
     # ------------------------------------------------------------------ text
     def put(self, line: str) -> None:
@@ -347,7 +366,7 @@ class _Writer:
             self._rename(name, old)
             self.put(f"del {old}")
             return
-        dtype, shape = self._constant(buffer.dtype), f"{_tuple(buffer.sizes)}, {_tuple(buffer.strides)}"
+        dtype, shape = self._constant(buffer.dtype), f"{self._tuple(buffer.sizes)}, {self._tuple(buffer.strides)}"
         if (
             _empty_cuda is not None
             and buffer.device.type == "cuda"
@@ -369,7 +388,7 @@ class _Writer:
         if (other.sizes, other.strides) == (buffer.sizes, buffer.strides):
             self.put(f"{name} = {old}  # reuse")
         else:
-            shape = f"{_tuple(buffer.sizes)}, {_tuple(buffer.strides)}"
+            shape = f"{self._tuple(buffer.sizes)}, {self._tuple(buffer.strides)}"
             if _seen_as is not None and buffer.device.type == "cuda":
                 self.names["seen_as"] = _seen_as
                 self.put(f"{name} = seen_as({old}, {shape}, 0)  # reuse")
@@ -434,11 +453,11 @@ class _Writer:
             self._note(name, begins=True)
             buffer = self.program.buffers[name]
             if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
-                strides = _tuple(buffer.strides)
+                strides = self._tuple(buffer.strides)
                 self.put(
                     # On CUDA, attention leaves out results that its fake has (they are None then).
                     f"if {name} is not None and {name}.stride() != {strides}: "
-                    f"{name} = conformed({name}, {_tuple(buffer.sizes)}, {strides})"
+                    f"{name} = conformed({name}, {self._tuple(buffer.sizes)}, {strides})"
                 )
 
     def _function(self, op: Any) -> str:
@@ -453,7 +472,7 @@ class _Writer:
         if isinstance(leaf, TensorRef):
             return self._ref(leaf)
         if isinstance(leaf, Expr):
-            return _python(leaf)
+            return self._size(leaf)
         if isinstance(leaf, HostNumber):
             return self._number(leaf)
         if isinstance(leaf, tuple):
@@ -479,15 +498,19 @@ class _Writer:
             return ref.buffer
         if ref not in self.views:
             name = f"{ref.buffer}__view{len(self.lines)}"
-            offset = _python(ref.offset)
+            offset = self._size(ref.offset)
             self.views[ref] = name
             if _seen_as is not None and buffer.device.type == "cuda":
                 self.names["seen_as"] = _seen_as
-                self.put(f"{name} = seen_as({ref.buffer}, {_tuple(ref.sizes)}, {_tuple(ref.strides)}, {offset})")
+                self.put(
+                    f"{name} = seen_as({ref.buffer}, {self._tuple(ref.sizes)}, {self._tuple(ref.strides)}, {offset})"
+                )
                 return name
             if ref.buffer not in self.at_start:
                 offset = f"{ref.buffer}.storage_offset() + {offset}"
-            self.put(f"{name} = as_strided({ref.buffer}, {_tuple(ref.sizes)}, {_tuple(ref.strides)}, {offset})")
+            self.put(
+                f"{name} = as_strided({ref.buffer}, {self._tuple(ref.sizes)}, {self._tuple(ref.strides)}, {offset})"
+            )
         return self.views[ref]
 
     def _constant(self, value: Any, stem: str = "constant") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -21,6 +21,7 @@ __all__ = [
     "simplify",
     "stride",
     "unit_steps",
+    "written_length",
 ]
 
 
@@ -87,15 +88,25 @@ def simplify(index: Expr, sizes: Mapping[Symbol, Expr]) -> Expr:
 
     `(t + T*b) // T` is `b` and `(t + T*b) % T` is `t` for a loop t of size T, also when T is symbolic.
     """
+    return _simplify(index, sizes, {})
+
+
+def _simplify(index: Expr, sizes: Mapping[Symbol, Expr], made: dict[Expr, Expr]) -> Expr:
+    """`made`: what was simplified, each part once however often the index has it."""
     if not any(isinstance(a, Operation) for m, _ in index.terms for a, _p in m):
         return index
+    found = made.get(index)
+    if found is not None:
+        return found
     total = constant(0)
     for monomial, coefficient in index.terms:
         term = constant(coefficient)
         for atom, power in monomial:
-            term = term * (_simplify_operation(atom, sizes) if isinstance(atom, Operation) else _of(atom)) ** power
+            part = _simplify_operation(atom, sizes, made) if isinstance(atom, Operation) else _of(atom)
+            term = term * part**power
         total = total + term
-    return join_digits(total)
+    made[index] = joined = join_digits(total)
+    return joined
 
 
 def join_digits(index: Expr) -> Expr:
@@ -208,16 +219,36 @@ def _of(atom: object) -> Expr:
     return as_expr(atom)
 
 
-def _simplify_operation(atom: Operation, sizes: Mapping[Symbol, Expr]) -> Expr:
-    left, right = simplify(atom.left, sizes), simplify(atom.right, sizes)
+def _simplify_operation(atom: Operation, sizes: Mapping[Symbol, Expr], made: dict[Expr, Expr]) -> Expr:
+    left, right = _simplify(atom.left, sizes, made), _simplify(atom.right, sizes, made)
     if atom.kind == "max":
         return maximum(left, right)
     if atom.kind == "min":
         return minimum(left, right)
-    made = left // right if atom.kind == "floordiv" else left % right
-    if made.as_symbol is None and made.value is None and always_below(left, right, sizes):
+    result = left // right if atom.kind == "floordiv" else left % right
+    if result.as_symbol is None and result.value is None and always_below(left, right, sizes):
         return constant(0) if atom.kind == "floordiv" else left
-    return made
+    return result
+
+
+def written_length(index: Expr, variables: Container[Symbol]) -> int:
+    """How many operands it has when it is written out, where it depends on these variables; anything else is one.
+
+    Each view of a view can double it: `t // 7` and `t % 7` both have what `t` is.
+    """
+    found: dict[Expr, int] = {}
+
+    def length(e: Expr) -> int:
+        if e not in found:
+            found[e] = 1
+            if any(s in variables for s in e.symbols):
+                found[e] = sum(atom_length(a) for m, _ in e.terms for a, _p in m)
+        return found[e]
+
+    def atom_length(atom: Atom) -> int:
+        return length(atom.left) + length(atom.right) if isinstance(atom, Operation) else 1
+
+    return length(index)
 
 
 def merge_loops(loops: Sequence[LoopVar], indices: Iterable[Expr]) -> tuple[list[LoopVar], dict[Symbol, Expr]]:

@@ -13,7 +13,8 @@ import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchjit_core.expr import Expr, Symbol
+from torchjit_core.expr import Symbol
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.races import Races
 from torchjit_inductor.steps import ExternStep, Program, Step, TensorRef
 
@@ -67,10 +68,7 @@ def _chosen(step: ExternStep, program: Program, hints: Mapping[Symbol, int], lin
 
 
 def _shape(ref: TensorRef, hints: Mapping[Symbol, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    def known(e: Expr) -> int:
-        return e.evaluate({s: hints.get(s, 64) for s in e.symbols})
-
-    return tuple(map(known, ref.sizes)), tuple(map(known, ref.strides))
+    return tuple(estimate(e, hints) for e in ref.sizes), tuple(estimate(e, hints) for e in ref.strides)
 
 
 def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, races: Races) -> bool:

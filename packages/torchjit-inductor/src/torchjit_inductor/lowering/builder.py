@@ -10,7 +10,8 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.indexing import loop_symbol, simplify
+from torchjit_inductor.estimates import estimate
+from torchjit_inductor.indexing import loop_symbol, simplify, written_length
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Store, inner_symbols
 from torchjit_inductor.ir.values import IN_ORDER, Value, substitute_all, walk
@@ -80,6 +81,8 @@ RESERVED = frozenset(
 """Names that the host program uses itself; buffers get others."""
 MAX_INLINED_NODES = 64
 MAX_INLINED_LOADS = 12
+MAX_INLINED_INDEX = 64
+"""Operands of an index, written out. Swin and MaxViT get to 26; each further block over windows of windows makes it 2.5 times as long."""
 
 
 @final
@@ -387,7 +390,7 @@ class Builder:
         if isinstance(tensor, Strided) or tensor.dtype not in KERNEL_DTYPES:
             return tensor
         cost = self.cost(tensor)
-        too_large = cost.nodes > MAX_INLINED_NODES or cost.loads > MAX_INLINED_LOADS
+        too_large = cost.nodes > MAX_INLINED_NODES or cost.loads > MAX_INLINED_LOADS or cost.index > MAX_INLINED_INDEX
         if cost.loads and (too_large or (users > 1 and cost.nodes > cost.loads + cost.casts)):
             return self.materialize(tensor, meta.strides)
         return tensor
@@ -396,12 +399,13 @@ class Builder:
 @final
 @attrs.frozen
 class Cost:
-    """What recomputing a formula once costs: distinct nodes, loads, casts, expensive functions."""
+    """What recomputing a formula once costs: distinct nodes, loads, casts, expensive functions, and operands of its longest index."""
 
     nodes: int
     loads: int
     casts: int
     heavy: int
+    index: int
 
     @staticmethod
     def of(tensor: Lowered) -> Cost:
@@ -413,6 +417,7 @@ class Cost:
             sum(v.op == "load" for v in nodes),
             sum(v.op in ("cast", "round_to") for v in nodes),
             sum(v.op in HEAVY_OPS for v in nodes),
+            max((written_length(v.data.index, loops) for v in nodes if v.op == "load"), default=0),
         )
 
 
@@ -435,9 +440,7 @@ def _without_repeats(meta: TensorMeta) -> TensorMeta:
 
 def _weight(stride: Expr) -> float:
     """For ordering: the constant, or what the expression is worth with its symbols at a typical size."""
-    if stride.value is not None:
-        return float(stride.value)
-    return float(stride.evaluate({s: 64 + (s.bounds.lower or 0) for s in stride.symbols}))
+    return float(estimate(stride, {s: 64 + (s.bounds.lower or 0) for s in stride.symbols}))
 
 
 def _scatter(index: Index, places: list[int], rank: int) -> Index:

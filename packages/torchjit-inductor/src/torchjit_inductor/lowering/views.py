@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torchjit_core.expr import Expr, as_expr, constant
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.ir.values import Value, apply, cast, index_value
 from torchjit_inductor.lowering.builder import Builder, Cost
@@ -82,7 +83,7 @@ def _smaller(left: Expr, right: Expr) -> bool:
     if left.divisible_by(right) if right.value != 0 else False:
         return False
     env = {s: 61 + k for k, s in enumerate(sorted(left.symbols | right.symbols, key=lambda s: s.sort_key))}
-    return left.evaluate(env) < right.evaluate(env)
+    return estimate(left, env) < estimate(right, env)
 
 
 def _unravel(flat: Expr, sizes: Index) -> list[Expr]:

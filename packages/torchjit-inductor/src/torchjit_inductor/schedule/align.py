@@ -13,6 +13,7 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.indexing import loop_symbol, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores
 
@@ -143,9 +144,7 @@ def space_of(
 
 
 def _magnitude(scale: Expr) -> float:
-    if scale.value is not None:
-        return float(scale.value)
-    return float(scale.evaluate({s: 61 for s in scale.symbols}))
+    return float(estimate(scale, {}, 61))
 
 
 def rewritten(kernel: LoopKernel, mapping: Mapping[Symbol, Expr]) -> tuple[Store, ...]:

@@ -19,6 +19,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Symbol
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.steps import KernelStep, Program, Step, TensorRef, memory_of
 
@@ -204,5 +205,5 @@ def _may_wait(step: Step) -> bool:
 def _bytes(buffer: Buffer, hints: Mapping[Symbol, int]) -> int:
     count = 1
     for size in buffer.sizes:
-        count *= size.evaluate({s: hints.get(s, 64) for s in size.symbols})
+        count *= estimate(size, hints)
     return count * buffer.dtype.itemsize

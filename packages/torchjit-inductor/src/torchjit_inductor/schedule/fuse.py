@@ -13,6 +13,7 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.ir.kernel import (
     LoopKernel,
     LoopVar,
@@ -202,7 +203,7 @@ class _Fusion:
         buffer = self.buffers[name]
         count = 1
         for size in buffer.sizes:
-            count *= size.evaluate({s: self.hints.get(s, 64) for s in size.symbols})
+            count *= estimate(size, self.hints)
         return count * buffer.dtype.itemsize
 
 
@@ -274,7 +275,7 @@ def _wide(reduction: LoopKernel, hints: Mapping[Symbol, int], limits: FusionLimi
 def _count(loops: Sequence[LoopVar], hints: Mapping[Symbol, int]) -> int:
     total = 1
     for var in loops:
-        total *= var.size.evaluate({s: hints.get(s, 64) for s in var.size.symbols})
+        total *= estimate(var.size, hints)
     return total
 
 

@@ -12,6 +12,7 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
+from torchjit_inductor.estimates import estimate
 from torchjit_inductor.indexing import stride, unit_steps
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
 from torchjit_inductor.ir.values import Value
@@ -152,7 +153,7 @@ class _Facts:
         """Iterations, by the hints; a symbol without one counts as 1024."""
         total = 1
         for var in loops:
-            total *= var.size.evaluate({s: self.hints.get(s, 1024) for s in var.size.symbols})
+            total *= estimate(var.size, self.hints, 1024)
         return total
 
     def unit_accesses(self, var: LoopVar, other: LoopVar | None = None) -> int:
@@ -169,8 +170,7 @@ class _Facts:
         found = stride(index, var.symbol)
         if found is not None:
             return found.value == 1
-        known = {s: self.hints.get(s, 64) for s in var.size.symbols}
-        return index.symbols <= self.loop_symbols and unit_steps(index, var.symbol, var.size.evaluate(known))
+        return index.symbols <= self.loop_symbols and unit_steps(index, var.symbol, estimate(var.size, self.hints))
 
 
 # ---------------------------------------------------------------------------------------------------- pointwise
