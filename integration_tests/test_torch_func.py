@@ -362,3 +362,14 @@ def test_writes_to_jacobians_are_refused_as_in_eager(write, backend):
         compiled = torchjit.compile(program, backend=backend, on_error="raise")
         for requires_grad in (True, False):
             assert outcome(compiled, requires_grad) == outcome(program, requires_grad)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("f", [torch.sin, torch.relu, torch.sum], ids=lambda f: f.__name__)
+def test_tangents_of_another_dtype(f, backend):
+    """Eager casts them to the primal's where the two have memory of different size, and not where it is the same."""
+    compiled = torchjit.compile(lambda x, t: func.jvp(f, (x,), (t,)), backend=backend)
+    for primal in (torch.float16, torch.float32, torch.float64):
+        for tangent in (torch.ones(4, 3), torch.ones(8, 3)[:4], torch.ones(4, 3, dtype=torch.float64)):
+            x = torch.linspace(0, 1, 12, dtype=primal).reshape(4, 3)
+            torch.testing.assert_close(compiled(x, tangent), func.jvp(f, (x,), (tangent,)))

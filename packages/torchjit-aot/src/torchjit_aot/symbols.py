@@ -166,7 +166,8 @@ class SymbolNodes:
         """
         expression = expression_of(value)
         if isinstance(expression, Expr):
-            return self._of_expr(expression)
+            known: fx.Node | int = self._of_expr(expression)
+            return known
         text = str(expression)
         made = self.node_of_text(text)
         if isinstance(made, fx.Node) and text not in self._by_text:
@@ -179,8 +180,9 @@ class SymbolNodes:
             return e.value
         found = self._by_expr.get(e)
         if found is None and e in self._texts:
-            found = self._by_expr[e] = self._lookup(self._texts[e])
+            found = self._lookup(self._texts[e])
         if found is not None:
+            self._by_expr[e] = found
             return found
         if e.as_symbol is not None:
             made = self._of_atom(e.as_symbol)

@@ -152,11 +152,18 @@ def jvp(func: Any, primals: Any, tangents: Any, *, strict: bool = False, has_aux
     directions, spec = tree_flatten((tangents, {}))
     if spec != given.spec or not _all_tensors(directions):
         refuse("tangents that do not fit the primals")
+    _check_dtypes(tree_flatten((primals, {}))[0], directions)
     results, out_spec = tree_flatten(given.call(func))
     if not _all_tensors(results):
         refuse("a result of jvp that is no tensor")
     both = leave_transform("jvp", results, {"count": len(directions)}, directions)
     return tree_unflatten(both[: len(results)], out_spec), tree_unflatten(both[len(results) :], out_spec)
+
+
+def _check_dtypes(primals: Any, tangents: Any) -> None:
+    """Where they differ, eager casts the tangent or not, as its memory is as large as the primal's or not."""
+    if any([p.dtype is not t.dtype for p, t in zip(primals, tangents, strict=True)]):
+        refuse("a tangent of another dtype than its primal's")
 
 
 def vjp(func: Any, *primals: Any, has_aux: bool = False) -> Any:
@@ -198,6 +205,7 @@ def linearize(func: Any, *primals: Any) -> Any:
         directions, spec = tree_flatten(tangents)
         if spec != tree_flatten(primals)[1] or not _all_tensors(directions):
             refuse("tangents that do not fit the primals")
+        _check_dtypes(tree_flatten(primals)[0], directions)
         return tree_unflatten(derive(kept, "jvp", directions), tree_flatten(results)[1])
 
     return results, push
