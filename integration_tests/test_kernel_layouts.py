@@ -171,3 +171,20 @@ def test_out_without_elements_gets_the_strides_of_a_result(name: str, backend: s
         assert want[1] == got[1] and want[0].stride() == got[0].stride()  # type: ignore[attr-defined]
         torch.testing.assert_close(got[0], want[0])
         assert want[2] == got[2]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("rows", [(3, 5), (5, 3)])
+def test_rows_that_are_one_for_some_sizes(backend: str, rows: tuple[int, ...]) -> None:
+    """A row of a matrix with gaps has none: what is made like it has its strides."""
+
+    def program(a: Tensor) -> tuple[Tensor, Tensor, object]:
+        t = a[: a.shape[0] // 2]
+        return torch.ones_like(t), t.clone(), (torch.zeros_like(t).stride(), t.is_contiguous())
+
+    compiled = torchjit.compile(program, dynamic=True, backend=backend)
+    for n in rows:
+        a = torch.randn(n, 8)[:, :4]
+        want, got = program(a), compiled(a)
+        assert [t.stride() for t in want[:2]] == [t.stride() for t in got[:2]]
+        assert want[2] == got[2]

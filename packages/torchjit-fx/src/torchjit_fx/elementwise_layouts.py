@@ -55,8 +55,7 @@ def is_plain(t: torch.Tensor) -> bool:
     if not t.is_contiguous():
         return False
     sizes = t.shape
-    symbolic = t._has_symbolic_sizes_strides
-    if not (any(type(n) is int and n == 1 for n in sizes) if symbolic else 1 in sizes):
+    if not t._has_symbolic_sizes_strides and 1 not in sizes:
         return True
     expected: Any = 1
     for size, stride in zip(reversed(sizes), reversed(t.stride()), strict=True):
