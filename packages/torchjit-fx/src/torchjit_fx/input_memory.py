@@ -24,7 +24,7 @@ class InputMemory:
         self.arrays: list[InputLeaf] = []  # on the memory of an array of NumPy: which others lie there is not known
         self._counted = 0
         self._any_written = False
-        self._switched: list[tuple[InputLeaf, int]] = []
+        self._switched: dict[int, tuple[InputLeaf, int]] = {}  # by storage, see `note_switch`
 
     def add(self, leaf: InputLeaf, capture: CaptureContext) -> None:
         """A new input.
@@ -33,9 +33,10 @@ class InputMemory:
             GraphBreak: it lies on memory that the graph has already written through another input.
         """
         self.leaves.append(leaf)
-        for other, mark in self._switched:
-            if leaf in self.sharing(other):
-                capture.break_at_mark(mark, _follows(other, capture))
+        if self._switched:
+            switched = self._switched.get(leaf.real.untyped_storage()._cdata)
+            if switched is not None:
+                capture.break_at_mark(switched[1], _follows(switched[0], capture))
         if self._any_written and self.arrays:
             raise GraphBreak(breaks.SHARED_STORAGE_WRITTEN, str(leaf.path), capture.location())
         if self._any_written:
@@ -79,7 +80,7 @@ class InputMemory:
         """
         if len(self.sharing(leaf)) > 1:
             raise _follows(leaf, capture)
-        self._switched.append((leaf, capture.mark()))
+        self._switched[leaf.real.untyped_storage()._cdata] = leaf, capture.mark()
 
     def check_write(self, leaf: InputLeaf, with_history: bool, capture: CaptureContext) -> None:
         """Raise GraphBreak where a write to this input cannot be expressed in the graph."""

@@ -67,9 +67,8 @@ def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     ctx = Context(tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args]))
     recording = torch.is_grad_enabled() and any(ctx.needs_input_grad)
     if recording and torch.is_inference_mode_enabled():
-        refuse(
-            "a history in inference mode"
-        )  # with `enable_grad` inside of it such functions record, and operators do not
+        # With `enable_grad` inside of it such functions record, and operators do not.
+        refuse("a history in inference mode")
     if not recording:
         with torch.no_grad():
             outputs = _run_forward(cls, ctx, args, separate)
