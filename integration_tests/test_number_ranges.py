@@ -113,3 +113,18 @@ def test_one_graph_for_all_numbers(backend: str) -> None:
     for n in (1, 7, 8, 2**33, -5):
         assert torch.equal(compiled(n, torch.zeros(2, dtype=torch.int64)), torch.tensor([n, 2]))
     assert torchjit.counters["stats"]["unique_graphs"] == 2  # one for 1, one for the others
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float16])
+def test_numbers_that_only_the_run_knows(dtype: torch.dtype, backend: str) -> None:
+    def fill(source: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return x.fill_(source.sum().item())
+
+    with torchjit.config.patch(capture_scalar_outputs=True):
+        compiled = torchjit.compile(fill, backend=backend)
+        for number in (3.0, 1e6, 1e30, -2.5):
+            source, x, y = torch.tensor([number, 0.0]), torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
+            want, got = _told(fill, source, x), _told(compiled, source, y)
+            assert _same(want, got), f"{number}: want {want}, got {got}"
+            assert _same(x, y), f"{number}: want {x}, got {y}"
