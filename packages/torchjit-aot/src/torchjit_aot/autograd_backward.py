@@ -9,13 +9,12 @@ import torch
 from torch import fx
 
 from torchjit_aot.backwards import Backwards
+from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
 from torchjit_aot.gradient_hooks import call_hooks_for_gradients_only
 from torchjit_aot.held_inputs import is_static, test_held
 from torchjit_aot.joint import JointGraph
-from torchjit_aot.refusals import DOUBLE_BACKWARD
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
 from torchjit_aot.wrapper import EXCLUDED, Source, in_range
-from torchjit_core.reasons import UserError
 
 __all__ = ["backward_of"]
 
@@ -98,15 +97,18 @@ def backward_of(
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
     ranged = in_range(source, "compiled(inputs)", f"{name}_backward", "d")
     dead = [*(["t"] if has_tensors else []), *(["h"] if tests else []), *gradients]
+    links = source.bind(links_of(joint, passed, saved), "links")
+    leads = f"{source.bind(linked)}(ctx, {'t' if has_tensors else '()'}, ({', '.join(gradients)},), {links})"
     source.lines += [
+        f"leads = {leads} if {source.bind(torch.is_grad_enabled)}() else None",  # with `create_graph=True`
         f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed or {lazy}.compile()",
         f"inputs = [{', '.join(args)}]",
         *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if several else []),
         f"del {', '.join(dead)}",
-        f"if {source.bind(torch.is_grad_enabled)}():",
+        "if leads is not None:",
         f"    with {source.bind(torch.no_grad)}(), {guard}:",
         *(f"        {line}" for line in ranged),
-        f"    d = {source.bind(_refuse_double_backward)}(d)",
+        f"    d = {source.bind(refuse_double_backward)}(d, leads)",
         "else:",
         f"    with {guard}:",
         *(f"        {line}" for line in ranged),
@@ -185,12 +187,3 @@ def _as_plain(tangent: torch.Tensor, strides: tuple[int, ...]) -> tuple[torch.Te
     if tangent._is_zerotensor():
         tangent = torch.zeros(tangent.shape, dtype=tangent.dtype, device=tangent.device)
     return tangent.resolve_conj().resolve_neg(), False
-
-
-def _refuse_double_backward(gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """Gradients whose differentiation raises, for `create_graph=True`."""
-    message = str(UserError(DOUBLE_BACKWARD))
-    tensors = [g for g in gradients if g is not None]
-    wrapped = torch._C._functions.DelayedError(message, len(tensors))(*(g.detach().requires_grad_() for g in tensors))
-    remaining = iter(wrapped if isinstance(wrapped, tuple) else (wrapped,))
-    return tuple(None if g is None else next(remaining) for g in gradients)

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_aot.double_backward import keep_links, links_of
 from torchjit_aot.held_inputs import is_static, note_held
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.own_nodes import Part
@@ -41,6 +42,7 @@ def forward_of_part(
     slots = [f"s[{i}]" for i in part.slots]
     returned = list(slots)
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
+    keep_links(source, links_of(part.joint, passed, part.saved), variable)
     _write_under_grad(part.joint, source, variable, slots, returned, guard)
     places = _places_of_saved(joint, saved, len(joint.slots))
     for i, slot in enumerate(joint.slots):
@@ -85,6 +87,7 @@ def forward_of(
     if hidden:
         parameters.append("hidden")
         source.lines.append(f"{', '.join(variable[node] for node in hidden)}, = hidden")
+    keep_links(source, links_of(joint, passed, saved), variable)
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
     call = f"{source.bind(forward, 'compiled')}({', '.join(variable[n] for n in inputs)})"
     source.lines += [f"with {guard}:", *(f"    {line}" for line in in_range(source, call, f"{name}_forward"))]

@@ -19,7 +19,7 @@ from torchjit_aot.decompositions import decompose
 from torchjit_aot.functional_random import draw_from_seeds
 from torchjit_aot.functionalize import functionalize
 from torchjit_aot.inputs import no_autocast
-from torchjit_aot.joint import JointGraph, tangents_behind, trace_joint
+from torchjit_aot.joint import JointGraph, inputs_behind_gradients, tangents_behind, trace_joint
 from torchjit_aot.lazy_inputs import are_lazy, take_memory
 from torchjit_aot.needs import remembered_slots
 from torchjit_aot.own_nodes import Part, parts_of
@@ -146,6 +146,7 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
     if bases:  # what is written is known now: once more, on shared memory
         joint = _functional_joint(gm, example_inputs, bases)
     joint.behind, joint.groups = tangents_behind(joint), separate_groups(joint)
+    joint.behind_gradients = inputs_behind_gradients(joint)
     joint.remembered = remembered_slots(joint)
     canonicalize(joint)
     if settings.functional_random:

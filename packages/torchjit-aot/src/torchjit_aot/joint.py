@@ -22,12 +22,21 @@ from torchjit_aot.record import Recorder
 from torchjit_aot.refusals import METADATA_MUTATION, SHARED_STORAGE, TRACE_FAILED
 from torchjit_aot.replay import replay
 from torchjit_aot.shared_inputs import Base, fake_views
+from torchjit_aot.symbols import SYMBOLIC_TYPES
 from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak
 
 aten = torch.ops.aten
 
-__all__ = ["JointGraph", "bits_of_tangents", "tangent_like", "tangents_behind", "trace_joint", "version_moved"]
+__all__ = [
+    "JointGraph",
+    "bits_of_tangents",
+    "inputs_behind_gradients",
+    "tangent_like",
+    "tangents_behind",
+    "trace_joint",
+    "version_moved",
+]
 
 
 def bits_of_tangents(joint: JointGraph) -> dict[fx.Node, int]:
@@ -48,6 +57,28 @@ def tangents_behind(joint: JointGraph) -> tuple[tuple[int, ...], ...]:
     behind = bits_of_tangents(joint)
     masks = [behind.get(grad, 0) if grad is not None else 0 for grad in joint.grads]
     return tuple(tuple(k for k in range(len(joint.tangents)) if mask >> k & 1) for mask in masks)
+
+
+def inputs_behind_gradients(joint: JointGraph) -> frozenset[int]:
+    """The positions of the inputs with a gradient that some gradient depends on in a way that could be differentiated again.
+
+    That is through floating numbers only: not through sizes, indices and masks.
+    """
+    behind = {grad for grad in joint.grads if grad is not None}
+    for node in reversed(joint.graph.nodes):
+        if node in behind:
+            behind.update(source for source in node.all_input_nodes if _may_be_differentiated(source.meta.get("val")))
+    return frozenset(
+        i
+        for i, (node, grad) in enumerate(zip(joint.inputs, joint.grads, strict=True))
+        if grad is not None and node in behind
+    )
+
+
+def _may_be_differentiated(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point() or value.is_complex()
+    return not isinstance(value, (int, float, bool, *SYMBOLIC_TYPES))  # the results of an operator with several
 
 
 @final
@@ -76,6 +107,7 @@ class JointGraph:
         behind: for each input's gradient, the positions of the tangents that it depends on, as traced: passes may drop a
             dependence on sizes only, and eager PyTorch gives None where no tangent arrives.
         groups: the positions of tangents, those together whose backwards share an operator, as traced.
+        behind_gradients: the positions of the inputs that `inputs_behind_gradients` gives, as traced.
         remembered: the positions in `slots` whose memory the backward reads, as traced: what eager PyTorch saves, so that it sees
             what the caller writes there.
         reshaped: operators that change sizes or strides of inputs in place: (input, operator, other arguments).
@@ -104,6 +136,7 @@ class JointGraph:
     versions_early: set[int] = attrs.field(factory=set)
     behind: tuple[tuple[int, ...], ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
+    behind_gradients: frozenset[int] = frozenset()
     remembered: frozenset[int] = frozenset()
     reshaped: list[tuple[int, Any, tuple[Any, ...]]] = attrs.field(factory=list)
     bases: tuple[Base, ...] = ()

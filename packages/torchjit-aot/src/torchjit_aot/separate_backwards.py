@@ -99,7 +99,8 @@ def saved_tensors(
     waiting = waiting - arrived
     ctx.maybe_clear_saved_tensors()
     # Detached: what the graph returns would else hold its own node.
-    ctx.kept = (waiting, [t.detach() for t in saved] if kept is None else saved, versions) if waiting else None
+    apart = [t.detach() if t.grad_fn is ctx else t for t in saved] if kept is None else saved
+    ctx.kept = (waiting, apart, versions) if waiting else None
     return saved
 
 
