@@ -1,6 +1,7 @@
 """The public functions, each doing what its docstring says."""
 
 import copy
+import functools
 import pickle
 from typing import Any
 
@@ -291,3 +292,24 @@ def test_a_chain_of_bfloat16_is_rounded_as_in_eager_where_that_is_asked_for() ->
     exact = torchjit.compile(chain, options={"emulate_precision_casts": True})
     assert torch.equal(exact(x, y), chain(x, y))
     assert not torch.equal(torchjit.compile(chain)(x, y), chain(x, y))
+
+
+class _Backends:
+    def returns_a_list(self, gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        return [gm.forward]
+
+    def __call__(self, gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        return gm.code
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [lambda gm, inputs: None, _Backends().returns_a_list, _Backends(), functools.partial(lambda _, gm, i: 3, 0)],
+)
+@pytest.mark.parametrize("on_error", [None, "eager"])
+def test_a_backend_that_returns_nothing_to_call_is_told(backend: Any, on_error: Any) -> None:
+    compiled = torchjit.compile(lambda x: x + 1, backend=backend, on_error=on_error)
+    for _ in range(2):
+        with pytest.raises(torchjit.exc.UserError, match="TJ-API-008") as caught:
+            compiled(torch.ones(2))
+    assert (getattr(backend, "__qualname__", None) or type(backend).__qualname__) in str(caught.value)

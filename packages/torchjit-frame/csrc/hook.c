@@ -62,6 +62,21 @@ hook_shutdown(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 PyObject *
+hook_after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    int open = 0;
+    for (OpenScope *scope = frame_thread()->scope; scope != NULL; scope = scope->outer) {
+        open++;
+    }
+    if (open == 0 && hook_installed > 0) {
+        hook_installed = 1;
+        hook_uninstall();
+    }
+    hook_installed = open;
+    Py_RETURN_NONE;
+}
+
+PyObject *
 hook_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     return Py_BuildValue("{s:i,s:K,s:K,s:K}", "open_scopes", hook_installed, "asked", asked, "swapped", swapped,

@@ -39,6 +39,9 @@ PyObject *hook_pass_on(PyThreadState *tstate, FrameThread *thread, InterpreterFr
 /* Run at interpreter exit: nothing is hooked any more. */
 PyObject *hook_shutdown(PyObject *module, PyObject *unused);
 
+/* Run in the child of a fork: scopes of other threads never close there, and the hook goes when none is open in this one. */
+PyObject *hook_after_fork(PyObject *module, PyObject *unused);
+
 PyObject *hook_counters(PyObject *module, PyObject *unused);
 
 /* The callback of a HookScope, borrowed. */

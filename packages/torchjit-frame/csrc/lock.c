@@ -4,11 +4,13 @@
 #include <pthread.h>
 
 static volatile unsigned fork_generation = 0;
+static volatile unsigned long forked_by = 0; /* the thread that a child begins with; its identifier is the same as before */
 
 static void
 after_fork_in_child(void)
 {
     fork_generation++;
+    forked_by = PyThread_get_thread_ident();
 }
 
 int
@@ -66,8 +68,10 @@ LockStatus
 compile_lock_take(CompileLock *self, FrameThread *thread)
 {
     unsigned long me = PyThread_get_thread_ident();
-    if (self->held && self->owner == me) {
-        return LOCK_RUN_EAGERLY; /* in the child of a fork too: the forking thread is still inside on_miss */
+    /* In the child of a fork too, if the thread that forked is still inside on_miss. New threads there may be given the
+     * identifiers of those that did not come along. */
+    if (self->held && self->owner == me && (self->fork == fork_generation || me == forked_by)) {
+        return LOCK_RUN_EAGERLY;
     }
     if (self->fork != fork_generation && compile_lock_init(self) < 0) {
         return LOCK_ERROR; /* the parent's lock object leaks: freeing a lock that is held is not defined */

@@ -22,6 +22,8 @@ static PyMethodDef module_methods[] = {
      "bind_code(code, function)\n--\n\nSay that a replacement is for one function only; it must be among the code's constants."},
     {"hook_counters", hook_counters, METH_NOARGS,
      "hook_counters()\n--\n\nOf this process: open scopes, callbacks asked, frames swapped in place, calls of twins."},
+    {"_after_fork", hook_after_fork, METH_NOARGS,
+     "_after_fork()\n--\n\nForget the scopes of threads that the child of a fork does not have."},
     {"_shutdown", hook_shutdown, METH_NOARGS, "_shutdown()\n--\n\nTake the hook out for good; for atexit."},
     {NULL, NULL, 0, NULL},
 };
@@ -33,6 +35,35 @@ static struct PyModuleDef module_definition = {
     .m_size = -1,
     .m_methods = module_methods,
 };
+
+/* In the children of forks `_after_fork` is called. Returns 0, or -1 with an exception set. */
+static int
+watch_forks(PyObject *module)
+{
+    static int watched = 0;
+    PyObject *os = watched ? NULL : PyImport_ImportModule("os");
+    if (os == NULL) {
+        return watched ? 0 : -1;
+    }
+    int status = 0;
+    if (PyObject_HasAttrString(os, "register_at_fork")) {
+        PyObject *function = PyObject_GetAttrString(os, "register_at_fork");
+        PyObject *keywords = Py_BuildValue("{s:N}", "after_in_child", PyObject_GetAttrString(module, "_after_fork"));
+        PyObject *nothing = PyTuple_New(0);
+        PyObject *result = NULL;
+        if (function != NULL && keywords != NULL && nothing != NULL) {
+            result = PyObject_Call(function, nothing, keywords);
+        }
+        status = result == NULL ? -1 : 0;
+        Py_XDECREF(result);
+        Py_XDECREF(nothing);
+        Py_XDECREF(keywords);
+        Py_XDECREF(function);
+    }
+    Py_DECREF(os);
+    watched = status == 0;
+    return status;
+}
 
 PyMODINIT_FUNC
 PyInit__c(void)
@@ -47,7 +78,8 @@ PyInit__c(void)
         return NULL;
     }
     if (PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &FrontDoor_Type) < 0 ||
-        PyModule_AddType(module, &HookScope_Type) < 0 || PyModule_AddType(module, &TailCall_Type) < 0) {
+        PyModule_AddType(module, &HookScope_Type) < 0 || PyModule_AddType(module, &TailCall_Type) < 0 ||
+        watch_forks(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

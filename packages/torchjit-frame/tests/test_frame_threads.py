@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from torchjit_frame import Entry, FrontDoor, is_eager, set_eager
+from torchjit_frame import Entry, FrontDoor, hook_counters, hook_scope, is_eager, set_eager
 
 TIMEOUT = 30.0
 
@@ -173,6 +173,33 @@ def test_fork_while_another_thread_compiles() -> None:
     leave.set()
     thread.join(TIMEOUT)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_has_no_scopes_of_other_threads() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def elsewhere() -> None:
+        with hook_scope(lambda function: None):
+            inside.set()
+            leave.wait(TIMEOUT)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    assert inside.wait(TIMEOUT)
+
+    def open_in_child() -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(hook_counters()["open_scopes"])
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert open_in_child() == 0
+    with hook_scope(lambda function: None):
+        assert open_in_child() == 1
+    leave.set()
+    thread.join(TIMEOUT)
 
 
 def test_interrupt_while_waiting() -> None:

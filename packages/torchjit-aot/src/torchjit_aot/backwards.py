@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
 
 from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_core.forks import new_lock
 
 __all__ = ["BackwardOfSome", "Backwards", "LazyBackward"]
 
@@ -31,7 +31,7 @@ class LazyBackward:
         self.boxed: Callable[[list[Any]], Sequence[Any]] | None = None
         self._build: Callable[[], CompiledGraph] | None = build
         self._stepwise = functools.cache(lambda: _boxed(stepwise()))
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._context = contextvars.copy_context()
 
     def compile(self) -> Callable[[list[Any]], Sequence[Any]]:
@@ -90,7 +90,7 @@ class Backwards:
         self.whole = whole
         self._make = make
         self._made: dict[tuple[bool, ...], BackwardOfSome] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._context = contextvars.copy_context()
 
     def of_some(self, missing: tuple[bool, ...]) -> BackwardOfSome:

@@ -27,11 +27,13 @@ import torch
 import torch._prims_common
 import torch._subclasses.fake_tensor
 
+from torchjit_core.forks import new_lock
+
 __all__ = ["defer_symbolic_shapes", "defer_sympy", "load_symbolic_shapes"]
 
 NAME = "torch.fx.experimental.symbolic_shapes"
 _PACKAGE, _, _OWN_NAME = NAME.rpartition(".")
-_loading = threading.RLock()
+_loading = new_lock()
 
 
 class _Deferred(types.ModuleType):
@@ -81,9 +83,9 @@ def load_symbolic_shapes() -> Any:
 def _execute(module: types.ModuleType) -> None:
     """Run the module's code in it. Another thread that wants a missing name waits; this one finds what there is so far."""
     with _loading:
-        if type(module) is not _Deferred or vars(module).get("__executing__"):
+        if type(module) is not _Deferred or vars(module).get("__executing__") == threading.get_ident():
             return
-        vars(module)["__executing__"] = True
+        vars(module)["__executing__"] = threading.get_ident()  # a fork may have left the thread that began behind
         taken = vars(module).get("GuardOnDataDependentSymNode")
         try:
             module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]  # found by the path finder

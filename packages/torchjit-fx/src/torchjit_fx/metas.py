@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias, final
 
@@ -14,6 +13,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from torchjit_core.expr import Expr, Symbol
+from torchjit_core.forks import caught_warnings
 from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
@@ -256,7 +256,7 @@ class MetaService:
         watch = Watch(target in BEYOND)
         # Calls that resize what they write are refused: torch warns when they run. Copies ask a fake for its address.
         loud = "out" in kwargs or target is copy.deepcopy
-        quiet = warnings.catch_warnings(action="ignore") if loud else contextlib.nullcontext()
+        quiet = caught_warnings("ignore") if loud else contextlib.nullcontext()
         QUIET_FAKES.depth += 1
         try:
             # Fakes are made on demand, which replays the calls that made views: that can fail as the call itself can.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from torchjit_core.forks import caught_warnings
 from torchjit_core.guards import TypeIs
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
@@ -126,7 +127,7 @@ class Arrays:
                 raise GraphBreak(breaks.NUMPY, f"{name} in code that runs later", capture.location())
             kept = [(m.root, m.root.copy()) for m in self._memories.values() if m.root.flags.writeable]
         try:
-            with warnings.catch_warnings(), _np.errstate(divide="raise", over="raise", invalid="raise"):
+            with caught_warnings(), _np.errstate(divide="raise", over="raise", invalid="raise"):
                 warnings.simplefilter("error")  # a warning must be seen
                 result = fn(*real_args, **real_kwargs)
             return self._wrap(result)

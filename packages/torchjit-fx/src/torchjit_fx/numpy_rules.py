@@ -6,11 +6,11 @@ NumPy says what type and rank a result has, asked with small arrays.
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchjit_core.forks import caught_warnings
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import SymLeaf
@@ -37,8 +37,7 @@ def expected(fn: Any, name: str, args: Any, kwargs: Any, capture: Any) -> tuple[
     small = tuple([_small(a, name) for a in args])
     named = {k: _small(v, name) for k, v in kwargs.items()}
     try:
-        with warnings.catch_warnings(), _np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with caught_warnings("ignore"), _np.errstate(all="ignore"):
             result = fn(*small, **named)
         return torch_dtype(result.dtype), result.ndim, not isinstance(result, _np.ndarray)
     except Exception as error:  # the run for real shows what it was

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+
+from torchjit_core.forks import caught_warnings
 
 __all__ = ["TAKEN_APART", "at_capture", "refuse_call", "refuse_dtypes"]
 
@@ -88,8 +89,7 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | No
         made_args = [_filled(arg, sizes[i]) if i in sizes else arg for i, arg in enumerate(made_args)]
         drawn = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
         try:
-            with warnings.catch_warnings():  # they would be about these tensors: of too few elements for `std`
-                warnings.simplefilter("ignore")
+            with caught_warnings("ignore"):  # they would be about these tensors: of too few elements for `std`
                 func(*made_args, **made_kwargs)
         except NotImplementedError:  # there is no kernel for these dtypes, in whatever words
             raise

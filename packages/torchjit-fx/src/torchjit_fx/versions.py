@@ -8,7 +8,6 @@ Source: torch/_subclasses/fake_tensor.py, versions 2.11 and 2.15.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeT
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchjit_core.forks import new_lock
 from torchjit_core.writing import NEVER, WRITES_FROM
 from torchjit_fx.autocast_kernels import refuse_autocast
 from torchjit_fx.deferred import defer_dynamo
@@ -291,7 +291,7 @@ class _CapturedGraph(_LazyGraphModule):
     in two threads mixes up the names of its nodes.
     """
 
-    _generating = threading.RLock()
+    _generating = new_lock()
 
     def real_recompile(self) -> None:
         with self._generating:

@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from typing import Any, TypeAlias, final
 import attrs
 
 from torchjit_core import events
+from torchjit_core.forks import new_lock
 
 __all__ = ["FORMAT", "SUFFIX", "Event", "PathLike", "Recorder", "Trace", "jsonable", "read_trace", "recording"]
 
@@ -138,7 +138,7 @@ class Recorder:
             path = Path(folder) / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{SUFFIX}"
         self._keep = keep
         self._events: list[Event] = []
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         self._file: int | None = None if path is None else os.open(path, flags, 0o644)
         self("session", _session())

@@ -11,6 +11,8 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+from torchjit_core.forks import undone_in_children
+
 __all__ = ["collector_paused", "collector_resumed"]
 
 
@@ -18,16 +20,17 @@ __all__ = ["collector_paused", "collector_resumed"]
 def collector_paused() -> Iterator[bool]:
     """No automatic collections inside, in any thread. Gives what `collector_resumed` asks for: were they on?"""
     was_on = gc.isenabled()
-    gc.disable()
-    _count_young()
-    try:
-        yield was_on
-    finally:
-        if was_on:
-            _count_young()  # of the backend
-            _grow_old()
-            gc.enable()
-            _collect_if_due()
+    with undone_in_children(gc.enable) if was_on else contextlib.nullcontext():
+        gc.disable()
+        _count_young()
+        try:
+            yield was_on
+        finally:
+            if was_on:
+                _count_young()  # of the backend
+                _grow_old()
+                gc.enable()
+                _collect_if_due()
 
 
 @contextlib.contextmanager

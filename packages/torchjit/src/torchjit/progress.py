@@ -25,6 +25,7 @@ DELAY = 1.0  # seconds of compilation before the line appears
 class _Line:
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._status: Status | None = None
         self._timer: threading.Timer | None = None
@@ -33,6 +34,8 @@ class _Line:
         self._since = 0.0
 
     def __call__(self, kind: str, fields: dict[str, Any]) -> None:
+        if os.getpid() != self._process:
+            return  # forked: what draws the line, and may hold the lock, is a thread of the parent
         with self._lock:
             if kind == "compile_start":
                 self._start(fields)

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import itertools
 import linecache
-import threading
 import time
 import traceback
 import weakref
@@ -23,6 +22,7 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import exc
+from torchjit.backends import call_backend
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
@@ -35,6 +35,7 @@ from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
+from torchjit_core.turns import turn
 from torchjit_frame import Entry, FrontDoor, set_eager
 from torchjit_guards import torch_support
 
@@ -70,8 +71,6 @@ _MODULE_CALL = torch.nn.Module.__call__.__code__
 
 POSTPONE_LIMIT = 4  # calls that a region may turn down as "not yet"
 
-# FakeTensorMode and torch's tracing state are process-wide in practice: one compilation at a time.
-_compiling = threading.RLock()
 _site_numbers = itertools.count()
 
 
@@ -180,7 +179,7 @@ class Site:
     def _try(self, slots: tuple[Any, ...]) -> Entry | None:
         """A specialisation, or None where the policy for errors says that the function runs as it is."""
         try:
-            with _compiling:
+            with turn():  # fake tensors and torch's tracing are the process's in practice
                 return self._specialize(slots)
         except exc.Unsupported:
             raise
@@ -336,7 +335,7 @@ class Site:
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            return self.owner.backend(gm, example_inputs)
+            return call_backend(self.owner.backend, gm, example_inputs)
         except TorchjitError:
             raise
         except Exception as error:

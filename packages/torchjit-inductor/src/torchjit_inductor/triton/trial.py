@@ -13,13 +13,13 @@ import os
 import select
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
 import torch
 
+from torchjit_core.forks import new_lock
 from torchjit_inductor.assembly.assemble import read_message, write_message
 from torchjit_inductor.assembly.workers import end_process
 from torchjit_inductor.lowering.contractions import MatrixProduct
@@ -240,7 +240,7 @@ class TrialProcess:
         self._command = list(command or (sys.executable, "-c", _PROGRAM))
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def start(self) -> None:
         """Start it ahead of use, if it can be started."""
