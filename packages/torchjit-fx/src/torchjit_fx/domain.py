@@ -23,6 +23,7 @@ from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, note_made_leaf
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.fills import fill
+from torchjit_fx.flatten import plain_sizes
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.functions import FunctionCapture
@@ -30,6 +31,7 @@ from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.known_shapes import call_with_known_shape
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
+from torchjit_fx.legacy import TELLS_SIZES_FROM_DATA
 from torchjit_fx.marks import marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
@@ -281,6 +283,9 @@ class TensorDomain:
             GraphBreak: it cannot be in a graph.
         """
         self.numbers.context.location = capture.location
+        if fn not in TELLS_SIZES_FROM_DATA:
+            args = tuple(map(plain_sizes, args))
+            kwargs = {name: plain_sizes(arg) for name, arg in kwargs.items()}
         if self.arrays.used and (holds_array(args) or holds_array(tuple(kwargs.values()))):
             return call_arrays(self, fn, args, kwargs, capture)
         special = special_call(fn)

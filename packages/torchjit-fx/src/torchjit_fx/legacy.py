@@ -8,13 +8,14 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.flatten import marker_items
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["LEGACY_CONSTRUCTORS", "VARIABLE", "construct", "make_variable"]
+__all__ = ["LEGACY_CONSTRUCTORS", "TELLS_SIZES_FROM_DATA", "VARIABLE", "construct", "make_variable"]
 
 VARIABLE: Any = torch.autograd.Variable
 
@@ -33,6 +34,9 @@ LEGACY_CONSTRUCTORS: dict[Any, torch.dtype | None] = {
 }
 """Classes that make tensors on the CPU, and of which dtype; None: of the default one."""
 
+TELLS_SIZES_FROM_DATA = frozenset({*LEGACY_CONSTRUCTORS, torch.Tensor.new, torch.Size.numel})
+"""What does one thing with a `torch.Size` and another with a tuple of the same numbers."""
+
 
 def construct(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Call one with sizes or with numbers.
@@ -45,10 +49,24 @@ def construct(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
     only = args[0] if len(args) == 1 else None
     if not kwargs and type(only) in (list, tuple) and _are_numbers(only, dtype):
         return domain.call(torch.tensor, (only,), options, capture)
-    sizes = only if isinstance(only, torch.Size) else args or (0,)
-    if kwargs or not all(type(n) is int for n in sizes):
+    sizes = _sizes(only)
+    if sizes is None:
+        sizes = args or (0,)
+    if kwargs or not all(_is_whole(n) for n in sizes):
         raise GraphBreak(breaks.NOT_CAPTURABLE, fn.__name__, capture.location())
     return domain.recorder.call(torch.empty, (tuple(sizes),), options, capture)
+
+
+def _sizes(only: Any) -> Any:
+    """The items of a `torch.Size`, known or with symbols in it; of other sequences, which are data, None."""
+    if isinstance(only, torch.Size):
+        return only
+    items = marker_items(only)
+    return items if items is not None and only.type is torch.Size else None
+
+
+def _is_whole(size: Any) -> bool:
+    return type(size) is int or (isinstance(size, SymLeaf) and isinstance(size.value, torch.SymInt))
 
 
 def make_variable(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:

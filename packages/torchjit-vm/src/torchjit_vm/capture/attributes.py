@@ -351,6 +351,8 @@ def _annotations(domain: CaptureDomain, value: FunctionValue) -> Value:
 def bind(domain: CaptureDomain, member: Member, self_: Value) -> Value | Frame[Value]:
     """A class member that is no data descriptor, as seen through an instance."""
     kind = member.kind
+    if kind == CMETHOD:
+        check_owner(domain, member.raw, member.cls)
     if kind in (FUNCTION, CMETHOD):
         return BoundMethod(member_value(domain, member), self_)
     if kind in (STATIC, PLAIN):
@@ -362,6 +364,15 @@ def bind(domain: CaptureDomain, member: Member, self_: Value) -> Value | Frame[V
             return _data_attr(domain, self_, member)
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, member.name)
     return _call_get(domain, member, self_)
+
+
+def check_owner(domain: CaptureDomain, descriptor: object, cls: type) -> None:
+    """What CPython's `descr_check` asks: a C method of one class is not bound to objects of another (`push = list.append`)."""
+    owner = getattr(descriptor, "__objclass__", cls)
+    if owner not in cls.__mro__:
+        name = getattr(descriptor, "__name__", "")
+        applies = f"descriptor '{name}' for '{type_label(owner)}' objects doesn't apply to a '{type_label(cls)}' object"
+        raise domain.error(TypeError, applies)
 
 
 def _call_get(domain: CaptureDomain, member: Member, self_: Value) -> Value | Frame[Value]:

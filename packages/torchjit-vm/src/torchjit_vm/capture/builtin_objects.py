@@ -233,6 +233,8 @@ def _mro(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _function_get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if type(args[1]) is Const and args[1].value is None:
         return args[0]
+    if isinstance(args[0], Known):
+        attributes.check_owner(domain, args[0].obj, type_of(domain, args[1]))
     return BoundMethod(args[0], args[1])
 
 

@@ -95,8 +95,8 @@ def _tuple_of(cls: type, items: tuple[Any, ...]) -> Any:
         pass
     try:
         return cls.__new__(cls, items)
-    except TypeError:  # such as a torch.Size over leaves
-        return items
+    except TypeError:  # such as a torch.Size over leaves: the class may decide what a call does
+        return NewObject(cls, items)
 
 
 def from_raw(domain: CaptureDomain, raw: Any) -> Value:
