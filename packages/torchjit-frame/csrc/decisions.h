@@ -7,6 +7,7 @@
 typedef enum {
     DECISION_PENDING, /* the callback is being asked: other threads run the original */
     DECISION_SKIP,
+    DECISION_SKIP_ALL, /* nor what the original calls is offered */
     DECISION_RUN
 } DecisionState;
 

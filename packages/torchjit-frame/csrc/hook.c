@@ -6,6 +6,7 @@
 #include "thread.h"
 
 int hook_installed = 0;
+PyObject *hook_leave_all = NULL;
 static int finalizing = 0;
 static unsigned long long asked = 0, swapped = 0, twin_calls = 0;
 
@@ -135,7 +136,7 @@ check_contract(PyCodeObject *old, PyObject *made)
     const int shape = CO_OPTIMIZED | CO_NEWLOCALS | CO_VARARGS | CO_VARKEYWORDS;
     const char *problem = NULL;
     if (!PyCode_Check(made)) {
-        PyErr_Format(PyExc_TypeError, "the callback of a hook_scope must return a code object, a FrontDoor or None, not '%.200s'",
+        PyErr_Format(PyExc_TypeError, "the callback of a hook_scope must return a code object, a FrontDoor, LEAVE_ALL or None, not '%.200s'",
                      Py_TYPE(made)->tp_name);
         return -1;
     }
@@ -186,6 +187,10 @@ settle(Decision *decision, PyCodeObject *code, PyFunctionObject *function, PyObj
 {
     if (made == Py_None) {
         decision->state = DECISION_SKIP;
+        return 0;
+    }
+    if (made == hook_leave_all) {
+        decision->state = DECISION_SKIP_ALL;
         return 0;
     }
     if (FrontDoor_Check(made)) {
@@ -306,6 +311,17 @@ run_replacement(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *fr
     return result;
 }
 
+/* The original, as decided: with DECISION_SKIP_ALL the hook rests until it returns. */
+static PyObject *
+run_original(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame, DecisionState state)
+{
+    int rests = state == DECISION_SKIP_ALL;
+    thread->hook_suspended += rests;
+    PyObject *result = hook_pass_on(tstate, thread, frame, 0);
+    thread->hook_suspended -= rests;
+    return result;
+}
+
 static PyObject *
 first_sight(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame)
 {
@@ -318,7 +334,7 @@ first_sight(PyThreadState *tstate, FrameThread *thread, InterpreterFrame *frame)
         result = run_replacement(tstate, thread, frame, decision);
     }
     else {
-        result = hook_pass_on(tstate, thread, frame, 0);
+        result = run_original(tstate, thread, frame, decision->state);
     }
     decision_release(decision);
     return result;
@@ -349,5 +365,5 @@ hook_evaluate(PyThreadState *tstate, InterpreterFrame *frame, int throwflag)
     if (decision->state == DECISION_RUN) {
         return run_replacement(tstate, thread, frame, decision);
     }
-    return hook_pass_on(tstate, thread, frame, 0);
+    return run_original(tstate, thread, frame, decision->state);
 }

@@ -44,6 +44,9 @@ PyObject *hook_after_fork(PyObject *module, PyObject *unused);
 
 PyObject *hook_counters(PyObject *module, PyObject *unused);
 
+/* What a callback returns for DECISION_SKIP_ALL: the module's LEAVE_ALL. */
+extern PyObject *hook_leave_all;
+
 /* The callback of a HookScope, borrowed. */
 PyObject *hook_scope_callback(PyObject *scope);
 

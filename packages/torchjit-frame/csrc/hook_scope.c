@@ -134,6 +134,7 @@ PyTypeObject HookScope_Type = {
               "It returns None (the code runs as it is from then on), a FrontDoor (called with the frame's slots instead; when the\n"
               "door falls back, the frame runs as it is), or a code object that runs instead, in the same frame. Such code has the\n"
               "same argument slots and free variables in the same order, and is no generator.\n\n"
+              "It may also return LEAVE_ALL: the code runs as it is, and nothing that it calls is offered while it does.\n\n"
               "A FrontDoor, or code made by `trampoline`, serves its own function only: another function over the same code, with\n"
               "another closure or other globals, is offered too, up to 8 of them. Decisions belong to the callback that made them\n"
               "and last until `forget`. An exception in the callback reaches the caller of the function.\n\n"

@@ -83,5 +83,12 @@ PyInit__c(void)
         Py_DECREF(module);
         return NULL;
     }
+    if (hook_leave_all == NULL) {
+        hook_leave_all = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+    }
+    if (hook_leave_all == NULL || PyModule_AddObjectRef(module, "LEAVE_ALL", hook_leave_all) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
     return module;
 }

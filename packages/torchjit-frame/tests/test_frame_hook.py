@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from torchjit_frame import Entry, FrontDoor, eager, forget, forget_all, hook_scope, trampoline
+from torchjit_frame import LEAVE_ALL, Entry, FrontDoor, eager, forget, forget_all, hook_scope, trampoline
 
 Replacement = CodeType | FrontDoor | None
 
@@ -194,7 +195,7 @@ def test_callback_errors_reach_the_caller() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda function: 1, TypeError, "must return a code object, a FrontDoor or None, not 'int'"),
+        (lambda function: 1, TypeError, "must return a code object, a FrontDoor, LEAVE_ALL or None, not 'int'"),
         (lambda function: (lambda: 1).__code__, ValueError, "its arguments differ"),
         (lambda function: (lambda *x: 1).__code__, ValueError, "its arguments differ"),
         (lambda function: (lambda x: (yield)).__code__, ValueError, "its arguments differ|generator"),
@@ -403,3 +404,30 @@ def test_interpreter_exit_with_open_scopes() -> None:
         [sys.executable, "-X", "faulthandler", "-c", SHUTDOWN], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout.split("\n")[0], done.stderr) == (0, "[1, 2, 3]", "")
+
+
+def test_leave_all_rests_the_hook_below() -> None:
+    def inner() -> int:
+        return 1
+
+    def alone() -> int:
+        return inner()
+
+    def fails() -> int:
+        inner()
+        raise KeyError
+
+    seen = []
+
+    def callback(function: FunctionType) -> Replacement:
+        seen.append(function.__name__)
+        return LEAVE_ALL if function in (alone, fails) else None
+
+    with hook_scope(callback):
+        alone()
+        with contextlib.suppress(KeyError):
+            fails()
+        alone()
+        assert [n for n in seen if n in ("alone", "fails", "inner")] == ["alone", "fails"]
+        inner()
+    assert seen[-1] == "inner"

@@ -1,7 +1,9 @@
 """PEP 523 frame hook and the C front door that calls specialised code."""
 
 import atexit
+from typing import Final
 
+from torchjit_frame import _c
 from torchjit_frame._c import (
     Entry,
     FrontDoor,
@@ -18,6 +20,7 @@ from torchjit_frame.eager import eager
 from torchjit_frame.trampolines import trampoline
 
 __all__ = [
+    "LEAVE_ALL",
     "Entry",
     "FrontDoor",
     "TailCall",
@@ -30,6 +33,12 @@ __all__ = [
     "set_eager",
     "trampoline",
 ]
+
+LEAVE_ALL: Final[None] = getattr(_c, "LEAVE_ALL", None)
+"""A callback of a `hook_scope` returns it for a function that runs as it is, with all that it calls.
+
+Typed as None, which leaves the function alone only; an extension that was built before knows no more than that.
+"""
 
 # Frames that run while the interpreter is taken apart are no business of ours.
 atexit.register(_shutdown)

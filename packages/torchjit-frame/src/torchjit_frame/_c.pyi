@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType, TracebackType
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
+
+LEAVE_ALL: Final[None]  # an object of its own, typed as what callbacks return for no replacement
 
 @final
 class Entry:

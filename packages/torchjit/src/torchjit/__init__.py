@@ -13,7 +13,6 @@ from torchjit.config import config
 from torchjit.control import (
     allow_in_graph,
     assume_constant_result,
-    disable,
     error_on_graph_break,
     graph_break,
     is_compiling,
@@ -22,6 +21,7 @@ from torchjit.control import (
     substitute_in_graph,
 )
 from torchjit.counters import counters
+from torchjit.disabling import disable
 from torchjit.inspection import explain
 from torchjit.logs import set_logs
 from torchjit.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -12,14 +13,14 @@ import torch
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
-from torchjit import control, inlining
+from torchjit import control, disabling, inlining, upstream
 from torchjit.backends import Backend, is_ours
 from torchjit.config import config
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.rerun import GraphRaised
 from torchjit.site import Site, Specialization
 from torchjit.stance import on_change
-from torchjit_frame import FrontDoor, TailCall, eager, forget, forget_all
+from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all
 
 if TYPE_CHECKING:
     from torchjit.inspection import Explanation
@@ -127,9 +128,9 @@ class Compilation:
             fullgraph=self.fullgraph,
             breaks_are_errors=torchjit_fx.breaks_are_errors(),
             inline=inlining.should_inline,
-            disabled=control.disabled_reason,
-            allow_in_graph=control.ALLOWED_IN_GRAPH,
-            assume_constant=control.CONSTANT_RESULTS,
+            disabled=disabling.left_alone,
+            allow_in_graph=upstream.MarkedForGraph(control.ALLOWED_IN_GRAPH),
+            assume_constant=upstream.MarkedConstant(control.CONSTANT_RESULTS),
             substitutes=inlining.substitutes(),
             reorderable=frozenset(settings.reorderable_logging_functions),
             value_types=inlining.VALUE_TYPES,
@@ -200,7 +201,11 @@ class Compilation:
 
     def door_for_call(self, function: types.FunctionType) -> FrontDoor | None:
         """The front door of a function that Python calls during a graph break; None leaves it alone."""
-        if not inlining.worth_capturing(function) or control.disabled_reason(function) is not None:
+        if upstream.rests_below(function):
+            return LEAVE_ALL
+        if not inlining.worth_capturing(function) or disabling.left_alone(function) is not None:
+            return None
+        if any(disabling.leaves_first_call(code) for code in _callers()):
             return None
         region = torchjit_vm.Region.of_function(function)
         site = self._sites.get(region.key)
@@ -223,6 +228,15 @@ class Compilation:
             site.history = torchjit_guards.SizeHistory()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]
+
+
+def _callers() -> Iterator[types.CodeType]:
+    """Of the function that the hook asks about, its caller; with our own frames between, as many as there can be."""
+    frame: types.FrameType | None = sys._getframe(2)
+    for _ in range(3):
+        if frame is not None:
+            yield frame.f_code
+            frame = frame.f_back
 
 
 def _asker(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 import torchjit_cudagraphs
-from torchjit import control, listeners
+from torchjit import disabling, listeners
 from torchjit.backends import Backend, aot_eager, lookup_backend
 from torchjit.compilation import Compilation, all_compilations
 from torchjit.config import config
@@ -121,6 +121,8 @@ def compile(
 
 
 def _compile_any(model: Any, start: Callable[..., FrontDoor]) -> Any:
+    if disabling.is_disabled(model):
+        return model
     if isinstance(model, torch.nn.Module):
         return compiled_module(model, start)
     if isinstance(model, FrontDoor):
@@ -131,8 +133,6 @@ def _compile_any(model: Any, start: Callable[..., FrontDoor]) -> Any:
         if isinstance(inner, types.FunctionType):
             return types.MethodType(start(inner), model.__self__)
     if isinstance(model, types.FunctionType):
-        if control.disabled_reason(model) is not None:
-            return model
         return start(model)
     call = type(model).__dict__.get("__call__")  # an instance of a class that defines it
     if isinstance(call, types.FunctionType):

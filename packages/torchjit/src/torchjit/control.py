@@ -6,23 +6,17 @@ import functools
 import importlib.util
 import inspect
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any, TypeVar, cast
 
-import torchjit_frame
 import torchjit_fx
-from torchjit_core.reasons import Reason, UserError, reason
+from torchjit_core.reasons import UserError, reason
 
 __all__ = [
     "ALLOWED_IN_GRAPH",
     "CONSTANT_RESULTS",
-    "DISABLED",
-    "EXPLICIT_BREAK",
     "SUBSTITUTED",
     "allow_in_graph",
     "assume_constant_result",
-    "disable",
-    "disabled_reason",
     "error_on_graph_break",
     "graph_break",
     "is_compiling",
@@ -33,19 +27,6 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-DISABLED = reason(
-    "TJ-API-010",
-    "call of a function under torchjit.disable",
-    "The function asked to run as plain Python, so the graph ends before the call and a new one starts after it.",
-    "Remove torchjit.disable if the function can be captured.",
-)
-EXPLICIT_BREAK = reason(
-    "TJ-API-011",
-    "torchjit.graph_break()",
-    "The program asked for a graph break here.",
-    "Remove the call when it is no longer needed.",
-)
-
 BAD_SUBSTITUTE = reason(
     "TJ-API-016",
     "a function that cannot stand for another one",
@@ -53,60 +34,10 @@ BAD_SUBSTITUTE = reason(
     "skip_signature_check=True accepts other parameters.",
 )
 
-_DISABLED = "_torchjit_disabled"
-
 ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
 CONSTANT_RESULTS: set[Callable[..., Any]] = {importlib.util.find_spec}
 """What is installed does not change while a process runs."""
 SUBSTITUTED: dict[Callable[..., Any], Callable[..., Any]] = {}
-
-
-def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Run `fn` as plain Python wherever it is called, also from compiled code.
-
-    Args:
-        fn: a function, or None to use this as a decorator with arguments.
-        recursive: also what `fn` calls is not compiled; else only `fn` itself.
-        reason: for people, shown in reports of the graph break.
-
-    Returns:
-        A function with the signature of `fn`.
-    """
-    if fn is None:
-        return functools.partial(disable, recursive=recursive, reason=reason)
-    inner = getattr(fn, "__wrapped__", fn) if isinstance(fn, torchjit_frame.FrontDoor) else fn
-    if not recursive:
-
-        @functools.wraps(inner)
-        def called_plainly(*args: Any, **kwargs: Any) -> Any:
-            return inner(*args, **kwargs)
-
-        setattr(called_plainly, _DISABLED, reason or "torchjit.disable(recursive=False)")
-        # The function itself too, as upstream does: the frame hook meets it when the wrapper calls it.
-        setattr(inner, _DISABLED, reason or "torchjit.disable(recursive=False)")
-        return called_plainly
-
-    @functools.wraps(inner)
-    def disabled(*args: Any, **kwargs: Any) -> Any:
-        before = torchjit_frame.set_eager(True)
-        try:
-            return inner(*args, **kwargs)
-        finally:
-            torchjit_frame.set_eager(before)
-
-    setattr(disabled, _DISABLED, reason or "torchjit.disable")
-    return disabled
-
-
-def disabled_reason(fn: object) -> Reason | None:
-    """Why calls of `fn` must not be captured, or None."""
-    if fn is graph_break:
-        return EXPLICIT_BREAK
-    cls = type(fn)
-    # Code of the program that answers for missing attributes is not asked: a metaclass may say yes to everything.
-    asks = hasattr(cls, "__getattr__") or isinstance(cls.__getattribute__, FunctionType)
-    found = inspect.getattr_static(fn, _DISABLED, None) if asks else getattr(fn, _DISABLED, None)
-    return None if found is None else DISABLED
 
 
 def graph_break(msg: str = "") -> None:

@@ -25,7 +25,7 @@ import torchjit_guards
 import torchjit_inductor
 import torchjit_report
 import torchjit_vm
-from torchjit import control
+from torchjit import control, upstream
 from torchjit_vm import CountedLater, DictChainGetattr, InOnePiece, IsKnownNumber, PassThrough, ReturnConstant
 
 __all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
@@ -238,12 +238,18 @@ _SUBSTITUTES: dict[Any, object] = {
 }
 
 
+_UPSTREAMS: dict[tuple[str | None, str], object] = {
+    ("torch._dynamo.external_utils", "is_compiling"): ReturnConstant(True, pretended=True),
+}
+"""By name, since nothing of it is imported here."""
+
+
 @final
 class _Substitutes(Mapping[Any, object]):
     """The table above with `more`, and functions that are known by their code or name."""
 
     def __init__(self, more: dict[Any, object]) -> None:
-        self._table = _SUBSTITUTES | more | control.SUBSTITUTED
+        self._table = _SUBSTITUTES | more | upstream.substitutes() | control.SUBSTITUTED
 
     def __getitem__(self, function: Any) -> object:
         found = self._table.get(function)
@@ -256,6 +262,8 @@ class _Substitutes(Mapping[Any, object]):
         if found is None and type(function) is types.FunctionType:
             polyfill = torchjit_fx.polyfill_of(function)
             found = InOnePiece(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)
+            if found is None:
+                found = _UPSTREAMS.get((function.__module__, function.__qualname__)) or upstream.meaning_of(function)
         if found is None:
             raise KeyError(function)
         return found

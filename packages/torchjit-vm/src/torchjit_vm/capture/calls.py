@@ -38,6 +38,7 @@ from torchjit_vm.capture.policy import (
     DictChainGetattr,
     InOnePiece,
     IsKnownNumber,
+    LeftAlone,
     PassThrough,
     ReturnConstant,
 )
@@ -165,9 +166,9 @@ def _callee(domain: CaptureDomain, obj: Any) -> Callee:
             return interception.push if obj is policy.interception.push else interception.pop
     except TypeError:  # unhashable
         allowed = False
-    why = policy.disabled(obj)
-    if why is not None:
-        return _breaking(why, shown(obj))
+    alone = policy.disabled(obj)
+    if alone is not None:
+        return _left_alone(alone, shown(obj))
     if allowed or domain.leaves.handles(obj):
         return _to_leaves
     builtin = _builtin(obj)
@@ -219,6 +220,16 @@ def _builtin(obj: Any) -> Callee | None:
 def _breaking(why: Any, detail: str) -> Callee:
     def run(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise domain.graph_break(why, detail)
+
+    return run
+
+
+def _left_alone(alone: LeftAlone, name: str) -> Callee:
+    def run(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        said = [alone.said]
+        if alone.says_argument:
+            said += [v.value for v in (*args, *kwargs.values()) if type(v) is Const and type(v.value) is str]
+        raise domain.graph_break(alone.reason, ": ".join(filter(None, [name, *said])))
 
     return run
 

@@ -24,6 +24,7 @@ __all__ = [
     "Interception",
     "IsKnownNumber",
     "LeafHandler",
+    "LeftAlone",
     "NewObject",
     "PassThrough",
     "RegionCompiler",
@@ -38,6 +39,22 @@ class BreakForbidden(Exception):
     def __init__(self, why: GraphBreak) -> None:
         super().__init__(str(why))
         self.why = why
+
+
+@final
+@attrs.frozen
+class LeftAlone:
+    """Why calls of a callable are breaks.
+
+    Attributes:
+        reason: the registered reason.
+        said: what the program says about it, for people.
+        says_argument: the first argument of a call, if it is a text, is for people too.
+    """
+
+    reason: Reason
+    said: str = ""
+    says_argument: bool = False
 
 
 @final
@@ -210,7 +227,7 @@ def _always(function: FunctionType) -> bool:
     return True
 
 
-def _never(function: object) -> Reason | None:
+def _never(function: object) -> LeftAlone | None:
     return None
 
 
@@ -228,7 +245,7 @@ class CapturePolicy:
         breaks_are_errors: the same, as `BreakForbidden`; a leaf handler changes it under way with
             `CaptureContext.set_state("breaks_are_errors", flag)`.
         inline: may this Python function be interpreted? If not, its call is a break.
-        disabled: a reason if calls of this callable are breaks.
+        disabled: why calls of this callable are breaks, or None.
         allow_in_graph: functions whose calls go to the leaf handler unseen.
         substitutes: real function to what is called instead: a callable, `ReturnConstant`, `InOnePiece`,
             `PassThrough` or `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
@@ -255,7 +272,7 @@ class CapturePolicy:
     fullgraph: bool = False
     breaks_are_errors: bool = False
     inline: Callable[[FunctionType], bool] = _always
-    disabled: Callable[[object], Reason | None] = _never
+    disabled: Callable[[object], LeftAlone | None] = _never
     allow_in_graph: Collection[object] = ()
     substitutes: Mapping[Any, object] = attrs.field(factory=dict)
     assume_constant: Collection[object] = ()
