@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -192,7 +193,7 @@ def test_a_view_learns_requires_grad_from_its_base(reading: str) -> None:
 
 def test_ambient_state() -> None:
     program = GuardProgram(torch_support.ambient_guards(), [], 0)
-    assert program.listing().count("CHECK_NATIVE") == 10
+    assert program.listing().count("CHECK_NATIVE") == 12
     assert program.check(())
     contexts = [
         torch.no_grad(), torch.inference_mode(), torch.autocast("cpu"), torch.device("meta"), torch._C.DisableTorchFunction(),
@@ -209,6 +210,17 @@ def test_ambient_state() -> None:
     with torch.autograd.forward_ad.dual_level():
         assert not program.check(())
         assert "forward_ad" in str(program.explain(()))
+    held: list[bool] = []
+
+    def check_inside(x: Any) -> Any:
+        held.append(program.check(()))
+        return x + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated
+        torch.jit.trace(check_inside, torch.ones(1), check_trace=False)
+    torch.vmap(check_inside)(torch.ones(1))
+    assert held == [False, False]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         bf16 = GuardProgram(torch_support.ambient_guards(), [], 0)
     with torch.autocast("cpu", dtype=torch.float16):
@@ -224,6 +236,24 @@ def test_ambient_state() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert program.check(())
+
+
+def test_modes_of_functions_do_not_see_guards() -> None:
+    """Who asks a view whether it is a leaf calls a getter, which a mode sees."""
+    overrides: Any = torch.overrides
+    view = torch.ones(4).reshape(2, 2)
+    facts = TensorMatches(X, torch.Tensor, view.dtype, view.device, False, (2, 2), None, is_leaf=True)
+    program = GuardProgram([facts, *torch_support.ambient_guards()], [], 1)
+    seen = []
+
+    class Mode(overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        assert not program.check((view,))
+    assert seen == []
 
 
 def test_calibration_works_under_any_mode() -> None:

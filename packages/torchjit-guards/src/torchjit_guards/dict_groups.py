@@ -19,7 +19,7 @@ from torchjit_core.paths import AccessPath, Arg, Attr, Computed, InstanceAttr, I
 
 __all__ = ["WALK", "Group", "Node", "build", "is_atom"]
 
-WALK = 3
+WALK = 4
 """The stage of guards that walk from object to object (`lowering`)."""
 INSTANCE, DICT = 0, 1
 """Kinds of groups, as in program.h: of an object's `__dict__`, of the object itself."""

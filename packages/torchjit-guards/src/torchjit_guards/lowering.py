@@ -87,16 +87,16 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) ->
     stages: tuple[list[Guard], ...] = tuple([] for _ in range(_LAST + 1))
     for guard in distinct(guards):
         stages[_stage(guard)].append(guard)
-    slots, ambient, facts, walk = stages[:4]
-    late = [guard for stage in stages[4:] for guard in stage]
-    ordered = [*slots, *ambient, *facts, *walk, *late]
+    modes, slots, ambient, facts, walk = stages[:5]
+    late = [guard for stage in stages[5:] for guard in stage]
+    ordered = [*modes, *slots, *ambient, *facts, *walk, *late]
     program = _Builder(nslots, _pinned(ordered, gather))
-    for guard in (*slots, *ambient):
+    for guard in (*modes, *slots, *ambient):
         program.add(guard)
     classes: dict[type, list[Any]] = {}
     for fact in facts:
         # one op per class: a version tag vouches for all of its attributes
-        classes.setdefault(fact.cls, []).append(fact)  # type: ignore[attr-defined]  # stage 2 has classes
+        classes.setdefault(fact.cls, []).append(fact)  # type: ignore[attr-defined]  # stage 3 has classes
     for group in classes.values():
         program.add_class(group)
     program.walk(build(walk, [*gather, *(path for guard in late for path in _paths(guard))]))
@@ -107,12 +107,12 @@ def lower(guards: Sequence[Guard], gather: Sequence[AccessPath], nslots: int) ->
 
 
 _STAGES: dict[type[Guard], int] = {
-    Ambient: 1, ClassAttrIs: 2, MroIs: 2, SameObject: 4, Different: 4, SymbolicCondition: 4, Predicate: 5,
+    Ambient: 2, ClassAttrIs: 3, MroIs: 3, SameObject: 5, Different: 5, SymbolicCondition: 5, Predicate: 6,
 }  # fmt: skip
 _OF_ONE_PATH = frozenset(
     {TypeIs, IdIs, ValueEquals, LengthIs, DictKeys, DictContains, InstanceLacks, TensorMatches, Predicate}
 )
-_LAST = 5
+_LAST = 6
 
 
 def _paths(guard: Guard) -> tuple[AccessPath, ...]:
@@ -133,15 +133,18 @@ def _paths(guard: Guard) -> tuple[AccessPath, ...]:
 
 
 def _stage(guard: Guard) -> int:
-    """0: reads slots only. 1: ambient state (Python code may run: nothing is borrowed yet). 2: facts about classes.
-    3: the walk, object by object. 4: what compares several paths. 5: user code."""
+    """0: function modes, which would see how tensors are asked. 1: reads slots only. 2: ambient state (Python code may
+    run: nothing is borrowed yet). 3: facts about classes. 4: the walk, object by object. 5: what compares several paths.
+    6: user code."""
     cls = type(guard)
+    if cls is Ambient and guard.name == "function_mode_count":  # type: ignore[attr-defined]
+        return 0
     fixed = _STAGES.get(cls)
     if fixed is not None:
         return fixed
     if cls not in _OF_ONE_PATH or (isinstance(guard, ValueEquals) and not is_atom(guard.value)):
         return _LAST
-    return 0 if guard.path.base is None else WALK  # type: ignore[attr-defined]
+    return 1 if guard.path.base is None else WALK  # type: ignore[attr-defined]
 
 
 def _pinned(guards: Sequence[Guard], gather: Sequence[AccessPath]) -> list[Pinned]:

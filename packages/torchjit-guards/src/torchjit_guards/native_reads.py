@@ -65,12 +65,25 @@ def autocast_cuda() -> bool:
     return torch.is_autocast_enabled("cuda")
 
 
+def is_jit_tracing() -> bool:
+    """Does torch.jit.trace record what this thread runs?"""
+    return torch._C._dispatch_tls_is_dispatch_key_included(_TRACER)
+
+
+def is_functorch_active() -> bool:
+    """Is a transformation of functorch at work, such as vmap, grad or jvp?"""
+    return torch._C._dispatch_tls_is_dispatch_key_included(_FUNCTORCH)
+
+
 _INFERENCE = "_ZN3c1013InferenceMode10is_enabledEv"
 _DISABLED_STATE = "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv"
 _FUNCTION_MODES = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"
 _DISPATCH_MODES = "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"
 _AUTOCAST = "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"
 _CPU, _CUDA = 0, 1  # c10::DeviceType
+_KEY_INCLUDED = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"
+_TRACER = "Tracer"
+_FUNCTORCH = "FuncTorchDynamicLayerFrontMode"  # included as long as the stack of interpreters is not empty
 
 
 _DEFAULT_DTYPE = "_ZN3c1031get_default_dtype_as_scalartypeEv"
@@ -98,6 +111,8 @@ def _twins() -> dict[Callable[[], Any], _Source]:
             cpu, _FUNCTION_MODES, 0, 8, int, (as_is, lambda: torch.device("cpu"))
         ),
         torch._C._len_torch_dispatch_stack: _Source(c10, _DISPATCH_MODES, 0, 8, int, (as_is, TorchDispatchMode)),
+        is_jit_tracing: _key_included(_TRACER),
+        is_functorch_active: _key_included(_FUNCTORCH),
         autocast_cpu: _Source(
             cpu, _AUTOCAST, _CPU, 1, int, (lambda: _autocast("cpu", True), lambda: _autocast("cpu", False))
         ),
@@ -108,6 +123,24 @@ def _twins() -> dict[Callable[[], Any], _Source]:
         torch._C._get_deterministic_algorithms: _Source(cpu, _DETERMINISTIC, context, 1, int),
         torch._C._get_deterministic_algorithms_warn_only: _Source(cpu, _WARN_ONLY, context, 1, int),
     }
+
+
+def _key_included(key: str) -> _Source:
+    parsed: Any = torch._C._parse_dispatch_key(key)
+    return _Source(
+        "libc10.so", _KEY_INCLUDED, int(parsed), 1, int, (lambda: _included(key, True), lambda: _included(key, False))
+    )
+
+
+@contextlib.contextmanager
+def _included(key: str, included: bool) -> Iterator[None]:
+    """Only the key, without what it stands for: no operation may run meanwhile."""
+    before = torch._C._dispatch_tls_is_dispatch_key_included(key)
+    torch._C._dispatch_tls_set_dispatch_key_included(key, included)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_included(key, before)
 
 
 @contextlib.contextmanager

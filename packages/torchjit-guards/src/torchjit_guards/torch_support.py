@@ -20,7 +20,14 @@ from torchjit_core.guards import Ambient, Guard, TensorMatches, ValueEquals
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import reason
 from torchjit_guards import _c, layout
-from torchjit_guards.native_reads import autocast_cpu, autocast_cuda, native_read, torch_function_disabled
+from torchjit_guards.native_reads import (
+    autocast_cpu,
+    autocast_cuda,
+    is_functorch_active,
+    is_jit_tracing,
+    native_read,
+    torch_function_disabled,
+)
 
 __all__ = [
     "NO_RAW_READS",
@@ -126,6 +133,8 @@ _READS: tuple[tuple[str, _Read, tuple[str, _Read] | None], ...] = (
     ),
     ("function_mode_count", torch._C._len_torch_function_stack, ("function_modes", _function_modes)),
     ("dispatch_mode_count", torch._C._len_torch_dispatch_stack, ("dispatch_modes", _dispatch_modes)),
+    ("jit_tracing", is_jit_tracing, None),
+    ("functorch", is_functorch_active, None),
     ("autocast_cpu", autocast_cpu, ("autocast_state", _autocast)),
     ("autocast_cuda", autocast_cuda, ("autocast_state", _autocast)),
     ("default_dtype", torch.get_default_dtype, None),

@@ -160,7 +160,7 @@ class Site:
     def on_miss(self, door: FrontDoor, slots: tuple[Any, ...]) -> Entry | None:
         """Make a specialisation for these slots, or None to run the function as it is."""
         owner = self._owner()  # held until the end of this call
-        if owner is None or self.given_up is not None or _must_run_eagerly():
+        if owner is None or self.given_up is not None or _must_run_eagerly() or any(map(_holds_proxies, slots)):
             return None
         if self.only_with_tensors and not any(map(_holds_tensors, slots)):
             door.sealed = True
@@ -479,13 +479,22 @@ def _start_of(forward: Any) -> CodeLocation | None:
     return None if code is None else CodeLocation(code.co_filename, code.co_qualname, code.co_firstlineno)
 
 
-def _holds_tensors(value: Any, depth: int = 2) -> bool:
-    """A tensor, a module, or a container with one near its top."""
-    if issubclass(type(value), torch.Tensor | torch.nn.Module):  # which asks no `__getattribute__`
+def _holds_tensors(value: Any) -> bool:
+    return _holds(value, torch.Tensor | torch.nn.Module)
+
+
+def _holds_proxies(value: Any) -> bool:
+    """What another tracer follows: operations on it are to reach that tracer one by one."""
+    return _holds(value, torch.fx.Proxy)
+
+
+def _holds(value: Any, classes: Any, depth: int = 2) -> bool:
+    """An instance of these classes, or a container with one near its top."""
+    if issubclass(type(value), classes):  # which asks no `__getattribute__`
         return True
     if depth and type(value) in (tuple, list):
-        return any(_holds_tensors(v, depth - 1) for v in value)
-    return bool(depth) and type(value) is dict and any(_holds_tensors(v, depth - 1) for v in value.values())
+        return any(_holds(v, classes, depth - 1) for v in value)
+    return bool(depth) and type(value) is dict and any(_holds(v, classes, depth - 1) for v in value.values())
 
 
 def accumulated_limit() -> int:
@@ -518,8 +527,15 @@ def _drop_generated_lines(graph_class: type[torch.fx.GraphModule]) -> None:
         torch.fx.graph_module._loader.eval_cache.pop(code.co_filename, None)
 
 
+_is_fx_tracing: Callable[[], bool] = torch.fx._symbolic_trace.is_fx_symbolic_tracing
+
+
 def _must_run_eagerly() -> bool:
-    """Something else in this thread wants to see plain operations: another tracer, or a mode of the program."""
+    """Something else in this thread wants to see plain operations: another tracer, or a mode of the program.
+
+    The ambient guards of torchjit_guards are about the same states, so that a hit asks too; a tracer of torch.fx alone
+    is asked about here only: it gives proxies, which no guard on tensors lets pass.
+    """
     return bool(
         any(
             type(torch._C._get_function_stack_at(i)) is not DeviceContext  # which only adds arguments
@@ -528,6 +544,7 @@ def _must_run_eagerly() -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or _is_fx_tracing()
         or forward_ad._current_level >= 0  # graphs have no tangents; guards see to it that none runs here
     )
 
