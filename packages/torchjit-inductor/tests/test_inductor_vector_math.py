@@ -72,7 +72,9 @@ def test_functions_of_two_numbers(name: str, dtype: torch.dtype) -> None:
     some = torch.cat([torch.tensor(SPECIAL, dtype=dtype), torch.linspace(-5, 5, 23, dtype=dtype)])
     x, y = (t.reshape(-1).contiguous() for t in torch.meshgrid(some, some, indexing="ij"))
     made = flat(compiled(lambda x, y: function(x, y), (x, y))(x, y))[0]
-    torch.testing.assert_close(made, function(x, y), rtol=TOLERANCES[dtype], atol=0, equal_nan=True)
+    # One by one: in eager's vectors a remainder whose quotient overflows is not a number.
+    want = torch.stack([function(a, b) for a, b in zip(x, y)])
+    torch.testing.assert_close(made, want, rtol=TOLERANCES[dtype], atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["tanh", "erf"])

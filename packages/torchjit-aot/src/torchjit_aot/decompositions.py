@@ -33,12 +33,12 @@ _SELECTED = """
     _log_softmax _log_softmax_backward_data _safe_softmax _softmax _softmax_backward_data
     _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
     _fused_rms_norm _fused_rms_norm_backward _prelu_kernel _prelu_kernel_backward _unsafe_index.Tensor
-    addcdiv addcmul addr all.dim all.dims aminmax baddbmm binary_cross_entropy binary_cross_entropy_backward
+    addcdiv addcmul addr all.dim all.dims aminmax baddbmm binary_cross_entropy_backward
     binary_cross_entropy_with_logits celu clamp_max clamp_max.Tensor clamp_min clamp_min.Tensor count_nonzero
     count_nonzero.dim_IntList cudnn_batch_norm cudnn_batch_norm_backward deg2rad dot elu elu_backward
     embedding_dense_backward fill.Scalar fill.Tensor floor_divide floor_divide.Scalar frac gelu_backward glu glu_backward
     hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh hardtanh_backward heaviside
-    huber_loss huber_loss_backward index_add index_copy index_fill.int_Scalar index_fill.int_Tensor isin.Tensor_Tensor
+    huber_loss huber_loss_backward isin.Tensor_Tensor
     isneginf isposinf leaky_relu leaky_relu_backward lerp.Scalar lerp.Tensor linalg_vector_norm log_sigmoid_backward
     log_sigmoid_forward logaddexp logaddexp2 logit logit_backward logsumexp masked_fill.Scalar masked_fill.Tensor mish
     mish_backward mse_loss mse_loss_backward mv nan_to_num native_batch_norm_backward native_dropout_backward
@@ -53,7 +53,8 @@ _SELECTED = """
     xlogy.Scalar_Self xlogy.Tensor zero zeros_like
 """
 """Functional operators whose parts fuse. Not among them: matrix products, convolutions, attention kernels, embedding,
-pooling, and everything random, which a decomposition would make draw other numbers."""
+pooling, and everything random, which a decomposition would make draw other numbers. Nor what would lose a check of the
+kernel's: `binary_cross_entropy` of something else than probabilities, negative rows of `index_copy` and `index_add`."""
 
 IN_PARTS_FOR_TRAINING = frozenset(
     {
@@ -93,6 +94,18 @@ def _nll_loss_backward(
     hit = (classes == column) & (column != ignore_index)
     amount = -rows if weight is None else -rows * weight.unsqueeze(0)
     return torch.where(hit, amount, torch.zeros((), dtype=input.dtype, device=input.device)).to(input.dtype)
+
+
+def _index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
+    """As torch's, but that it makes no `index_copy`: this operator may count from the end."""
+    if not self.dim():
+        return NotImplemented
+    rows = index if index.dim() else index.unsqueeze(0)
+    if isinstance(value, torch.Tensor):
+        number = value.to(self.dtype)
+    else:
+        number = torch.scalar_tensor(value, dtype=self.dtype, device=self.device)
+    return torch.ops.aten.index_put.default(self, [*[None] * (dim % self.dim()), rows], number)
 
 
 def _baddbmm(self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -142,6 +155,7 @@ def default_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         if found in known:
             table[found] = known[found]
     table[torch.ops.aten.nll_loss_backward.default] = _nll_loss_backward
+    table[torch.ops.aten.index_fill.int_Scalar] = table[torch.ops.aten.index_fill.int_Tensor] = _index_fill
     table[torch.ops.aten.baddbmm.default] = _baddbmm
     table[torch.ops.aten.addr.default] = _addr
     return table

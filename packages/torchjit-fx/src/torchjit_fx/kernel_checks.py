@@ -90,7 +90,7 @@ _NOT_EVEN_IN_FULL = frozenset(
         "index_select", "take", "cat", "stack", "masked_scatter",
     }
 )  # fmt: skip
-"""Operations that refuse to read what they write even if it is the same tensor, or read what they have just written."""
+"""Operations that refuse to read what they write even if it is the same tensor, or whose result is then not defined."""
 _NOT_IN_PART = frozenset({"copy", "addr", "bernoulli", "cumsum", "cumprod"})
 """Operations that, as all elementwise ones, read what they write only element by element."""
 
@@ -110,7 +110,7 @@ def _checks_memory(func: Any) -> tuple[frozenset[str], bool]:
     elementwise = any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
     if elementwise or name in _NOT_IN_PART:
         return written, False
-    # Others do not look, and read what they have just written: `torch.sum(x, 0, out=x)` begins with zeros.
+    # Of others some look, and what the rest leave in their own operand is not defined: `torch.sum(x, 0, out=x)`.
     out = frozenset(a.name for a in schema.arguments if a.kwarg_only and a.name in written)
     return out, True
 

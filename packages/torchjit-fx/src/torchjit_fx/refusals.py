@@ -1,7 +1,7 @@
 """What eager refuses and fake tensors accept: dtypes that an operation has no kernel for, or checks for in C++ only.
 
 `1.5 - mask` and `mask.abs()` raise in eager, as do a layer norm with weights of another dtype and a softmax over a
-dimension that is not there; torch's metadata functions return a tensor. So operations that can do with tensors of one
+dimension that is not there, or a negative `beta`; torch's metadata functions return a tensor, sometimes of another dtype. So operations that can do with tensors of one
 element run once for real, on such tensors, for each combination of dtypes and numbers. What the kernels support depends
 on the device: for other devices than the CPU they run on `meta` tensors, which have the checks that all devices share.
 """
@@ -18,23 +18,24 @@ import torch.nn.functional as F
 
 from torchjit_core.forks import caught_warnings
 
-__all__ = ["TAKEN_APART", "at_capture", "refuse_call", "refuse_dtypes"]
+__all__ = ["TAKEN_APART", "at_capture", "refuse_call", "refuse_dtypes", "refuse_other_dtype"]
 
 TAKEN_APART = frozenset(
     {F.interpolate, F.one_hot, F.hardshrink, torch.hardshrink, "hardshrink", F.multi_margin_loss, F.multilabel_margin_loss}
 )  # fmt: skip
 """Where sizes vary torch computes these by other operations, of which none has the checks of their kernels."""
 
-_ABOUT_DTYPES = re.compile(
+_ABOUT_ARGUMENTS = re.compile(
     r"not implemented for '|dtype|scalar type|result type|[Bb]ool|complex|nteg|floating|long tensor|cannot be converted|Dimension out of range|used as indices"
+    r"|negative values for|non-positive values for|must be in range|alpha cannot be|ound should be|>= 0|positive value"
 )
 _LIMIT = 10_000
-_accepted: set[Any] = set()
+_accepted: dict[Any, torch.dtype | None] = {}
 
 _OTHERS = frozenset(
     {
         "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
-        "_native_batch_norm_legit_no_training", "native_group_norm", "binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss",
+        "_native_batch_norm_legit_no_training", "native_group_norm", "log_sigmoid_forward", "binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss",
         "soft_margin_loss", "multi_margin_loss", "multilabel_margin_loss_forward", "nll_loss_forward", "nll_loss2d_forward", "mv", "addmv", "mm", "addmm", "bmm", "baddbmm", "addbmm", "dot", "vdot",
         "trace", "index_fill", "index_copy", "index_add", "index_put", "index", "index_select", "gather", "scatter", "scatter_add", "take", "embedding", "masked_scatter", "full_like", "full", "new_full", "fill", "constant_pad_nd", "scalar_tensor", "complex", "polar", "glu", "linalg_cross", "cumsum", "cumprod",
         "var", "std", "var_mean", "std_mean", "mean", "sum", "prod", "amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "any", "all", "median",
@@ -58,50 +59,74 @@ _OF_WINDOWS = frozenset({"groups", "kernel_size", "stride", "dilation", "output_
 _PADDING = frozenset({"padding", "output_padding"})
 
 
-def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
-    """Raise what eager raises, if an ATen operation refuses tensors of these dtypes.
+def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> torch.dtype | None:
+    """Raise what eager raises, if an ATen operation refuses tensors of these dtypes, or these numbers.
 
     Args:
         func: an overload. Only elementwise ones, and some others, are asked.
         args, kwargs: over fake tensors.
+
+    Returns:
+        The dtype of the (first) result; None if it was not asked.
 
     Raises:
         Exception: eager's.
     """
     size, sizes = _shrunk(func)
     if size == 0 or (func.overloadpacket in _ANY_EMPTY_INDEX and len(args) > 2 and _is_empty(args[2])):
-        return
+        return None
     kwargs = kwargs or {}
     if func in _LOSSES and torch.is_grad_enabled():
         x, y = args[:2]
         if x.dtype is not y.dtype and (x.requires_grad or y.requires_grad):
             _ask_backward(func, (x.dtype, x.requires_grad), (y.dtype, y.requires_grad))
-    key = func, *map(_kind, args), *((name, _kind(value)) for name, value in kwargs.items())
-    if key in _accepted or _NOT_ASKED in key or torch._C._len_torch_dispatch_stack():
-        return
+    key = func, torch.get_default_dtype(), *map(_kind, args), *((name, _kind(value)) for name, value in kwargs.items())
+    if key in _accepted:
+        return _accepted[key]
+    if _NOT_ASKED in key or torch._C._len_torch_dispatch_stack():
+        return None
     # Ambient modes of the program and default devices are not to see these calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
         try:
             made_args: Any = [_probe(arg, size) for arg in args]
             made_kwargs = {name: _probe(value, size) for name, value in kwargs.items()}
         except Exception:
-            return  # a dtype that torch cannot fill
+            return None  # a dtype that torch cannot fill
         made_args = [_filled(arg, sizes[i]) if i in sizes else arg for i, arg in enumerate(made_args)]
         drawn = torch.default_generator.get_state() if torch.Tag.nondeterministic_seeded in func.tags else None
+        made: Any = None
         try:
             with caught_warnings("ignore"):  # they would be about these tensors: of too few elements for `std`
-                func(*made_args, **made_kwargs)
+                made = func(*made_args, **made_kwargs)
         except NotImplementedError:  # there is no kernel for these dtypes, in whatever words
             raise
         except Exception as error:
-            if _ABOUT_DTYPES.search(str(error)):
+            if _ABOUT_ARGUMENTS.search(str(error)):
                 raise  # others are about shapes and values, which are not those of the call
         finally:
             if drawn is not None:
                 torch.default_generator.set_state(drawn)
     if len(_accepted) >= _LIMIT:
         _accepted.clear()
-    _accepted.add(key)
+    first = made[0] if isinstance(made, tuple | list) and made else made
+    _accepted[key] = first.dtype if isinstance(first, torch.Tensor) else None
+    return _accepted[key]
+
+
+def refuse_other_dtype(func: Any, kernel: torch.dtype | None, result: Any) -> None:
+    """Raise if the metadata function gives a tensor of another dtype than the kernel: such a call is not for a graph.
+
+    Args:
+        func: an ATen overload.
+        kernel: what `refuse_dtypes` gave.
+        result: of the metadata function.
+
+    Raises:
+        RuntimeError: it does. Eager runs the call.
+    """
+    first = result[0] if isinstance(result, tuple | list) and result else result
+    if kernel is not None and isinstance(first, torch.Tensor) and first.dtype is not kernel:
+        raise RuntimeError(f"{func} gives {kernel}, and its metadata says {first.dtype}")
 
 
 _LOSSES = frozenset(

@@ -25,7 +25,7 @@ from torchjit_fx.deferred import defer_dynamo
 from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
 from torchjit_fx.kernel_layouts import as_kernels_do, layout_of_resized, layout_rule, resizable
 from torchjit_fx.number_ranges import refuse_numbers, varying_numbers
-from torchjit_fx.refusals import refuse_dtypes
+from torchjit_fx.refusals import refuse_dtypes, refuse_other_dtype
 from torchjit_fx.view_layouts import VIEWS, layout_of_view
 
 __all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
@@ -154,9 +154,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        dtype = None
         if self.watch is not None:
             _observe(self.watch, func, args, kwargs)
-            refuse_dtypes(func, args, kwargs)
+            dtype = refuse_dtypes(func, args, kwargs)
             refuse_shapes(func, args, kwargs, self.watch.beyond)
             refuse_memory(func, args, kwargs)
             if self.watch.autocast is not None:
@@ -170,6 +171,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         out = resizable(func, kwargs) if kwargs and "out" in kwargs else None
         before = None if out is None else tuple(out.shape)
         results = self._dispatched(func, types, args, kwargs)
+        refuse_other_dtype(func, dtype, results)
         if self.watch is not None and self.shape_env is not None and (numbers := varying_numbers(func, args, kwargs)):
             refuse_numbers(numbers, results)
         if out is not None and before is not None and _resized(before, out.shape):

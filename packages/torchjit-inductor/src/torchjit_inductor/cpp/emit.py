@@ -19,7 +19,7 @@ from torchjit_inductor.ir.values import PASSES, Value
 
 __all__ = ["Emitter", "combine_text", "identity_text", "needed", "vector_loop"]
 
-FAULTS = {"index": 1, "gather": 2, "embedding": 3}
+FAULTS = {"index": 1, "gather": 2, "embedding": 3, "probability": 5}
 """Numbers of the errors of `BoundData`, as the prelude knows them."""
 
 

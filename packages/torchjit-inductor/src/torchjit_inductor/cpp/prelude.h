@@ -164,6 +164,7 @@ template <class V> INLINE V bounded_lanes(V v, int n, i64 size, bool wrap, i64 d
   V r = {}; for (int k = 0; k < n; k++) r[k] = bounded(v[k], size, wrap, dim, error, fault); return r; }
 static void* raise_fault(const i64* f) {
   if (f[0] == 4) return py_format(py_runtime_error, "not enough memory to sort rows of %ld elements", f[3]);
+  if (f[0] == 5) return py_format(py_runtime_error, "all elements of input and target should be between 0 and 1");
   const char* text = f[0] == 3 ? "index out of range in self" : "index %ld is out of bounds for dimension %ld with size %ld";
   return py_format(f[0] == 2 ? py_runtime_error : py_index_error, text, f[1], f[2], f[3]); }
 

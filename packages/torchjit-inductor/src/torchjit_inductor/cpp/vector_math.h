@@ -31,10 +31,10 @@ template <unsigned Op, class V, class F> INLINE V call_vector(F scalar, V x, V y
   INLINE f64 op_##name(f64 x) { return __builtin_##name(x); }
 #define MATH(name) SCALAR(name) template <class V> INLINE V op_##name(V x) { \
   return call_vector<MATH_##name>([](auto a) __attribute__((always_inline)) { return op_##name(a); }, x); }
-#define MATH2(name) \
+#define SCALAR2(name) \
   INLINE f32 op_##name(f32 x, f32 y) { return __builtin_##name##f(x, y); } \
-  INLINE f64 op_##name(f64 x, f64 y) { return __builtin_##name(x, y); } \
-  template <class V> INLINE V op_##name(V x, V y) { \
+  INLINE f64 op_##name(f64 x, f64 y) { return __builtin_##name(x, y); }
+#define MATH2(name) SCALAR2(name) template <class V> INLINE V op_##name(V x, V y) { \
   return call_vector<MATH_##name>([](auto a, auto b) __attribute__((always_inline)) { return op_##name(a, b); }, x, y); }
 // Those that have a polynomial below for floats; doubles are SLEEF's.
 #define MATH_POLYNOMIAL(name) SCALAR(name) template <class V> INLINE V op_##name(V x) { \
@@ -46,7 +46,12 @@ template <unsigned Op, class V, class F> INLINE V call_vector(F scalar, V x, V y
   template <class V> INLINE V op_##name(V x) { V r; for (unsigned k = 0; k < sizeof(x) / sizeof(x[0]); k++) r[k] = op_##name(x[k]); return r; }
 MATH(exp2) MATH(expm1) MATH(log2) MATH(log10) MATH(log1p) MATH(sin) MATH(cos) MATH(tan) MATH(asin) MATH(acos) MATH(atan)
 MATH(atanh) MATH(erfc) MATH(lgamma)
-MATH2(pow) MATH2(atan2) MATH2(hypot) MATH2(nextafter) MATH2(fmod)
+MATH2(pow) MATH2(atan2) MATH2(hypot) MATH2(nextafter)
+// SLEEF's remainder is not a number where the quotient overflows; there is one.
+SCALAR2(fmod) template <class V> INLINE V op_fmod(V x, V y) {
+  V r = call_vector<MATH_fmod>([](auto a, auto b) __attribute__((always_inline)) { return op_fmod(a, b); }, x, y);
+  for (unsigned k = 0; k < sizeof(x) / sizeof(x[0]); k++) if (__builtin_expect(r[k] != r[k], 0)) r[k] = op_fmod(x[k], y[k]);
+  return r; }
 LANES(sinh, __builtin_sinhf, __builtin_sinh) LANES(cosh, __builtin_coshf, __builtin_cosh)
 LANES(asinh, __builtin_asinhf, __builtin_asinh) LANES(acosh, __builtin_acoshf, __builtin_acosh)
 LANES(sqrt, __builtin_sqrtf, __builtin_sqrt) LANES(floor, __builtin_floorf, __builtin_floor)
@@ -193,8 +198,7 @@ ROUNDING(round, 8) ROUNDING(floor, 9) ROUNDING(ceil, 10) ROUNDING(trunc, 11)
 // Floor division of floats as Python and torch do it.
 template <class T> INLINE T op_floordiv(T a, T b) {
   T zero = {}, m = op_fmod(a, b), d = a / b;
-  // A quotient that is too large: SLEEF's remainder is not a number then.
-  T q = ((op_abs(d) == zero + __builtin_inff()) & (op_abs(a) != zero + __builtin_inff())) ? d : (a - m) / b;
+  T q = (a - m) / b;
   q = ((m != zero) & ((b < zero) ^ (m < zero))) ? q - 1 : q;
   T f = op_floor(q);
   f = (q - f > (zero + 1) / 2) ? f + 1 : f;

@@ -144,6 +144,8 @@ def position_error(error: str, position: int, dim: int, size: int) -> Exception:
     """Eager's exception for a computed position outside of a dimension; see `BoundData`."""
     if error == "embedding":
         return IndexError("index out of range in self")
+    if error == "probability":
+        return RuntimeError("all elements of input and target should be between 0 and 1")
     kind = IndexError if error == "index" else RuntimeError
     return kind(f"index {position} is out of bounds for dimension {dim} with size {size}")
 

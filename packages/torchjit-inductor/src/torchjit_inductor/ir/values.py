@@ -123,7 +123,8 @@ class BoundData:
         wrap: negative positions count from the end.
         dim: for the message.
         error: whose error a position outside raises: `index` (IndexError with position, dimension and size), `gather`
-            (RuntimeError with the same) or `embedding` (IndexError, "index out of range in self").
+            (RuntimeError with the same), `embedding` (IndexError, "index out of range in self") or `probability`
+            (RuntimeError; the position is 0 where a value is from 0 to 1, and beyond the size elsewhere).
     """
 
     index: Expr

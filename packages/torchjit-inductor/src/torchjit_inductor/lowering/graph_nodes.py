@@ -43,8 +43,8 @@ FROM_PLACES = "torchjit_from_places"
 """Key of `meta` that `torchjit_aot.pooling` writes."""
 _PARTIAL_WRITES = frozenset(
     [
-        _aten.index_put.default, _aten._unsafe_index_put.default, _aten.index_add.default, _aten.scatter.src, _aten.scatter.value,
-        _aten.scatter_add.default, _aten.scatter_reduce.two, _aten.select_scatter.default, _aten.slice_scatter.default,
+        _aten.index_put.default, _aten._unsafe_index_put.default, _aten.index_add.default, _aten.index_copy.default, _aten.scatter.src,
+        _aten.scatter.value, _aten.scatter_add.default, _aten.scatter_reduce.two, _aten.select_scatter.default, _aten.slice_scatter.default,
     ]
 )  # fmt: skip
 """Functions of a tensor that change a part of it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -11,9 +13,10 @@ import torch
 from torchjit_core.expr import Expr, constant
 from torchjit_inductor.ir.dtypes import accumulate_dtype, compute_dtype, is_float
 from torchjit_inductor.ir.kernel import element_count
-from torchjit_inductor.ir.values import Value, apply, cast, index_value, reduce, where
+from torchjit_inductor.ir.values import Value, apply, bounded, cast, index_value, reduce, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder, Output, ReductionBody
+from torchjit_inductor.lowering.promotion import pointwise
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.run_numbers import maybe_empty
 from torchjit_inductor.lowering.sizes import NotLowered
@@ -134,6 +137,39 @@ def _all(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bo
     if meta.dtype != torch.bool:
         raise NotLowered("all of uint8")
     return one(b, x, dims, meta, lambda v: reduce("all", cast(v, torch.bool)))
+
+
+# ---------------------------------------------------------------------- a loss that checks its operands
+@lowering("binary_cross_entropy")
+def _binary_cross_entropy(
+    b: Builder, meta: TensorMeta, x: Lowered, target: Lowered, weight: Any = None, reduction: int = 1
+) -> Lowered:
+    if not is_float(x.dtype) or target.dtype != x.dtype:
+        raise NotLowered(f"a binary cross entropy of {x.dtype} and {target.dtype}")
+    on_cpu = meta.device.type == "cpu"  # kernels on GPUs do not raise
+    if on_cpu:
+        b.require("bounded", meta.device)
+
+    def formula(v: Value, t: Value, *factor: Value) -> Value:
+        least = number(-100, v.dtype)
+        of_zero = apply("maximum", apply("log1p", -v), least)
+        made = (t - 1) * of_zero - t * apply("maximum", apply("log", v), least)
+        if factor:
+            made = made * factor[0]
+        if not on_cpu:
+            return made
+        parts = [v >= 0, v <= 1, t >= 0, t <= 1]  # none of them holds for what is not a number
+        inside = functools.reduce(lambda a, c: apply("and", a, c), parts)
+        place = where(inside, number(0, torch.int64), number(1, torch.int64))
+        place = bounded(place, constant(1), wrap=False, dim=0, error="probability")
+        return where(apply("eq", place, number(0, torch.int64)), made, number(math.nan, made.dtype))
+
+    operands = (x, target) if weight is None else (x, target, weight)
+    each = attrs.evolve(meta, sizes=x.sizes, strides=contiguous_strides(x.sizes))
+    loss = pointwise(each, formula, *operands)
+    if reduction == 0:
+        return loss
+    return _mean(b, meta, loss) if reduction == 1 else _sum(b, meta, loss)
 
 
 # ---------------------------------------------------------------------- extremes

@@ -1,4 +1,4 @@
-"""Writing at computed positions: scatter, index_put, index_add, the gradient of embedding; and running sums.
+"""Writing at computed positions: scatter, index_put, index_add, index_copy, the gradient of embedding; and running sums.
 
 A result is a copy of the tensor that is written to, in a new buffer, and a kernel whose store has computed positions. An
 input that gets the result and is not read otherwise is written where it is.
@@ -193,10 +193,31 @@ def _indexed_sizes(sizes: Index, indices: Sequence[Lowered | None], rank: int) -
 def _index_add(
     b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered, *, alpha: Any = 1
 ) -> Lowered:
-    if not x.sizes or len(source.sizes) != len(x.sizes) or index.dtype not in (torch.int64, torch.int32):
-        raise NotLowered("index_add to a number")
-    if source.dtype != x.dtype or not isinstance(alpha, (int, float)):
+    if not isinstance(alpha, (int, float)):
         raise NotLowered("index_add that converts")
+
+    def what(point: Point) -> Value:
+        value = source.value(point)
+        return value if alpha == 1 else value * alpha
+
+    return _rows(b, meta, x, dim, index, source, what, "add", "gather")
+
+
+@lowering("index_copy")
+def _index_copy(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered) -> Lowered:
+    """Not as `index_put`, for which a negative position is one."""
+    return _rows(b, meta, x, dim, index, source, source.value, "set", "index")
+
+
+def _rows(
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered,
+    what: Callable[[Point], Value], mode: str, error: str,
+) -> Lowered:  # fmt: skip
+    """`what` written (or added) at the positions that an index of one dimension holds, none of them negative."""
+    if not x.sizes or len(source.sizes) != len(x.sizes) or index.dtype not in (torch.int64, torch.int32):
+        raise NotLowered("rows of a number")
+    if source.dtype != x.dtype:
+        raise NotLowered("rows that are converted")
     dim = dim_of(dim, len(x.sizes))
     size = x.sizes[dim]
     low = size.bounds().lower
@@ -206,14 +227,10 @@ def _index_add(
     def where_to(point: Point) -> tuple[list[Expr], dict[Symbol, Value]]:
         symbol = position_symbol(dim, size)
         at_index = point.at((point.index[dim],)) if index.sizes else point.at(())
-        at = checked_position(index, at_index, size, wrap=False, dim=dim, error="gather")
+        at = checked_position(index, at_index, size, wrap=False, dim=dim, error=error)
         return [as_expr(symbol) if k == dim else i for k, i in enumerate(point.index)], {symbol: at}
 
-    def what(point: Point) -> Value:
-        value = source.value(point)
-        return value if alpha == 1 else value * alpha
-
-    return _scattered(b, meta, x, source.sizes, where_to, what, "add")
+    return _scattered(b, meta, x, source.sizes, where_to, what, mode)
 
 
 @lowering("embedding_dense_backward")
