@@ -15,7 +15,15 @@ from torchjit_fx.modes import DEFAULT_DTYPE
 if TYPE_CHECKING:
     from torchjit_fx.domain import TensorDomain
 
-__all__ = ["LEGACY_CONSTRUCTORS", "TELLS_SIZES_FROM_DATA", "VARIABLE", "construct", "make_variable"]
+__all__ = [
+    "LEGACY_CHECK",
+    "LEGACY_CONSTRUCTORS",
+    "TELLS_SIZES_FROM_DATA",
+    "VARIABLE",
+    "construct",
+    "is_of_legacy_class",
+    "make_variable",
+]
 
 VARIABLE: Any = torch.autograd.Variable
 
@@ -67,6 +75,21 @@ def _sizes(only: Any) -> Any:
 
 def _is_whole(size: Any) -> bool:
     return type(size) is int or (isinstance(size, SymLeaf) and isinstance(size.value, torch.SymInt))
+
+
+LEGACY_CHECK: Any = type(torch.FloatTensor).__instancecheck__
+
+
+def is_of_legacy_class(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    """`isinstance(tensor, torch.FloatTensor)`, which asks for the dtype and the device (`Tensor_instancecheck`)."""
+    cls, leaf = args
+    if not isinstance(leaf, TensorLeaf) or leaf.cls not in (torch.Tensor, torch.nn.Parameter):
+        return NotImplemented
+    record = leaf.record
+    if record.device.type not in ("cpu", "cuda"):
+        return NotImplemented
+    kind = "cuda" if cls.is_cuda else "xpu" if cls.is_xpu else "cpu"
+    return record.device.type == kind and record.dtype is cls.dtype and not cls.is_sparse and not cls.is_sparse_csr
 
 
 def make_variable(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:

@@ -25,7 +25,7 @@ from torchjit_fx.histories import keep_history
 from torchjit_fx.indices import INDEX_CALLS
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, VARIABLE, construct, make_variable
+from torchjit_fx.legacy import LEGACY_CHECK, LEGACY_CONSTRUCTORS, VARIABLE, construct, is_of_legacy_class, make_variable
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 from torchjit_fx.numpy_graph import call_arrays, of_tensor
@@ -411,6 +411,7 @@ def _table() -> dict[Any, Any]:
     table[F.multilabel_margin_loss] = _one_row
     table.update(dict.fromkeys(LEGACY_CONSTRUCTORS, construct))
     table[VARIABLE] = make_variable
+    table[LEGACY_CHECK] = is_of_legacy_class
     return table
 
 

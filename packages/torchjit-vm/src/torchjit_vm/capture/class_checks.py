@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import AccessPath, Pinned
-from torchjit_vm.capture import attributes, elements, lengths, members
+from torchjit_vm.capture import attributes, elements, lengths, members, operators
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.class_making import is_library
+from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, Known, Leaf, Obj, TupleValue, Value
@@ -21,22 +22,139 @@ if TYPE_CHECKING:
 
 __all__ = ["rely_on_answer"]
 
+_abc_instancecheck, _abc_subclasscheck = vars(abc)["_abc_instancecheck"], vars(abc)["_abc_subclasscheck"]
+_get_dump: Callable[[type], tuple[Any, Any, Any, int]] = vars(abc)["_get_dump"]
+
 _Args = list[Value]
 _Kwargs = dict[str, Value]
 
 
 @builtin(isinstance)
 def _isinstance(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    return domain.constant(_subclass(domain, type_of(domain, args[0]), args[1], args[0]))
+    return domain.constant(_instance(domain, args[0], args[1])) if len(args) == 2 else None
 
 
 @builtin(issubclass)
 def _issubclass(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    if not (isinstance(args[0], Known) and isinstance(args[0].obj, type)):
-        if isinstance(args[0], Obj):
-            _refuse_answers(domain, args[0], "issubclass")
+    return domain.constant(_subclass(domain, args[0], args[1])) if len(args) == 2 else None
+
+
+def _instance(domain: CaptureDomain, instance: Value, of: Value) -> bool:
+    """Source: object_recursive_isinstance in CPython's Objects/abstract.c."""
+    cls = type_of(domain, instance)
+    alternatives = _alternatives(domain, of)
+    if alternatives is not None and _is_typing_union(of):
+        return any(_subclass(domain, Known(cls), v) for v in alternatives)  # as it does itself
+    if alternatives is not None:
+        return any(_instance(domain, instance, v) for v in alternatives)
+    if type(of) is Known and of.obj is cls:
+        domain.guard_mro(cls)
+        return True  # no metaclass is asked then
+    answer = _own_answer(domain, of, "__instancecheck__", instance)
+    if answer is not None:
+        return answer
+    target = _class_of(domain, of, instance)
+    if getattr(target, "_is_protocol", False):
+        fits = _fits_protocol(domain, instance, target)
+        if fits is not None:
+            return fits
+    if isinstance(target, abc.ABCMeta):
+        return _believed(domain, instance, _abstract_answer(domain, cls, target))
+    return _believed(domain, instance, _class_answer(domain, cls, target))
+
+
+def _subclass(domain: CaptureDomain, cls: Value, of: Value) -> bool:
+    """Source: object_issubclass in CPython's Objects/abstract.c."""
+    alternatives = _alternatives(domain, of)
+    if alternatives is not None:
+        return any(_subclass(domain, cls, v) for v in alternatives)
+    answer = _own_answer(domain, of, "__subclasscheck__", cls)
+    if answer is not None:
+        return answer
+    if not (isinstance(cls, Known) and isinstance(cls.obj, type)):
+        if isinstance(cls, Obj):
+            _refuse_answers(domain, cls, "issubclass")
         raise domain.error(TypeError, "issubclass() arg 1 must be a class")
-    return domain.constant(_subclass(domain, args[0].obj, args[1], None))
+    return _class_answer(domain, cls.obj, _class_of(domain, of, None))
+
+
+def _alternatives(domain: CaptureDomain, of: Value) -> list[Value] | None:
+    """The members of a tuple of classes, or of a union; None of anything else."""
+    if isinstance(of, TupleValue):
+        return elements.items(domain, of)
+    if type(of) is Const:
+        return [constant_object(domain, v) for v in of.value] if isinstance(of.value, tuple) else None
+    if not _is_union(of):
+        return None
+    real = _identified(domain, of)
+    return [constant_object(domain, t) for t in real.__args__]
+
+
+def _is_union(of: Value) -> bool:
+    real = of.obj if type(of) is Known else getattr(of, "real", None)
+    return isinstance(real, types.UnionType) or typing.get_origin(real) is typing.Union
+
+
+def _is_typing_union(of: Value) -> bool:
+    """`Union[A, B]`, of which `isinstance` is `issubclass` of the class."""
+    return not isinstance(of.obj if type(of) is Known else getattr(of, "real", None), types.UnionType) and _is_union(of)
+
+
+def _identified(domain: CaptureDomain, of: Value) -> Any:
+    """The very object, which is relied on; NEW if there is none, or not one that can be."""
+    if isinstance(of, Known):
+        return of.obj
+    if not isinstance(of, Obj) or of.real is NEW or of.path is None or of.written:
+        return NEW
+    if type(of.path) is not Pinned:
+        domain.guard_id(of.path, of.real)
+    return of.real
+
+
+def _own_answer(domain: CaptureDomain, of: Value, name: str, subject: Value) -> bool | None:
+    """What a check that the metaclass defines says: it is interpreted. None if it has none of its own.
+
+    Those of `abc` and of `typing` classes are known.
+    """
+    if not isinstance(of, (Known, Obj)) or type_of(domain, of) is type:
+        return None
+    hook = members.find_member(domain, type_of(domain, of), name)
+    if hook.kind == members.CMETHOD and hook.raw not in _KNOWN_CHECKS and type(subject) is Leaf and _is_class(of):
+        return lengths.truth(domain, operators.leaf_call(domain, hook.raw, [of, subject]))
+    if not _is_own(hook):
+        return None
+    bound = domain.vm.finish(attributes.bind(domain, hook, of))
+    return lengths.truth(domain, domain.vm.call(bound, [subject]))
+
+
+def _is_class(of: Value) -> bool:
+    return type(of) is Known and isinstance(of.obj, type)
+
+
+def _is_own(hook: members.Member) -> bool:
+    """Is this check one of the program's, or of a library, and none that is known?"""
+    if hook.kind in (members.ABSENT, members.CMETHOD) or hook.raw in _KNOWN_CHECKS:
+        return False
+    of_typing = type(hook.raw) is types.FunctionType and hook.raw.__module__ == "typing"
+    return not of_typing or not (issubclass(hook.cls, abc.ABCMeta) or hasattr(hook.cls, "__mro_entries__"))
+
+
+_KNOWN_CHECKS = (
+    type.__instancecheck__, type.__subclasscheck__, abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__
+)  # fmt: skip
+
+
+def _class_of(domain: CaptureDomain, of: Value, instance: Value | None) -> type:
+    """The class that is asked for, where no check of its own answers."""
+    if isinstance(of, Obj):
+        _refuse_answers(domain, of, "isinstance")
+    real = _identified(domain, of)
+    if isinstance(real, type):
+        return real
+    origin = typing.get_origin(real)
+    if isinstance(origin, type) and not typing.get_args(real):
+        return origin  # `typing.List` and its like
+    raise _refused(domain, 0 if real is NEW else real, instance)
 
 
 def _refuse_answers(domain: CaptureDomain, value: Obj, function: str) -> None:
@@ -57,54 +175,74 @@ def _refused(domain: CaptureDomain, of: Any, instance: Value | None) -> Exceptio
     return domain.graph_break(UNKNOWN_CALL, f"isinstance() of {of!r}")
 
 
-def _subclass(domain: CaptureDomain, cls: type, of: Value, instance: Value | None) -> bool:
-    if isinstance(of, TupleValue):
-        return any(_subclass(domain, cls, v, instance) for v in elements.items(domain, of))
-    if type(of) is Const and type(of.value) is tuple:
-        return any(_subclass(domain, cls, Const(v), instance) for v in of.value)
-    if isinstance(of, Obj):
-        _refuse_answers(domain, of, "isinstance")
-    if isinstance(of, Obj) and of.real is not NEW and of.path is not None and not of.written:
-        if type(of.path) is not Pinned:
-            domain.guard_id(of.path, of.real)
-        of = Known(of.real)
-    if not isinstance(of, Known):
-        raise _refused(domain, 0, instance)
-    target = of.obj
-    if typing.get_origin(target) is typing.Union:
-        return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
-    if isinstance(target, types.UnionType):
-        return any(_subclass(domain, cls, Known(t), instance) for t in target.__args__)
-    if not isinstance(target, type):
-        origin = typing.get_origin(target)
-        if isinstance(origin, type) and not isinstance(target, types.GenericAlias):
-            return issubclass(cls, origin)
-        raise _refused(domain, target, instance)
-    if cls is target and instance is not None:
-        domain.guard_mro(cls)
-        return True  # CPython asks no metaclass then
-    if type(target) is not type and instance is not None:
-        hook = members.find_member(domain, type(target), "__instancecheck__")
-        special = _special_instance_check(domain, target, hook, instance)
-        if special is not None:
-            return special
-    if type(target) is not type and instance is None:
-        hook = members.find_member(domain, type(target), "__subclasscheck__")
-        if type(hook.raw) is types.FunctionType and hook.raw.__module__ not in ("abc", "_py_abc", "typing"):
-            return lengths.truth(
-                domain, domain.vm.call(members.member_value(domain, hook), [Known(target), Known(cls)])
-            )
-    if getattr(target, "_is_protocol", False) and isinstance(instance, Obj):
-        fits = _fits_protocol(domain, instance, target)
-        if fits is not None:
-            return fits
+def _class_answer(domain: CaptureDomain, cls: type, target: type) -> bool:
+    """`issubclass(cls, target)` of a class without a check of its own, `abc` and `typing` classes among them."""
+    if isinstance(target, abc.ABCMeta):
+        _refuse_first_question(domain, cls, target)
     try:
         answer = issubclass(cls, target)
     except TypeError as error:
         raise domain.error(TypeError, str(error)) from None
     rely_on_answer(domain, cls, target)
-    if not answer and instance is not None:
-        said = members.find_member(domain, cls, "__class__")  # `isinstance` believes what the object says of itself
+    return answer
+
+
+def _abstract_answer(domain: CaptureDomain, cls: type, target: abc.ABCMeta) -> bool:
+    """`ABCMeta.__instancecheck__`: what the class remembers, else what the metaclass's `__subclasscheck__` says."""
+    if not _is_own(members.find_member(domain, type(target), "__subclasscheck__")):
+        return _class_answer(domain, cls, target)
+    known = _remembered(target, cls)
+    domain.guard_mro(cls)
+    path = Pinned.of(target, target.__qualname__)
+    text = f"{target.__qualname__} remembers {known} for {cls.__qualname__}"
+    domain.guard_test((cls, target, "memory"), path, lambda asked: _remembered(asked, cls) is known, text)
+    return _subclass(domain, Known(cls), Known(target)) if known is None else known
+
+
+def _refuse_first_question(domain: CaptureDomain, cls: type, target: abc.ABCMeta) -> None:
+    """Break before a hook of the program's is asked that could see what the region has not yet written.
+
+    Abstract classes ask `__subclasshook__` once for each class and remember the answer, so it is asked for real, at capture.
+    """
+    if not (domain.touched or domain.deferred) or _remembered(target, cls) is not None:
+        return
+    if any(_asks_program(c) for c in (target, *_below(target))):
+        raise domain.graph_break(
+            UNKNOWN_CALL, f"the first issubclass() of {cls.__qualname__} and {target.__qualname__}"
+        )
+
+
+def _remembered(target: abc.ABCMeta, cls: type) -> bool | None:
+    """What an abstract class remembers of the class: it asks once. None if it was not asked."""
+    _, known, refused, version = _get_dump(target)
+    if any(reference() is cls for reference in known):
+        return True
+    current = version == abc.get_cache_token()
+    return False if current and any(reference() is cls for reference in refused) else None
+
+
+def _below(target: type) -> Iterator[type]:
+    below: list[type] = type.__subclasses__(target)
+    for cls in below:
+        yield cls
+        yield from _below(cls)
+
+
+def _asks_program(target: type) -> bool:
+    """Does code of the program say what belongs to this class?"""
+    meta: Any = type(target)
+    hooks = (members.walk(target.__mro__, "__subclasshook__"), members.walk(meta.__mro__, "__subclasscheck__"))
+    return any(not is_library(getattr(hook, "__func__", hook)) for hook in hooks if hook not in _OF_PYTHON)
+
+
+_OF_PYTHON = (object.__dict__["__subclasshook__"], *_KNOWN_CHECKS)
+
+
+def _believed(domain: CaptureDomain, instance: Value, answer: bool) -> bool:
+    """`isinstance` believes what the object says of itself where its class is another one."""
+    cls = type_of(domain, instance)
+    if not answer:
+        said = members.find_member(domain, cls, "__class__")
         if said.raw is not _CLASS or attributes.lies_elsewhere(cls):
             raise domain.graph_break(
                 UNKNOWN_CALL, f"isinstance() of a {cls.__qualname__}, which stands for another object"
@@ -168,32 +306,52 @@ def _asked_again(same: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return test
 
 
-def _fits_protocol(domain: CaptureDomain, instance: Obj, target: type) -> bool | None:
+def _fits_protocol(domain: CaptureDomain, instance: Value, target: Any) -> bool | None:
     """A protocol looks for attributes, the object's own ones too; None if the class alone has them all."""
-    new = instance.real is NEW or bool(instance.written) or instance.path is None
+    cls = type_of(domain, instance)
+    path: AccessPath | None
+    if type(instance) is Const:
+        real, path = instance.value, Pinned.of(instance.value, repr(instance.value))
+    elif type(instance) is Known:
+        real, path = instance.obj, Pinned.of(instance.obj, cls.__qualname__)
+    else:
+        real, path = getattr(instance, "real", NEW), getattr(instance, "path", None)
+    new = type(instance) is Leaf or real is NEW or path is None or bool(getattr(instance, "written", None))
     try:
-        if new and issubclass(instance.cls, target):
+        if new and issubclass(cls, target):
             return None
-        answer = not new and isinstance(instance.real, target)
+        answer = not new and isinstance(real, target)
     except TypeError as error:
         if not new:
             raise domain.error(TypeError, str(error)) from None
+    if type(instance) is Leaf and getattr(target, "_is_runtime_protocol", False):
+        return _leaf_fits(domain, instance, target)
     if new:
         raise domain.graph_break(UNKNOWN_CALL, f"isinstance() of a new object with the protocol {target.__qualname__}")
-    path = cast(AccessPath, instance.path)
     text = f"isinstance({path}, {target.__qualname__}) is {answer}"
-    domain.guard_test((path, target), path, lambda other: isinstance(other, target) is answer, text)
+    domain.guard_test((path, target), cast(AccessPath, path), lambda other: isinstance(other, target) is answer, text)
     return answer
 
 
-def _special_instance_check(domain: CaptureDomain, target: type, hook: members.Member, instance: Value) -> bool | None:
-    """A metaclass with its own `__instancecheck__` in Python, ABCMeta aside."""
-    if type(hook.raw) is not types.FunctionType or hook.raw.__module__ in ("abc", "_py_abc", "typing"):
-        return None
-    if isinstance(instance, Leaf) and instance.real is not NEW:
-        return isinstance(instance.real, target)
-    result = domain.vm.call(members.member_value(domain, hook), [Known(target), instance])
-    return lengths.truth(domain, result)
+def _leaf_fits(domain: CaptureDomain, leaf: Leaf, target: Any) -> bool:
+    """Has a tensor all that a protocol asks for, on its class or of its own?"""
+    for name in sorted(_protocol_names(target)):
+        found = attributes.lookup(domain, leaf, name)
+        if found is None:
+            return False
+        if type(found) is Const and callable(getattr(target, name, None)) and domain.use(found) is None:
+            return False  # a method that is ruled out
+    return True
+
+
+def _protocol_names(target: Any) -> frozenset[str]:
+    """Source: `_get_protocol_attrs` in CPython's Lib/typing.py."""
+    owners = [c for c in target.__mro__ if c.__name__ not in ("Protocol", "Generic") and c is not object]
+    names = {n for c in owners for n in (*vars(c), *vars(c).get("__annotations__", ()))}
+    return frozenset(n for n in names if not n.startswith("_abc_")) - _NO_MEMBERS
+
+
+_NO_MEMBERS = frozenset(typing.EXCLUDED_ATTRIBUTES)  # type: ignore[attr-defined]
 
 
 @builtin(type.__subclasscheck__)
@@ -212,4 +370,29 @@ def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -
         return None
     cls = type_of(domain, args[1])
     domain.guard_mro(cls)
-    return domain.constant(args[0].obj in cls.__mro__)
+    return domain.constant(_believed(domain, args[1], args[0].obj in cls.__mro__))
+
+
+@builtin(_abc_subclasscheck)
+def _abstract_subclass_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    # What `ABCMeta.__subclasscheck__` calls, past a check of the metaclass's own.
+    if len(args) != 2 or not all(isinstance(a, Known) and isinstance(a.obj, type) for a in args):
+        return None
+    target, cls = (cast(Known, a).obj for a in args)
+    check = abc.ABCMeta.__subclasscheck__
+    _refuse_first_question(domain, cls, target)
+    answer = check(target, cls)
+    domain.guard_mro(cls)
+    test = _asked_again(lambda asked: check(asked, cls) is answer)
+    text = f"ABCMeta.__subclasscheck__({target.__qualname__}, {cls.__qualname__}) is {answer}"
+    domain.guard_test((cls, target, "plain"), Pinned.of(target, target.__qualname__), test, text)
+    return domain.constant(answer)
+
+
+@builtin(_abc_instancecheck)
+def _abstract_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    # What `ABCMeta.__instancecheck__` calls: its memory, then the metaclass's `__subclasscheck__`.
+    if len(args) != 2 or not (isinstance(args[0], Known) and isinstance(args[0].obj, abc.ABCMeta)):
+        return None
+    cls = type_of(domain, args[1])
+    return domain.constant(_believed(domain, args[1], _abstract_answer(domain, cls, args[0].obj)))

@@ -16,7 +16,9 @@ from torchjit_vm.capture.members import (
     DESCRIPTOR,
     FUNCTION,
     IMMUTABLE_TYPE,
+    PLAIN,
     PROPERTY,
+    STATIC,
     Member,
     find_member,
     member_value,
@@ -193,6 +195,10 @@ def _metaclass_attr(domain: CaptureDomain, value: Known, cls: type, name: str, m
         raise domain.error(AttributeError, f"type object '{type_label(cls)}' has no attribute '{name}'")
     if member.kind in (FUNCTION, CMETHOD):
         return BoundMethod(member_value(domain, member), value)
+    if member.kind == CLASS:
+        return BoundMethod(member_value(domain, member), Known(type(cls)))
+    if member.kind in (STATIC, PLAIN):
+        return member_value(domain, member)
     if member.kind == PROPERTY and type(raw.fget) is types.FunctionType:
         return domain.call(pinned(domain, raw.fget, name), [value], {})
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
