@@ -27,6 +27,7 @@ from torchjit.logs import set_logs
 from torchjit.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance
+from torchjit.switching import replace_torch_compile
 from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "mark_unbacked",
     "maybe_mark_dynamic",
     "register_backend",
+    "replace_torch_compile",
     "reset",
     "set_logs",
     "set_stance",

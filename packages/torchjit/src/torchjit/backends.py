@@ -19,7 +19,15 @@ from torchjit_core.forks import new_lock
 from torchjit_core.reasons import reason
 from torchjit_core.turns import others_may_go_on
 
-__all__ = ["Backend", "call_backend", "is_ours", "list_backends", "lookup_backend", "register_backend"]
+__all__ = [
+    "Backend",
+    "call_backend",
+    "describe_backends",
+    "is_ours",
+    "list_backends",
+    "lookup_backend",
+    "register_backend",
+]
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
 """`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
@@ -87,6 +95,23 @@ def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")
     names = {*_registered, *_entry_points()}
     excluded = set(exclude_tags or ())
     return sorted(n for n in names if excluded.isdisjoint(_TAGS.get(n, ())))
+
+
+def describe_backends() -> list[tuple[str, bool, str]]:
+    """Every backend: its name, whether it can be used now, and what it is or needs."""
+    usable = list_backends(exclude_tags=None)
+    rows = [(name, True, _text_of(name)) for name in sorted({*usable, "inductor"})]
+    return rows + [
+        (name, False, _unavailable(name, known).detail) for name, known in _EXTERNAL.items() if name not in usable
+    ]
+
+
+def _text_of(name: str) -> str:
+    compiler = _registered.get(name)
+    if compiler is None:
+        point = _entry_points().get(name)
+        return f"of the package {point.dist.name}" if point is not None and point.dist is not None else ""
+    return (compiler.__doc__ or "").strip().partition("\n")[0]
 
 
 def lookup_backend(backend: str | Backend) -> Backend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 import weakref
@@ -25,7 +26,7 @@ from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget
 if TYPE_CHECKING:
     from torchjit.inspection import Explanation
 
-__all__ = ["Compilation", "all_compilations"]
+__all__ = ["Compilation", "all_compilations", "keeping_compilations"]
 
 _live: weakref.WeakSet[Compilation] = weakref.WeakSet()
 
@@ -33,6 +34,20 @@ _live: weakref.WeakSet[Compilation] = weakref.WeakSet()
 def all_compilations() -> list[Compilation]:
     """Every compilation that is alive, for `reset`."""
     return list(_live)
+
+
+_keepers: list[list[Compilation]] = []
+
+
+@contextlib.contextmanager
+def keeping_compilations() -> Iterator[list[Compilation]]:
+    """Every compilation that begins inside the block stays alive in the list, in order, for whoever asks about it afterwards."""
+    kept: list[Compilation] = []
+    _keepers.append(kept)
+    try:
+        yield kept
+    finally:
+        _keepers.remove(kept)
 
 
 def _follow_stance() -> None:
@@ -99,6 +114,8 @@ class Compilation:
         self.root = Site(self, torchjit_vm.Region.of_function(function, forwarded), function, name=self.name)
         self._sites[self.root.region.key] = self.root
         _live.add(self)
+        for kept in _keepers:
+            kept.append(self)
 
     # ------------------------------------------------------------------ settings, read at each compilation
     @property

@@ -9,7 +9,7 @@ from torchjit.environment import read_environment
 from torchjit.exc import unknown_name
 from torchjit_core import events
 
-__all__ = ["log_names", "set_logs", "set_logs_from_text"]
+__all__ = ["describe_logs", "log_names", "set_logs", "set_logs_from_text"]
 
 _log = logging.getLogger("torchjit")
 
@@ -57,6 +57,30 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
     }
     make = texts.get(kind)
     return make() if make else f"{kind}: {f}"
+
+
+_MEANINGS = {
+    "recompiles": "each guard that missed: its value then and now, its line, and how to avoid it",
+    "graph_breaks": "each graph break: its reason, its line, what to write instead",
+    "guards": "what each specialisation relies on",
+    "graph_code": "the captured torch.fx graphs",
+    "aot_graphs": "the joint, forward and backward graphs, and what is saved for the backward",
+    "output_code": "the host programs and the text of the kernels",
+    "kernel_code": "the text of the kernels",
+    "fusion": "what was not fused, and why",
+    "autotuning": "what was measured, and what was chosen",
+    "perf_hints": "what costs time: fallbacks to eager, CUDA graphs that do not pay",
+    "cudagraphs": "recordings of CUDA graphs, their times, and why there are none",
+    "dynamic": "sizes and numbers that became symbols, by the recompilation that made them so",
+    "bytecode": "the code that replaces the program's, decompiled",
+    "compile_times": "each compilation with its phases",
+    "all": "everything",
+}
+
+
+def describe_logs() -> dict[str, str]:
+    """The names of logs, and what each tells."""
+    return {name: _MEANINGS[name] for name in _NAMES}
 
 
 _NAMES: dict[str, tuple[str, ...]] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -12,7 +14,7 @@ import torchjit_aot
 from torchjit.exc import UserError, unknown_name
 from torchjit_core.reasons import reason
 
-__all__ = ["Options", "list_mode_options", "list_options", "make_options"]
+__all__ = ["Options", "describe_options", "list_mode_options", "list_options", "make_options"]
 
 BAD_VALUE = reason(
     "TJ-API-002",
@@ -99,6 +101,16 @@ _MODES: dict[str, dict[str, Any]] = {
 def list_options() -> list[str]:
     """The names that `compile(options={...})` takes."""
     return sorted(_FIELDS)
+
+
+def describe_options() -> list[tuple[str, Any, str]]:
+    """Name, default and meaning of every option; meanings are those of the docstring of `Options`."""
+    text = inspect.getdoc(Options) or ""
+    meanings = {}
+    for entry in re.split(r"\n    (?=[a-z])", text.partition("Attributes:")[2]):
+        names, _, meaning = entry.strip().partition(": ")
+        meanings.update(dict.fromkeys(names.split(", "), " ".join(meaning.split())))
+    return [(name, _FIELDS[name].default, meanings[_FIELDS[name].name]) for name in list_options()]
 
 
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""The commands that look at a machine or at a script, as a user runs them; tables in this process, scripts in their own."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchjit
+from torchjit.cli import main
+from torchjit.commands import COMMANDS, doctor
+from torchjit.logs import describe_logs, log_names
+from torchjit.options import describe_options
+
+SCRIPT = """
+import sys
+import torch
+
+@torch.compile
+def step(x):
+    y = x.sin()
+    print("seen", sys.argv[1:])
+    return y.cos().sum()
+
+model = torch.compile(torch.nn.Linear(4, 4))
+for _ in range(8):
+    step(model(torch.ones(2, 4))).backward()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("backends", ["inductor", "openvino", "pip install openvino"]),
+        ("modes", ["reduce-overhead", "triton.cudagraphs=True"]),
+        ("options", ["freezing", "activation_memory_budget", "1.0"]),
+        ("logs", ["graph_breaks", "TORCHJIT_LOGS"]),
+        ("info", ["torch", torch.__version__]),
+    ],
+)
+def test_tables(command, told, capsys):
+    assert main([command]) == 0
+    out = capsys.readouterr().out
+    for text in told:
+        assert text in out
+
+
+def test_everything_is_described():
+    assert [name for name, _, _ in describe_options()] == torchjit.list_options()
+    assert all(meaning for _, _, meaning in describe_options())
+    assert sorted(describe_logs()) == log_names()
+    assert all(c.HELP for c in COMMANDS)
+
+
+def test_doctor(capsys, monkeypatch, tmp_path):
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    for what in (
+        "Python",
+        "torch",
+        "packages",
+        "Triton",
+        "cache",
+        "C++ compiler",
+        "Everything that is needed is there",
+    ):
+        assert what in out
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    switched = {f.what: f for f in doctor.findings()}["settings"]
+    assert switched.state == "note" and "TORCH_COMPILE_DISABLE" in switched.detail and switched.cure
+
+
+def test_doctor_names_a_missing_compiler(tmp_path):
+    """In a process of its own: what was found before stays found."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torchjit.cli", "doctor"], capture_output=True, text=True, check=False,
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "TORCHJIT_CACHE_DIR": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "fail  C++ compiler" in done.stdout and "CXX" in done.stdout
+
+
+def test_explain_a_script(script, capsys):
+    assert main(["explain", str(script), "one", "two"]) == 0
+    out = capsys.readouterr().out
+    assert "seen ['one', 'two']" in out and "Graph breaks: 1" in out and "Linear" in out
+    assert f'File "{script}", line 8, in step' in out
+    assert main(["explain", "nowhere.py"]) == 2
+
+
+def test_explain_a_script_that_raises(tmp_path, capsys):
+    path = tmp_path / "bad.py"
+    path.write_text("import torch\n\nf = torch.compile(lambda x: x + 1)\nf(torch.ones(2))\nraise ValueError('mine')\n")
+    assert main(["explain", str(path)]) == 1
+    told = capsys.readouterr()
+    assert "ValueError: mine" in told.err and "runpy" not in told.err and "Graphs: 1" in told.out
+    path.write_text("print(1)")
+    assert main(["explain", str(path)]) == 0 and "nothing was compiled" in capsys.readouterr().out
+
+
+def test_bench(script, capfd):
+    assert main(["bench", "--compilers", "eager", "torchjit", "--", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert "1.00x" in out and "torchjit" in out and " 7 " in out
+
+
+def test_replace_torch_compile():
+    before = torch.compile
+    with torchjit.replace_torch_compile():
+        assert torch.compile is torchjit.compile
+        model = nn.Linear(3, 3)
+        reference = copy.deepcopy(model)
+        model.compile(backend="eager")
+        x = torch.ones(2, 3)
+        torch.testing.assert_close(model(x), reference(x))
+        decorated = torch.compile(backend="eager")(lambda x: x + 1)
+        assert decorated.compiled is not None
+    assert torch.compile is before
+    torchjit.replace_torch_compile()
+    try:
+        assert torch.compile is torchjit.compile
+    finally:
+        torch.compile = before

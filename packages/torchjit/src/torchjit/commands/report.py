@@ -1,0 +1,32 @@
+"""Make the self-contained HTML report of a trace that TORCHJIT_TRACE wrote."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchjit_report import read_trace, write_report
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "make the HTML report of a trace (see TORCHJIT_TRACE)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("trace", type=Path, help="a trace file, or the folder that TORCHJIT_TRACE named")
+    parser.add_argument("-o", "--output", type=Path, default=Path("torchjit-report.html"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit status 2 where there is no trace."""
+    if not options.trace.exists():
+        print(
+            f"torchjit report: there is no {options.trace}; run the program with TORCHJIT_TRACE=FOLDER first",
+            file=sys.stderr,
+        )
+        return 2
+    write_report(read_trace(options.trace), options.output)
+    print(f"Report: {options.output.resolve()}")
+    return 0
