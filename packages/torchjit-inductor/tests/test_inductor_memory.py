@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,3 +88,33 @@ def test_results_of_aten_do_not_pile_up() -> None:
         gone = [k for k, line in enumerate(lines) if line == f"del {early}"]
         assert gone
         assert gone[0] < next(k for k, line in enumerate(lines) if line.startswith(f"{late} = "))
+
+
+_library: Any = torch.library.Library  # the stubs leave out its types
+_absent: Any = _library("test_absent_results", "DEF")
+_absent.define("double(Tensor x, str how) -> (Tensor, Tensor, Tensor)")
+_UNREAD: dict[str, Any] = {
+    "None": lambda x: None,
+    "empty": lambda x: x.new_empty(0),
+    "one_row": lambda x: x[:1].clone(),
+}
+_absent.impl("double", lambda x, how: (x * 2, _UNREAD[how](x), x + 1), "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "test_absent_results::double",
+    lambda x, how: (torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)),
+    lib=_absent,
+)
+
+
+@pytest.mark.parametrize("how", _UNREAD)
+def test_results_that_nobody_reads_give_no_memory_to_others(how: str) -> None:
+    """Attention on CUDA leaves out, or makes smaller than its fake does, the logarithms of sums that an inference does not need."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            twice, _, more = torch.ops.test_absent_results.double(x, how)
+            x = torch.linalg.matrix_exp((twice * more).sigmoid()) + 1
+        return x
+
+    graph = check(fn, (sample(8, 8),), aten=None, tol={"rtol": 1e-4, "atol": 1e-5})
+    assert "# reuse" in graph.source  # what is read is handed on as before

@@ -24,6 +24,7 @@ from torchjit_fx.strictness import set_breaks_are_errors
 
 __all__ = [
     "CONSTANT_FUNCTIONS",
+    "DEVICE_QUESTIONS",
     "LEGACY_CONSTRUCTORS",
     "REFUSED",
     "graph_target",
@@ -65,6 +66,43 @@ _INTERPRETED = frozenset(
     }
 )
 
+DEVICE_QUESTIONS: frozenset[Any] = frozenset(
+    {
+        _torch.cuda.get_device_capability,
+        _torch.cuda.get_device_name,
+        _torch.cuda.get_device_properties,
+        _torch.cuda.is_bf16_supported,
+        _torch.cuda.is_tf32_supported,
+    }
+)
+"""What they say of a device holds for the process; which device it is that they speak of, if they are given none, may change."""
+
+
+_FLAGS: tuple[Any, ...] = tuple(
+    getattr(_C, name)
+    for name in (
+        "_get_blas_preferred_backend",
+        "_get_cublas_allow_bf16_reduced_precision_reduction",
+        "_get_cublas_allow_fp16_accumulation",
+        "_get_cublas_allow_fp16_reduced_precision_reduction",
+        "_get_cublas_allow_tf32",
+        "_get_cudnn_allow_tf32",
+        "_get_cudnn_benchmark",
+        "_get_cudnn_deterministic",
+        "_get_cudnn_enabled",
+        "_get_deterministic_fill_uninitialized_memory",
+        "_get_fp32_precision_getter",
+        "_get_linalg_preferred_backend",
+        "_get_math_sdp_allow_fp16_bf16_reduction",
+        "_get_mkldnn_deterministic",
+        "_get_mkldnn_enabled",
+        "_get_nnpack_enabled",
+        "_get_onednn_allow_tf32",
+    )
+    if hasattr(_C, name)  # not every torch has all
+)
+"""What reads the flags of `torch.backends`."""
+
 _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch.is_tensor,
     torch.is_storage,
@@ -101,7 +139,15 @@ _CONSTANT_FUNCTIONS: tuple[Any, ...] = (
     torch._C._functorch.is_functorch_wrapped_tensor,
     torch.cuda.is_available,
     torch.cuda.is_bf16_supported,
+    torch.cuda.is_tf32_supported,
     torch.cuda.device_count,
+    torch.cuda.get_arch_list,
+    torch.cuda.get_device_capability,
+    torch.cuda.get_device_name,
+    torch.cuda.get_device_properties,
+    torch.cuda.current_device,
+    _C._get_cpu_capability,
+    *_FLAGS,
     _C._accelerator_getAccelerator,
     torch.amp.is_autocast_available,
     torch._C._is_autocast_available,
@@ -115,6 +161,8 @@ STATE_FUNCTIONS = frozenset(
         torch.get_num_threads,
         torch.is_anomaly_enabled,
         torch.is_warn_always_enabled,
+        torch.cuda.current_device,
+        *_FLAGS,
     }
 )
 """Those of them whose result may change: guarded where they are called."""

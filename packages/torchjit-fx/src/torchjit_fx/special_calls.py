@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from torchjit_fx.legacy import LEGACY_CHECK, LEGACY_CONSTRUCTORS, VARIABLE, cons
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
 from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
 from torchjit_fx.numpy_graph import call_arrays, of_tensor
-from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
+from torchjit_fx.ownership import CONSTANT_FUNCTIONS, DEVICE_QUESTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
 from torchjit_fx.parameters import make_parameter
 from torchjit_fx.process_groups import GROUP_CALLS
 from torchjit_fx.random_state import RANDOM_STATE_CALLS, is_seeding
@@ -167,10 +168,26 @@ def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
         with domain.modes.made_real() if domain.modes.default_changed else contextlib.nullcontext():
             result = fn(*args[: len(args) - len(kwargs)], **kwargs)
         if fn in STATE_FUNCTIONS:
-            capture.guard(Ambient(fn.__name__, fn, result, capture.location()))
+            _guard_state(fn, args, kwargs, result, capture)
+        if fn in DEVICE_QUESTIONS and torch.cuda.is_available() and not _names_a_device(args):
+            _guard_state(torch.cuda.current_device, (), {}, torch.cuda.current_device(), capture)
         return result
     except Exception as error:  # the run for real shows the program its own error
         raise GraphBreak(breaks.META_FAILED, f"{fn}: {error}", capture.location()) from error
+
+
+def _guard_state(fn: Any, args: Any, kwargs: Any, result: Any, capture: Any) -> None:
+    """`fn(*args)` gave `result`, and must again; the last of `args` are those of `kwargs`."""
+    name = fn.__name__ + (f"({', '.join(map(str, args))})" if args else "")
+    read = functools.partial(fn, *args[: len(args) - len(kwargs)], **kwargs) if args else fn
+    capture.guard(Ambient(name, read, result, capture.location()))
+
+
+def _names_a_device(args: Any) -> bool:
+    """Is a GPU given by its number? `device="cuda"` means the current one."""
+    if not args or args[0] is None or isinstance(args[0], bool):
+        return False
+    return isinstance(args[0], int) or torch.device(args[0]).index is not None
 
 
 def _ask_for_classes(args: Any, capture: Any) -> bool:

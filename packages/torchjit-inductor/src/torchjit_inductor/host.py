@@ -180,6 +180,9 @@ class _Writer:
         self.at_start: set[str] = set()
         # Names whose memory may be seen through another name: never reused.
         self.shared: set[str] = set(self.foreign)
+        # Results of operators that nobody reads: their memory is not given to others. On CUDA, attention leaves some of them out
+        # (they are None then), or makes them smaller than its fake does.
+        self.unread: set[str] = set()
         # The line of the first call that writes to memory that was there before.
         self._first_write: int | None = None
         self.writes_from = NEVER
@@ -414,6 +417,9 @@ class _Writer:
                 self.put(f"del {name}")
             if name not in self.allocated:
                 continue
+            if name in self.unread:
+                self.put(f"del {name}")
+                continue
             if name not in self.taken:
                 self._note(name, begins=False)
             if name not in self.inherited:
@@ -450,12 +456,15 @@ class _Writer:
             if name is None:
                 continue
             self.allocated.add(name)
+            if self.last_use.get(name) == self.position:
+                self.unread.add(name)
+                continue
             self._note(name, begins=True)
             buffer = self.program.buffers[name]
             if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
                 strides = self._tuple(buffer.strides)
                 self.put(
-                    # On CUDA, attention leaves out results that its fake has (they are None then).
+                    # As above: what attention leaves out may be a result of the program.
                     f"if {name} is not None and {name}.stride() != {strides}: "
                     f"{name} = conformed({name}, {self._tuple(buffer.sizes)}, {strides})"
                 )

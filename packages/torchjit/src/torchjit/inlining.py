@@ -176,6 +176,7 @@ VALUE_TYPES = (
     torch.layout,
     torch.memory_format,
     torch.nn.attention.SDPBackend,
+    *filter(None, [getattr(torch._C, "_CudaDeviceProperties", None)]),  # a torch without CUDA has none
     *torchjit_fx.NUMPY_VALUES,
 )
 """Immutable values of torch and NumPy with a trustworthy `==`: guarded by value."""
