@@ -392,6 +392,10 @@ door_bind(FrontDoor *door, Bound *bound, PyObject *const *args, Py_ssize_t nargs
     }
     memset(bound->slots, 0, (size_t)bound->count * sizeof(PyObject *));
     if (door->code != NULL) {
+        int status = forwarding_bind(&door->forwards, args, nargs, kwnames, bound->slots);
+        if (status != 0) {
+            return status;
+        }
         return signature_bind(&door->signature, (PyFunctionObject *)door->function, args, nargs, kwnames, bound->slots);
     }
     if (nargs != door->nslots || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {

@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include "binding.h"
+#include "forwarding.h"
 #include "frames.h"
 #include "lock.h"
 #include "thread.h"
@@ -15,6 +16,7 @@ typedef struct {
     PyObject *function; /* the original: a Python function, or any callable if the door is flat */
     PyCodeObject *code; /* the code that `signature` describes; NULL: flat */
     Signature signature;
+    Forwarding forwards; /* where the arguments end up, if the function only passes them on */
     Py_ssize_t nslots;
     int positional_only_call; /* `nslots` positional arguments are the slots as they stand */
     PyObject *entries;        /* a tuple, replaced and never written, so whoever holds it may iterate */

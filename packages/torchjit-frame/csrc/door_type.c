@@ -73,12 +73,25 @@ describe_slots(FrontDoor *self, PyObject *slots)
     return 0;
 }
 
+static int
+describe_forwarding(FrontDoor *self, PyObject *forwards)
+{
+    const Signature *signature = &self->signature;
+    if (forwards != Py_None &&
+        (self->code == NULL || signature_named(signature) != 1 || !signature->star || !signature->double_star ||
+         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(signature->names, 0), "self") != 0)) {
+        PyErr_SetString(PyExc_TypeError, "a FrontDoor that forwards has a function of (self, *args, **kwargs)");
+        return -1;
+    }
+    return forwarding_init(&self->forwards, forwards);
+}
+
 static PyObject *
 door_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"function", "on_miss", "slots", NULL};
-    PyObject *function, *on_miss, *slots = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O:FrontDoor", keywords, &function, &on_miss, &slots)) {
+    static char *keywords[] = {"function", "on_miss", "slots", "forwards", NULL};
+    PyObject *function, *on_miss, *slots = Py_None, *forwards = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OO:FrontDoor", keywords, &function, &on_miss, &slots, &forwards)) {
         return NULL;
     }
     if (!PyCallable_Check(function) || !PyCallable_Check(on_miss)) {
@@ -96,7 +109,7 @@ door_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->on_miss = Py_NewRef(on_miss);
     self->entries = PyTuple_New(0);
     if (self->entries == NULL || compile_lock_init(&self->lock) < 0 || describe_slots(self, slots) < 0 ||
-        copy_identity(self) < 0) {
+        describe_forwarding(self, forwards) < 0 || copy_identity(self) < 0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -110,7 +123,7 @@ door_traverse(FrontDoor *self, visitproc visit, void *arg)
     Py_VISIT(self->entries);
     Py_VISIT(self->on_miss);
     Py_VISIT(self->dict);
-    return 0;
+    return forwarding_traverse(&self->forwards, visit, arg);
 }
 
 static int
@@ -137,6 +150,7 @@ door_dealloc(FrontDoor *self)
     Py_CLEAR(self->dict);
     Py_CLEAR(self->code);
     Py_CLEAR(self->function);
+    forwarding_clear(&self->forwards);
     compile_lock_destroy(&self->lock);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
@@ -317,12 +331,16 @@ static PyGetSetDef door_getset[] = {
 PyTypeObject FrontDoor_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "torchjit_frame.FrontDoor",
-    .tp_doc = "FrontDoor(function, on_miss, *, slots=None)\n--\n\n"
+    .tp_doc = "FrontDoor(function, on_miss, *, slots=None, forwards=None)\n--\n\n"
               "Called in place of `function`; binds the arguments to slots and calls the first entry whose guard holds.\n\n"
               "When none does, `on_miss(door, slots)` makes an Entry or returns None, one thread at a time; without an entry the\n"
               "function itself is called with the arguments as they came. With `slots=n` the arguments are the n slots, and\n"
               "`function` is any callable that takes them.\n\n"
-              "Raises:\n    TypeError: something is not callable, or `function` is not a Python function and slots is None.\n"
+              "With `forwards=(method, observers, all_observers)` the function is `f(self, *args, **kwargs)` and passes its\n"
+              "arguments on to `self.method`: calls that bind alike there have the same slots, however they are spelled, unless\n"
+              "one of the dicts is not empty that are in `all_observers` or the instance's attributes `observers`.\n\n"
+              "Raises:\n    TypeError: something is not callable, `function` is not a Python function and slots is None, or it is not\n"
+              "        of (self, *args, **kwargs) and forwards.\n"
               "    ValueError: slots < 0.",
     .tp_basicsize = sizeof(FrontDoor),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,3 +126,78 @@ def test_keyword_arguments_dict_is_fresh() -> None:
     door.append(Entry(lambda *slots: slots, lambda more: more.update(added=1)))
     door(**given_dict)
     assert given_dict == {"x": 1}
+
+
+class Module:
+    """As nn.Module is called."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[int, Any] = {}
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
+
+
+@settings(max_examples=300)
+@given(signatures(), calls)
+def test_spellings_that_bind_alike_have_the_same_slots(text: str, call: tuple[list[Any], dict[str, Any]]) -> None:
+    args, kwargs = call
+    namespace: dict[str, Any] = {}
+    exec(
+        f"def forward(self{', ' if text else ''}{text.replace('/, ', '').replace(', /', '')}): return locals()",
+        namespace,
+    )
+    module = type("M", (Module,), {"forward": namespace["forward"]})()
+    door = FrontDoor(Module.call, lambda door, slots: None, forwards=("forward", ("hooks",), ()))
+    try:
+        wanted = module.forward(*args, **kwargs)
+    except TypeError:
+        return
+    _, positional, keywords = door.bind((module, *args), kwargs)
+    assert module.forward(*positional, **keywords) == wanted
+    names = list(inspect.signature(module.forward).parameters.values())
+    by_name = [p.name for p in names if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(args) <= len(by_name):  # the other extreme: everything by name, backwards
+        spelled = dict(reversed([(name, wanted[name]) for name in by_name if name in wanted]))
+        assert door.bind((module,), {**spelled, **kwargs})[1:] == (positional, keywords)
+        assert list(door.bind((module,), {**spelled, **kwargs})[2]) == list(keywords)
+
+
+def test_spellings_are_kept_where_somebody_sees_them() -> None:
+    everywhere: dict[int, Any] = {}
+    door = FrontDoor(Module.call, lambda door, slots: None, forwards=("forward", ("hooks",), (everywhere,)))
+
+    class Plain(Module):
+        def forward(self, x: int, k: int = 1) -> int:
+            return x + k
+
+    def bound() -> Any:
+        return door.bind((module,), {"x": 5, "k": 1})[1:]
+
+    module: Any = Plain()
+    cls: Any = Plain
+    assert bound() == ((5,), {})
+    for seen in (everywhere, module.hooks):
+        seen[0] = "hook"
+        assert bound() == ((), {"x": 5, "k": 1})
+        seen.clear()
+    module.forward = "its own"
+    assert bound() == ((), {"x": 5, "k": 1})
+    del module.forward
+    Plain.forward.__defaults__ = (2,)
+    assert bound() == ((5, 1), {})
+    cls.forward = staticmethod(lambda x, k: x)
+    assert bound() == ((), {"x": 5, "k": 1})
+    cls.forward = lambda self, k, x: x
+    assert bound() == ((1, 5), {})
+    cls.__getattribute__ = lambda self, name: object.__getattribute__(self, name)
+    assert bound() == ((), {"x": 5, "k": 1})
+
+
+def test_only_functions_that_pass_everything_on_forward() -> None:
+    for function in (lambda self, x: x, lambda *args, **kwargs: 0, lambda self, *args: 0):
+        with pytest.raises(TypeError, match="forwards"):
+            FrontDoor(function, lambda door, slots: None, forwards=("forward", (), ()))
+    for wrong in (1, ("forward",), (1, (), ()), ("forward", (1,), ()), ("forward", (), (1,))):
+        with pytest.raises(TypeError):
+            FrontDoor(Module.call, lambda door, slots: None, forwards=wrong)  # type: ignore[arg-type]

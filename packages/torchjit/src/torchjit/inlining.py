@@ -212,8 +212,20 @@ _GLOBAL_HOOKS = tuple(
 )
 _OUTER_NAMES = ("_compiled_call_impl", "_call_impl")
 
+_MODULE_CALLS = _module_calls()
+
+
+def forwarding_of(function: Any) -> dict[str, Any]:
+    """Where the arguments of a module's call end up, for its front door: `forward`, unless hooks see them before."""
+    # A checkout whose extension was built before doors could forward compiles each spelling by itself.
+    if function not in _MODULE_CALLS or "forwards" not in (torchjit_frame.FrontDoor.__doc__ or ""):
+        return {}
+    observers = tuple(getattr(torch.nn.modules.module, name) for name in _GLOBAL_HOOKS)
+    return {"forwards": ("forward", _HOOKS, observers)}
+
+
 _SUBSTITUTES: dict[Any, object] = {
-    **_module_calls(),
+    **_MODULE_CALLS,
     **torchjit_fx.REPLACEMENTS,
     control.is_compiling: ReturnConstant(True, pretended=True),
     # A module's call would not run the hooks that are always called when a hook or `forward` raises.

@@ -21,7 +21,7 @@ from torch.utils._device import DeviceContext
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
-from torchjit import exc
+from torchjit import exc, inlining
 from torchjit.backends import call_backend
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
@@ -135,7 +135,8 @@ class Site:
         self.raised_alone = 0
         self.caught = 0
         slots = None if region.offset is None else region.nslots
-        self.door = FrontDoor(function, self.on_miss, slots=slots)
+        forwards = inlining.forwarding_of(function) if slots is None else {}
+        self.door = FrontDoor(function, self.on_miss, slots=slots, **forwards)
 
     @property
     def owner(self) -> Compilation:
