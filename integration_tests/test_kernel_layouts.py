@@ -188,3 +188,29 @@ def test_rows_that_are_one_for_some_sizes(backend: str, rows: tuple[int, ...]) -
         want, got = program(a), compiled(a)
         assert [t.stride() for t in want[:2]] == [t.stride() for t in got[:2]]
         assert want[2] == got[2]
+
+
+def test_rolled_images() -> None:
+    """A concatenation of two parts, each of which may have a memory format or none."""
+    images = [
+        CASES["channels last"](),
+        CASES["channels last"]()[:, :, ::2],
+        CASES["permuted images"](),
+        CASES["sequence"](),
+    ]
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda x: x.roll(1, 2),
+        lambda x: x.roll((1, 2), (2, -1)),
+        lambda x: x.roll(3, 1),
+        lambda x: x.roll(0, 2),
+        lambda x: x.roll(2),
+    ]
+
+    def program(x: Tensor) -> list[tuple[Tensor, object]]:
+        return [(y := f(x), y.stride()) for f in calls]
+
+    compiled = torchjit.compile(program, backend="aot_eager", fullgraph=True, dynamic=False)
+    for x in images:
+        for want, got in zip(program(x), compiled(x), strict=True):
+            assert torch.equal(want[0], got[0])
+            assert want[1] == got[1] == got[0].stride()

@@ -201,6 +201,36 @@ def _rrelu_backward(results: list[Any], *args: Any, **options: Any) -> Strides:
     return _follow([noise if training and upper - lower > 1e-6 else x, gradient], results[0])
 
 
+def _roll(results: list[Any], x: Any, shifts: Any, dims: Sequence[int] = (), **options: Any) -> Strides:
+    """TensorTransformations.cpp: for each dimension the concatenation of two parts, which has their memory format if both have one."""
+    sizes, strides = tuple(x.shape), tuple(x.stride())
+    amounts = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
+    if not all(type(n) is int for n in (*sizes, *amounts)):
+        raise Undecided
+    if len(amounts) == len(dims) == 1 and x.numel() == 0:
+        return ()
+    if len(amounts) != len(dims):
+        return (make_contiguous_strides_for(sizes),)
+    for amount, dim in zip(amounts, dims, strict=True):
+        start = -amount % max(sizes[dim], 1)
+        parts = [(*sizes[:dim], n, *sizes[dim:][1:]) for n in (sizes[dim] - start, start)]
+        last = all(_is_channels_last(part, strides) for part in parts)
+        strides = make_channels_last_strides_for(sizes) if last else make_contiguous_strides_for(sizes)
+    return (strides,)
+
+
+def _is_channels_last(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """c10/core/MemoryFormat.h: is_channels_last_strides_2d and _3d."""
+    if len(sizes) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for d in (1, *range(len(sizes) - 1, 1, -1), 0):
+        if sizes[d] == 0 or strides[d] < least or (d == 0 and least == strides[1]):
+            return False
+        least = strides[d] * max(sizes[d], 1)
+    return True
+
+
 _ON_CPUS: dict[str, Callable[..., Strides]] = {
     # Normalization.cpp: batch_norm_cpu, batch_norm_backward_cpu_template
     "native_batch_norm": _in_memory_format(0),
@@ -234,6 +264,7 @@ _ON_CPUS: dict[str, Callable[..., Strides]] = {
     "index_fill.int_Scalar": _like(0),
     "index_fill.int_Tensor": _like(0),
     "channel_shuffle": _in_memory_format(0),  # ChanelShuffle.cpp
+    "roll": _roll,
     "replication_pad2d_backward": _in_memory_format(1),  # ReplicationPadding.cpp
 }
 

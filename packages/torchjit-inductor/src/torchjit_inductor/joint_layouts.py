@@ -27,6 +27,7 @@ import torch.fx
 
 from torchjit_inductor.layouts import channels_last_strides, scatters_channels
 from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_inductor.memory_readers import observed
 
 __all__ = ["CHANNELS_LAST", "SAME_PLACE", "ZERO_PADDED", "plan_layouts", "plan_layouts_without_padding"]
 
@@ -70,6 +71,8 @@ def plan_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node], *, padding
         promised: nodes whose strides somebody relies on: results, gradients, new values of inputs.
         padding: of matrix products.
     """
+    seen = observed(graph)
+    promised = promised | seen
     convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS and _plain_convolution(n)]
     if convolutions:
         _without_biases(graph, convolutions)
@@ -79,7 +82,7 @@ def plan_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node], *, padding
     if convolutions and _worth_it_on_cpu(graph, convolutions):
         _channels_last(graph, convolutions, promised)
     if padding:
-        _padded_products(graph, promised)
+        _padded_products(graph, promised, seen)
 
 
 def plan_layouts_without_padding(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
@@ -258,11 +261,11 @@ def _turned(val: torch.Tensor) -> torch.Tensor:
 # ---------------------------------------------------------------------------------------------- matrix products
 
 
-def _padded_products(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
+def _padded_products(graph: torch.fx.Graph, promised: Set[torch.fx.Node], seen: Set[torch.fx.Node]) -> None:
     """Extend the matrices of large products by zeros to whole rows, and cut the result."""
     padded: dict[tuple[torch.fx.Node, int, int], torch.fx.Node] = {}
     trains = any(node.meta.get("backward") for node in graph.nodes)
-    products = [n for n in graph.nodes if n.target in _PRODUCTS and not n.kwargs and _large(n)]
+    products = [n for n in graph.nodes if n.target in _PRODUCTS and not n.kwargs and _large(n) and n not in seen]
     for node in products:
         _pad_product(graph, node, padded, in_blocks=not trains and _is_promised(node, promised))
 

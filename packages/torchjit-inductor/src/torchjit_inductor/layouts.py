@@ -15,6 +15,7 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchjit_inductor.memory_readers import observed
 from torchjit_inductor.races import Races
 
 __all__ = ["channels_last_strides", "preferred_layouts", "scatters_channels"]
@@ -93,7 +94,7 @@ def preferred_layouts(gm: torch.fx.GraphModule, races: Races) -> set[torch.fx.No
             break
     cut = any(map(_joins_or_cuts, gm.graph.nodes)) and not any(map(_shuffles, gm.graph.nodes))
     gain = GAIN_REARRANGED if cut else GAIN
-    return _between(convolutions) - heavy if last < gain * row_major else set()
+    return _between(convolutions) - heavy - observed(gm.graph) if last < gain * row_major else set()
 
 
 def scatters_channels(graph: torch.fx.Graph) -> bool:

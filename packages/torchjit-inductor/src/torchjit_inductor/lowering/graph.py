@@ -57,7 +57,7 @@ from torchjit_inductor.lowering.graph_nodes import (
     written_in_place,
 )
 from torchjit_inductor.lowering.known_sizes import GraphNotSupported, KnownSizes
-from torchjit_inductor.lowering.placement import from_storage, in_channels_last, zero_padded
+from torchjit_inductor.lowering.placement import as_traced, from_storage, in_channels_last, zero_padded
 from torchjit_inductor.lowering.places import settled
 from torchjit_inductor.lowering.products import small_product, vector_product
 from torchjit_inductor.lowering.promotion import rounded
@@ -65,6 +65,7 @@ from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
+from torchjit_inductor.memory_readers import reads_memory, writes_operands
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step, TensorRef
 
 __all__ = ["lower_graph"]
@@ -292,6 +293,8 @@ class _GraphLowering:
         args, kwargs = as_positional(node.target, args, kwargs)
         if node.target is torch.ops.aten.as_strided.default:
             args = from_storage(self.builder, node, args, self.env)
+        elif reads_memory(node.target) and not writes_operands(node.target):
+            args = (*as_traced(self.builder, node.args, args, self.sizes.meta), *args[len(node.args) :])
         if self.sizes.found or reads_data(node.target):
             found = new_sizes(val, self.sizes.symbols)
             if found:

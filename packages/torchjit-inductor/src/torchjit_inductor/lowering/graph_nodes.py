@@ -31,7 +31,6 @@ __all__ = [
     "places_behind",
     "read_by_operators",
     "read_whole",
-    "storage_owner",
     "tensors_in",
     "updates_input",
     "with_memory_of_its_own",
@@ -76,26 +75,6 @@ def has_number(tree: Any) -> bool:
     if isinstance(tree, (tuple, list)):
         return any(map(has_number, tree))
     return isinstance(tree, (HostNumber, RunNumber))
-
-
-def storage_owner(node: torch.fx.Node) -> torch.fx.Node:
-    """The node whose result a view, or a view of a view, shows: it owns the storage that offsets of `as_strided` count from."""
-    while node.op == "call_function":
-        source = node.args[0] if node.target is operator.getitem else node
-        if not isinstance(source, torch.fx.Node) or not _is_view(source.target) or not source.args:
-            break
-        first = source.args[0]
-        if not isinstance(first, torch.fx.Node):
-            break
-        node = first
-    return node
-
-
-def _is_view(target: Any) -> bool:
-    if target is _aten._unsafe_view.default:
-        return True
-    returns = getattr(getattr(target, "_schema", None), "returns", ())
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 def updates_input(node: torch.fx.Node) -> bool:

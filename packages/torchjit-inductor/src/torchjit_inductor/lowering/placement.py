@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -10,13 +10,14 @@ import torch
 import torch.fx
 
 from torchjit_core.expr import constant
+from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.builder import Builder
-from torchjit_inductor.lowering.graph_nodes import storage_owner
 from torchjit_inductor.lowering.sizes import expression, meta_of
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta, full
+from torchjit_inductor.memory_readers import storage_owner
 
-__all__ = ["from_storage", "in_channels_last", "zero_padded"]
+__all__ = ["as_traced", "from_storage", "in_channels_last", "zero_padded"]
 
 
 def zero_padded(b: Builder, source: Lowered, meta: TensorMeta) -> Lowered:
@@ -57,9 +58,31 @@ def from_storage(
     meta = meta_of(val)
     place = b.materialize(env[owner], meta.strides)
     if not place.same_layout(meta) or place.offset.value != 0:
-        place = b.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), meta.strides)
+        place = b.materialize(_copied(place), meta.strides)
     given = args[3] if len(args) > 3 and args[3] is not None else expression(shown.meta["val"].storage_offset())
     return (place, args[1], args[2], given)
+
+
+def as_traced(b: Builder, node: Any, arg: Any, meta_of: Callable[[torch.Tensor], TensorMeta]) -> Any:
+    """An operand, or several, in the memory layout of the trace, for an operator that sees it.
+
+    Args:
+        node: what `arg` was lowered from.
+        meta_of: what is known of a traced tensor.
+    """
+    if isinstance(node, (list, tuple)):
+        return type(node)(as_traced(b, n, a, meta_of) for n, a in zip(node, arg, strict=False))
+    if not isinstance(node, torch.fx.Node) or not isinstance(arg, Lowered):
+        return arg
+    if arg.dtype not in KERNEL_DTYPES:
+        return arg
+    meta = meta_of(node.meta["val"])
+    place = b.materialize(arg, meta.strides)
+    return place if place.same_layout(meta) else b.materialize(_copied(place), meta.strides)
+
+
+def _copied(place: Strided) -> Lazy:
+    return Lazy(place.sizes, place.dtype, place.device, place.value)
 
 
 def in_channels_last(b: Builder, arg: Any) -> Any:
@@ -70,4 +93,4 @@ def in_channels_last(b: Builder, arg: Any) -> Any:
     place = b.materialize(arg, strides)
     if place.same_layout(TensorMeta(arg.sizes, strides, arg.dtype, arg.device)):
         return place
-    return b.materialize(Lazy(place.sizes, place.dtype, place.device, place.value), strides)
+    return b.materialize(_copied(place), strides)
