@@ -191,14 +191,28 @@ def _super(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return attributes.make_super(domain, owner.obj, first)
 
 
+def _is_singleton(obj: Any) -> bool:
+    """Is each object that is equal to this one this one?"""
+    return obj is None or type(obj) is bool or (type(obj) is int and -5 <= obj <= 256)
+
+
+def _number_of(domain: CaptureDomain, obj: Any) -> Const:
+    domain.object_numbers.add(id(obj))
+    return Const(id(obj))
+
+
 @builtin(id)
 def _id(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     value = args[0]
     if isinstance(value, Known) and not is_made(domain, value):
-        return Const(id(value.obj))
+        return _number_of(domain, value.obj)
+    if type(value) is Const and _is_singleton(value.value):
+        return Const(id(domain.use(value)))
+    if type(value) is Leaf and domain.leaves.type_of(value.payload) in (int, float, bool, complex):
+        raise domain.graph_break(UNKNOWN_CALL, "id() of a number")
     if isinstance(value, Obj) and value.real is not NEW and value.path is not None:
         domain.guard_id(value.path, value.real)
-        return Const(id(value.real))
+        return _number_of(domain, value.real)
     if isinstance(value, (Obj, Leaf)):
         return IdValue(value)
     raise domain.graph_break(UNKNOWN_CALL, "id() of an object that may be another one next time")

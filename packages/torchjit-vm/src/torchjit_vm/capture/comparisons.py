@@ -109,6 +109,14 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
         if not any(type(v) is AtomObject for v in plain):
             left, right = plain
     tl, tr = type(left), type(right)
+    if tl is IdValue and type(right) in (Const, Leaf):
+        found = _compare_number(domain, function, cast(IdValue, left), right)
+        if found is not None:
+            return found
+    elif tr is IdValue and tl in (Const, Leaf):
+        found = _compare_number(domain, function, cast(IdValue, right), left)
+        if found is not None:
+            return found
     if tl is Const and tr is Const:
         return compute(domain, function, domain.use(cast(Const, left)), domain.use(cast(Const, right)))
     if tl is Leaf or tr is Leaf:
@@ -123,6 +131,21 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
         if type(member.raw) is not types.FunctionType:
             return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
     return _compare_objects(domain, function, as_tuple(left), as_tuple(right))
+
+
+def _compare_number(domain: CaptureDomain, function: Any, left: IdValue, right: Value) -> Value | None:
+    """`id(object) == number`, which an earlier `id` may have given: for what is outside, it is compared. None for the rest."""
+    if (
+        left.function not in (id, hash)
+        or type_of(domain, right) is not int
+        or function not in (operator.eq, operator.ne)
+    ):
+        return None
+    number = keys.settled_number(domain, left.target)
+    if number is None:
+        return domain.constant(function is operator.ne) if left.function is id else None
+    real: Any = cast(Any, left.target).real
+    return compare(domain, function, Const(left.function(real)), right)
 
 
 def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
@@ -167,6 +190,9 @@ def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: V
     a, b = set_keys(domain, left), set_keys(domain, right)
     own = any(isinstance(v, Obj) and defines(domain, v, n) for v, n in zip((left, right), RICH[function], strict=False))
     if a is not None and b is not None and not own:
+        if domain.has_numbers:
+            keys.refuse_numbers(domain, a, b)
+            keys.refuse_numbers(domain, b, a)
         return domain.constant(bool(function(a.keys(), b.keys())))
     name, swapped, symbol = RICH[function]
     tl, tr = type_of(domain, left), type_of(domain, right)

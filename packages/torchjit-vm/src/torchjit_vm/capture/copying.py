@@ -87,7 +87,8 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
     if found is not None:
         return found
     if type(value) is Leaf:
-        return leaf_call(domain, copy.deepcopy, [value])
+        made = memo[value] = leaf_call(domain, copy.deepcopy, [value])
+        return made
     if isinstance(value, (Obj, InstanceDict)):
         hook = None if isinstance(value, InstanceDict) else _copier(domain, value)
         if hook is not None:

@@ -10,7 +10,7 @@ from torchjit_core.guards import dict_items
 from torchjit_core.paths import Pinned, own_attr
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.elements import is_atom
-from torchjit_vm.capture.keys import key_of, note_stored, real_key, settle_key
+from torchjit_vm.capture.keys import is_number, key_of, note_stored, number_among, real_key, settle_key
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.values import (
     DELETED,
@@ -18,6 +18,7 @@ from torchjit_vm.capture.values import (
     Const,
     DictValue,
     DictView,
+    IdKey,
     InstanceDict,
     Leaf,
     Obj,
@@ -54,15 +55,16 @@ def _load(domain: CaptureDomain, value: DictValue) -> None:
         raise AssertionError("a real dict without a path")
     found = dict_items(real)
     domain.guard_keys(path, tuple(key for key, _ in found))
-    partial, value.entries = {settle_key(domain, key): entry for key, entry in value.entries.items()}, {}
+    stored = [key for key, _ in found]
+    partial, value.entries = {settle_key(domain, key, stored): entry for key, entry in value.entries.items()}, {}
     for raw, item in found:
         key = _wrap_key(domain, raw)
         if key in partial:
-            stored = partial[key]
-            if stored is None or key in value.removed:
+            later = partial[key]
+            if later is None or key in value.removed:
                 continue
             del partial[key]
-            value.entries[key] = (_key_value(domain, raw, key), stored[1])
+            value.entries[key] = (_key_value(domain, raw, key), later[1])
         else:
             value.entries[key] = (_key_value(domain, raw, key), wrap(domain, item, path.item(raw)))
     for key, entry in partial.items():
@@ -98,9 +100,10 @@ def _key_value(domain: CaptureDomain, raw: Any, key: Any) -> Value:
 
 def dict_lookup(domain: CaptureDomain, value: DictValue, key: Any) -> Value | None:
     """The value under a key (of `key_of`), or None."""
+    if value.real is not NEW and not value.loaded and type(key) is IdKey and not dict_items(value.real):
+        _load(domain, value)  # empty: no number is among its keys
     entries = value.entries
-    if value.real is not NEW and (value.loaded or key not in entries):
-        key = settle_key(domain, key)
+    key = _settled(domain, value, key)
     entry = entries.get(key, _UNREAD)  # one look: it may interpret an `__eq__`
     if entry is not _UNREAD:
         return None if entry is None else entry[1]
@@ -119,10 +122,19 @@ def dict_lookup(domain: CaptureDomain, value: DictValue, key: Any) -> Value | No
     return None
 
 
+def _settled(domain: CaptureDomain, value: DictValue, key: Any) -> Any:
+    """The key as a look at the dict finds it."""
+    if value.real is NEW:
+        return settle_key(domain, key, value.entries) if domain.has_numbers and is_number(key) else key
+    if not value.loaded and key in value.entries:
+        return key
+    return settle_key(domain, key, value.entries if value.loaded else None)
+
+
 def dict_store(domain: CaptureDomain, value: DictValue, key: Any, key_value: Value, item: Value) -> None:
     """`d[key] = item`."""
-    if value.real is not NEW and value.loaded:
-        key = settle_key(domain, key)
+    if value.real is not NEW and (value.loaded or number_among(key, value.entries)):
+        key = settle_key(domain, key, value.entries)
     old = value.entries.get(key)
     domain.touch(value)
     if value.real is not NEW:
@@ -149,6 +161,7 @@ def _note_change(value: DictValue, key: Any) -> Any:
 def dict_remove(domain: CaptureDomain, value: DictValue, key: Any) -> None:
     """`del d[key]`, of a key that is there."""
     domain.touch(value)
+    key = _settled(domain, value, key)
     if value.real is NEW:
         del value.entries[key]
         return

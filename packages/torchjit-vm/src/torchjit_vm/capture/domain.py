@@ -91,6 +91,8 @@ class CaptureDomain:
         self.interned: dict[int, Value] = {}
         self.payloads: dict[int, Leaf] = {}
         self.keys_by_identity: dict[Value, None] = {}
+        self.has_numbers = False  # are numbers that `id` gave for values keys?
+        self.object_numbers: set[int] = set()  # those that it gave for objects that are relied on
         self.members: dict[tuple[type, str], members.Member] = {}
         self.generators: list[GeneratorValue] = []
         self.memos: dict[Value, object] = {}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_core.paths import AccessPath, Pinned
+from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, members
 from torchjit_vm.capture.atoms import base_of, stripped
 from torchjit_vm.capture.elements import is_atom, items, set_entries
-from torchjit_vm.capture.reasons import UNHASHABLE
+from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
@@ -47,10 +48,14 @@ if TYPE_CHECKING:
 __all__ = [
     "as_hash",
     "identity",
+    "is_number",
     "key_of",
     "note_stored",
+    "number_among",
     "real_key",
+    "refuse_numbers",
     "settle_key",
+    "settled_number",
 ]
 
 
@@ -84,6 +89,7 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
     if type(value) is ByteArray:
         raise domain.error(TypeError, "unhashable type: 'bytearray'")
     if type(value) is IdValue:
+        domain.has_numbers = True
         identity(domain, value.target)
         return IdKey(value.target)
     if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
@@ -143,8 +149,21 @@ def _outside(value: Value) -> AccessPath | None:
     return None if path is None or type(path) is Pinned or getattr(value, "real", NEW) is NEW else path
 
 
-def settle_key(domain: CaptureDomain, key: Any) -> Any:
-    """`key`, which is about to be compared with the keys of a real container: from now on it is this very object."""
+def settle_key(domain: CaptureDomain, key: Any, others: Collection[Any] | None = None) -> Any:
+    """`key`, which is about to be compared with the keys of a real container: from now on it is this very object.
+
+    Args:
+        others: those keys. The number of an object is not looked at where nothing can be equal to it.
+
+    Raises:
+        GraphBreak: the number that `id` gives for an argument, mostly another one in each call.
+    """
+    if others is not None and is_number(key):
+        if type(key) is int:
+            refuse_numbers(domain, (key,), others)
+            return key
+        if key in others or not any(_may_be_number(domain, other) for other in others):
+            return key
     if type(key) in (tuple, frozenset):
         return type(key)(settle_key(domain, part) for part in key)
     if type(key) is Ref and (path := _outside(key.value)) is not None:
@@ -152,10 +171,54 @@ def settle_key(domain: CaptureDomain, key: Any) -> Any:
     if type(key) is WeakKey:
         return WeakKey(settle_key(domain, key.key), key.reference)
     if type(key) is IdKey and (path := _outside(key.target)) is not None:
-        real = getattr(key.target, "real", NEW)
-        domain.guard_id(path, real)
-        return id(real)
+        return settled_number(domain, key.target, path)
     return key
+
+
+def settled_number(domain: CaptureDomain, target: Value, path: AccessPath | None = None) -> int | None:
+    """`id(target)`, which is relied on; None for what the region made, whose number nobody outside has seen.
+
+    Raises:
+        GraphBreak: an argument, mostly another object in each call.
+    """
+    path = _outside(target) if path is None else path
+    if path is None:
+        return None
+    if type(target) is Leaf and type(path) is Arg:
+        raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the number that id() gives for an argument")
+    real = getattr(target, "real", NEW)
+    domain.guard_id(path, real)
+    return id(real)
+
+
+def refuse_numbers(domain: CaptureDomain, keys: Iterable[Any], others: Iterable[Any]) -> None:
+    """Break where numbers are looked for among those of objects that have one outside."""
+    if not any(type(other) is IdKey and _outside(other.target) is not None for other in others):
+        return
+    if any(_may_be_number(domain, key) for key in keys):
+        raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the number that id() gives for an argument")
+
+
+def is_number(key: Any) -> bool:
+    """May this be equal to a number that `id` gave?"""
+    return type(key) is int or _has_number(key)
+
+
+def number_among(key: Any, keys: Collection[Any]) -> bool:
+    """Is the number of an object among these keys, where it was settled?"""
+    return type(key) is IdKey and _outside(key.target) is not None and id(getattr(key.target, "real", NEW)) in keys
+
+
+def _has_number(key: Any) -> bool:
+    return type(key) is IdKey or (type(key) in (tuple, frozenset) and any(map(_has_number, key)))
+
+
+def _may_be_number(domain: CaptureDomain, key: Any) -> bool:
+    """May this be equal to the number of a tensor? Those that `id` gave for other objects are not."""
+    return key not in domain.object_numbers if type(key) is int else type(key) not in _NO_NUMBERS
+
+
+_NO_NUMBERS = (str, bytes, type(None), IdKey, Ref)
 
 
 def _object_key(domain: CaptureDomain, value: Obj) -> Any:

@@ -436,7 +436,7 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
         members.find_member(domain, tl, names[1]).raw
     ):
         attempts.reverse()
-    unknown = False
+    unknown = type(left) is IdValue or type(right) is IdValue
     for self_, name, other in attempts:
         member = members.find_member(domain, type_of(domain, self_), name)
         if member.kind in (members.FUNCTION, members.PLAIN, members.STATIC) and member.raw is not None:
@@ -444,7 +444,7 @@ def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value
             result = domain.vm.call(bound, [other])
             if not is_not_implemented(result):
                 return result
-        elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known, IdValue)):
+        elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known)):
             unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
     if function is operator.mul:
         repeated = _repeat(domain, left, right, asked)

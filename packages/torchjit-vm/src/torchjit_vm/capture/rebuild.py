@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core.location import CodeLocation
-from torchjit_core.paths import AccessPath, Drawn, Pinned
+from torchjit_core.paths import AccessPath, Arg, Attr, Cell, ClassAttr, Drawn, InstanceAttr, Item, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import iteration, made_later
 from torchjit_vm.capture.reasons import REBUILD
@@ -242,7 +242,7 @@ class Rebuilder:
         return name
 
     def _const(self, value: Const) -> str:
-        if not value.used and value.path is not None:
+        if value.path is not None and (not value.used or _is_passed_on(value)):
             return self.gather(value.path)
         if not value.used and value.made is not None:
             return made_later.expr(self, value)
@@ -277,6 +277,18 @@ class Rebuilder:
         if isinstance(value, Obj):
             return object_expr(self, value)
         raise GraphBreak(REBUILD, type(value).__name__, self.domain.location())
+
+
+def _is_passed_on(value: Const) -> bool:
+    """Is this the caller's own object, of which there may be others that are equal? A literal would be one."""
+    real = value.value
+    if type(real) is int:
+        return type(value.path) in _PLACES and not -5 <= real <= 256
+    return type(real) in (tuple, frozenset, str, bytes, float, complex) and type(value.path) in _PLACES
+
+
+_PLACES = (Arg, Attr, InstanceAttr, ClassAttr, Item, Cell)
+"""Where objects lie. What is computed is new each time."""
 
 
 def _is_reserved(name: str) -> bool:

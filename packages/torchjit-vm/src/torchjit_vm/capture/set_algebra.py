@@ -51,6 +51,9 @@ def set_binary(
     a, b = (_elements(domain, v) if view else set_keys(domain, v) for v in (left, right))
     if a is None or b is None or not (view or isinstance(left, SetValue) or isinstance(right, SetValue)):
         return None
+    if domain.has_numbers:
+        keys.refuse_numbers(domain, a, b)
+        keys.refuse_numbers(domain, b, a)
     if function is operator.or_:
         entries = {**a, **{k: v for k, v in b.items() if k not in a}}
     elif function is operator.and_:

@@ -136,7 +136,8 @@ def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         raise domain.raised(subscripts.key_error(domain, Const("pop from an empty set")))
     if len(items) > 1 and (target.real is NEW or target.changed):
         return None  # which one comes out depends on the history of the set
-    sets.set_remove(domain, target, keys.key_of(domain, items[0]))
+    found = elements.set_entries(domain, target)
+    sets.set_remove(domain, target, next(key for key, element in found.items() if element is items[0]))
     return items[0]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.elements import set_entries
-from torchjit_vm.capture.keys import key_of, note_stored, settle_key
+from torchjit_vm.capture.keys import is_number, key_of, note_stored, settle_key
 from torchjit_vm.capture.values import (
     NEW,
     HashKey,
@@ -38,7 +38,11 @@ def sought_key(domain: CaptureDomain, value: Value, container: SetValue | None) 
     if isinstance(value, SetValue) and not issubclass(value.cls, frozenset):
         value = SetValue(dict(set_entries(domain, value)), frozenset)
     key = key_of(domain, value)
-    return settle_key(domain, key) if container is None or container.real is not NEW else key
+    if container is None:
+        return settle_key(domain, key)
+    if container.real is not NEW or (domain.has_numbers and is_number(key)):
+        return settle_key(domain, key, set_entries(domain, container))
+    return key
 
 
 def set_items(domain: CaptureDomain, value: SetValue) -> list[Value]:
@@ -85,7 +89,10 @@ def new_set(domain: CaptureDomain, values: Iterable[Value], cls: type = set) -> 
 
 def set_insert(domain: CaptureDomain, value: SetValue, key: Any, element: Value) -> None:
     """Add an element."""
-    set_change(domain, value).setdefault(key, element)
+    found = set_change(domain, value)
+    if value.real is not NEW and type(key) is IdKey:
+        key = settle_key(domain, key, found)
+    found.setdefault(key, element)
     note_stored(key)
     if value.layout is not None:
         if is_ordered((key,)):
