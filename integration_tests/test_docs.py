@@ -1,5 +1,6 @@
 """Every Python block of the documentation runs, and the generated page is current."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -12,7 +13,17 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("pack
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 # Blocks of the interface document are declarations of protocols, not programs.
 DECLARATIONS = {"0001-interfaces.md"}
-WITH_BLOCKS = [p for p in PAGES if BLOCK.search(p.read_text()) and p.name not in DECLARATIONS]
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+WITH_BLOCKS = [p for p in PAGES if BLOCK.search(p.read_text()) and p.name not in DECLARATIONS and p not in GUIDE]
+NEEDS = {"hugging-face.md": "transformers"}
+"""What a page imports that the project does not depend on."""
+RUN_PAGES = """
+import runpy, sys, torch, torchjit
+for path in sys.argv[1:]:
+    print("page", path, file=sys.stderr, flush=True)
+    runpy.run_path(path, run_name="__main__")
+    torchjit.reset()
+"""
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda p: str(p.relative_to(ROOT)))
@@ -21,6 +32,20 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n".join(BLOCK.findall(page.read_text())))
     done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_pages_of_the_guide_run(tmp_path: Path) -> None:
+    """All in one process, since most of a page's time is that of importing torch."""
+    programs = []
+    for page in GUIDE:
+        if page.name in NEEDS and importlib.util.find_spec(NEEDS[page.name]) is None:
+            continue
+        program = tmp_path / f"{page.stem.replace('-', '_')}.py"
+        program.write_text("\n".join(BLOCK.findall(page.read_text())))
+        programs.append(str(program))
+    command = [sys.executable, "-c", RUN_PAGES, *programs]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -275,3 +275,17 @@ def test_a_module_s_arguments_have_the_names_of_forward() -> None:
     for call in (lambda: compiled(x, weight), lambda: compiled(weight=weight, x=x), lambda: other(x)):
         with pytest.raises(UserError, match=r"x\.size\(0\) is marked dynamic, and the program needs x\.size\(0\) == 5"):
             call()
+
+
+def test_kinds_of_tensors_are_told_in_words():
+    f = torchjit.compile(lambda x: x * 2, backend="eager")
+    f(torch.ones(3))
+    with torch.inference_mode():
+        f(torch.ones(3))
+    told = f.compiled.stats.recompiles[-1]
+    assert "outside of inference mode" in told.expected and "made in inference mode" in told.actual
+    assert "inference mode" in told.advice
+    g = torchjit.compile(lambda z: z * 2, backend="eager")
+    z = torch.ones(3, dtype=torch.complex64)
+    g(z), g(z.conj())
+    assert g.compiled.stats.recompiles[-1].actual == "a tensor with Conjugate"

@@ -26,7 +26,7 @@ from torchjit_core.guards import (
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.showing import shown
-from torchjit_guards.tensors import key_set_holds, matches, plain_facts
+from torchjit_guards.tensors import key_difference, key_set_holds, matches, plain_facts
 
 __all__ = ["Miss", "explain"]
 
@@ -143,4 +143,4 @@ def _tensor_difference(guard: TensorMatches, tensor: object) -> tuple[str, str]:
     for name, want, got in fields:
         if want != got:
             return f"{name} {want}", f"{name} {got}"
-    return "the recorded dispatch keys", "others"
+    return key_difference(guard, tensor)

@@ -7,6 +7,7 @@ and stays light, without it.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,27 @@ def key_set_holds(guard: TensorMatches, tensor: Any) -> bool:
         return False
     keys = support.dispatch_keys(tensor)
     return bool(guard.key_set == (keys.raw_repr() if isinstance(guard.key_set, int) else str(keys)))
+
+
+def key_difference(guard: TensorMatches, tensor: Any) -> tuple[str, str]:
+    """What the guard's dispatch keys say of a tensor that this one is not, in a reader's words: both sides."""
+    support = _torch_support()
+    if support is None:
+        return "a tensor with these dispatch keys", "another"
+    keys = support.dispatch_keys(tensor)
+    want, got = (set(_KEY.findall(str(keys_))) for keys_ in (support.key_set(guard.key_set), keys))
+    if _RECORDS_WRITES in want ^ got:
+        inside, outside = "a tensor made in inference mode", "a tensor made outside of inference mode"
+        return (outside, inside) if _RECORDS_WRITES in want else (inside, outside)
+    return _kind(want - got), _kind(got - want)
+
+
+def _kind(own_keys: set[str]) -> str:
+    return f"a tensor with {', '.join(sorted(own_keys))}" if own_keys else "a plain tensor"
+
+
+_KEY = re.compile(r"\w+(?=[,)])")
+_RECORDS_WRITES = "ADInplaceOrView"  # which inference tensors lack
 
 
 def native_read(read: Callable[[], Any], value: object) -> NativeRead | None:

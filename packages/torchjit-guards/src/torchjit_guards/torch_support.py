@@ -33,6 +33,7 @@ __all__ = [
     "NO_RAW_READS",
     "ambient_guards",
     "dispatch_keys",
+    "key_set",
     "native_read",
     "raw_reads",
     "tensor_spec",
@@ -85,6 +86,11 @@ def as_plain(tensor: torch.Tensor, facts: TensorMatches) -> tuple[torch.Tensor, 
 def dispatch_keys(tensor: torch.Tensor) -> torch._C.DispatchKeySet:
     """The tensor's dispatch key set; `.raw_repr()` is the form that `TensorMatches.key_set` compares fastest."""
     return torch._C._dispatch_keys(tensor)
+
+
+def key_set(form: Any) -> torch._C.DispatchKeySet | str:
+    """A `TensorMatches.key_set` as what it is a form of."""
+    return torch._C.DispatchKeySet.from_raw_repr(form) if isinstance(form, int) else str(form)
 
 
 def tensor_spec(guard: TensorMatches) -> tuple[Any, ...] | None:

@@ -129,4 +129,6 @@ def _tensor_advice(miss: Miss) -> str:
         return "reshape inputs to one number of dimensions"
     if miss.expected.startswith("requires_grad"):
         return "call under torch.no_grad() or detach inputs consistently"
+    if miss.expected.endswith("inference mode"):
+        return "make inputs, and call, in inference mode always or never"
     return f"convert inputs before the call: {miss.expected} was compiled"
