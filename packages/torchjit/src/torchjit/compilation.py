@@ -19,6 +19,7 @@ from torchjit.backends import Backend, is_ours
 from torchjit.config import config
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.rerun import GraphRaised
+from torchjit.sharing import Family
 from torchjit.site import Site, Specialization
 from torchjit.stance import on_change
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all
@@ -83,6 +84,7 @@ class Compilation:
         on_error: str | None = None,
         name: str | None = None,
         forwarded: tuple[str, ...] | None = None,
+        family: Family | None = None,
     ) -> None:
         """
         Args:
@@ -95,6 +97,7 @@ class Compilation:
             on_error: `raise`, `eager`, or None for the setting.
             name: for reports.
             forwarded: if the function passes its `*args` on, the names of the parameters behind it, for reports.
+            family: the compilations that may share what they make with this one.
         """
         self.function = function
         self.backend = backend
@@ -113,6 +116,9 @@ class Compilation:
         weakref.finalize(self, _forget_answers, asked).atexit = False
         self.root = Site(self, torchjit_vm.Region.of_function(function, forwarded), function, name=self.name)
         self._sites[self.root.region.key] = self.root
+        self.family = family
+        if family is not None:
+            family.add(self)
         _live.add(self)
         for kept in _keepers:
             kept.append(self)

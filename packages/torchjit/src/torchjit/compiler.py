@@ -20,6 +20,7 @@ from torchjit.exc import UserError
 from torchjit.modules import compiled_module
 from torchjit.options import make_options
 from torchjit.pipeline import aot_eager_backend, inductor_backend
+from torchjit.sharing import family_of
 from torchjit_core.reasons import reason
 from torchjit_frame import FrontDoor
 
@@ -66,7 +67,8 @@ def compile(
         disable: return `model` as it is (useful for tests).
         name: for reports and logs.
         recompile_limit: specialisations per region, instead of `torchjit.config.recompile_limit`.
-        isolate_recompiles: taken for upstream's sake: what this call compiles never counts towards another call's limit.
+        isolate_recompiles: share nothing with equal modules that are compiled with the same arguments. What one call compiles
+            never counts towards another call's limit.
         on_error: what an error inside torchjit does: `eager` warns once and runs the code as it is, `raise` shows it.
             None is `torchjit.config.on_error`, and errors of a backend that you passed are shown.
 
@@ -99,8 +101,17 @@ def compile(
     if compiler is None:
         compiler = inductor_backend(chosen, config.snapshot())
 
+    alike = backend if isinstance(backend, str) else id(backend)  # every member of a family keeps its backend
+    settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error or environment.on_error)
+    # CUDA graphs and frozen graphs are made for the parameters that they have seen.
+    shares = not (isolate_recompiles or chosen.cudagraphs or chosen.freezing)
+
     def start(
-        function: types.FunctionType, label: str | None = None, forwarded: tuple[str, ...] | None = None
+        function: types.FunctionType,
+        label: str | None = None,
+        forwarded: tuple[str, ...] | None = None,
+        *,
+        of_object: bool = False,
     ) -> FrontDoor:
         compilation = Compilation(
             function,
@@ -112,6 +123,7 @@ def compile(
             on_error=on_error or environment.on_error,
             name=name or label,
             forwarded=forwarded,
+            family=family_of((function, settings)) if of_object and shares else None,
         )
         # An attribute for people: `f.compiled`.
         setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
@@ -124,19 +136,19 @@ def _compile_any(model: Any, start: Callable[..., FrontDoor]) -> Any:
     if disabling.is_disabled(model):
         return model
     if isinstance(model, torch.nn.Module):
-        return compiled_module(model, start)
+        return compiled_module(model, functools.partial(start, of_object=True))
     if isinstance(model, FrontDoor):
         return _compile_any(model.__wrapped__, start)
     if isinstance(model, types.MethodType):
         inner: Any = model.__func__
         inner = inner.__wrapped__ if isinstance(inner, FrontDoor) else inner
         if isinstance(inner, types.FunctionType):
-            return types.MethodType(start(inner), model.__self__)
+            return types.MethodType(start(inner, of_object=True), model.__self__)
     if isinstance(model, types.FunctionType):
         return start(model)
     call = type(model).__dict__.get("__call__")  # an instance of a class that defines it
     if isinstance(call, types.FunctionType):
-        return types.MethodType(start(call), model)
+        return types.MethodType(start(call, of_object=True), model)
     if isinstance(model, type) or not callable(model):
         raise UserError(NOT_CALLABLE, f"got {model!r}")
 

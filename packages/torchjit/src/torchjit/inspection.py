@@ -152,7 +152,7 @@ def explain(f: Any) -> Callable[..., Explanation]:
     original = f if found is None else getattr(f, "_torchjit_original", found.function)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        compiled = compile(original, backend="eager")
+        compiled = compile(original, backend="eager", isolate_recompiles=True)
         compiled(*args, **kwargs)
         compilation = compilation_of(compiled)
         if compilation is None:

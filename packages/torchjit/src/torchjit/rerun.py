@@ -84,6 +84,12 @@ class OnRaise:
         self.site, self.made, self.is_graph = site, made, is_graph
         self.catches, self.in_blocks, self.writes = catches, in_blocks, writes
 
+    def of(self, site: Site, made: Specialization) -> OnRaise:
+        """The same for an entry of another site with this target."""
+        return OnRaise(
+            site, made, is_graph=self.is_graph, catches=self.catches, in_blocks=self.in_blocks, writes=self.writes
+        )
+
     def __call__(self, error: BaseException) -> BaseException | Callable[[], None]:
         """The exception to raise, or what is called once the region's own code has returned."""
         if not self.is_graph:

@@ -88,6 +88,8 @@ class Specialization:
         source: the emitted code.
         seconds: wall time of capture and compilation.
         recompile: the guard that missed, as data; None for the first call.
+        settings: of the process, at that time.
+        lender: whose continuations it goes on in, if another compilation has made it.
     """
 
     compile_id: str
@@ -98,6 +100,8 @@ class Specialization:
     breaks: tuple[Any, ...] = ()
     source: str = ""
     seconds: float = 0.0
+    settings: object = attrs.field(factory=config.snapshot)
+    lender: Compilation | None = None
 
 
 @final
@@ -232,7 +236,40 @@ class Site:
         for entry in self.door.entries():
             entry.enabled = current_stance() != "force_eager"
 
+    def _shared(self, slots: tuple[Any, ...]) -> Entry | None:
+        """An entry like the one that an equal module has for such a call, if there is one: nothing is compiled."""
+        owner = self.owner
+        if owner.family is None or self is not owner.root or not self._has_room():
+            return None
+        settings = config.snapshot()
+        for lender, entry in owner.family.entries(owner):
+            if entry.enabled and entry.data.settings == settings and entry.guard(*slots) is not None:
+                return self._take_over(entry, lender, slots)
+        return None
+
+    def _take_over(self, entry: Entry, lender: Compilation, slots: tuple[Any, ...]) -> Entry:
+        start = time.perf_counter()
+        theirs: Specialization = entry.data
+        made = Specialization(
+            f"{self.number}/{len(self.specializations)}", f"shared with {theirs.compile_id}",
+            guards=theirs.guards, graphs=theirs.graphs, breaks=theirs.breaks, source=theirs.source,
+        )  # fmt: skip
+        # What goes on in continuations needs the compilation that has them.
+        made.lender = theirs.lender or (lender if entry.hook is not None or theirs.breaks else None)
+        note_numbers(self.history, slots, self.region)
+        program = torchjit_guards.GuardProgram(theirs.guards, entry.guard.gather, self.region.nslots)
+        hook = None if entry.hook is None else self.owner.ask_for_call
+        on_raise = entry.on_raise.of(self, made) if isinstance(entry.on_raise, OnRaise) else None
+        own = Entry(program, entry.target, entry.unwrap, made, hook, on_raise)
+        made.seconds = time.perf_counter() - start
+        self.specializations.append(made)
+        self.door.append(own)
+        return own
+
     def _specialize(self, slots: tuple[Any, ...]) -> Entry | None:
+        shared = self._shared(slots)
+        if shared is not None:
+            return shared
         cause, recompile = self._explain_miss(slots)
         limit = self.owner.recompile_limit
         if len(self.specializations) >= limit:
@@ -436,10 +473,14 @@ class Site:
         if warn:
             warn_user(str(error))
 
+    def _has_room(self) -> bool:
+        """Do the limits allow another specialisation?"""
+        together = self.owner.accumulated(self.region.code)
+        return len(self.specializations) < self.owner.recompile_limit and len(together) < accumulated_limit()
+
     def make_anew(self, made: Specialization) -> None:
         """Another specialisation is to take this one's place, if the limits have room for it."""
-        together = self.owner.accumulated(self.region.code)
-        if len(self.specializations) >= self.owner.recompile_limit or len(together) >= accumulated_limit():
+        if not self._has_room():
             return
         for entry in self.door.entries():
             if entry.data is made:

@@ -316,6 +316,16 @@ def _iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return None
 
 
+_SEQUENCES = (list, tuple, deque, str, bytes, range)
+
+
+@method("__contains__", *_SEQUENCES)
+def _contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    if type_of(domain, args[0]) not in _SEQUENCES:  # a subclass may have called this to do what `in` does not do for it
+        return None
+    return comparisons.contains(domain, args[0], args[1])
+
+
 @method("__iter__", str, bytes, range)
 def _constant_iter(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     return iteration.get_iter(domain, args[0]) if type(args[0]) is Const else None

@@ -232,6 +232,24 @@ def _copy_default(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value 
     return dicts.copy_dict(domain, target) if target.cls is defaultdict else None
 
 
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+@method("__contains__", *_VIEWS[::2])
+def _view_contains(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return comparisons.contains(domain, args[0], args[1])
+
+
+@method("__len__", *_VIEWS)
+def _view_length(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return lengths.length(domain, args[0])
+
+
+@method("__iter__", *_VIEWS)
+def _view_iterator(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
+    return iteration.get_iter(domain, args[0])
+
+
 @method("isdisjoint", type({}.keys()), type({}.items()))
 def _isdisjoint(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     mine = {keys.key_of(domain, v) for v in iteration.items_of(domain, args[0])}
