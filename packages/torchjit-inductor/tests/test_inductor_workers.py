@@ -9,10 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("triton")
+
+import triton
 
 from torchjit_inductor.assembly import assemble as assemble_module
 from torchjit_inductor.assembly.assemble import assemble, read_message, write_message
@@ -113,3 +116,26 @@ def test_the_program_imports_no_torch() -> None:
     )
     names = read_message(io.BytesIO(done.stdout))
     assert "torchjit_inductor.triton.prelude" in names and "torch" not in names
+
+
+def test_a_process_that_takes_too_long_is_ended() -> None:
+    workers = Workers(1, limit_seconds=0.5)
+    workers.start()
+    ready(workers)
+    workers._idle[0].send_signal(signal.SIGSTOP)
+    with pytest.raises(CompilerDied, match="doubled"):
+        workers.assemble(*request(10.5))
+    assert workers._alive == 0
+    workers.close()
+
+
+def test_a_cache_that_triton_cannot_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = str(tmp_path / "file" / "cache")
+    monkeypatch.setattr(triton.knobs.cache, "dir", place)
+    monkeypatch.setattr(assemble_module, "_taken", [])
+    with pytest.warns(RuntimeWarning, match="TRITON_CACHE_DIR") as told:
+        names = [assemble(*request(number))[0] for number in (11.5, 12.5)]  # type: ignore[arg-type]
+    assert names == ["doubled"] * 2
+    assert len(told) == 1
+    assert place in str(told[0].message)

@@ -2,6 +2,7 @@
 
 from torchjit_inductor.attention_call import AttentionCall, AttentionOperators, Formula
 from torchjit_inductor.compiled import CompiledGraph, Inductor
+from torchjit_inductor.cpp.folders import private_folder
 from torchjit_inductor.freezing import freeze
 from torchjit_inductor.joint_layouts import plan_layouts, plan_layouts_without_padding
 from torchjit_inductor.settings import InductorSettings
@@ -16,4 +17,5 @@ __all__ = [
     "freeze",
     "plan_layouts",
     "plan_layouts_without_padding",
+    "private_folder",
 ]

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from filelock import FileLock, Timeout
 
-from torchjit_inductor.cpp.build import cache_folder
+from torchjit_inductor.cpp.folders import cache_folder
 
 __all__ = ["MAX_KEPT", "Measurements"]
 
@@ -58,7 +58,7 @@ class Measurements:
                 with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as out:
                     json.dump({"machine": self._machine(), self._name: kept}, out)
                 os.replace(out.name, path)
-        except (OSError, Timeout):
+        except (OSError, NotImplementedError, Timeout):  # the second: filelock, where nothing can be locked
             return  # a folder that cannot be written, or a busy one: the result holds for this process
 
     def _results(self) -> dict[str, Any]:

@@ -17,7 +17,9 @@ class InductorSettings:
     Attributes:
         cache_dir: where compiled kernels are kept; None is the user's cache folder.
         cache_bytes: what the folder of C kernels may hold; the ones that were not used for longest go.
-        compiler: the C++ compiler's command; None finds g++, then clang++, then the wheel `ziglang`.
+        compiler: the C++ compiler's command, perhaps with arguments; None finds g++, then clang++, then the wheel `ziglang`.
+        compiler_named_by: the environment variable that names it: one that does not run is then the user's error.
+        compiler_seconds: that one run of it may take.
         fallback_only: run every op by aten (for finding out whether a generated kernel is at fault).
         fusion: fuse kernels.
         compile_jobs: C files that are compiled at once; None is the number of processors that may be used, at most 8.
@@ -37,6 +39,8 @@ class InductorSettings:
     cache_dir: str | None = None
     cache_bytes: int = 1 << 30
     compiler: str | None = None
+    compiler_named_by: str | None = None
+    compiler_seconds: float = 600.0
     fallback_only: bool = False
     fusion: bool = True
     compile_jobs: int | None = None

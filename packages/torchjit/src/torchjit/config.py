@@ -10,14 +10,23 @@ Every compilation takes a frozen snapshot; no stage reads this object.
 from __future__ import annotations
 
 import contextlib
+import typing
 from collections.abc import Iterator
 from typing import Any, Literal, final
 
 import attrs
 
-from torchjit.exc import unknown_name
+from torchjit.exc import UserError, unknown_name
+from torchjit_core.reasons import reason
 
 __all__ = ["Config", "Settings", "config"]
+
+BAD_SETTING = reason(
+    "TJ-API-061",
+    "a setting has a value that it cannot have",
+    "The settings of torchjit.config take the types that torchjit.config.Settings gives them.",
+    "See the docstring of torchjit.config.Settings.",
+)
 
 
 @final
@@ -62,6 +71,39 @@ def _named(changes: dict[str, Any]) -> dict[str, Any]:
     return {_ALIASES.get(name, name): value for name, value in changes.items()}
 
 
+_KINDS = typing.get_type_hints(Settings)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value of a setting, of the setting's type.
+
+    Raises:
+        UserError: it cannot have this value.
+    """
+    kind = _KINDS[name]
+    if kind is bool:
+        good, wanted = isinstance(value, bool), "True or False"
+    elif kind is int:
+        value = value if isinstance(value, bool) else getattr(value, "__index__", lambda: value)()
+        good, wanted = type(value) is int and value >= 0, "an int of at least 0"
+    elif kind is float:
+        good, wanted = (
+            isinstance(value, (int, float)) and type(value) is not bool and value >= 0,
+            "a number, at least 0",
+        )
+    elif typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        good, wanted = any(type(value) is type(c) and value == c for c in choices), " or ".join(map(repr, choices))
+    elif typing.get_origin(kind) is set:
+        value = set(value) if isinstance(value, (list, tuple, frozenset)) else value
+        good, wanted = isinstance(value, set), "a set"
+    else:
+        return value
+    if not good:
+        raise UserError(BAD_SETTING, f"torchjit.config.{name} = {value!r}, want {wanted}")
+    return value
+
+
 @final
 class Config:
     """The settings as attributes; unknown names are refused."""
@@ -85,10 +127,12 @@ class Config:
         return [*_NAMES, "patch", "snapshot"]
 
     def _set(self, changes: dict[str, Any]) -> None:
-        for name in _named(changes):
+        named = _named(changes)
+        for name, value in named.items():
             if name not in _NAMES:
                 raise unknown_name("setting", name, _NAMES)
-        self._values.update(_named(changes))
+            named[name] = _checked(name, value)
+        self._values.update(named)
 
     def snapshot(self) -> Settings:
         """The settings now, frozen."""

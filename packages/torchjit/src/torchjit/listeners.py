@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torchjit import logs
-from torchjit.environment import Environment
+from torchjit.environment import BAD_VARIABLE, Environment
+from torchjit.exc import UserError
 from torchjit_core import events
 from torchjit_report import Recorder
 
@@ -15,13 +17,25 @@ _started: list[Any] = []
 
 
 def start_from_environment(environment: Environment) -> None:
-    """Start what the variables ask for, once per process."""
+    """Start what the variables ask for, once per process.
+
+    Raises:
+        UserError: there is no such log, or no such folder for traces; each time.
+    """
+    if environment.logs:
+        logs.check_logs_variable(environment.logs)
     if _started:
         return
-    _started.append(True)
+    recorder = None if environment.trace is None else _recorder(environment.trace)
+    _started.append(recorder)
     if environment.logs:
         logs.set_logs_from_text(environment.logs)
-    if environment.trace is not None:
-        recorder = Recorder(folder=environment.trace)
-        _started.append(recorder)
+    if recorder is not None:
         events.start_listening(recorder)
+
+
+def _recorder(folder: Path) -> Recorder:
+    try:
+        return Recorder(folder=folder)
+    except (OSError, ValueError) as error:
+        raise UserError(BAD_VARIABLE, f"TORCHJIT_TRACE={str(folder)!r}: want a folder for traces ({error})") from None

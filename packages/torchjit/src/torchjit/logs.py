@@ -9,7 +9,7 @@ from torchjit.environment import read_environment
 from torchjit.exc import unknown_name
 from torchjit_core import events
 
-__all__ = ["describe_logs", "log_names", "set_logs", "set_logs_from_text"]
+__all__ = ["check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
 
 _log = logging.getLogger("torchjit")
 
@@ -123,6 +123,17 @@ def set_logs(**names: bool) -> None:
 def set_logs_from_text(text: str) -> None:
     """Apply the syntax of `TORCHJIT_LOGS`: names separated by commas, `-` before one turns it off."""
     _apply(_parse(text))
+
+
+def check_logs_variable(text: str) -> None:
+    """Is this a value for `TORCHJIT_LOGS`?
+
+    Raises:
+        UserError: it has a name that is unknown.
+    """
+    for name in _parse(text):
+        if name not in _NAMES:
+            raise unknown_name("log in TORCHJIT_LOGS:", name, _NAMES)
 
 
 def _parse(text: str) -> dict[str, bool]:

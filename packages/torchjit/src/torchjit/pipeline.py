@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
@@ -195,20 +192,16 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
     return backend
 
 
-@functools.cache
-def _folder_of_this_process() -> str:
-    folder = tempfile.TemporaryDirectory(prefix="torchjit-")
-    atexit.register(folder.cleanup)
-    return folder.name
-
-
 def _inductor_settings(options: Options, settings: Settings) -> torchjit_inductor.InductorSettings:
     environment = read_environment()
     cache = str(environment.cache_dir) if environment.cache_dir else None
     if environment.caches_off or not settings.caches:
-        cache = _folder_of_this_process()
+        cache = str(torchjit_inductor.private_folder())
     return torchjit_inductor.InductorSettings(
         cache_dir=cache,
+        compiler=environment.compiler,
+        compiler_named_by=environment.compiler_named_by,
+        compiler_seconds=environment.compiler_seconds,
         emulate_precision_casts=options.emulate_precision_casts,
         max_autotune=options.max_autotune,
         autotune_in_subproc=options.autotune_in_subproc,

@@ -43,6 +43,8 @@ class _Line:
                 self._end()
             elif kind == "kernel":
                 self._show(f"{self._text}: kernel {fields['name']}")
+            elif kind == "waiting":
+                self._show(f"{self._text}: waiting for {fields['what']}")
             elif kind == "autotune_progress":
                 self._show_bar(fields)
             elif kind == "graph":

@@ -7,16 +7,21 @@ The program imports Triton and the prelude, neither torch nor the rest of this p
 
 from __future__ import annotations
 
+import atexit
+import errno
 import hashlib
 import importlib
 import linecache
 import os
 import pickle
 import select
+import shutil
 import struct
 import sys
+import tempfile
 import threading
 import types
+import warnings
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -91,13 +96,45 @@ def _compile(source: Any, target: Any, options: dict[str, Any]) -> Any:
     import triton  # noqa: PLC0415
 
     for _ in range(3):
+        place = triton.knobs.cache.dir
         try:
             return triton.compile(source, target=target, options=options)
+        except OSError as error:
+            if not _took_another_cache(error, place):
+                raise
         except SystemError as error:
             if "recursion depth" not in str(error):
                 raise
     with _alone:
         return triton.compile(source, target=target, options=options)
+
+
+def _took_another_cache(error: OSError, place: str) -> bool:
+    """Could Triton not write to its cache at this place? It gets a temporary folder, for the rest of this process."""
+    from triton import knobs  # noqa: PLC0415
+
+    if error.errno not in _UNWRITABLE:
+        return False
+    with _alone:
+        if knobs.cache.dir == place and not _taken:
+            folder = tempfile.mkdtemp(prefix="torchjit-triton-")
+            atexit.register(_remove, folder, os.getpid())
+            _taken.append(folder)
+            knobs.cache.dir = folder
+            told = f"Triton's cache folder {place} cannot be used: {error}; kernels are compiled in {folder}."
+            warnings.warn(
+                f"{told} Set TRITON_CACHE_DIR to a folder that can be written to.", RuntimeWarning, stacklevel=2
+            )
+        return bool(knobs.cache.dir != place)
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST)
+_taken: list[str] = []
 
 
 # ---------------------------------------------------------------------------------------------- the serving process

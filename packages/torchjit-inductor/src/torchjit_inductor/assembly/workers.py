@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -41,10 +42,12 @@ class Workers:
     Args:
         count: how many; 0 compiles everything here.
         idle_seconds: one without a request for so long ends.
+        limit_seconds: that it may take for one kernel.
     """
 
-    def __init__(self, count: int, idle_seconds: float = 60.0) -> None:
+    def __init__(self, count: int, idle_seconds: float = 60.0, limit_seconds: float = 600.0) -> None:
         self.count = count
+        self._limit_seconds = limit_seconds
         self._idle_seconds = idle_seconds
         self._state = threading.Condition()
         self._idle: list[subprocess.Popen[bytes]] = []
@@ -63,7 +66,7 @@ class Workers:
         """`assemble.assemble`, wherever there is room first.
 
         Raises:
-            CompilerDied: the compiler crashed.
+            CompilerDied: the compiler crashed, or was ended since it took too long.
             Exception: whatever Triton raises.
         """
         while True:
@@ -134,7 +137,10 @@ class Workers:
     def _ask(self, process: subprocess.Popen[bytes], request: Any) -> tuple[bool, Any] | None:
         try:
             write_message(_pipe(process.stdin), request)
-            answer: tuple[bool, Any] = read_message(_pipe(process.stdout))
+            answers = _pipe(process.stdout)  # one for each request: nothing is in its buffer
+            if not select.select([answers], [], [], self._limit_seconds)[0]:
+                process.kill()
+            answer: tuple[bool, Any] = read_message(answers)
         except (OSError, EOFError):
             with self._state:
                 self._alive -= 1

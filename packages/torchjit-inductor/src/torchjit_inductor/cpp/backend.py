@@ -100,7 +100,7 @@ class CBackend:
         """
         if not kernels:
             return []
-        compiler = find_compiler(self._settings.compiler, self._vector_bytes)
+        compiler = find_compiler(self._settings.compiler, self._vector_bytes, self._settings.compiler_named_by)
         with phase("c codegen"):
             texts = [self.source(k, buffers) for k in kernels]
             bodies = [_anonymous(t, k.name) for t, k in zip(texts, kernels, strict=True)]
@@ -111,7 +111,12 @@ class CBackend:
         with phase("c compile"):
             settings = self._settings
             libraries = build(
-                [f[1] for f in files], compiler, settings.cache_dir, settings.compile_jobs, settings.cache_bytes
+                [f[1] for f in files],
+                compiler,
+                settings.cache_dir,
+                settings.compile_jobs,
+                settings.cache_bytes,
+                settings.compiler_seconds,
             )
         functions: dict[str, Callable[..., None]] = {}
         for (names, _), library in zip(files, libraries, strict=True):

@@ -72,7 +72,8 @@ class DepthwiseKernels:
         try:
             text = self._text(taps)
             if text not in self._built:
-                compiler = find_compiler(self._settings.compiler, 4 * self._width)
+                settings = self._settings
+                compiler = find_compiler(settings.compiler, 4 * self._width, settings.compiler_named_by)
                 # Sums may be exact between two roundings, here: they have no counterpart in eager that they must equal.
                 compiler = attrs.evolve(compiler, flags=(*compiler.flags, "-ffp-contract=fast"))
                 self._built[text] = _Build(partial(self._build, text, compiler))
@@ -85,7 +86,12 @@ class DepthwiseKernels:
     def _build(self, text: str, compiler: Any) -> Callable[..., None]:
         settings = self._settings
         (library,) = build(
-            [whole_file(text)], compiler, settings.cache_dir, settings.compile_jobs, settings.cache_bytes
+            [whole_file(text)],
+            compiler,
+            settings.cache_dir,
+            settings.compile_jobs,
+            settings.cache_bytes,
+            settings.compiler_seconds,
         )
         (function,) = load(library, ["k0"])
         return function

@@ -12,6 +12,7 @@ import torch
 
 from torchjit_core.events import emit
 from torchjit_core.expr import Expr
+from torchjit_core.turns import others_may_go_on
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer
@@ -299,7 +300,9 @@ class AttentionKernels:
         """
         pending = [self._pool.submit(self._fitting, each, p, device) for each in texts]
         try:
-            return [self._launcher(future.result(), p, device) for future in pending]
+            with others_may_go_on():
+                made = [future.result() for future in pending]
+            return [self._launcher(each, p, device) for each in made]
         except NotLowered:
             raise
         except Exception as error:  # whatever Triton raises: the operator still computes the call

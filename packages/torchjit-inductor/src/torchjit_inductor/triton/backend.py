@@ -12,6 +12,7 @@ import torch
 
 from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
+from torchjit_core.turns import others_may_go_on
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionCall
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
@@ -142,7 +143,8 @@ class TritonBackend:
         variants, make, future = self._launcher(kernel, buffers, hints, pool)
 
         def finish() -> CompiledKernel:
-            future.result()
+            with others_may_go_on():
+                future.result()
             text = variants.source(Variant(True, bool(variants.wide())))
             return CompiledKernel(kernel.name, kernel_comments(kernel, buffers, variants.plan) + text, make())
 

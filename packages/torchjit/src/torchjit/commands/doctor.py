@@ -80,6 +80,8 @@ def findings() -> list[Finding]:
     for check in _CHECKS:
         try:
             looked += check()
+        except TorchjitError as error:
+            looked.append(Finding(check.__name__.strip("_"), "fail", error.detail, " ".join(error.reason.hints)))
         except Exception as error:
             looked.append(
                 Finding(check.__name__.strip("_"), "fail", f"{type(error).__name__}: {error}", "Report this line.")
@@ -199,9 +201,9 @@ def _cache() -> Iterator[Finding]:
             "Unset it: without the cache kernels are built in every process.",
         )
         return
-    folder = _cache_folder()
+    folder: Path | str = os.environ.get("TORCHJIT_CACHE_DIR") or "the user's cache folder"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = _cache_folder()
         with tempfile.NamedTemporaryFile(dir=folder):
             size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
     except OSError as error:
@@ -216,9 +218,9 @@ def _cache() -> Iterator[Finding]:
 
 
 def _cache_folder() -> Path:
-    from torchjit_inductor.cpp.build import cache_folder  # noqa: PLC0415  the commands of a broken installation import too
+    from torchjit_inductor.cpp.folders import cache_folder  # noqa: PLC0415  the commands of a broken installation import too
 
-    return cache_folder(os.environ.get("TORCHJIT_CACHE_DIR"))
+    return cache_folder(os.environ.get("TORCHJIT_CACHE_DIR") or None)
 
 
 def _settings() -> Iterator[Finding]:

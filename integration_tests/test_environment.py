@@ -1,0 +1,124 @@
+"""Environment variables and settings: a wrong value is an error that names it, at once and each time; `CXX` and `CC` count."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchjit
+from torchjit import listeners
+from torchjit.exc import UserError
+
+
+def compiles() -> Any:
+    return torchjit.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("TORCHJIT_DISABLE", "ture", "TORCHJIT_DISABLE='ture'"),
+        ("TORCHJIT_DISABLE", "2", "TORCHJIT_DISABLE='2'"),
+        ("TORCHJIT_FORCE_DISABLE_CACHES", "maybe", "TORCHJIT_FORCE_DISABLE_CACHES='maybe'"),
+        ("TORCHJIT_ON_ERROR", "riase", "TORCHJIT_ON_ERROR='riase': want 'raise' or 'eager'; did you mean 'raise'?"),
+        ("TORCHJIT_ON_ERROR", "Eager ", "TORCHJIT_ON_ERROR='Eager '"),
+        ("TORCHJIT_LOGS", "recompile", "TORCHJIT_LOGS: 'recompile'; did you mean 'recompiles'"),
+        ("TORCHJIT_LOGS", "+guards,-nonsense", "TORCHJIT_LOGS: 'nonsense'"),
+        ("TORCHJIT_TRACE", "/dev/null", "TORCHJIT_TRACE='/dev/null'"),
+        ("TORCHJIT_TRACE", "/dev/null/traces", "TORCHJIT_TRACE='/dev/null/traces'"),
+        ("TORCHJIT_COMPILER_SECONDS", "ten", "TORCHJIT_COMPILER_SECONDS='ten'"),
+        ("TORCHJIT_COMPILER_SECONDS", "-1", "TORCHJIT_COMPILER_SECONDS='-1'"),
+        ("TORCHJIT_COMPILER_SECONDS", "nan", "TORCHJIT_COMPILER_SECONDS='nan'"),
+        ("TORCHJIT_CACHEDIR", "/tmp", "TORCHJIT_CACHEDIR; did you mean TORCHJIT_CACHE_DIR?"),
+        ("TORCHJIT_LOG", "guards", "TORCHJIT_LOG; did you mean TORCHJIT_LOGS?"),
+        ("TORCHJIT_disabel", "1", "TORCHJIT_disabel; did you mean TORCHJIT_DISABLE?"),
+    ],
+)
+def test_wrong_variables_are_refused_each_time(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "_started", [])
+    monkeypatch.setenv(name, value)
+    for _ in range(2):
+        with pytest.raises(UserError, match="TJ-API-0(60|01)") as caught:
+            compiles()
+        assert said in str(caught.value)
+    monkeypatch.delenv(name)
+    assert compiles().tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCHJIT_DISABLE", " False"), ("TORCHJIT_FORCE_DISABLE_CACHES", "on"), ("TORCHJIT_ON_ERROR", ""), ("TORCHJIT_LOGS", ""),
+        ("TORCHJIT_COMPILER_SECONDS", "inf"), ("TORCHJIT_SOMETHING_OF_A_PROGRAM", "x"), ("TORCHJIT_EXAMPLES", "3"),
+    ],
+)  # fmt: skip
+def test_right_variables_are_taken(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    assert compiles().tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("recompile_limit", "many"), ("recompile_limit", -1), ("recompile_limit", True), ("cache_size_limit", 1.5), ("unroll_limit", None),
+        ("automatic_dynamic_shapes", 1), ("capture_scalar_outputs", "yes"), ("caches", None), ("on_error", "riase"), ("on_error", None),
+        ("reorderable_logging_functions", print),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_refused(name: str, value: Any) -> None:
+    before = torchjit.config.snapshot()
+    for _ in range(2):
+        with pytest.raises(UserError, match="TJ-API-061") as caught:
+            setattr(torchjit.config, name, value)
+        assert repr(value) in str(caught.value)
+        with pytest.raises(UserError, match="TJ-API-061"), torchjit.config.patch(**{"unroll_limit": 5, name: value}):
+            pass
+    assert torchjit.config.snapshot() == before
+
+
+def test_right_settings_are_taken() -> None:
+    class Eight:
+        def __index__(self) -> int:
+            return 8
+
+    with torchjit.config.patch(recompile_limit=Eight(), reorderable_logging_functions=[print], on_error="raise"):
+        assert torchjit.config.recompile_limit == 8
+        assert torchjit.config.reorderable_logging_functions == {print}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+@pytest.mark.parametrize("name", ["CXX", "CC"])
+def test_the_compiler_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program, used = tmp_path / "a compiler", tmp_path / "used"
+    program.write_text(f'#!/bin/sh\n[ "$1" = -DX ] || exit 1\necho "$@" >> {used}\nexec g++ "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv(name, f"'{program}' -DX")
+    x = torch.linspace(0, 1, 8)
+    torch.testing.assert_close(torchjit.compile(lambda x: x.sin() * 2 + 1)(x), x.sin() * 2 + 1)
+    assert "kernels.cpp" in used.read_text()
+    monkeypatch.setenv(name, "no-such-compiler -DX")
+    compiled = torchjit.compile(lambda x: x.cos() * 2 + 1)
+    for _ in range(2):
+        with pytest.raises(UserError, match=f"TJ-IND-010.*{name}='no-such-compiler -DX'"):
+            compiled(x)
+    assert torchjit.compile(lambda x: x + 1, backend="eager")(x).shape == x.shape
+
+
+def test_what_a_cache_folder_cannot_hold_is_compiled_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    x = torch.linspace(0, 1, 8)
+    functions = (lambda x: x.sin() * 2, lambda x: x.cos() * 3, lambda x: x.exp().sum())
+    compiled = [torchjit.compile(f) for f in functions]
+    with pytest.warns(RuntimeWarning, match="TJ-IND-009.*TORCHJIT_CACHE_DIR") as told:
+        for f, c in zip(functions, compiled, strict=True):
+            torch.testing.assert_close(c(x), f(x))
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert all(c.compiled.root.given_up is None for c in compiled)
