@@ -34,6 +34,12 @@ NOT_ASKED = re.compile(
     r"|svd_lowrank|pca_lowrank|nn\.functional\.linear_cross_entropy|torch\._scaled)"
 )
 """Random, undefined, or given functions that the database makes."""
+NOT_WITH = {
+    "values": re.compile(r"^(linalg|lu|svd|pinverse|geqrf|ormqr|qr|cholesky|triangular|logdet|matrix|sort|argsort|msort|topk|histogram)"),
+    "positions": re.compile(r"^nn\.functional\.ctc_loss"),
+    "numbers": re.compile(r"^(native_|grid_sampler|_native)"),
+}  # fmt: skip
+"""What eager gives for such arguments is not defined: LAPACK and NaN, the order of equal elements, labels and modes beyond a table."""
 SAME_TYPE = {"RuntimeError": {"NotImplementedError"}, "NotImplementedError": {"RuntimeError"}}
 """The kernel's error is one of these, whichever stage says it."""
 
@@ -118,7 +124,7 @@ def calls(op: Any, dtype: torch.dtype, samples: int, wanted: list[str]) -> Itera
             yield f"error input ({found.error_type.__name__})", (sample.input, *sample.args), dict(sample.kwargs)
     for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=False), samples):
         for name in wanted:
-            if name != "errors":
+            if name != "errors" and not (name in NOT_WITH and NOT_WITH[name].match(op.name)):
                 yield from CHANGES[name]((sample.input, *sample.args), dict(sample.kwargs))
 
 

@@ -324,7 +324,14 @@ def _pow(x: Any, exponent: Any) -> str | None:
     return "the metadata of a truth value to the power of one is wrong" if both else None
 
 
+def _upsample(x: Any, output_size: Any, *args: Any, **kwargs: Any) -> str | None:
+    empty = output_size is not None and any(_seen(n) is not None and _holds(n <= 0) for n in output_size)
+    return f"an image of {list(output_size)}" if empty else None
+
+
 _RULES: dict[Any, _Rule] = {
+    _aten.upsample_linear1d: _upsample, _aten.upsample_bilinear2d: _upsample, _aten.upsample_trilinear3d: _upsample,
+    _aten.upsample_bicubic2d: _upsample,
     _aten.pow: _pow,
     _aten.arange: _arange,
     _aten.index_put: _index_put, _aten.index_put_: _index_put, _aten._index_put_impl_: _index_put,
