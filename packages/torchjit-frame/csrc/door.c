@@ -31,7 +31,7 @@ finish_tail_calls(FrameThread *thread, PyObject *result)
             result = NULL;
         }
         else if (FrontDoor_Check(tail->callable)) {
-            Invocation call = {FROM_CALL, args, nargs, NULL, NULL, NULL, 1};
+            Invocation call = {FROM_CALL, args, nargs, NULL, NULL, NULL, 1, 0};
             result = call_door((FrontDoor *)tail->callable, &call);
         }
         else {
@@ -68,6 +68,7 @@ door_run_original(FrontDoor *door, Invocation *call)
         result = call_vector(door->function, call->args, call->nargsf, call->kwnames);
     }
     thread->bypass = NULL;
+    call->handed_on = result != NULL; /* a function with a `leave` begins nothing itself: it gives a tail call */
     if (door->code == NULL && !call->tail) {
         result = finish_tail_calls(thread, result);
     }
@@ -193,7 +194,7 @@ pick_entry(FrontDoor *door, PyObject *entries, PyObject *const *slots, Entry **f
 }
 
 static PyObject *
-call_on_miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots)
+call_on_miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call)
 {
     PyObject *tuple = PyTuple_New(door->nslots);
     if (tuple == NULL) {
@@ -208,8 +209,14 @@ call_on_miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots)
     PyObject *made = PyObject_Vectorcall(door->on_miss, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     thread->hook_suspended--;
     Py_DECREF(tuple);
+    if (made != NULL && PyExceptionInstance_Check(made)) {
+        call->handed_on = 1;
+        PyErr_Restore(Py_NewRef(Py_TYPE(made)), made, PyException_GetTraceback(made));
+        return NULL;
+    }
     if (made != NULL && made != Py_None && !Entry_Check(made)) {
-        PyErr_Format(PyExc_TypeError, "on_miss must return an Entry or None, not '%.200s'", Py_TYPE(made)->tp_name);
+        PyErr_Format(PyExc_TypeError, "on_miss must return an Entry, None or an exception, not '%.200s'",
+                     Py_TYPE(made)->tp_name);
         Py_CLEAR(made);
     }
     if (made != NULL && made != Py_None && door_append(door, made) < 0) {
@@ -222,8 +229,8 @@ call_on_miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots)
  *
  * `seen` are the entries that missed. Returns as pick_entry; `*holder` is a new reference that keeps `*found` alive. */
 static int
-find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, PyObject *seen, Entry **found,
-             Gathered *gathered, PyObject **holder)
+find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call, PyObject *seen,
+             Entry **found, Gathered *gathered, PyObject **holder)
 {
     if (door->entries != seen) {
         *holder = Py_NewRef(door->entries);
@@ -236,7 +243,7 @@ find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, PyObj
     if (door->sealed) {
         return 0;
     }
-    PyObject *made = call_on_miss(door, thread, slots);
+    PyObject *made = call_on_miss(door, thread, slots, call);
     if (made == NULL) {
         return -1;
     }
@@ -250,6 +257,38 @@ find_or_make(FrontDoor *door, FrameThread *thread, PyObject *const *slots, PyObj
         door->stale_entries++;
     }
     return status;
+}
+
+/* Had the target begun with what follows its graph, when it raised the exception that is set?
+ *
+ * A target that has more than a graph says so by a local variable, which calls that return can afford. */
+static int
+graph_was_over(Entry *entry)
+{
+    static PyObject *marker = NULL;
+    if (marker == NULL && (marker = PyUnicode_InternFromString(GRAPH_IS_OVER)) == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (!PyFunction_Check(entry->target)) {
+        return 0;
+    }
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    int over = 0;
+    if (traceback != NULL) {
+        PyFrameObject *frame = ((PyTracebackObject *)traceback)->tb_frame;
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        if ((PyObject *)code == PyFunction_GET_CODE(entry->target)) {
+            PyObject *locals = PyFrame_GetLocals(frame);
+            over = locals != NULL && PyMapping_HasKey(locals, marker);
+            Py_XDECREF(locals);
+            PyErr_Clear();
+        }
+        Py_DECREF(code);
+    }
+    PyErr_Restore(type, error, traceback);
+    return over;
 }
 
 /* The target has raised: what `on_raise` makes of it. A new reference to what is called after the original has run; NULL: the
@@ -320,6 +359,9 @@ call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathere
     PyObject *result = entry_call(entry, gathered);
     thread->bypass = NULL;
     PyObject *on_raise = result == NULL ? entry->on_raise : NULL;
+    if (door->leave != NULL) {
+        call->handed_on = result != NULL || graph_was_over(entry);
+    }
     if (!call->tail) {
         result = finish_tail_calls(thread, result);
     }
@@ -346,7 +388,7 @@ miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *c
     Entry *found = NULL;
     PyObject *holder = NULL;
     Gathered gathered;
-    int status = find_or_make(door, thread, slots, seen, &found, &gathered, &holder);
+    int status = find_or_make(door, thread, slots, call, seen, &found, &gathered, &holder);
     compile_lock_release(&door->lock, thread);
     PyObject *result = NULL;
     if (status > 0) {
@@ -359,8 +401,57 @@ miss(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *c
     return result;
 }
 
-static inline PyObject *
-dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call)
+/* Calls `leave` in place of what was to go on, with the exception that is set. Its own errors take its place, and it is called again. */
+#define MOST_LEAVES 10
+static Py_NO_INLINE PyObject *
+leave_blocks(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call)
+{
+    Py_ssize_t kept = door->nslots - (door->thrown && door->nslots > 0);
+    int lent = is_further_frame(door, call) ? frame_lend_level(thread) : 0;
+    PyObject *result = NULL, *before = NULL;
+    for (int i = 0; i < MOST_LEAVES && result == NULL; i++) {
+        PyObject *type, *error, *traceback;
+        PyErr_Fetch(&type, &error, &traceback);
+        PyErr_NormalizeException(&type, &error, &traceback);
+        if (traceback != NULL) {
+            PyException_SetTraceback(error, traceback);
+        }
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        PyObject *context = PyException_GetContext(error);
+        PyObject *thrown = door->thrown && door->nslots > 0 ? slots[door->nslots - 1] : NULL;
+        if (context == NULL && thrown != NULL && thrown != error && PyExceptionInstance_Check(thrown)) {
+            PyException_SetContext(error, Py_NewRef(thrown)); /* takes over the reference */
+        }
+        Py_XDECREF(context);
+        if (before != NULL && before != error) {
+            PyException_SetContext(error, before);
+            before = NULL;
+        }
+        Py_XSETREF(before, Py_NewRef(error));
+        PyObject *args = PyTuple_New(kept + 1);
+        if (args != NULL) {
+            for (Py_ssize_t j = 0; j < kept; j++) {
+                PyTuple_SET_ITEM(args, j, Py_NewRef(slots[j]));
+            }
+            PyTuple_SET_ITEM(args, kept, Py_NewRef(error));
+            thread->hook_suspended++;
+            result = PyObject_Call(door->leave, args, NULL);
+            thread->hook_suspended--;
+            Py_DECREF(args);
+        }
+        Py_DECREF(error);
+    }
+    Py_XDECREF(before);
+    result = finish_tail_calls(thread, result);
+    if (lent) {
+        frame_take_back(lent);
+    }
+    return result;
+}
+
+static PyObject *
+pick_and_call(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call)
 {
     PyObject *entries = Py_NewRef(door->entries);
     Entry *found = NULL;
@@ -374,6 +465,16 @@ dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocatio
         result = door->sealed ? door_run_original(door, call) : miss(door, thread, slots, call, entries);
     }
     Py_DECREF(entries);
+    return result;
+}
+
+static inline PyObject *
+dispatch(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invocation *call)
+{
+    PyObject *result = pick_and_call(door, thread, slots, call);
+    if (__builtin_expect(result == NULL, 0) && door->leave != NULL && !call->handed_on) {
+        return leave_blocks(door, thread, slots, call);
+    }
     return result;
 }
 
@@ -441,12 +542,23 @@ same_code(FrontDoor *door)
     return door->code == NULL || PyFunction_GET_CODE(door->function) == (PyObject *)door->code;
 }
 
+/* Without a look at the entries. */
+static PyObject *
+pass_on(FrontDoor *door, FrameThread *thread, Invocation *call)
+{
+    PyObject *result = door_run_original(door, call);
+    if (result == NULL && door->leave != NULL && !call->handed_on && PyVectorcall_NARGS(call->nargsf) == door->nslots) {
+        return leave_blocks(door, thread, call->args, call);
+    }
+    return result;
+}
+
 static PyObject *
 call_door(FrontDoor *door, Invocation *call)
 {
     FrameThread *thread = frame_thread();
     if (thread->eager || !same_code(door)) {
-        return door_run_original(door, call);
+        return pass_on(door, thread, call);
     }
     if (door->positional_only_call && call->kwnames == NULL && PyVectorcall_NARGS(call->nargsf) == door->nslots) {
         return dispatch(door, thread, call->args, call);
@@ -457,7 +569,7 @@ call_door(FrontDoor *door, Invocation *call)
 PyObject *
 door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    Invocation call = {FROM_CALL, args, nargsf, kwnames, NULL, NULL, 0};
+    Invocation call = {FROM_CALL, args, nargsf, kwnames, NULL, NULL, 0, 0};
     return call_door((FrontDoor *)self, &call);
 }
 
@@ -469,9 +581,9 @@ door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs)
         return NULL;
     }
     FrameThread *thread = frame_thread();
-    Invocation call = {FROM_SLOTS, slots, (size_t)nargs, NULL, NULL, NULL, 0};
+    Invocation call = {FROM_SLOTS, slots, (size_t)nargs, NULL, NULL, NULL, 0, 0};
     if (thread->eager || !same_code(door)) {
-        return door_run_original(door, &call);
+        return pass_on(door, thread, &call);
     }
     return dispatch(door, thread, slots, &call);
 }
@@ -479,7 +591,7 @@ door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs)
 PyObject *
 door_enter_frame(FrontDoor *door, PyThreadState *tstate, InterpreterFrame *frame)
 {
-    Invocation call = {FROM_FRAME, frame_slots(frame), (size_t)door->nslots, NULL, tstate, frame, 0};
+    Invocation call = {FROM_FRAME, frame_slots(frame), (size_t)door->nslots, NULL, tstate, frame, 0, 0};
     PyObject *result = dispatch(door, frame_thread(), call.args, &call);
     return call.frame == NULL ? result : frame_abandon(tstate, frame, result);
 }

@@ -21,6 +21,8 @@ typedef struct {
     int positional_only_call; /* `nslots` positional arguments are the slots as they stand */
     PyObject *entries;        /* a tuple, replaced and never written, so whoever holds it may iterate */
     PyObject *on_miss;
+    PyObject *leave; /* see leave_blocks; NULL: nothing waits */
+    char thrown;     /* `leave` takes its exception in place of the last slot */
     PyObject *streak_entry; /* borrowed, only compared: the entry behind the first that hit last */
     int streak;
     char sealed;
@@ -49,6 +51,7 @@ typedef struct {
     PyThreadState *tstate;
     InterpreterFrame *frame; /* NULL as soon as it has been evaluated */
     int tail;                /* the caller makes the tail call that this one may give */
+    int handed_on;           /* what the door's `leave` is for is up to code that has begun, or is done */
 } Invocation;
 
 PyObject *door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);

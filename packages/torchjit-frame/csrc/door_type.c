@@ -89,9 +89,15 @@ describe_forwarding(FrontDoor *self, PyObject *forwards)
 static PyObject *
 door_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"function", "on_miss", "slots", "forwards", NULL};
-    PyObject *function, *on_miss, *slots = Py_None, *forwards = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OO:FrontDoor", keywords, &function, &on_miss, &slots, &forwards)) {
+    static char *keywords[] = {"function", "on_miss", "slots", "forwards", "leave", "thrown", NULL};
+    PyObject *function, *on_miss, *slots = Py_None, *forwards = Py_None, *leave = Py_None;
+    int thrown = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOp:FrontDoor", keywords, &function, &on_miss, &slots, &forwards,
+                                     &leave, &thrown)) {
+        return NULL;
+    }
+    if (leave != Py_None && (slots == Py_None || !PyCallable_Check(leave))) {
+        PyErr_SetString(PyExc_TypeError, "the leave of a FrontDoor is callable, and needs slots=n");
         return NULL;
     }
     if (!PyCallable_Check(function) || !PyCallable_Check(on_miss)) {
@@ -107,6 +113,8 @@ door_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->vectorcall = door_vectorcall;
     self->function = Py_NewRef(function);
     self->on_miss = Py_NewRef(on_miss);
+    self->leave = leave == Py_None ? NULL : Py_NewRef(leave);
+    self->thrown = (char)thrown;
     self->entries = PyTuple_New(0);
     if (self->entries == NULL || compile_lock_init(&self->lock) < 0 || describe_slots(self, slots) < 0 ||
         describe_forwarding(self, forwards) < 0 || copy_identity(self) < 0) {
@@ -122,6 +130,7 @@ door_traverse(FrontDoor *self, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->entries);
     Py_VISIT(self->on_miss);
+    Py_VISIT(self->leave);
     Py_VISIT(self->dict);
     return forwarding_traverse(&self->forwards, visit, arg);
 }
@@ -147,6 +156,7 @@ door_dealloc(FrontDoor *self)
     }
     Py_CLEAR(self->entries);
     Py_CLEAR(self->on_miss);
+    Py_CLEAR(self->leave);
     Py_CLEAR(self->dict);
     Py_CLEAR(self->code);
     Py_CLEAR(self->function);
@@ -267,7 +277,7 @@ door_bind_method(FrontDoor *self, PyObject *args)
 static PyObject *
 door_fallback(FrontDoor *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    Invocation call = {FROM_CALL, args, (size_t)nargs, kwnames, NULL, NULL, 0};
+    Invocation call = {FROM_CALL, args, (size_t)nargs, kwnames, NULL, NULL, 0, 0};
     return door_run_original(self, &call);
 }
 
@@ -331,7 +341,7 @@ static PyGetSetDef door_getset[] = {
 PyTypeObject FrontDoor_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "torchjit_frame.FrontDoor",
-    .tp_doc = "FrontDoor(function, on_miss, *, slots=None, forwards=None)\n--\n\n"
+    .tp_doc = "FrontDoor(function, on_miss, *, slots=None, forwards=None, leave=None, thrown=False)\n--\n\n"
               "Called in place of `function`; binds the arguments to slots and calls the first entry whose guard holds.\n\n"
               "When none does, `on_miss(door, slots)` makes an Entry or returns None, one thread at a time; without an entry the\n"
               "function itself is called with the arguments as they came. With `slots=n` the arguments are the n slots, and\n"
@@ -339,8 +349,13 @@ PyTypeObject FrontDoor_Type = {
               "With `forwards=(method, observers, all_observers)` the function is `f(self, *args, **kwargs)` and passes its\n"
               "arguments on to `self.method`: calls that bind alike there have the same slots, however they are spelled, unless\n"
               "one of the dicts is not empty that are in `all_observers` or the instance's attributes `observers`.\n\n"
-              "Raises:\n    TypeError: something is not callable, `function` is not a Python function and slots is None, or it is not\n"
-              "        of (self, *args, **kwargs) and forwards.\n"
+              "A door with slots may stand for the rest of code that has begun, in the middle of `try` and `with` blocks. Whatever is\n"
+              "raised before anything of that rest has happened is given to `leave(*slots, exception)` (`thrown`: in place of the last slot),\n"
+              "which runs these blocks and gives the result of the call: by a guard, on_miss, an entry's target up to the end of its\n"
+              "graph (it has no local variable `graph_is_over`), or `function` itself, which then gives no result but a TailCall.\n"
+              "An on_miss that returns an exception has seen to that itself; the exception is raised.\n\n"
+              "Raises:\n    TypeError: something is not callable, `function` is not a Python function, or there is a leave, and slots is\n"
+              "        None, or the function is not of (self, *args, **kwargs) and forwards.\n"
               "    ValueError: slots < 0.",
     .tp_basicsize = sizeof(FrontDoor),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |

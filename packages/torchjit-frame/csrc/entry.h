@@ -6,6 +6,9 @@
 
 #include "guard_abi.h"
 
+/* The local variable that a target has once its graph has run: what it raises then is no longer to be given to `leave`. */
+#define GRAPH_IS_OVER "graph_is_over"
+
 typedef struct {
     PyObject_HEAD
     PyObject *guard;

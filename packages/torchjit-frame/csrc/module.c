@@ -6,6 +6,7 @@
 #include "entry.h"
 #include "hook.h"
 #include "lock.h"
+#include "signals.h"
 #include "tail_call.h"
 #include "thread.h"
 
@@ -79,6 +80,7 @@ PyInit__c(void)
     }
     if (PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &FrontDoor_Type) < 0 ||
         PyModule_AddType(module, &HookScope_Type) < 0 || PyModule_AddType(module, &TailCall_Type) < 0 ||
+        PyModule_AddType(module, &HeardHandler_Type) < 0 || PyModule_AddType(module, &Unhooked_Type) < 0 ||
         watch_forks(module) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -138,7 +138,7 @@ def test_exceptions_propagate() -> None:
 
 
 def test_bad_callbacks_are_type_errors() -> None:
-    with pytest.raises(TypeError, match="on_miss must return an Entry or None, not 'int'"):
+    with pytest.raises(TypeError, match="on_miss must return an Entry, None or an exception, not 'int'"):
         FrontDoor(add, lambda door, slots: 1)(1)  # type: ignore[arg-type, return-value]
     door = FrontDoor(add, never)
     door.append(Entry(lambda *slots: [1], never))

@@ -19,6 +19,8 @@ __all__ = [
     "listen",
     "listening",
     "phase",
+    "raised_by_listener",
+    "set_compile_id",
     "start_listening",
     "stop_listening",
     "using_compile_id",
@@ -40,13 +42,29 @@ def emit(kind: str, **fields: Any) -> None:
         fields.setdefault("compile_id", _compile_id.get())
         fields.setdefault("time", time.time())
         for listener in tuple(_listeners):
-            listener(kind, fields)
+            try:
+                listener(kind, fields)
+            except Exception as error:
+                error.__torchjit_listener__ = listener  # type: ignore[attr-defined]
+                raise
 
 
 def emit_lazy(kind: str, make: Callable[[], dict[str, Any]]) -> None:
     """Like `emit`, with the fields computed only if somebody listens."""
     if _listeners:
         emit(kind, **make())
+
+
+def raised_by_listener(error: BaseException) -> bool:
+    """Did a listener of somebody else's raise this?"""
+    listener = getattr(error, "__torchjit_listener__", None)
+    return listener is not None and not str(getattr(listener, "__module__", "")).startswith("torchjit")
+
+
+def set_compile_id(compile_id: str | None) -> None:
+    """Events carry this compile id from now on: after a compilation that did not come to its end."""
+    if _compile_id.get() != compile_id:
+        _compile_id.set(compile_id)
 
 
 def current_compile_id() -> str | None:

@@ -7,6 +7,7 @@ from torchjit_frame import _c
 from torchjit_frame._c import (
     Entry,
     FrontDoor,
+    HeardHandler,
     TailCall,
     _shutdown,
     forget,
@@ -15,6 +16,7 @@ from torchjit_frame._c import (
     hook_scope,
     is_eager,
     set_eager,
+    unhooked,
 )
 from torchjit_frame.eager import eager
 from torchjit_frame.trampolines import trampoline
@@ -23,6 +25,7 @@ __all__ = [
     "LEAVE_ALL",
     "Entry",
     "FrontDoor",
+    "HeardHandler",
     "TailCall",
     "eager",
     "forget",
@@ -32,6 +35,7 @@ __all__ = [
     "is_eager",
     "set_eager",
     "trampoline",
+    "unhooked",
 ]
 
 LEAVE_ALL: Final[None] = getattr(_c, "LEAVE_ALL", None)

@@ -1,7 +1,7 @@
 """Types of the C extension."""
 
 from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType, MethodType, TracebackType
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, Final, Self, final
 
 LEAVE_ALL: Final[None]  # an object of its own, typed as what callbacks return for no replacement
@@ -46,10 +46,12 @@ class FrontDoor:
     def __init__(
         self,
         function: Callable[..., Any],
-        on_miss: Callable[[FrontDoor, tuple[Any, ...]], Entry | None],
+        on_miss: Callable[[FrontDoor, tuple[Any, ...]], Entry | BaseException | None],
         *,
         slots: int | None = None,
         forwards: tuple[str, tuple[str, ...], tuple[dict[Any, Any], ...]] | None = None,
+        leave: Callable[..., Any] | None = None,
+        thrown: bool = False,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: object, owner: type | None = None) -> FrontDoor | MethodType: ...
@@ -63,7 +65,7 @@ class FrontDoor:
     @property
     def __wrapped__(self) -> Callable[..., Any]: ...
     @property
-    def on_miss(self) -> Callable[[FrontDoor, tuple[Any, ...]], Entry | None]: ...
+    def on_miss(self) -> Callable[[FrontDoor, tuple[Any, ...]], Entry | BaseException | None]: ...
     @property
     def nslots(self) -> int: ...
     @property
@@ -76,6 +78,27 @@ class FrontDoor:
     __name__: str
     __qualname__: str
     __module__: str
+
+@final
+class HeardHandler:
+    def __init__(
+        self,
+        handler: Callable[[int, FrameType | None], Any],
+        raised: list[BaseException],
+        names: frozenset[str],
+        folder: str,
+        until: CodeType,
+    ) -> None: ...
+    def __call__(self, number: int, frame: FrameType | None, /) -> Any: ...
+    @property
+    def handler(self) -> Callable[[int, FrameType | None], Any]: ...
+
+@final
+class unhooked:
+    def __init__(self, target: Callable[..., Any]) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    @property
+    def __wrapped__(self) -> Callable[..., Any]: ...
 
 def set_eager(flag: object) -> bool: ...
 def is_eager() -> bool: ...

@@ -11,6 +11,7 @@ from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES
 from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
 from torchjit_fx.polyfills.hooks import handle_number, is_known_number, take_handle_number
+from torchjit_fx.process_state import ProcessState
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
@@ -30,6 +31,7 @@ __all__ = [
     "FxSettings",
     "InputLeaf",
     "OpaqueLeaf",
+    "ProcessState",
     "SymLeaf",
     "SymbolicSizes",
     "TensorDomain",

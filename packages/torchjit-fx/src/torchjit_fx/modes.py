@@ -26,6 +26,8 @@ __all__ = [
     "MODE_SETTERS",
     "AmbientState",
     "TorchModes",
+    "read_all_modes",
+    "write_modes",
 ]
 
 Key = tuple[str, ...]
@@ -137,6 +139,25 @@ _PROCESS_STATE: tuple[Callable[[], Any], ...] = (
     torch._C._get_deterministic_algorithms,
 )
 """State of the process that metadata depends on: which kernel runs decides the strides of its result."""
+
+
+_ALL_KEYS: tuple[Key, ...] = (
+    GRAD, INFERENCE, ("autocast", "cpu"), ("autocast", "cuda"), ("autocast_cache",), ("autocast_dtype", "cpu"),
+    ("autocast_dtype", "cuda"), DEFAULT_DTYPE, ("strict",), *(("attention", n) for n in _ATTENTION),
+)  # fmt: skip
+"""What `made_real` may set."""
+
+
+def read_all_modes() -> list[Any]:
+    """All that `made_real` may set, as it is in the process, for `write_modes`."""
+    return [_READ[key[0]](*key[1:]) for key in _ALL_KEYS]
+
+
+def write_modes(wanted: list[Any]) -> None:
+    """Bring back what `read_all_modes` gave. What is as it was is not touched."""
+    for key, value in zip(_ALL_KEYS, wanted, strict=True):
+        if _READ[key[0]](*key[1:]) != value:
+            _WRITE[key[0]](*key[1:], value)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from torchjit_vm.concrete import Box, ConcreteDomain, execute, interpret
 from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Frame, Raised
 from torchjit_vm.interpreter import Interpreter
+from torchjit_vm.liveness import blocks_wait
 from torchjit_vm.region import Region
 from torchjit_vm.rendering import render_captured, render_code, render_frame, render_instruction
 
@@ -54,6 +55,7 @@ __all__ = [
     "RegionCode",
     "RegionCompiler",
     "ReturnConstant",
+    "blocks_wait",
     "capture",
     "execute",
     "interpret",

@@ -1,10 +1,11 @@
-"""Which local variables an instruction, or anything that can run after it, may still read."""
+"""Which local variables an instruction, or anything that can run after it, may still read, and which blocks wait for it to end."""
 
 from __future__ import annotations
 
-from torchjit_vm.decode import JUMPS, Decoded
+from torchjit_vm.decode import JUMPS, Decoded, decode
+from torchjit_vm.region import Region
 
-__all__ = ["live_locals"]
+__all__ = ["blocks_wait", "live_locals"]
 
 _ENDS = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP"})
 _READS = frozenset({"LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "MAKE_CELL"})
@@ -16,6 +17,14 @@ def live_locals(code: Decoded, index: int) -> frozenset[int]:
     if code.liveness is None:
         code.liveness = _solve(code)
     return code.liveness[index]
+
+
+def blocks_wait(region: Region) -> bool:
+    """Does the region start inside of a `try` or `with` of its code, which an exception has to leave in order?"""
+    if region.offset is None:
+        return False
+    code = decode(region.code)
+    return code.handler_of(code.index_of[region.offset]) is not None
 
 
 def _solve(code: Decoded) -> list[frozenset[int]]:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, final
 
+import attrs
 import torch
 
 import torchjit_fx
@@ -22,7 +23,7 @@ from torchjit.rerun import GraphRaised
 from torchjit.sharing import Family
 from torchjit.site import Site, Specialization
 from torchjit.stance import on_change
-from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all
+from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all, unhooked
 
 if TYPE_CHECKING:
     from torchjit.inspection import Explanation
@@ -166,6 +167,8 @@ class Compilation:
             tail_call=TailCall,
             # Of a backend of somebody else it is not known what its graphs have done when they raise.
             graph_raised=GraphRaised if is_ours(self.backend) else None,
+            # What that backend does in a call is no part of the program: it is not captured in its turn.
+            graph_called=unhooked if self.backend_is_users else None,
         )
 
     def fx_settings(self) -> torchjit_fx.FxSettings:
@@ -213,7 +216,13 @@ class Compilation:
         """The front door of a continuation, one per place and layout."""
         site = self._sites.get(region.key)
         if site is None:
-            site = Site(self, region, _lazy_resume(region))
+            resume = _lazy_resume(region)
+            leave = None
+            if torchjit_vm.blocks_wait(region):
+                leave = _leaving(
+                    resume if region.throwing else _lazy_resume(attrs.evolve(region, throwing=True)), region
+                )
+            site = Site(self, region, resume, leave=leave)
             self._sites[region.key] = site
         return site.door
 
@@ -247,7 +256,7 @@ class Compilation:
             site.specializations.clear()
             site.given_up = None
             site.ran_eagerly = False
-            site.raised_alone = site.caught = 0
+            site.raised_alone = site.caught = site.ran_out = 0
             site.history = torchjit_guards.SizeHistory()
         for key in [k for k, s in self._sites.items() if s is not self.root]:
             del self._sites[key]
@@ -293,3 +302,18 @@ def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:
         return TailCall(made[0], *slots)
 
     return resume
+
+
+def _leaving(resume: Callable[..., Any], region: torchjit_vm.Region) -> Callable[..., Any]:
+    """`resume`, the eager form of a throwing continuation, for an exception that came while another one is being handled, or thrown."""
+    before = -2 if region.handled else None
+    if before is None:
+        return resume
+
+    def leave(*slots: Any) -> Any:
+        error, handled = slots[-1], slots[before]
+        if error.__context__ is None and error is not handled:
+            error.__context__ = handled
+        return resume(*slots)
+
+    return leave

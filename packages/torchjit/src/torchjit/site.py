@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 import linecache
@@ -11,7 +10,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import attrs
 import torch
@@ -26,6 +25,7 @@ from torchjit.backends import call_backend
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
+from torchjit.interrupts import CompilationScope, has_no_memory, is_programs
 from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.recompiles import Recompile, ranked, recompile_of
 from torchjit.rerun import MOST_CAUGHT, OnRaise
@@ -36,7 +36,7 @@ from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
 from torchjit_core.turns import turn
-from torchjit_frame import Entry, FrontDoor, set_eager
+from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import torch_support
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ BACKEND_FAILED = reason(
 _MODULE_CALL = torch.nn.Module.__call__.__code__
 
 POSTPONE_LIMIT = 4  # calls that a region may turn down as "not yet"
+MOST_OUT_OF_MEMORY = 4  # compilations of a region that end for want of memory or stack, until it stays eager
 
 _site_numbers = itertools.count()
 
@@ -116,6 +117,7 @@ class Site:
         *,
         only_with_tensors: bool = False,
         name: str | None = None,
+        leave: Callable[..., Any] | None = None,
     ) -> None:
         """
         Args:
@@ -124,6 +126,7 @@ class Site:
             function: what runs when the region is not compiled, over the slots of a continuation.
             only_with_tensors: nobody asked for this function by name: leave it alone unless it is given tensors.
             name: in reports, instead of the code's own.
+            leave: for a continuation that starts inside of blocks, what runs these for an exception: see `FrontDoor`.
         """
         # Weakly: code objects remember the doors that the frame hook found, and must not keep a compilation alive.
         self._owner = weakref.ref(owner)
@@ -136,11 +139,14 @@ class Site:
         self.given_up: TorchjitError | None = None
         self.ran_eagerly = False
         self.postponed = 0
+        self.ran_out = 0
         self.raised_alone = 0
         self.caught = 0
+        self._scope: CompilationScope | None = None
+        self._unfinished: Specialization | None = None
         slots = None if region.offset is None else region.nslots
         forwards = inlining.forwarding_of(function) if slots is None else {}
-        self.door = FrontDoor(function, self.on_miss, slots=slots, **forwards)
+        self.door = FrontDoor(function, self.on_miss, slots=slots, leave=leave, thrown=region.throwing, **forwards)
 
     @property
     def owner(self) -> Compilation:
@@ -162,8 +168,11 @@ class Site:
 
     # ------------------------------------------------------------------ misses
     @hidden_from_torch_compile
-    def on_miss(self, door: FrontDoor, slots: tuple[Any, ...]) -> Entry | None:
-        """Make a specialisation for these slots, or None to run the function as it is."""
+    def on_miss(self, door: FrontDoor, slots: tuple[Any, ...]) -> Entry | BaseException | None:
+        """Make a specialisation for these slots, or None to run the function as it is.
+
+        Gives an error of ours back where the blocks that the region is in have been left because of it.
+        """
         owner = self._owner()  # held until the end of this call
         if owner is None or self.given_up is not None or _must_run_eagerly() or any(map(_holds_proxies, slots)):
             return None
@@ -172,50 +181,68 @@ class Site:
             return None
         if current_stance() != "default" and not self._stance_allows(slots):
             return None
-        before = set_eager(True)
-        try:
-            return self._try(slots)
-        except Exception as error:
-            self._leave_blocks(slots, error)
-            raise
-        finally:
-            set_eager(before)
-
-    def _try(self, slots: tuple[Any, ...]) -> Entry | None:
-        """A specialisation, or None where the policy for errors says that the function runs as it is."""
         try:
             with turn():  # fake tensors and torch's tracing are the process's in practice
-                return self._specialize(slots)
+                return self._in_turn(slots)
+        except TorchjitError as error:
+            return self._leave_blocks(slots, error)
+
+    def _in_turn(self, slots: tuple[Any, ...]) -> Entry | None:
+        """As `on_miss`, with everything that a compilation changes in the process brought back in every case."""
+        self._scope = scope = CompilationScope(_ON_MISS)
+        try:
+            scope.begin()
+            entry = self._try(slots, scope)
+            scope.end()
+            return entry
+        except BaseException as error:
+            self._forget_unfinished()
+            scope.abandon(error)
+            if scope.raised and error is not scope.raised[0]:  # one that came of it
+                _raise_as_it_was(scope.raised[0])
+            raise
+        finally:
+            self._scope = None
+
+    def _try(self, slots: tuple[Any, ...], scope: CompilationScope) -> Entry | None:
+        """A specialisation, or None where the policy for errors says that the function runs as it is."""
+        try:
+            return self._specialize(slots)
         except exc.Unsupported:
             raise
         except exc.RecompileLimitExceeded:
             raise
         except UserError as error:
-            self._forget_last()
             raise error
         except NotYet as error:
-            self._forget_last()
+            self._forget_unfinished()
             self.postponed += 1
             if self.postponed >= POSTPONE_LIMIT:
                 self._run_eagerly(error)
             return None
         except Exception as error:
+            if scope.raised or is_programs(error):
+                raise
             self._failed(error)
             return None
 
-    def _leave_blocks(self, slots: tuple[Any, ...], error: Exception) -> None:
+    def _leave_blocks(self, slots: tuple[Any, ...], error: TorchjitError) -> BaseException:
         """An error of ours leaves a continuation: run the `with` and `finally` blocks that the frame is in.
 
-        They are the rest of code that has started, so grad mode and the like are set as they were when it is left.
+        They are the rest of code that has started, so grad mode and the like are set as they were when it is left. The front door
+        sees to the program's own exceptions, which these blocks may also catch; ours is told in any case.
         """
         region = self.region
         if region.offset is None:
-            return
+            return error
         thrown = (*(slots[:-1] if region.throwing else slots), error)
-        with contextlib.suppress(
-            Exception
-        ):  # the frame raises it again, or what its blocks raise instead: `error` is told
+        try:
             torchjit_vm.resume_function(attrs.evolve(region, throwing=True))(*thrown)
+        except Exception:
+            return error  # the frame raises it again, or what its blocks raise instead
+        except BaseException as interrupt:
+            return interrupt
+        return error
 
     def _stance_allows(self, slots: tuple[Any, ...]) -> bool:
         """May this call be compiled now? Raises where the stance asks for that."""
@@ -283,6 +310,7 @@ class Site:
             self._give_up(f"{said} (accumulated_recompile_limit)", together, recompile, warn=not told)
             return None
         made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile)
+        self._unfinished = made
         self.specializations.append(made)
         if made is not self.specializations[0]:
             counters["recompiles"][self.name] += 1
@@ -298,6 +326,7 @@ class Site:
                 made.seconds = time.perf_counter() - start
                 events.emit("compile_end", seconds=made.seconds, ok=ok)
         self.door.append(entry)
+        self._unfinished = None
         return entry
 
     def _capture(self, slots: tuple[Any, ...], made: Specialization, collects: bool) -> Entry:
@@ -372,12 +401,20 @@ class Site:
         return Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        scope = self._scope
+        # A backend of the user's may use signals itself.
+        forget = scope.forgives() if scope is not None and self.owner.backend_is_users else None
         try:
-            return call_backend(self.owner.backend, gm, example_inputs)
+            made = call_backend(self.owner.backend, gm, example_inputs)
         except TorchjitError:
             raise
         except Exception as error:
+            if (scope is not None and scope.raised) or is_programs(error):
+                raise
             raise exc.BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
+        if forget is not None:
+            forget()
+        return made
 
     # ------------------------------------------------------------------ telling
     def _explain_miss(self, slots: tuple[Any, ...]) -> tuple[str, Recompile | None]:
@@ -440,10 +477,11 @@ class Site:
         events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
 
     # ------------------------------------------------------------------ giving up
-    def _forget_last(self) -> None:
-        """What was asked for cannot be, now or ever: this attempt is no specialisation."""
-        if self.specializations and len(self.specializations) > len(self.door.entries()):
-            self.specializations.pop()
+    def _forget_unfinished(self) -> None:
+        """What was asked for cannot be, now or ever, or was interrupted: this attempt is no specialisation."""
+        made, self._unfinished = self._unfinished, None
+        if made in self.specializations and all(entry.data is not made for entry in self.door.entries()):
+            self.specializations.remove(made)
 
     def _run_eagerly(self, error: TorchjitError) -> None:
         self.given_up = error
@@ -495,10 +533,20 @@ class Site:
         warn_user(str(error))
 
     def _failed(self, error: Exception) -> None:
-        """Apply the failure policy: raise, or warn once and run eagerly from now on."""
+        """Apply the failure policy: raise, or warn once and run eagerly from now on.
+
+        Where memory or stack ran out, another call may have enough: the next ones try again.
+        """
         user_backend = isinstance(error, exc.BackendCompilerFailed) and self.owner.backend_is_users
         if self.owner.on_error == "raise" or (user_backend and self.owner.on_error is None):
             raise error
+        if has_no_memory(error):
+            self.ran_out += 1
+            if self.ran_out < MOST_OUT_OF_MEMORY:
+                self._forget_unfinished()
+                events.emit("postponed", function=self.name, error=f"{type(error).__name__}: {error}")
+                return
+        self._unfinished = None
         if not isinstance(error, TorchjitError):
             detail = f"{self.name}: {type(error).__name__}: {error}"
             text = "".join(traceback.format_exception(error))
@@ -510,6 +558,18 @@ class Site:
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
         warn_user(str(wrapped))
+
+
+def _raise_as_it_was(error: BaseException) -> NoReturn:
+    """Raise an exception that has been raised before, with the context that it had."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
+
+
+_ON_MISS = Site.on_miss.__code__
 
 
 def _is_users(where: CodeLocation) -> bool:

@@ -193,14 +193,14 @@ def _join(body: Listing, entry: int, frame: _Frame) -> Listing:
     if region.code.co_flags & _CO_GENERATOR:
         prologue += [Instruction(name, 0, position=position) for name in ("RETURN_GENERATOR", "POP_TOP")]
     prologue += _restore(frame, position, in_handler=bool(nesting))
-    handlers = body.handlers
-    start = Label()
+    start, resumed, end = Label(), Label(), Label()
+    # A signal's handler runs at RESUME: what it raises comes into the blocks that wait here.
+    prologue += [resumed, Instruction("RESUME", position=position)]
     if region.throwing:
-        raising, end = Label(), Label()
-        prologue += [raising, *_raise(region.code, position), end]
-        handlers = (*_covering(body, entry, raising, end, len(region.stack)), *handlers)
+        prologue += [*_raise(region.code, position), end]
     else:
-        prologue.append(Instruction("JUMP_FORWARD", target=start, position=position))
+        prologue += [Instruction("JUMP_FORWARD", target=start, position=position), end]
+    handlers = (*_covering(body, entry, resumed, end, len(region.stack)), *body.handlers)
     items = (*prologue, *body.items[:entry], start, *body.items[entry:])
     needed = len(region.stack) + 1 + max(2, len(frame.variables))
     return Listing(body.code, items, handlers, max(body.code.co_stacksize, needed))
@@ -233,7 +233,6 @@ def _restore(frame: _Frame, position: Position, *, in_handler: bool) -> Iterator
         yield instruction("DELETE_FAST", index)
     for index in sorted(frame.cells - frame.bound):
         yield instruction("MAKE_CELL", index)
-    yield instruction("RESUME")
 
 
 def _raise(code: CodeType, position: Position) -> Iterator[Item]:

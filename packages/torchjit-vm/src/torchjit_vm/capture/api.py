@@ -43,7 +43,7 @@ from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.decode import decode
 from torchjit_vm.frame import Frame, Raised
 from torchjit_vm.interpreter import Interpreter
-from torchjit_vm.liveness import live_locals
+from torchjit_vm.liveness import blocks_wait, live_locals
 from torchjit_vm.region import Region
 
 __all__ = ["Captured", "GraphBreakRecord", "capture"]
@@ -264,6 +264,7 @@ class _Capture:
             self._location(),
             lambda out: write_return(domain, out, result),
             lambda _: code,
+            marks=blocks_wait(self.region),
         )
         return self._captured(emitted, ())
 
@@ -281,7 +282,15 @@ class _Capture:
 
     def _finish(self, body: Callable[[Rebuilder], list[Region]], breaks: tuple[GraphBreakRecord, ...] = ()) -> Captured:
         try:
-            emitted = emit(self.domain, self.region.code, self._module(), self._location(), body, self._compile_leaves)
+            emitted = emit(
+                self.domain,
+                self.region.code,
+                self._module(),
+                self._location(),
+                body,
+                self._compile_leaves,
+                marks=blocks_wait(self.region),
+            )
         except StartedGenerator as started:
             why = breaks[0] if breaks else None
             if why is None:

@@ -32,6 +32,7 @@ from torchjit_vm.capture import (
     texts,
 )
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.exceptions import note_write
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.twins import twin_of
 from torchjit_vm.capture.types import type_of
@@ -132,9 +133,16 @@ for _base in (str, int, float, complex, bytes):
 def _exception_init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if not isinstance(args[0], Obj) or kwargs:
         return None
-    domain.touch(args[0])
-    args[0].attrs["args"] = TupleValue(args[1:])
+    _set_field(domain, args[0], "args", TupleValue(args[1:]))
     return Const(None)
+
+
+def _set_field(domain: CaptureDomain, exception: Obj, name: str, value: Value) -> None:
+    """Set a field as the `__init__` of C does. One of an exception that a break has made real is written back."""
+    domain.touch(exception)
+    if exception.real is not NEW:
+        note_write(domain, exception, name)
+    exception.attrs[name] = value
 
 
 def _fields_init(*fields: str) -> Any:
@@ -143,13 +151,14 @@ def _fields_init(*fields: str) -> Any:
     def init(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         if not isinstance(args[0], Obj) or not set(kwargs) <= set(fields):
             return None
-        domain.touch(args[0])
-        args[0].attrs["args"] = TupleValue(args[1:])
+        _set_field(domain, args[0], "args", TupleValue(args[1:]))
         for name in fields:
             if name in kwargs or args[0].real is not NEW:
-                args[0].attrs[name] = kwargs.get(name, Const(None))
+                _set_field(domain, args[0], name, kwargs.get(name, Const(None)))
             else:
                 args[0].attrs.pop(name, None)
+        if "path" in fields:  # ImportError
+            _set_field(domain, args[0], "msg", args[1] if len(args) == 2 else Const(None))
         return Const(None)
 
     return init

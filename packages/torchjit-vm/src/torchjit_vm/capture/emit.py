@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["Emitted", "emit", "write_break", "write_raise", "write_return"]
 
 Body = "Callable[[Rebuilder], list[Region]]"
+
+_GRAPH_IS_OVER: Final = "graph_is_over"
+"""The front door looks for this variable (`FrontDoor(leave=...)`)."""
+_SHOWS: Final = "<effects>"
+"""Stands for the lines that come before the first effect: they are known when the graph is compiled."""
 
 
 @final
@@ -69,6 +74,7 @@ def emit(
     location: CodeLocation,
     body: Callable[[Rebuilder], list[Region]],
     compile_leaves: Callable[[Sequence[Leaf]], RegionCode],
+    marks: bool = False,
 ) -> Emitted:
     """Write and compile the code of a region's end.
 
@@ -79,6 +85,7 @@ def emit(
         location: of the last instruction, for lines without another.
         body: writes the statements after the graph call, and returns the continuations that they call.
         compile_leaves: compiles the graph for the leaves that the statements need.
+        marks: the region starts inside of a `try` or `with`: the function says by a variable when what it does begins to show.
     """
     early: set[Value] = set()
     while True:
@@ -105,7 +112,12 @@ def emit(
     graph_call = [(1, text, location) for text in prelude]
     # If the region's code runs in place of a graph that raises, it makes its reports itself.
     lines += [*graph_call, *reports] if repeatable else [*reports, *graph_call]
-    lines += out.lines
+    for line in out.lines:
+        if line[1] is _SHOWS:
+            texts = _state_calls(out, region_code) + [f"{_GRAPH_IS_OVER} = True"] * marks
+            lines += [(line[0], text, line[2]) for text in texts]
+        else:
+            lines.append(line)
     function, source = compile_lines(lines, code, name, out.constants, module)
     return Emitted(function, tuple(out.gathered), source, tuple(regions), out.rebuilt(), repeatable)
 
@@ -116,7 +128,8 @@ def _prelude(out: Rebuilder, code: RegionCode, repeatable: bool) -> list[str]:
     lines = write_draws(out.domain, out)
     if code.target is not None:
         arguments = ", ".join(out.gather(path) for path in code.inputs)
-        graph = out.constant(code.target, "graph_")
+        called = out.domain.policy.graph_called
+        graph = out.constant(code.target if called is None else called(code.target), "graph_")
         used = any(isinstance(o, int) for o in code.outputs)
         call = f"{'out = ' if used else ''}{graph}({arguments})"
         if repeatable:
@@ -124,14 +137,27 @@ def _prelude(out: Rebuilder, code: RegionCode, repeatable: bool) -> list[str]:
             lines += ["try:", f"    {call}", "except Exception as error:", f"    raise {raised}(error)"]
         else:
             lines.append(call)
-    for function, arguments_ in code.epilogue:
-        texts = ", ".join(out.literal(a) for a in arguments_)
-        lines.append(f"{out.constant(function, getattr(function, '__name__', 'state'))}({texts})")
     for name, where in zip(names, code.outputs, strict=True):
         lines.append(f"{name} = out[{where}]" if isinstance(where, int) else f"{name} = {out.gather(where)}")
     if code.target is not None and any(isinstance(o, int) for o in code.outputs):
         lines.append("del out")
     return lines
+
+
+def _state_calls(out: Rebuilder, code: RegionCode) -> list[str]:
+    """Calls that set ambient state to what the region leaves behind."""
+    texts: list[str] = []
+    for function, arguments in code.epilogue:
+        joined = ", ".join(out.literal(a) for a in arguments)
+        texts.append(f"{out.constant(function, getattr(function, '__name__', 'state'))}({joined})")
+    return texts
+
+
+def _write_effects(domain: CaptureDomain, out: Rebuilder) -> None:
+    """All that others can see of the region, but its result. An exception from here on does not find it at its start any more."""
+    out.write(_SHOWS)
+    write_deferred(domain, out)
+    write_back(domain, out)
 
 
 # Ends of a region. Each returns the continuations it calls.
@@ -141,8 +167,7 @@ def write_return(domain: CaptureDomain, out: Rebuilder, value: Value) -> list[Re
     """Effects, then `return value`."""
     text = out.expr(value)
     out.flush()
-    write_deferred(domain, out)
-    write_back(domain, out)
+    _write_effects(domain, out)
     out.write(f"return {text}")
     return []
 
@@ -154,8 +179,7 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
     context = exception.attrs.get("__context__") if isinstance(exception, Obj) else None
     before = out.expr(context) if isinstance(context, Obj) else None
     out.flush()
-    write_deferred(domain, out)
-    write_back(domain, out)
+    _write_effects(domain, out)
     statement = f"raise {text}"
     places = Standin.places(domain, exception)
     tail_call = domain.policy.tail_call
@@ -260,36 +284,51 @@ class _BreakWriter:
 
     def write(self) -> None:
         self.out.flush()
-        write_deferred(self.domain, self.out)
-        write_back(self.domain, self.out)
-        if self.out.dropped:
-            self.out.write(f"del {', '.join(dict.fromkeys(self.out.dropped))}")
         self.out.write(f"return {self._level(0)}")
+
+    def _write_effects(self) -> None:
+        """Inside of the blocks that the breaking instruction is in: an interrupt between effects leaves them."""
+        out = self.out
+        _write_effects(self.domain, out)
+        if out.dropped:
+            out.write(f"del {', '.join(dict.fromkeys(out.dropped))}")
 
     def _level(self, i: int) -> str:
         """Write what gives the return value of frame `i`; the name of that value."""
         out, state = self.out, self.states[i]
         innermost = i == len(self.states) - 1
-        if innermost:
-            form = None if self.own_frame else self._form(state)
-            if form is None:
-                return self._eager(state)
+        form = self._form(state) if innermost and not self.own_frame else None
+        eager = innermost and form is None
         if state.row is None:
-            outcomes = self._body(i, None if not innermost else form)
-            return self._go_on(state, outcomes)
+            if eager:
+                self._write_effects()
+                return self._eager(state)
+            return self._go_on(state, self._body(i, form))
+        result = out.fresh("r")
+        # A call that is left to the front door may be made inside: it only happens after this function has ended.
+        inside = i == 0 and self.domain.policy.tail_call is not None
         out.write("try:")
         out.indent += 1
-        outcomes = self._body(i, None if not innermost else form)
+        if eager:
+            self._write_effects()
+            out.write("pass")
+        outcomes = () if eager else self._body(i, form)
+        if inside:
+            out.write(f"{result} = {self._eager(state) if eager else self._go_on(state, outcomes)}")
         out.indent -= 1
-        error, result = out.fresh("x"), out.fresh("r")
         out.write("except BaseException as error:")
+        if inside:
+            thrown = self._throw(state, "error")
+            out.lines.append((out.indent + 1, f"{result} = {thrown}", out.location))
+            return result
+        error = out.fresh("x")
         caught = f"{out.runtime(runtime.drop_entries)}(error, {i})" if i else "error"
         out.lines.append((out.indent + 1, f"{error} = {caught}", out.location))
         out.write("else:")
         out.lines.append((out.indent + 1, f"{error} = None", out.location))
         out.write(f"if {error} is None:")
         out.indent += 1
-        self._write_in_frames(i, f"{result} = {self._go_on(state, outcomes)}")
+        self._write_in_frames(i, f"{result} = {self._eager(state) if eager else self._go_on(state, outcomes)}")
         out.indent -= 1
         out.write("else:")
         out.indent += 1
@@ -321,6 +360,7 @@ class _BreakWriter:
                 Completion.DISCARD: (),
             }
             return (Outcome(None, 0, pushes[callee.frame.completion]),)
+        self._write_effects()
         if state.handled is not None:
             entries = out.assign(f"{state.handled}.__traceback__", "e")
             out.write("try:")

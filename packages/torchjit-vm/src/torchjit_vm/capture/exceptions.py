@@ -20,6 +20,7 @@ __all__ = [
     "from_real",
     "make_raise",
     "new_exception",
+    "note_write",
     "stop_iteration_error",
 ]
 
@@ -60,7 +61,7 @@ def make_raise(domain: CaptureDomain, exception: Value, cause: Value | None) -> 
     if cause is not None and isinstance(value, Obj):
         because = cause if type(cause) is Const and cause.value is None else _cause(domain, cause)
         if value.real is not NEW:
-            _note_write(domain, value, "__cause__")
+            note_write(domain, value, "__cause__")
         value.attrs["__cause__"] = because
         value.attrs["__suppress_context__"] = Const(True)
     return value
@@ -103,11 +104,11 @@ def chain(domain: CaptureDomain, exception: Value, handled: Value | None) -> Non
         link = following
         seen.add(following)
     if exception.real is not NEW:
-        _note_write(domain, exception, "__context__")
+        note_write(domain, exception, "__context__")
     exception.attrs["__context__"] = handled
 
 
-def _note_write(domain: CaptureDomain, exception: Obj, name: str) -> None:
+def note_write(domain: CaptureDomain, exception: Obj, name: str) -> None:
     """A field of an exception that existed before is about to be stored."""
     domain.touch(exception)
     if exception.written is None or name not in exception.written:

@@ -335,6 +335,7 @@ _RESERVED = frozenset(
         "graph",
         "out",
         "error",
+        "graph_is_over",
     ]
 )
 

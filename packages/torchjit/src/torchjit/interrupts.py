@@ -1,0 +1,188 @@
+"""Exceptions that come from outside into a capture or a compilation: from handlers of signals, from listeners to events.
+
+They are the program's: they pass through, whoever catches exceptions on the way, and leave no state behind.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # signal makes enums of what it gives: 64 of them in each capture
+import gc
+import os
+import signal
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import torch
+
+import torchjit_fx
+from torchjit_core import events
+from torchjit_frame import HeardHandler, is_eager, set_eager
+
+__all__ = ["CompilationScope", "has_no_memory", "is_programs", "raised_in_handler"]
+
+_MOST_TRIES = 100
+"""To bring the state back, each ended by another interrupt."""
+
+
+@final
+class CompilationScope:
+    """What a compilation changes in the process: between `begin` and `end`, or `abandon` when an exception ends it.
+
+    Handlers of signals are called as ever, but not below torch: see `_CALLED_BY_TORCH`. What they raise is
+    remembered, since between them and the program there are a hundred places, here and in torch, that catch exceptions of operations.
+
+    Args:
+        until: of the function that compiles: what has called it is no concern of ours.
+
+    Attributes:
+        raised: by handlers so far.
+    """
+
+    def __init__(self, until: types.CodeType) -> None:
+        self._until = until
+        self._state = torchjit_fx.ProcessState()
+        self._eager = is_eager()
+        self._collects = gc.isenabled()
+        self._frozen = gc.get_freeze_count()
+        self._handlers: list[tuple[int, Any, Any]] = []
+        self.raised: list[BaseException] = []
+
+    def begin(self) -> None:
+        """Compiled functions run eagerly, and handlers are listened to."""
+        set_eager(True)
+        if threading.current_thread() is threading.main_thread():
+            for number in _HANDLED:
+                handler = _signal.getsignal(number)
+                if callable(handler) and not isinstance(handler, int | HeardHandler):
+                    heard = HeardHandler(handler, self.raised, _CALLED_BY_TORCH, _TORCH, self._until)
+                    self._handlers.append((number, handler, heard))
+                    _signal.signal(number, heard)
+
+    def end(self) -> None:
+        """The compilation has come to its end.
+
+        Raises:
+            BaseException: what a handler raised, if somebody has caught it.
+        """
+        self._restore_handlers()
+        set_eager(self._eager)
+        if self.raised:
+            raise self.raised[0]
+
+    def abandon(self, error: BaseException) -> None:
+        """An exception has ended the compilation: bring everything back.
+
+        If further interrupts come meanwhile, the last of them is raised, once all is done.
+        """
+        last: BaseException | None = None
+        for _ in range(_MOST_TRIES):
+            try:
+                if self.raised or not isinstance(error, Exception):
+                    # Blocks that were left half entered are held by the frames: they end now, not at some later time.
+                    _clear_frames(error)
+                    _forget_ours(error)
+                self._state.restore()
+                self._restore_collector()
+                self._restore_handlers()
+                set_eager(self._eager)
+            except BaseException as another:
+                last = another
+            else:
+                break
+        if last is not None:
+            raise last
+
+    def forgives(self) -> Callable[[], None]:
+        """What is raised by handlers from now on, until the result is called, is for others to catch: code of the program runs."""
+        before = len(self.raised)
+
+        def forget() -> None:
+            del self.raised[before:]
+
+        return forget
+
+    def _restore_handlers(self) -> None:
+        for number, handler, heard in self._handlers:
+            if _signal.getsignal(number) is heard:
+                _signal.signal(number, handler)
+
+    def _restore_collector(self) -> None:
+        if self._frozen == 0 and gc.get_freeze_count():
+            gc.unfreeze()
+        if self._collects != gc.isenabled():
+            (gc.enable if self._collects else gc.disable)()
+
+
+_CALLED_BY_TORCH = frozenset({"__torch_dispatch__", "__torch_function__"})
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+"""Below these functions, and what torch has in Python, there may be C++ that ends the process if it is left by an exception from nowhere:
+that puts modes back, and finds that an `__enter__` has not come to its end; that only wanted to know whether there is a rule."""
+_HANDLED = sorted(int(number) for number in signal.valid_signals())
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Drop what the frames hold that an exception, and those that it came upon, have left; not those of the program's handler."""
+    handlers = set(_codes_of_handlers())
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if not _starts_here(link):
+            break
+        for frame, _ in traceback.walk_tb(link.__traceback__):
+            if frame.f_code in handlers:
+                break
+            try:
+                frame.clear()
+            except RuntimeError:  # it is still running: the one that catches this exception
+                continue
+        link = link.__cause__ or link.__context__
+
+
+def _forget_ours(error: BaseException) -> None:
+    """An exception of the program's has nothing to do with those that we were handling when it came."""
+    context = error.__context__
+    while context is not None and _starts_here(context):
+        context = context.__context__
+    error.__context__ = context
+
+
+def _starts_here(error: BaseException) -> bool:
+    """Was it raised below us, rather than handled by the program when it called us?"""
+    start = error.__traceback__
+    return start is not None and str(start.tb_frame.f_globals.get("__name__")).startswith("torch")
+
+
+def is_programs(error: BaseException) -> bool:
+    """Is the exception one that a listener of the program raised?"""
+    return events.raised_by_listener(error)
+
+
+def has_no_memory(error: BaseException | None) -> bool:
+    """Is the cause that there was no memory, or no room on the stack, this time?"""
+    while error is not None:
+        if isinstance(error, RecursionError | MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            return True
+        if "can't allocate memory" in str(error):
+            return True
+        error = error.__cause__
+    return False
+
+
+def raised_in_handler(error: BaseException) -> bool:
+    """Does the exception come from a handler of a signal?"""
+    handlers = set(_codes_of_handlers())
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _codes_of_handlers() -> Iterator[types.CodeType]:
+    for number in _HANDLED:
+        handler: Any = _signal.getsignal(number)
+        handler = handler.handler if isinstance(handler, HeardHandler) else handler
+        for function in (handler, getattr(handler, "__func__", None), getattr(type(handler), "__call__", None)):  # noqa: B004
+            code = getattr(function, "__code__", None)
+            if isinstance(code, types.CodeType):
+                yield code
