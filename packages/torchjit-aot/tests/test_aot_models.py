@@ -152,15 +152,26 @@ def test_recurrent_cells(cell: Any) -> None:
     run_both(f, [torch.randn(5, 3, requires_grad=True), *state], exact=False)
 
 
-def test_recurrent_dropout_runs_eagerly() -> None:
+def test_recurrent_dropout_draws_as_eager_pytorch() -> None:
     f, state = functional(nn.LSTM(3, 4, num_layers=2, dropout=0.5))
-    args = [torch.randn(5, 2, 3, requires_grad=True), *state]
-    with pytest.raises(GraphBreak, match="TJ-AOT-008"):
-        run_both(f, args)
-    run_both(f, args, settings=AotSettings())
+    run_both(f, [torch.randn(5, 2, 3, requires_grad=True), *state], settings=STRICT)
+
+
+def test_a_recurrent_layer_in_an_opaque_module_is_one_operator() -> None:
     module = fx.symbolic_trace(nn.Sequential(nn.GRU(3, 4, num_layers=2, dropout=0.5)))
-    with pytest.raises(GraphBreak, match="TJ-AOT-008"):
-        torchjit_aot.compile(module, args[:1], compiler=run_eagerly, settings=STRICT)
+    seen: list[str] = []
+
+    def compiler(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        seen.extend(str(node.target) for node in gm.graph.nodes if "recurrent" in str(node.target))
+        return run_eagerly(gm, *args, **kwargs)
+
+    x = torch.randn(5, 2, 3)
+    compiled = torchjit_aot.compile(module, [x], compiler=compiler, settings=STRICT)
+    torch.manual_seed(1)
+    want = module(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(compiled(x), want)
+    assert seen == ["torchjit_recurrent.remember_random.default"]
 
 
 def test_a_loss_whose_fake_shape_is_wrong_runs_eagerly() -> None:

@@ -26,6 +26,7 @@ from torchjit_aot.formulas import Formula, find_formulas
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.knapsack import best_to_keep
 from torchjit_aot.needs import Needs, ancestors, backward_values, protect_inputs
+from torchjit_aot.recurrent import read_by_recurrent_layers
 from torchjit_aot.repeat import MATERIALIZED, banned_nodes, parents_of
 from torchjit_aot.timing import seconds_of, seconds_of_step
 
@@ -106,6 +107,7 @@ class _Cutter:
         offered = [n for node, f in self.formulas.items() if node in needs.shared for n in f.reads]
         self.needs = Needs(needs.backward, needs.shared | ancestors(offered), needs.read)
         remembered = {owner_of(joint.slots[i]) for i in joint.remembered} & self.needs.shared
+        remembered |= {owner_of(node) for node in read_by_recurrent_layers(joint.graph)} & self.needs.shared
         self.kept = {node for node in remembered if not _never_saved(node, self.unsafe)}
         self.order = _in_order(joint, self.needs, self.formulas)
         self.position = {node: i for i, node in enumerate(self.order)}

@@ -60,8 +60,8 @@ SYMBOLIC_EXPRESSION = reason(
 LSTM_DROPOUT = reason(
     "TJ-AOT-008",
     "a layer draws its random numbers in another order when traced",
-    "Recurrent layers with dropout, and dropout of complex numbers. Eager PyTorch runs them, so that a seeded program "
-    "gives the same numbers.",
+    "Dropout of complex numbers, and recurrent layers with dropout under a transform. Eager PyTorch runs them, so that a "
+    "seeded program gives the same numbers.",
 )
 RANDOM_IN_BACKWARD = reason(
     "TJ-AOT-011",

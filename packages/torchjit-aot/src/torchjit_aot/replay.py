@@ -16,13 +16,13 @@ from torch.fx.node import map_arg
 from torch.overrides import TorchFunctionMode
 
 from torchjit_aot.inputs import no_autocast
+from torchjit_aot.recurrent import RECURRENT, run_recurrent
 from torchjit_aot.refusals import LSTM_DROPOUT, METADATA_MUTATION, TRACE_FAILED
 from torchjit_aot.symbols import calculate
 from torchjit_core.reasons import GraphBreak
 
 __all__ = ["module_attribute", "replay", "with_usable_mask"]
 
-_RECURRENT = frozenset(getattr(torch._VF, name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"))
 _ROW_LOSSES = (torch.nn.functional.multilabel_margin_loss, torch._C._nn.multilabel_margin_loss)
 
 
@@ -60,10 +60,12 @@ def replay(gm: fx.GraphModule, inputs: Sequence[Any], enter: Callable[[fx.Node],
         if node.op == "output":
             return args[0]
         _refuse(node, args, inputs)
-        refuse_recurrent_dropout(node.target, args)
+        if node.target not in RECURRENT:
+            refuse_recurrent_dropout(node.target, args)
         with _Watch() if _is_opaque(gm, node) else nullcontext():
             env[node] = _run(gm, node, args, kwargs)
-        refuse_wrong_shape(node.target, args, env[node])
+        if node.target not in RECURRENT:
+            refuse_wrong_shape(node.target, args, env[node])
     return None
 
 
@@ -75,8 +77,8 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
             args, kwargs = with_usable_mask(args, kwargs)
         if node.target is copy.deepcopy:
             return _copied(args[0])
-        if node.target is torch.lstm:
-            args = _for_training(args)
+        if node.target in RECURRENT:
+            return _run_layer(node.target, args, kwargs)
         if node.target in _LEFT_ALONE and "out" in kwargs:
             with no_autocast():
                 return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -84,6 +86,17 @@ def _run(gm: fx.GraphModule, node: fx.Node, args: Sequence[Any], kwargs: Mapping
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return gm.get_submodule(str(node.target))(*args, **kwargs)
+
+
+def _run_layer(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A recurrent layer, as one operator if it can be."""
+    made = run_recurrent(function, args, kwargs)
+    if made is not NotImplemented:
+        return made
+    refuse_recurrent_dropout(function, args)
+    made = function(*(_for_training(args) if function is torch.lstm else args), **kwargs)
+    refuse_wrong_shape(function, args, made)
+    return made
 
 
 def _copied(value: Any) -> Any:
@@ -154,7 +167,7 @@ def refuse_recurrent_dropout(func: Any, args: Sequence[Any]) -> None:
     Raises:
         GraphBreak: it applies dropout that draws otherwise than eager PyTorch.
     """
-    if func in _RECURRENT and any(isinstance(a, float) and a > 0 and b is True for a, b in pairwise(args)):
+    if func in RECURRENT and any(isinstance(a, float) and a > 0 and b is True for a, b in pairwise(args)):
         raise GraphBreak(LSTM_DROPOUT, getattr(func, "__name__", ""))
     if args and isinstance(args[0], torch.Tensor) and args[0].is_complex():
         name = getattr(func, "__name__", str(func))
@@ -168,7 +181,7 @@ def refuse_wrong_shape(func: Any, args: Sequence[Any], out: Any) -> None:
     Raises:
         GraphBreak: it did.
     """
-    if func in _RECURRENT:
+    if func in RECURRENT:
         states = next((a for a in args[1:3] if isinstance(a, (tuple, list)) and a), ())
         if len(out) == 1 + len(states) and any(a.dim() != b.dim() for a, b in zip(out[1:], states, strict=True)):
             raise GraphBreak(TRACE_FAILED, "the final states of a recurrent layer have a wrong shape")
@@ -183,6 +196,8 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if func in RECURRENT:
+            return _run_layer(func, args, kwargs or {})
         refuse_recurrent_dropout(func, args)
         out = func(*args, **(kwargs or {}))
         refuse_wrong_shape(func, args, out)

@@ -71,7 +71,7 @@ def is_random(func: object) -> bool:
     return torch.Tag.nondeterministic_seeded in func.tags or func._schema.name in _UNMARKED_RANDOM
 
 
-_WITHOUT_EFFECTS = ("aten", "prims", "torchvision")
+_WITHOUT_EFFECTS = ("aten", "prims", "torchvision", "torchjit_recurrent")
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from torchjit_fx.kernel_checks import BEYOND
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
+from torchjit_fx.recurrent import RECURRENT, layer_result
 from torchjit_fx.refusals import TAKEN_APART, at_capture, refuse_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.versions import Watch
@@ -221,6 +222,9 @@ class MetaService:
         """Make a call on fakes, under the modes that the process has."""
         if target is copy.deepcopy:  # a fake names its mode, which is not to be copied
             args = (*args, {id(self.fakes.mode): self.fakes.mode})
+        if target in RECURRENT:
+            with self.fakes.mode, enable_python_dispatcher() if symbolic else contextlib.nullcontext():
+                return layer_result(target, args, kwargs)
         if symbolic:
             with self.fakes.mode, enable_python_dispatcher():
                 return getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
