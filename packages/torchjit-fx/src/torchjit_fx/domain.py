@@ -30,6 +30,7 @@ from torchjit_fx.functions import FunctionCapture
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.known_shapes import call_with_known_shape
+from torchjit_fx.large_captures import LargeCaptureNotice
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.legacy import TELLS_SIZES_FROM_DATA
 from torchjit_fx.marks import marks_of
@@ -114,7 +115,8 @@ class TensorDomain:
         self.fakes = FakeFactory(self.mode, _RECORDS, self.numbers.sym_int, self.numbers.expression)
         self.metas = MetaService(self.fakes, self.modes, self.numbers)
         self.memory = InputMemory(writes_to_shared=settings.writes_to_shared_inputs)
-        self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, _TRANSCRIPTS, self.memory)
+        notice = LargeCaptureNotice(settings.large_nodes, settings.large_seconds, settings.tell_large)
+        self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, _TRANSCRIPTS, self.memory, notice)
         self.arrays = Arrays(self)
         self.known = KnownNumbers(sizes, self.recorder.data)
         self.functions: list[FunctionCapture] = []

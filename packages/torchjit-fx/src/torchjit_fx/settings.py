@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import attrs
@@ -24,6 +25,8 @@ class FxSettings:
             then look at its example inputs. Else the capture breaks there.
         errors_in_tries: operations whose errors the program may catch are captured, where a region whose graph raises runs again as plain
             Python. Else the capture breaks there.
+        large_nodes, large_seconds: a capture that reaches one of these says so once, and which loop it unrolls.
+        tell_large: who shows that to the user.
         max_cached_metas: entries after which the process-wide metadata cache starts again from empty.
     """
 
@@ -34,4 +37,7 @@ class FxSettings:
     capture_dynamic_output_shape_ops: bool = False
     writes_to_shared_inputs: bool = False
     errors_in_tries: bool = True
+    large_nodes: int = 10_000
+    large_seconds: float = 30.0
+    tell_large: Callable[[str], None] | None = None
     max_cached_metas: int = 50_000

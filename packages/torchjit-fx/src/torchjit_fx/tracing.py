@@ -36,6 +36,7 @@ from torchjit_fx.unrecorded_views import check_views
 
 if TYPE_CHECKING:
     from torchjit_fx.input_memory import InputMemory
+    from torchjit_fx.large_captures import LargeCaptureNotice
     from torchjit_fx.scopes import Scope
     from torchjit_fx.transcripts import TranscriptCache
 
@@ -70,6 +71,7 @@ class Recorder:
         shared: outcomes without symbols, for the whole process.
         transcripts: outcomes with symbols, likewise.
         inputs: which inputs share memory.
+        notice: says when the region has become large.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class Recorder:
         shared: MetaCache,
         transcripts: TranscriptCache,
         inputs: InputMemory,
+        notice: LargeCaptureNotice,
     ) -> None:
+        self.notice = notice
         self.metas = metas
         self.modes = modes
         self.steps: list[Step] = []
@@ -180,6 +184,8 @@ class Recorder:
         return self._new_step_anywhere(op, target, args, kwargs, capture)
 
     def _new_step_anywhere(self, op: str, target: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Step:
+        if len(self.steps) >= self.notice.look_at:
+            self.notice.look(self.steps)
         stack = capture.stack()
         step = Step(op, target, args, kwargs, self.modes.token, stack[-1] if stack else capture.location(), stack)
         step.scope = self.scope

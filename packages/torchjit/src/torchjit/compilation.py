@@ -23,6 +23,7 @@ from torchjit.rerun import GraphRaised
 from torchjit.sharing import Family
 from torchjit.site import Site, Specialization
 from torchjit.stance import on_change
+from torchjit.user_warnings import warn_user
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all, unhooked
 
 if TYPE_CHECKING:
@@ -180,6 +181,9 @@ class Compilation:
             writes_to_shared_inputs=is_ours(self.backend),
             capture_scalar_outputs=settings.capture_scalar_outputs,
             capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
+            large_nodes=settings.large_capture_nodes,
+            large_seconds=settings.large_capture_seconds,
+            tell_large=warn_user,
         )
 
     # ------------------------------------------------------------------ sites

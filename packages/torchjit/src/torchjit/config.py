@@ -40,6 +40,7 @@ class Settings:
         automatic_dynamic_shapes: a size that changed between calls becomes a symbol.
         capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break.
         capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph.
+        large_capture_nodes, large_capture_seconds: a capture that reaches one of these warns once and names the loop that it unrolls.
         unroll_limit: instructions interpreted in one region before it is given up.
         capture_calls_at_breaks: functions that Python calls during a graph break are captured too.
         on_error: what an error inside torchjit does: `eager` runs the user's code as it is and warns once, `raise`
@@ -55,6 +56,8 @@ class Settings:
     automatic_dynamic_shapes: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
+    large_capture_nodes: int = 10_000
+    large_capture_seconds: float = 30.0
     unroll_limit: int = 1_000_000
     capture_calls_at_breaks: bool = True
     on_error: Literal["eager", "raise"] = "eager"
