@@ -10,7 +10,7 @@ __all__ = ["is_module_state", "module_name", "placeholder_name"]
 
 _REGISTRIES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
 _STATE = frozenset({"_parameters", "_buffers"})
-_FORBIDDEN = re.compile(r"\W+")
+_FORBIDDEN = re.compile(r"\W+", re.ASCII)
 
 
 def placeholder_name(path: AccessPath) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -21,6 +22,7 @@ from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program,
 
 __all__ = ["HostProgram", "write_host_program"]
 
+_NO_IDENTIFIER = re.compile(r"^\d|\W", re.ASCII)
 _STRIDES_KNOWN = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise", "_linear_pointwise.default"})
 """Ops that always return row-major tensors."""
 
@@ -532,7 +534,7 @@ class _Writer:
         for name, held in self.names.items():
             if held is value:
                 return name
-        name = f"{stem}{len(self.names)}"
+        name = f"{_NO_IDENTIFIER.sub('_', stem)}{len(self.names)}"
         self.names[name] = value
         return name
 

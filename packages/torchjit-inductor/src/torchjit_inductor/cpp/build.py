@@ -308,7 +308,7 @@ def _locked(lock: Path) -> AbstractContextManager[Any]:
 def _compile(source: str, target: Path, compiler: Compiler, seconds: float, running: Running | None) -> None:
     with scratch_folder(target.parent) as scratch:
         text, library = scratch / "kernels.cpp", scratch / "kernels.so"
-        text.write_text(source)
+        text.write_text(source, encoding="utf-8")
         said = _run(compiler, [str(text), "-o", str(library), "-lm", "-lgcc"], scratch, seconds, running)
         try:
             content = library.read_bytes()

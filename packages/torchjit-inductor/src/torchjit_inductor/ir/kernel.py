@@ -9,6 +9,7 @@ from typing import final
 import attrs
 import torch
 
+from torchjit_core.comments import in_comment
 from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_core.reasons import InvalidIR, reason
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES
@@ -113,11 +114,14 @@ class Store:
 @final
 @attrs.frozen
 class Origin:
-    """Which graph node a kernel came from, for comments: node name, op text, and the user's source line if known."""
+    """Which graph node a kernel came from, for comments: node name, op text, and the user's source line if known.
 
-    node: str
-    op: str
-    source: str = ""
+    They are written into generated code: nothing in them ends a comment.
+    """
+
+    node: str = attrs.field(converter=in_comment)
+    op: str = attrs.field(converter=in_comment)
+    source: str = attrs.field(default="", converter=in_comment)
 
 
 @final
