@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import torchjit
+from torchjit_core.writing import NEVER, WRITES_FROM
 
 BACKENDS = ("eager", "aot_eager", "inductor")
 GOOD, BAD = torch.tensor([0, 2]), torch.tensor([1, 9])
@@ -317,7 +318,7 @@ def test_a_graph_that_raises_alone():
     box, x = types.SimpleNamespace(count=0), torch.ones(4, 4)
     with pytest.raises(RuntimeError, match="a defect"):
         ours(counted, raises)(box, x, GOOD)
-    with torchjit.config.patch(on_error=None):
+    with torchjit.config.patch(on_error="eager"):
         compiled = ours(counted, raises)
         box.count = 0
         for _ in range(2):
@@ -364,3 +365,66 @@ def test_what_eager_refuses_to_write_is_not_in_a_graph(backend, name, dynamic):
             function(box, x, other, GOOD)
         seen.append((box.count, x.tolist(), other.tolist(), str(caught.value)))
     assert seen[0] == seen[1]
+
+
+FAULTS = [
+    KeyError("buf7"),
+    AttributeError("'NoneType' object has no attribute 'data_ptr'"),
+    NameError("buf3"),
+    ImportError("gone"),
+]
+
+
+def raising_fault(error):
+    """As a host program raises it: from generated code."""
+    space = {WRITES_FROM: NEVER, "error": error}
+    exec("def raises():\n    raise error", space)
+    return space["raises"]
+
+
+@pytest.mark.parametrize("error", FAULTS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("program", [counted, nothing_but_the_graph])
+def test_a_fault_of_a_compiled_graph_never_reaches_the_program(program, error):
+    """The region's own code runs in its place, the entry is dropped, and it is told once."""
+    box, x = types.SimpleNamespace(count=0), torch.ones(4, 4)
+    want = program(types.SimpleNamespace(count=0), x, GOOD)
+    with torchjit.config.patch(on_error="eager"):
+        compiled = ours(program, raising_fault(error))
+        with pytest.warns(RuntimeWarning, match="TJ-API-049"):
+            assert torch.equal(compiled(box, x, GOOD), want)
+        assert not compiled.compiled.root.door.entries()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(3):
+                assert torch.equal(compiled(box, x, GOOD), want)
+    assert box.count in (0, 4)
+    with pytest.raises(torchjit.exc.InvalidIR, match="TJ-API-049") as raised:
+        ours(program, raising_fault(error))(box, x, GOOD)
+    assert raised.value.__cause__ is error
+
+
+def test_a_fault_behind_a_write_is_told_as_ours():
+    def writes(x, i):
+        x.add_(1)
+        return x[i]
+
+    x = torch.ones(4, 4)
+    space = {WRITES_FROM: 2, "error": KeyError("buf1"), "x": x}
+    exec("def raises():\n    x.add_(1)\n    raise error", space)
+    with torchjit.config.patch(on_error="eager"):
+        compiled = ours(writes, space["raises"])
+        with pytest.raises(torchjit.exc.InvalidIR, match="after it had written to an input") as raised:
+            compiled(x, GOOD)
+    assert type(raised.value.__cause__) is KeyError
+
+
+def test_a_programs_own_key_error_is_its_own():
+    """From a handler's frame, or code that the program registered: no fault of a graph."""
+
+    def raises():
+        raise KeyError("the program's")
+
+    with torchjit.config.patch(on_error="eager"):
+        compiled = ours(counted, raises)
+        with pytest.raises(KeyError, match="the program's"):
+            compiled(types.SimpleNamespace(count=0), torch.ones(4, 4), GOOD)

@@ -6,29 +6,35 @@ The program's effects come after the graph, so nothing of the region has happene
 from __future__ import annotations
 
 import functools
-import signal
 import traceback
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from torchjit import exc
 from torchjit.counters import counters
+from torchjit.interrupts import raised_in_handler
 from torchjit_core.events import emit
-from torchjit_core.reasons import reason
-from torchjit_core.writing import nothing_written
+from torchjit_core.reasons import TorchjitError, reason
+from torchjit_core.writing import WRITES_FROM, nothing_written
 
 if TYPE_CHECKING:
     from torchjit.site import Site, Specialization
 
-__all__ = ["MOST_CAUGHT", "GraphRaised", "OnRaise"]
+__all__ = ["MOST_CAUGHT", "GraphRaised", "OnRaise", "is_of_our_code"]
 
 RAISED_ALONE = reason(
     "TJ-API-023",
     "a graph raises where plain Python does not",
     "The region's own code ran in place of the graph and returned, three times. The region runs eagerly from now on.",
     "If nothing in the program caught the error, this is a bug in torchjit or in a backend: on_error='raise' shows where it is raised.",
+)
+FAULT = reason(
+    "TJ-API-049",
+    "a compiled graph has a fault",
+    "It raised an error that no operator raises. Where nothing had been written yet, the region's own code ran in its place.",
+    "This is a bug in torchjit: please report it with the traceback. backend='eager' runs the captured graph as it is.",
 )
 _MOST_RETURNS = 3
 MOST_CAUGHT = 3
@@ -50,6 +56,11 @@ _OF_OPERATIONS: frozenset[type[BaseException]] = frozenset(
     }
 )
 """What operations raise. Exactly these: subclasses, of which the program may raise one in a signal handler, are somebody else's."""
+_OF_FAULTS: frozenset[type[BaseException]] = frozenset(
+    {AttributeError, KeyError, NameError, UnboundLocalError, SystemError, ImportError, exc.InvalidIR}
+)
+"""What no operator raises."""
+_RUN_GRAPHS = ("torchjit_aot.", "torchjit_fx.", "torchjit_inductor.", "torchjit_cudagraphs.")
 _OF_DEVICES = ("CUDA error", "CUDA driver error", "device-side assert", "illegal memory access", "Triton Error")
 """After such an error nothing runs on the device any more."""
 
@@ -74,15 +85,24 @@ class OnRaise:
         catches: the graph holds operations whose errors the program may catch.
         in_blocks: it holds some in blocks that seldom catch errors.
         writes: it writes to memory from outside.
+        repeats: the region's own code may run in place of the graph.
     """
 
-    __slots__ = ("catches", "in_blocks", "is_graph", "made", "site", "writes")
+    __slots__ = ("catches", "in_blocks", "is_graph", "made", "repeats", "site", "writes")
 
     def __init__(
-        self, site: Site, made: Specialization, *, is_graph: bool, catches: bool, in_blocks: bool, writes: bool
+        self,
+        site: Site,
+        made: Specialization,
+        *,
+        is_graph: bool,
+        catches: bool,
+        in_blocks: bool,
+        writes: bool,
+        repeats: bool = True,
     ) -> None:
         self.site, self.made, self.is_graph = site, made, is_graph
-        self.catches, self.in_blocks, self.writes = catches, in_blocks, writes
+        self.catches, self.in_blocks, self.writes, self.repeats = catches, in_blocks, writes, repeats
 
     def of(self, site: Site, made: Specialization) -> OnRaise:
         """The same for an entry of another site with this target."""
@@ -92,23 +112,40 @@ class OnRaise:
 
     def __call__(self, error: BaseException) -> BaseException | Callable[[], None]:
         """The exception to raise, or what is called once the region's own code has returned."""
-        if not self.is_graph:
+        if not self.is_graph and self.repeats:
             if type(error) is not GraphRaised:
                 return error
             error = error.error
-        if self.writes and not nothing_written(error):
-            return error
+        fault = is_of_our_code(error)
+        if not self.repeats or (self.writes and not nothing_written(error)):
+            return self._told(error) if fault else error
         # Tensors that hooks were given are given once more. Past a `try` of the program nothing is worse.
-        if not _is_of_an_operation(error) or not (self.catches or _no_hooks()):
+        if not (fault or _is_of_an_operation(error)) or not (self.catches or _no_hooks()):
             return error
-        if self.catches:
+        if self.catches and not fault:
             self._count()
         counters["rerun"][self.site.name] += 1
         emit(
             "rerun", function=self.site.name, error=f"{type(error).__name__}: {error}", compile_id=self.made.compile_id
         )
+        if fault:
+            return functools.partial(self._dropped, error, "".join(traceback.format_exception(error)))
         traceback.clear_frames(error.__traceback__)  # what the graph had made so far needs memory
         return functools.partial(self._returned, error)
+
+    def _told(self, error: BaseException) -> TorchjitError:
+        """A fault where the region's own code cannot run any more."""
+        why = "after it had written to an input" if self.writes else "after what cannot be done twice, perhaps"
+        told = exc.InvalidIR(FAULT, f"{self.site.name}, {why}: {type(error).__name__}: {error}")
+        told.__cause__ = error
+        return told
+
+    def _dropped(self, error: BaseException, text: str) -> None:
+        """The region's own code has run in place of a graph with a fault."""
+        detail = f"{self.site.name}: {type(error).__name__}: {error}"
+        if self.site.owner.on_error == "raise":
+            raise exc.InvalidIR(FAULT, detail) from error
+        self.site.drop_faulty(self.made, FAULT, f"{detail}\n{text}")
 
     def _count(self) -> None:
         """Where the program catches errors again and again, a graph that ends before is faster."""
@@ -134,19 +171,19 @@ def _is_of_an_operation(error: BaseException) -> bool:
     """Did an operation of the graph raise this, rather than the device, or the program in a signal handler?"""
     if type(error) not in _OF_OPERATIONS or any(text in str(error) for text in _OF_DEVICES):
         return False
-    handlers = set(_codes_of_signal_handlers())
-    return all(frame.f_code not in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+    return not raised_in_handler(error)
+
+
+def is_of_our_code(error: BaseException) -> bool:
+    """Is it a fault of a compiled graph: of a class that no operator raises, by generated code or by what runs that?"""
+    if type(error) not in _OF_FAULTS or raised_in_handler(error):
+        return False
+    *_, (frame, _line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+    if frame is None:
+        return False
+    return WRITES_FROM in frame.f_globals or str(frame.f_globals.get("__name__", "")).startswith(_RUN_GRAPHS)
 
 
 def _no_hooks() -> bool:
     """Are no hooks for saved tensors active?"""
     return _torch._C._autograd._top_saved_tensors_default_hooks(False) is None
-
-
-def _codes_of_signal_handlers() -> Iterator[types.CodeType]:
-    for number in signal.valid_signals():
-        handler: Any = signal.getsignal(number)
-        for function in (handler, getattr(handler, "__func__", None), getattr(type(handler), "__call__", None)):  # noqa: B004
-            code = getattr(function, "__code__", None)
-            if isinstance(code, types.CodeType):
-                yield code

@@ -21,7 +21,7 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import exc, inlining
-from torchjit.backends import call_backend
+from torchjit.backends import call_backend, is_ours
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
@@ -392,11 +392,11 @@ class Site:
             else None
         )
         on_raise = None
-        if captured.repeatable:
+        if captured.repeatable or is_ours(owner.backend):
             errors = domains[-1].caught
             on_raise = OnRaise(
                 self, made, is_graph=not captured.source, catches=bool(errors.marks), in_blocks=errors.in_blocks,
-                writes=domains[-1].writes_outside,
+                writes=domains[-1].writes_outside, repeats=captured.repeatable,
             )  # fmt: skip
         return Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
 
@@ -523,6 +523,20 @@ class Site:
         for entry in self.door.entries():
             if entry.data is made:
                 self.door.remove(entry)
+
+    def drop_faulty(self, made: Specialization, why: Reason, detail: str) -> None:
+        """What was made has a fault: say so once, and take it away. After the second one the region runs eagerly."""
+        self.raised_alone += 1
+        if self.raised_alone > 1:
+            self.door.clear()
+            self._run_eagerly(exc.InvalidIR(why, detail))
+            return
+        for entry in self.door.entries():
+            if entry.data is made:
+                self.door.remove(entry)
+        counters["fallback"][why.headline] += 1
+        events.emit("fallback", reason=why.id, headline=why.headline, detail=detail)
+        warn_user(str(exc.InvalidIR(why, detail)))
 
     def distrust(self, why: Reason, detail: str) -> None:
         """What was made cannot be used, as it turns out: say so, and run eagerly from now on."""
