@@ -12,7 +12,9 @@ import torch
 import torch._prims_common
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
 
-from torchjit_fx import deferred_shapes
+from torchjit_core.paths import Arg
+from torchjit_fx import FxSettings, TensorDomain, deferred_shapes
+from torchjit_fx.testing import SimpleSizes
 
 _PLAIN: tuple[Any, ...] = (
     True, False, 3, 0, 2.5, "name", None, (1, 2), [1, 2], (1, 2.5), (1, (2, 3)), [1, [2, 3]], [], torch.Size([2, 3]),
@@ -86,6 +88,34 @@ def _result(function: Any, value: Any) -> Any:
         return list(made) if inspect.isgenerator(made) or hasattr(made, "__next__") else made
     except Exception as error:  # the texts of their errors are torch's
         return type(error)
+
+
+@pytest.mark.parametrize("answer", deferred_shapes._ANSWERS, ids=lambda a: a.__name__)
+def test_answers_for_our_symbols_are_those_of_the_module(answer: Any) -> None:
+    real = getattr(deferred_shapes.load_symbolic_shapes(), answer.__name__, None)
+    if real is None or isinstance(answer, type) or answer.__name__ in ("_advise_is_bounded", "sym_and", "sym_or"):
+        return
+    sizes = SimpleSizes()
+    domain = TensorDomain(lambda gm, inputs: gm, sizes, FxSettings())
+    n = domain.numbers.sym_int(sizes.size(5, Arg.of(0, "x").size(0)))
+    fake = torch.empty(3, device="meta")
+    values = [n, n * 2 + 1, n + 1 > 1, n == 5, n == 6, n > 7, (n, 3), [n, [n + 1]], fake, (fake, n)]
+    for value in values:
+        if answer.__name__ == "sym_eq":
+            pairs = [(value, other) for other in values[:5]] + [
+                ((n, 2), (n, 2)),
+                ((n, 2), (n, 3)),
+                ((n,), [n, 1]),
+                (n, 5),
+            ]
+            for left, right in pairs:
+                mine, theirs = (_result(lambda v, f=f, w=left: f(w, v), right) for f in (answer, real))
+                assert str(mine) == str(theirs), (left, right)
+            continue
+        if answer.__name__ == "compute_unbacked_bindings":
+            assert answer(domain.numbers.shape_env, value) is None
+            continue
+        assert _result(answer, value) == _result(real, value), value
 
 
 @pytest.mark.parametrize("answer", deferred_shapes._ANSWERS, ids=lambda a: a.__name__)

@@ -1,9 +1,10 @@
-"""`torch.fx.experimental.symbolic_shapes` and sympy without their import, as long as sizes are plain numbers.
+"""`torch.fx.experimental.symbolic_shapes` and sympy without their import, for sizes that are plain numbers or symbols of ours.
 
 torch's fake tensors import names from that module at most operations, and the module imports sympy: 470 modules, more than
-half of a cold first call of a small function. With plain numbers the answers are one line each. So the module is put in its
-place with these answers only and is executed, in the same object, as soon as anybody wants more of it or asks about a symbol
-(like `importlib.util.LazyLoader`, but with names that can be had before).
+half of a cold first call of a small function, or of one with a second size. With plain numbers, and with the nodes of `symnode`,
+the answers are one line each. So the module is put in its place with these answers only and is executed, in the same object, as
+soon as anybody wants more of it or asks about a symbol of torch's (like `importlib.util.LazyLoader`, but with names that can be
+had before).
 
 `torch._prims_common.elementwise_dtypes` imports sympy itself, to ask whether a number is one of sympy's, and fake tensors do
 after each operation, for real tensors that they do not propagate. `_is_non_overlapping_and_dense_or_false`, which `clone` asks, imports torch's
@@ -17,6 +18,7 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib.util
+import operator
 import sys
 import threading
 import types
@@ -26,8 +28,11 @@ from typing import Any
 import torch
 import torch._prims_common
 import torch._subclasses.fake_tensor
+from torch.fx.experimental import _config
+from torch.utils._ordered_set import OrderedSet
 
 from torchjit_core.forks import new_lock
+from torchjit_fx.node_base import Node
 
 __all__ = ["defer_symbolic_shapes", "defer_sympy", "load_symbolic_shapes"]
 
@@ -179,14 +184,6 @@ def _nothing(value: Any) -> Iterator[Any]:
     return iter(())
 
 
-def _no(value: Any) -> bool:
-    return False
-
-
-def _yes(value: Any) -> bool:
-    return True
-
-
 def _forward(name: str) -> Callable[..., Any]:
     """A function that is imported at many operations and called for symbols only."""
 
@@ -197,40 +194,64 @@ def _forward(name: str) -> Callable[..., Any]:
     return forward
 
 
+def _node(value: Any, kinds: Any = (torch.SymInt, torch.SymBool, torch.SymFloat)) -> Node | None:
+    """The node of a symbolic number of ours."""
+    node = value.node if isinstance(value, kinds) else None
+    return node if isinstance(node, Node) else None
+
+
+def _or(name: str, a: Any, default: bool) -> Any:
+    node = _node(a, torch.SymBool)
+    if type(a) is bool:
+        return a
+    if node is None or getattr(_config, "backed_size_oblivious", False):
+        return getattr(load_symbolic_shapes(), name)(a)
+    return bool(node.shape_env.evaluate_sym_node(node, size_oblivious=False, fallback_value=default))
+
+
 def guard_or_false(a: Any) -> Any:
-    return a if type(a) is bool else load_symbolic_shapes().guard_or_false(a)
+    return _or("guard_or_false", a, False)
 
 
 def guard_or_true(a: Any) -> Any:
-    return a if type(a) is bool else load_symbolic_shapes().guard_or_true(a)
+    return _or("guard_or_true", a, True)
 
 
-def guard_size_oblivious(expr: Any) -> Any:
-    return expr if type(expr) is bool else load_symbolic_shapes().guard_size_oblivious(expr)
+def _by_node(name: str, kind: type, *args: Any) -> Callable[[Any], Any]:
+    """A function that is a method of the node, and of a plain number the number."""
 
+    def ask(value: Any) -> Any:
+        node: Any = _node(value, torch.SymInt if kind is int else torch.SymBool)
+        if type(value) is kind:
+            return value
+        return getattr(load_symbolic_shapes(), name)(value) if node is None else getattr(node, name)(*args)
 
-def statically_known_true(x: Any) -> Any:
-    return x if type(x) is bool else load_symbolic_shapes().statically_known_true(x)
-
-
-def guard_int(a: Any) -> Any:
-    return a if type(a) is int else load_symbolic_shapes().guard_int(a)
+    ask.__name__ = ask.__qualname__ = name
+    return ask
 
 
 def expect_true(a: Any, skip: int = 0) -> Any:
-    return a if type(a) is bool else load_symbolic_shapes().expect_true(a, skip + 1)
+    node: Any = _node(a, torch.SymBool)
+    if type(a) is bool:
+        return a
+    return load_symbolic_shapes().expect_true(a, skip + 1) if node is None else node.expect_true()
 
 
 def _advise_is_size(a: Any) -> None:
-    if type(a) is not int:
+    if type(a) is not int and _node(a) is None:  # nothing is noted about ours
         load_symbolic_shapes()._advise_is_size(a)
 
 
+def _advise_is_bounded(a: Any, upper_bound: Any) -> None:
+    if type(a) is not int and _node(a) is None:
+        load_symbolic_shapes()._advise_is_bounded(a, upper_bound)
+
+
 def sym_eq(x: Any, y: Any) -> Any:
-    if type(x) is int and type(y) is int:
+    if isinstance(x, int | torch.SymInt) and isinstance(y, int | torch.SymInt):
         return x == y
-    if isinstance(x, tuple | list) and isinstance(y, tuple | list) and all(type(n) is int for n in (*x, *y)):
-        return list(x) == list(y)
+    if isinstance(x, tuple | list) and isinstance(y, tuple | list):
+        return len(x) == len(y) and functools.reduce(operator.and_, map(sym_eq, x, y), True)
     return load_symbolic_shapes().sym_eq(x, y)
 
 
@@ -255,48 +276,82 @@ def is_symbolic(val: Any) -> Any:
 
 
 def compute_unbacked_bindings(shape_env: Any, *args: Any, **kwargs: Any) -> Any:
-    if shape_env is None:
+    if shape_env is None or not getattr(shape_env, "pending_fresh_unbacked_symbols", True):
         return None
     return load_symbolic_shapes().compute_unbacked_bindings(shape_env, *args, **kwargs)
 
 
+def _numbers(value: Any) -> list[Any] | None:
+    """The numbers in this, those of strided tensors too; None if there is something else."""
+    if isinstance(value, int | float | bool | torch.SymInt | torch.SymBool | torch.SymFloat):
+        return [value]
+    if value is None:
+        return []
+    if isinstance(value, torch.Tensor):
+        return [*value.shape, *value.stride(), value.storage_offset()] if value.layout is torch.strided else None
+    found = list(map(_numbers, value)) if isinstance(value, tuple | list) else [None]
+    return None if None in found else [number for part in found for number in part or ()]
+
+
 def _plain(value: Any) -> bool:
     """Are there numbers and strided tensors of plain sizes only?"""
-    if type(value) in (int, float, bool, type(None)):
-        return True
-    if isinstance(value, torch.Tensor):
-        return value.layout is torch.strided and all(
-            type(n) is int for n in (*value.shape, *value.stride(), value.storage_offset())
-        )
-    return isinstance(value, tuple | list) and all(map(_plain, value))
+    numbers = _numbers(value)
+    return numbers is not None and all(type(n) in (int, float, bool) for n in numbers)
+
+
+def _nodes(value: Any) -> list[Any] | None:
+    """The nodes of the symbols in this; None if one is not ours, or there is something else than numbers and strided tensors."""
+    numbers = _numbers(value)
+    if numbers is None:
+        return None
+    nodes = [_node(n) for n in numbers if type(n) not in (int, float, bool)]
+    return None if None in nodes else [n for n in nodes if n is not None and not n.is_constant()]
+
+
+def _for_ours(name: str, answer: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    """A function of what symbols there are; `answer` gives NotImplemented where the real one has to be asked."""
+
+    def ask(value: Any, *args: Any, **kwargs: Any) -> Any:
+        nodes = _nodes(value)
+        found = NotImplemented if nodes is None else answer(nodes)
+        return getattr(load_symbolic_shapes(), name)(value, *args, **kwargs) if found is NotImplemented else found
+
+    ask.__name__ = ask.__qualname__ = name
+    return ask
+
+
+def _none_fresh(nodes: list[Any]) -> bool:
+    """Does none depend on what only the run knows?"""
+    return all(node.has_hint() for node in nodes)
 
 
 _ANSWERS: tuple[Any, ...] = (
     GuardOnDataDependentSymNode,
+    _advise_is_bounded,
     _advise_is_size,
     compute_unbacked_bindings,
     expect_true,
-    guard_int,
     guard_or_false,
     guard_or_true,
-    guard_size_oblivious,
     is_nested_int,
     is_symbolic,
-    statically_known_true,
     sym_and,
     sym_eq,
     sym_or,
-    _for_plain("has_free_symbols", _no),
-    _for_plain("has_free_unbacked_symbols", _no),
-    _for_plain("has_guarding_hint", _yes),
-    _for_plain("has_hint", _yes),
+    _by_node("guard_int", int, None, 0),
+    _by_node("guard_size_oblivious", bool),
+    _by_node("statically_known_true", bool),
+    _for_ours("has_free_symbols", bool),
+    _for_ours("has_free_unbacked_symbols", lambda nodes: False if _none_fresh(nodes) else NotImplemented),
+    _for_ours("free_unbacked_symbols", lambda nodes: OrderedSet() if _none_fresh(nodes) else NotImplemented),
+    _for_ours("has_guarding_hint", _none_fresh),
+    _for_ours("has_hint", _none_fresh),
     _for_plain("_iterate_exprs", _nothing),
     _for_plain("_iterate_nodes", _nothing),
     *map(
         _forward,
         (
-            "_advise_is_bounded", "_constrain_range_for_size", "constrain_range", "free_unbacked_symbols",
-            "guarding_hint_or_throw", "optimization_hint", "size_hint",
+            "_constrain_range_for_size", "constrain_range", "guarding_hint_or_throw", "optimization_hint", "size_hint",
         ),
     ),
 )  # fmt: skip
