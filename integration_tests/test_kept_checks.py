@@ -36,6 +36,7 @@ REFUSED = {
     "softshrink": (lambda a: F.softshrink(a, -0.5), (X,)),
     "celu": (lambda a: F.celu(a, 0.0), (X,)),
     "interpolate, to nothing": (lambda x: F.interpolate(x[None, None], size=(0, 3), mode="bilinear"), (X,)),
+    "prelu of integers": (lambda x, w: F.prelu(x, w), (T([1, -2, 3]), T([1]))),
     "logsigmoid of integers": (lambda x: F.logsigmoid(x), (T([1, -2, 3]),)),
     "binary_cross_entropy_with_logits of integers": (lambda x: F.binary_cross_entropy_with_logits(x, x.float()), (T([1, 0]),)),
 }  # fmt: skip

@@ -136,7 +136,7 @@ def test_threads_do_not_change_sums() -> None:
 LEFT: dict[str, tuple[int, int, Any, torch.dtype, bool]] = {
     "few columns": (9, 3, 1, torch.float32, False),
     "double": (9, 5, 1, torch.float64, False),
-    "an image too wide for the ring": (400, 5, (1, 97), torch.float32, False),
+    "an image too wide for the ring": (1700, 5, (1, 413), torch.float32, False),  # of vectors of any width
     "two images for each group": (9, 5, 1, torch.float32, True),
 }
 
