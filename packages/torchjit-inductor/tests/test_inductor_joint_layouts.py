@@ -12,7 +12,7 @@ from inductor_testing import cache_dir, trace
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchjit_inductor import Inductor, InductorSettings, joint_layouts, plan_layouts
+from torchjit_inductor import Inductor, InductorSettings, LayoutPlan, joint_layouts
 
 BF = torch.bfloat16
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ def planned(
         before, after = make_fx(function)(*fakes), make_fx(function)(*fakes)
         results = next(n for n in after.graph.nodes if n.op == "output").all_input_nodes
         with mode:
-            plan_layouts(after.graph, frozenset(results))
+            LayoutPlan()(after.graph, frozenset(results))
     after.graph.lint()
     after.recompile()
     return before, after
@@ -216,7 +216,7 @@ def test_a_channels_last_step_computes_the_same() -> None:
     gm = trace(_step, inputs)
     results = frozenset(next(n for n in gm.graph.nodes if n.op == "output").all_input_nodes)
     with next(n.meta["val"].fake_mode for n in gm.graph.nodes if n.op == "placeholder"):
-        plan_layouts(gm.graph, results)
+        LayoutPlan()(gm.graph, results)
     assert any(n.meta.get(joint_layouts.CHANNELS_LAST) for n in gm.graph.nodes)
     graph = Inductor(InductorSettings(cache_dir=cache_dir()))(gm, inputs)
     for got, want in zip(graph(*inputs), _step(*inputs), strict=True):

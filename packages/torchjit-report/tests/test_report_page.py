@@ -9,12 +9,13 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from torchjit_report import Event, Trace, read_trace, render_html, write_report
+from torchjit_report import Event, Trace, draw_steps, read_trace, render_html, write_report
 from torchjit_report.collect import collect
 from torchjit_report.highlight import inline, lines, printable, prose, short_paths
 from torchjit_report.view import duration, size
@@ -416,3 +417,30 @@ def test_the_command_line(tmp_path: Path) -> None:
 def test_importing_needs_no_torch() -> None:
     code = "import sys, torchjit_report; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_picture_of_the_steps_is_in_the_page_and_escaped() -> None:
+    steps: list[dict[str, Any]] = [
+        {
+            "name": "kernel_0",
+            "generated": True,
+            "nodes": ["<b>", "add", "mul", "sum"],
+            "reads": ["x"],
+            "writes": ["b0"],
+        },
+        {"name": "aten.mm", "generated": False, "nodes": ["mm"], "reads": ["b0", "w"], "writes": ["b1"]},
+        {"name": "kernel_1", "generated": True, "nodes": ["relu"], "reads": ["b1", "b0"], "writes": ["b2"]},
+    ]
+    svg = draw_steps("a & b", steps)
+    root = ElementTree.fromstring(svg)
+    tops = [int(r.get("y", "")) for r in root.iter("{http://www.w3.org/2000/svg}rect")]
+    assert tops == sorted(tops) and len(set(tops)) == 3  # each reads the one before it
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) == 3
+    assert "<b>" not in svg and "a &amp; b" in svg and "..." in svg
+    events = [
+        Event("compile_start", {"compile_id": "0/0", "function": "f", "filename": "f.py", "lineno": 1}),
+        Event("schedule", {"compile_id": "0/0", "graph": "g", "steps": steps}),
+        Event("compile_end", {"compile_id": "0/0", "seconds": 1.0, "ok": True}),
+    ]
+    page = render_html(events)
+    assert 'class="steps"' in page and "kernel_1" in page and "unknown kinds" not in page

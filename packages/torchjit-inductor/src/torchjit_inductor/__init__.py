@@ -4,7 +4,7 @@ from torchjit_inductor.attention_call import AttentionCall, AttentionOperators, 
 from torchjit_inductor.compiled import CompiledGraph, Inductor
 from torchjit_inductor.cpp.folders import private_folder
 from torchjit_inductor.freezing import freeze
-from torchjit_inductor.joint_layouts import plan_layouts, plan_layouts_without_padding
+from torchjit_inductor.joint_layouts import LayoutPlan
 from torchjit_inductor.settings import InductorSettings
 
 __all__ = [
@@ -14,8 +14,7 @@ __all__ = [
     "Formula",
     "Inductor",
     "InductorSettings",
+    "LayoutPlan",
     "freeze",
-    "plan_layouts",
-    "plan_layouts_without_padding",
     "private_folder",
 ]

@@ -38,9 +38,9 @@ from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.quantized import with_packed_products
 from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels, round_stores
-from torchjit_inductor.schedule.fuse import Refusal, fuse
+from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
-from torchjit_inductor.steps import ExternStep, KernelStep, Program
+from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
 
 __all__ = ["CompiledGraph", "Inductor"]
 
@@ -210,6 +210,7 @@ class Inductor:
         kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
         for kernel in kernels:
             kernel.verify(program.buffers)
+        events.emit_lazy("schedule", lambda: {"graph": name, "steps": [_step_fields(s) for s in program.steps]})
         start = time.perf_counter()
         compiled: dict[str, CompiledKernel] = {}
         for kind, group in _by_device(kernels).items():
@@ -245,6 +246,7 @@ class Inductor:
             program = fuse(
                 program,
                 hints,
+                FusionLimits(epilogues=self.settings.epilogue_fusion),
                 accepts=lambda kernel: self._refusal(kernel, program.buffers) is None,
                 by_lanes=lambda kernel: self._backend(kernel.device.type).by_lanes(kernel),
                 explain=explain,
@@ -445,3 +447,16 @@ def _waits(gm: torch.fx.GraphModule, device: torch.device | None) -> str | None:
 
 def _tell(refusal: Refusal) -> None:
     events.emit("not_fused", **attrs.asdict(refusal))
+
+
+def _step_fields(step: Step) -> dict[str, Any]:
+    """A step for people: what it is, which nodes of the graph it computes, what it reads and writes."""
+    kernel = step.kernel if isinstance(step, KernelStep) else None
+    origins = (step.origin,) if isinstance(step, ExternStep) else kernel.origins if kernel else ()
+    return {
+        "name": kernel.name if kernel else str(getattr(step, "op", step)),
+        "generated": kernel is not None,
+        "nodes": [origin.node for origin in origins],
+        "reads": list(step.reads),
+        "writes": list(step.writes),
+    }

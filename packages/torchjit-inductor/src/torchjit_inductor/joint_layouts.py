@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence, Set
-from typing import Any
+from typing import Any, final
 
+import attrs
 import torch
 import torch.fx
 
@@ -29,7 +30,7 @@ from torchjit_inductor.layouts import channels_last_strides, scatters_channels
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.memory_readers import observed
 
-__all__ = ["CHANNELS_LAST", "SAME_PLACE", "ZERO_PADDED", "plan_layouts", "plan_layouts_without_padding"]
+__all__ = ["CHANNELS_LAST", "SAME_PLACE", "ZERO_PADDED", "LayoutPlan"]
 
 aten = torch.ops.aten
 CHANNELS_LAST = "torchjit_channels_last"
@@ -63,16 +64,35 @@ _TILES = 192
 """Tiles of 128 x 256 in a block at least: more than one for each multiprocessor."""
 
 
-def plan_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node], *, padding: bool = True) -> None:
-    """Rewrite `meta["val"]` where another layout makes convolutions and matrix products faster.
+@final
+@attrs.frozen
+class LayoutPlan:
+    """Rewrites `meta["val"]` where another layout makes convolutions and matrix products faster.
 
-    Args:
-        graph: a functional ATen graph, before it is split into forward and backward.
-        promised: nodes whose strides somebody relies on: results, gradients, new values of inputs.
-        padding: of matrix products.
+    Attributes:
+        convolutions: may have their channels last (`layout_optimization`).
+        padding: large products get rows that fast kernels take (`shape_padding`).
     """
-    seen = observed(graph)
-    promised = promised | seen
+
+    convolutions: bool = True
+    padding: bool = True
+
+    def __call__(self, graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
+        """Plan a functional ATen graph, before it is split into forward and backward.
+
+        Args:
+            graph: it.
+            promised: nodes whose strides somebody relies on: results, gradients, new values of inputs.
+        """
+        seen = observed(graph)
+        promised = promised | seen
+        if self.convolutions:
+            _plan_convolutions(graph, promised)
+        if self.padding:
+            _padded_products(graph, promised, seen)
+
+
+def _plan_convolutions(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
     convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS and _plain_convolution(n)]
     if convolutions:
         _without_biases(graph, convolutions)
@@ -81,13 +101,6 @@ def plan_layouts(graph: torch.fx.Graph, promised: Set[torch.fx.Node], *, padding
     convolutions = [n for n in graph.nodes if n.target in _CONVOLUTIONS and _cpu_convolution(n)]
     if convolutions and _worth_it_on_cpu(graph, convolutions):
         _channels_last(graph, convolutions, promised)
-    if padding:
-        _padded_products(graph, promised, seen)
-
-
-def plan_layouts_without_padding(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> None:
-    """`plan_layouts` with every matrix of the size that the user gave it (`shape_padding=False`)."""
-    plan_layouts(graph, promised, padding=False)
 
 
 # ------------------------------------------------------------------------------------------------ convolutions

@@ -22,6 +22,7 @@ class InductorSettings:
         compiler_seconds: that one run of it may take.
         fallback_only: run every op by aten (for finding out whether a generated kernel is at fault).
         fusion: fuse kernels.
+        epilogue_fusion: compute what reads the result of a reduction or of a generated product in its kernel.
         compile_jobs: C files that are compiled at once; None is the number of processors that may be used, at most 8.
         vector_bytes: width of vectors in C kernels; None asks torch which instructions this machine has.
         race_layouts: time convolutions of inference graphs on the CPU in both layouts and take the faster.
@@ -43,6 +44,7 @@ class InductorSettings:
     compiler_seconds: float = 600.0
     fallback_only: bool = False
     fusion: bool = True
+    epilogue_fusion: bool = True
     compile_jobs: int | None = None
     vector_bytes: int | None = None
     emulate_precision_casts: bool = False

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torchjit_report.diagram import draw_steps
 from torchjit_report.trace import Event, Recorder, Trace, read_trace, recording
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ __all__ = [
     "Event",
     "Recorder",
     "Trace",
+    "draw_steps",
     "read_trace",
     "recording",
     "render",

@@ -20,6 +20,7 @@ from torchjit_report.model import (
     Recompile,
     Report,
     SavedTensor,
+    Schedule,
 )
 from torchjit_report.phases import tree
 from torchjit_report.trace import Event, Trace
@@ -156,6 +157,15 @@ def _add_emitted(into: Compilation, fields: Fields) -> None:
         into.emitted.append(made)
 
 
+def _add_schedule(into: Compilation, fields: Fields) -> None:
+    texts = {"name": _text, "nodes": _texts, "reads": _texts, "writes": _texts}
+    steps = [
+        {"generated": bool(row.get("generated")), **{name: read(row, name) for name, read in texts.items()}}
+        for row in _rows(fields, "steps")
+    ]
+    into.schedules.append(Schedule(_text(fields, "graph"), tuple(steps)))
+
+
 def _add_phase(into: Compilation, fields: Fields) -> None:
     phases = into.phases if into.ok is None else into.late
     phases.append(Phase(_text(fields, "name"), _number(fields, "seconds"), _number(fields, "time")))
@@ -180,6 +190,7 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "phase": _add_phase,
     "product_settled": _add_settled,
     "saved_tensors": _add_saved,
+    "schedule": _add_schedule,
 }
 
 

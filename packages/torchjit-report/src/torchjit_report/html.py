@@ -16,9 +16,13 @@ from markupsafe import Markup
 
 from torchjit_report import highlight, view
 from torchjit_report.collect import collect
+from torchjit_report.diagram import draw_steps
+from torchjit_report.model import Schedule
 from torchjit_report.trace import Event, PathLike
 
 __all__ = ["render", "render_html", "write_report"]
+
+MOST_STEPS_DRAWN = 120
 
 
 @functools.cache
@@ -39,13 +43,19 @@ def _template() -> Any:
         short_paths=highlight.short_paths,
         duration=view.duration,
         size=view.size,
+        drawn=_drawn,
     )
     # Ours, and free of `</style` and `</script`; they stand inside those elements as they are.
     environment.globals.update(
         style=Markup((folder / "style.css").read_text(encoding="utf-8")),
+        most_steps_drawn=MOST_STEPS_DRAWN,
         script=Markup((folder / "script.js").read_text(encoding="utf-8")),
     )
     return environment.get_template("page.html.j2")
+
+
+def _drawn(schedule: Schedule) -> Markup:
+    return Markup(draw_steps(schedule.graph, schedule.steps))  # which escapes everything of the steps
 
 
 def _printable(value: Any) -> Any:

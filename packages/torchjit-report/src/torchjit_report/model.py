@@ -26,6 +26,7 @@ __all__ = [
     "Recompile",
     "Report",
     "SavedTensor",
+    "Schedule",
 ]
 
 
@@ -161,6 +162,15 @@ class Phase:
 
 
 @final
+@attrs.frozen
+class Schedule:
+    """The kernels and operators of a compiled graph, in order, for `draw_steps`."""
+
+    graph: str
+    steps: tuple[Mapping[str, Any], ...]
+
+
+@final
 @attrs.define
 class Compilation:
     """One compilation of one function.
@@ -182,6 +192,7 @@ class Compilation:
     kernels: list[Kernel] = attrs.field(factory=list)
     programs: list[Program] = attrs.field(factory=list)
     emitted: list[Program] = attrs.field(factory=list)
+    schedules: list[Schedule] = attrs.field(factory=list)
     phases: list[Phase] = attrs.field(factory=list)
     late: list[Phase] = attrs.field(factory=list)
     breaks: list[Break] = attrs.field(factory=list)

@@ -5,6 +5,7 @@
 | `TORCHJIT_DISABLE`, `TORCH_COMPILE_DISABLE` | `1`: `compile` returns what it is given |
 | `TORCHJIT_LOGS` | `"[+-]name,..."`, as `torchjit.set_logs` |
 | `TORCHJIT_TRACE` | a folder: every compilation is appended to a trace file in it, for `torchjit report` |
+| `TORCHJIT_DEBUG_DIR` | where the option `trace.enabled` writes its folders; default: `torchjit_debug` below the current folder |
 | `TORCHJIT_CACHE_DIR` | where kernels are kept between processes; one that cannot be used is replaced by a temporary folder, with a warning |
 | `TORCHJIT_FORCE_DISABLE_CACHES` | `1`: nothing is kept between processes |
 | `TORCHJIT_ON_ERROR` | `raise` or `eager`: what an internal error does, over the call's own `on_error` |
@@ -38,7 +39,7 @@ BAD_VARIABLE = reason(
 _ON = ("1", "true", "yes", "on")
 _OFF = ("", "0", "false", "no", "off")
 _PREFIX = "TORCHJIT_"
-_NAMES = ("DISABLE", "LOGS", "TRACE", "CACHE_DIR", "FORCE_DISABLE_CACHES", "ON_ERROR", "COMPILER_SECONDS")
+_NAMES = ("DISABLE", "LOGS", "TRACE", "DEBUG_DIR", "CACHE_DIR", "FORCE_DISABLE_CACHES", "ON_ERROR", "COMPILER_SECONDS")
 
 
 @final
@@ -49,6 +50,7 @@ class Environment:
     disable: bool = False
     logs: str = ""
     trace: Path | None = None
+    debug_dir: Path | None = None
     cache_dir: Path | None = None
     caches_off: bool = False
     on_error: Literal["raise", "eager"] | None = None
@@ -65,12 +67,14 @@ def read_environment() -> Environment:
     """
     _refuse_misspelled_names()
     trace = os.environ.get("TORCHJIT_TRACE")
+    debug = os.environ.get("TORCHJIT_DEBUG_DIR")
     cache = os.environ.get("TORCHJIT_CACHE_DIR")
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
         disable=_flag("TORCHJIT_DISABLE") or os.environ.get("TORCH_COMPILE_DISABLE", "").strip().lower() in _ON,
         logs=os.environ.get("TORCHJIT_LOGS", ""),
         trace=Path(trace) if trace else None,
+        debug_dir=Path(debug) if debug else None,
         cache_dir=Path(cache) if cache else None,
         caches_off=_flag("TORCHJIT_FORCE_DISABLE_CACHES"),
         on_error=_on_error(),

@@ -28,12 +28,6 @@ MODE_AND_OPTIONS = reason(
     "A mode is a set of options, so giving both is ambiguous; upstream refuses it too.",
     "Give options only; torchjit.list_mode_options(mode) shows what the mode stands for.",
 )
-NOT_YET = reason(
-    "TJ-API-004",
-    "this option exists upstream and is not implemented yet",
-    "torchjit refuses it rather than ignore it.",
-    "Leave it at its default; the changelog says when it arrives.",
-)
 
 
 @final
@@ -60,6 +54,13 @@ class Options:
         capture_sizes: `triton.cudagraph_capture_sizes`: for inference graphs whose batch (the first dimension) is dynamic: batches are
             filled up with zeros to the next of these sizes, each of which is recorded once. For models whose rows do not depend on one another;
             the first filled batch is compared with the plain result. Upstream's option of this name records these sizes only, without filling.
+        epilogue_fusion: compute what reads the result of a reduction or of a generated product in its kernel. False makes it a kernel of its own.
+        layout_optimization: convolutions and what lies between them may have their channels innermost in memory where that is faster. False leaves
+            every tensor in eager's layout.
+        trace: `trace.enabled`: write each compilation's graphs, host programs and kernels as files into a folder `torchjit_debug/run_...` below the
+            current one, or below the folder that TORCHJIT_DEBUG_DIR names.
+        graph_diagram: `trace.graph_diagram`: draw the kernels of each graph and what flows between them as an SVG picture into that folder
+            (with `trace.enabled`, or alone).
         activation_memory_budget: from 1 to 0: the share of the activations, between what is saved by default and the
             least that can be, that training may save; the backward computes the rest again.
         pre_grad_custom_pass, joint_custom_post_pass, post_grad_custom_post_pass: a change (or a tuple of changes) of the
@@ -77,6 +78,10 @@ class Options:
     freezing: bool = False
     cudagraphs: bool = attrs.field(default=False, metadata={"name": "triton.cudagraphs"})
     capture_sizes: tuple[int, ...] = attrs.field(default=(), metadata={"name": "triton.cudagraph_capture_sizes"})
+    epilogue_fusion: bool = True
+    layout_optimization: bool = True
+    trace: bool = attrs.field(default=False, metadata={"name": "trace.enabled"})
+    graph_diagram: bool = attrs.field(default=False, metadata={"name": "trace.graph_diagram"})
     activation_memory_budget: float = 1.0
     pre_grad_custom_pass: tuple[torchjit_aot.GraphPass, ...] = ()
     joint_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
@@ -84,12 +89,6 @@ class Options:
 
 
 _FIELDS = {f.metadata.get("name", f.name): f for f in attrs.fields(Options)}
-_LATER = {
-    "epilogue_fusion": True,
-    "trace.enabled": False,
-    "trace.graph_diagram": False,
-    "layout_optimization": True,
-}
 _MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "reduce-overhead": {"triton.cudagraphs": True},
@@ -137,13 +136,9 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
     given = list_mode_options(mode) if mode is not None else dict(options or {})
     fields: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _LATER:
-            if value != _LATER[name]:
-                raise UserError(NOT_YET, f"{name}={value!r}")
-            continue
         field = _FIELDS.get(name)
         if field is None:
-            raise unknown_name("option", name, [*_FIELDS, *_LATER])
+            raise unknown_name("option", name, _FIELDS)
         fields[field.name] = (
             _sizes(name, value) if field.name == "capture_sizes" else _checked(name, value, field.default)
         )

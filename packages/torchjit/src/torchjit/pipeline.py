@@ -14,6 +14,7 @@ import torchjit_inductor
 from torchjit.attention import ATTENTION
 from torchjit.backends import Backend, register_backend
 from torchjit.config import Settings, config
+from torchjit.debug_folder import tracing
 from torchjit.environment import read_environment
 from torchjit.options import Options
 from torchjit_core.events import emit
@@ -182,14 +183,14 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         joint_passes=options.joint_custom_post_pass,
         post_grad_passes=options.post_grad_custom_post_pass,
         compiler_passes=(
-            torchjit_inductor.plan_layouts if options.shape_padding else torchjit_inductor.plan_layouts_without_padding,
+            torchjit_inductor.LayoutPlan(convolutions=options.layout_optimization, padding=options.shape_padding),
         ),
     )
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return torchjit_aot.compile(gm, example_inputs, compiler=compiler, settings=aot)
 
-    return backend
+    return tracing(backend, options)
 
 
 def _inductor_settings(options: Options, settings: Settings) -> torchjit_inductor.InductorSettings:
@@ -203,6 +204,8 @@ def _inductor_settings(options: Options, settings: Settings) -> torchjit_inducto
         compiler_named_by=environment.compiler_named_by,
         compiler_seconds=environment.compiler_seconds,
         emulate_precision_casts=options.emulate_precision_casts,
+        epilogue_fusion=options.epilogue_fusion,
+        race_layouts=options.layout_optimization,
         max_autotune=options.max_autotune,
         autotune_in_subproc=options.autotune_in_subproc,
         coordinate_descent_tuning=options.coordinate_descent_tuning,

@@ -44,6 +44,7 @@ class FusionLimits:
             would lose its parallelism ...
         serial: ... or if there are at most this many iterations in all.
         lookback: how many earlier groups are candidates.
+        epilogues: what reads the result of a reduction or product may be computed in its kernel.
     """
 
     buffers: int = 24
@@ -51,6 +52,7 @@ class FusionLimits:
     parallel: int = 16
     serial: int = 16384
     lookback: int = 24
+    epilogues: bool = True
 
 
 @final
@@ -216,6 +218,8 @@ def join(first: LoopKernel, second: LoopKernel, hints: Mapping[Symbol, int], lim
     """One kernel that does what `first` and then `second` do, or why there is none."""
     if len(set(first.buffers) | set(second.buffers)) > limits.buffers:
         return f"together they have more than {limits.buffers} arguments"
+    if not limits.epilogues and first.inner and not set(first.writes).isdisjoint(second.reads):
+        return "epilogue_fusion is off"
     why = "their loops cannot walk the shared memory in one order"
     for reduction in (first, second):
         if reduction.inner and not _wide(reduction, hints, limits):
