@@ -1,5 +1,6 @@
 """Ahead-of-time autograd: one joint graph, functionalized, cut for memory."""
 
+from torchjit_aot.ambient import saved_tensor_hooks_aside
 from torchjit_aot.api import aot_function, joint_graph
 from torchjit_aot.compiler_protocol import GraphCompiler, Kind
 from torchjit_aot.decompositions import default_decompositions
@@ -25,4 +26,5 @@ __all__ = [
     "joint_graph",
     "min_cut_partition",
     "run_eagerly",
+    "saved_tensor_hooks_aside",
 ]

@@ -12,6 +12,7 @@ from torchjit_aot.backwards import Backwards
 from torchjit_aot.double_backward import linked, links_of, refuse_double_backward
 from torchjit_aot.gradient_hooks import call_hooks_for_gradients_only
 from torchjit_aot.held_inputs import is_static, test_held
+from torchjit_aot.hooked import unhooked
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
 from torchjit_aot.wrapper import EXCLUDED, Source, in_range
@@ -66,6 +67,8 @@ def backward_of(
         source.lines.append(f"t = {source.bind(saved_tensors)}(ctx, missing, {groups}, {needed})")
     elif has_tensors:
         source.lines += ["t = ctx.saved_tensors", "ctx.maybe_clear_saved_tensors()"]  # unless the graph is retained
+    if has_tensors:
+        source.lines += unhooked(source)
     lazy = source.bind(backwards.whole, "backward")
     if several:
         source.lines += [

@@ -11,6 +11,7 @@ from torch import fx
 from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_aot.double_backward import keep_links, links_of
 from torchjit_aot.held_inputs import is_static, note_held
+from torchjit_aot.hooked import note_hooked
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.own_nodes import Part
 from torchjit_aot.wrapper import EXCLUDED, Source, in_range, slot_names, slot_versions, writes
@@ -181,6 +182,7 @@ def _save_as(source: Source, texts: dict[fx.Node, str]) -> None:
     numbers = [text for node, text in texts.items() if not isinstance(node.meta["val"], torch.Tensor)]
     if tensors:
         source.lines.append(f"ctx.save_for_backward({', '.join(tensors)})")
+        source.lines += note_hooked(source, tensors)
     if numbers:
         source.lines.append(f"ctx.numbers = ({', '.join(numbers)},)")
 

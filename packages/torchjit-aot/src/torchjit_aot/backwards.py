@@ -7,8 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
-import torch
-
+from torchjit_aot.ambient import aside
 from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_core.forks import new_lock
 
@@ -38,7 +37,7 @@ class LazyBackward:
         """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
         with self._lock:
             if self.boxed is None and self._build is not None:
-                with torch.no_grad():
+                with aside():
                     self.boxed = _boxed(self._context.run(self._build))
                 self._build = None
         assert self.boxed is not None
@@ -105,5 +104,6 @@ class Backwards:
 
     def _new(self, missing: tuple[bool, ...]) -> BackwardOfSome:
         if len(self._made) < _MOST:
-            return self._context.run(self._make, missing)
+            with aside():
+                return self._context.run(self._make, missing)
         return BackwardOfSome(self.whole, (True,) * len(missing))

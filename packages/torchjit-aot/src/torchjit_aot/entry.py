@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from torchjit_aot.absent_tangents import prune
+from torchjit_aot.ambient import modes_aside
 from torchjit_aot.attention import fuse_attention, may_fuse_attention
 from torchjit_aot.backwards import BackwardOfSome, Backwards, LazyBackward
 from torchjit_aot.canonicalize import canonicalize
@@ -205,7 +206,7 @@ def _eager(gm: fx.GraphModule) -> Callable[..., Any]:
 
 def _invoke(compiler: GraphCompiler, built: BuiltGraph, kind: Any, name: str) -> CompiledGraph:
     tell_graph(kind, name, built.gm)
-    with phase(f"compile {kind}"), torch.no_grad():
+    with phase(f"compile {kind}"), torch.no_grad(), modes_aside():
         return compiler(built.gm, built.example_inputs, kind=kind, static_inputs=built.static, name=name)
 
 

@@ -12,6 +12,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from torchjit_aot.ambient import saved_tensor_hooks_aside
 from torchjit_aot.refusals import EMPTY_GRAPH, SUBCLASS
 from torchjit_core.reasons import GraphBreak
 
@@ -142,7 +143,7 @@ def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
     try:
         # Anomaly mode would look for NaNs in fakes.
         with (
-            _without_hooks_of_saved_tensors(),
+            saved_tensor_hooks_aside(),
             torch.autograd.set_detect_anomaly(False),
             fake_mode,
             enable_python_dispatcher(),
@@ -155,20 +156,6 @@ def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(cache)
         torch.clear_autocast_cache()  # it may hold casts of our fakes
-
-
-@contextlib.contextmanager
-def _without_hooks_of_saved_tensors() -> Iterator[None]:
-    """The hooks around the call (a checkpoint's, `save_on_cpu`) are for real tensors; those that the graph itself sets stay."""
-    autograd, taken = torch._C._autograd, []
-    while (hooks := autograd._top_saved_tensors_default_hooks(True)) is not None:
-        taken.append(hooks)
-        autograd._pop_saved_tensors_default_hooks()
-    try:
-        yield
-    finally:
-        for hooks in reversed(taken):
-            autograd._push_saved_tensors_default_hooks(*hooks)
 
 
 @contextlib.contextmanager

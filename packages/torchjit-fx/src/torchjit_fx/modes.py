@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, final
 
 import attrs
@@ -174,6 +174,13 @@ def _set_for_a_while(wanted: Mapping[Key, Any]) -> Iterator[None]:
             _WRITE[key[0]](*key[1:], before)
 
 
+def _without_anomalies() -> AbstractContextManager[Any]:
+    """Anomaly mode would look for NaNs in fakes, and note where each was made."""
+    if not torch.is_anomaly_enabled():
+        return nullcontext()
+    return torch.autograd.set_detect_anomaly(False, check_nan=torch.is_anomaly_check_nan_enabled())
+
+
 @final
 @attrs.frozen
 class AmbientState:
@@ -308,7 +315,7 @@ class TorchModes:
         wanted = dict(self._now if token is None else token[1:])
         wanted[("autocast_cache",)] = False
         wanted.pop(DEFAULT_DEVICE, None)  # calls are written with their device
-        with _set_for_a_while(wanted):
+        with _set_for_a_while(wanted), _without_anomalies():
             yield
 
     def epilogue(self) -> tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]:

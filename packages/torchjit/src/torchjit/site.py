@@ -17,6 +17,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
+import torchjit_aot
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
@@ -207,7 +208,8 @@ class Site:
     def _try(self, slots: tuple[Any, ...], scope: CompilationScope) -> Entry | None:
         """A specialisation, or None where the policy for errors says that the function runs as it is."""
         try:
-            return self._specialize(slots)
+            with torchjit_aot.saved_tensor_hooks_aside():
+                return self._specialize(slots)
         except exc.Unsupported:
             raise
         except exc.RecompileLimitExceeded:
