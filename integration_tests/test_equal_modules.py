@@ -135,6 +135,16 @@ def test_other_settings_share_nothing() -> None:
     assert count.count == 6
 
 
+def test_a_name_that_is_registered_anew_is_another_backend() -> None:
+    counters = [Counter(), Counter()]
+    kept = []
+    for count in counters:
+        torchjit.register_backend(count, name="counting")
+        kept.append(as_module(Block(), "counting"))
+        kept[-1](X)
+    assert [c.count for c in counters] == [1, 1]
+
+
 @EACH_WAY
 def test_a_block_may_go(compiled_by: Callable[..., Any]) -> None:
     count = Counter()

@@ -86,10 +86,13 @@ def compile(
     )  # fmt: skip
     _check_arguments(keywords)
     chosen = make_options(mode, options)
+    alike: object = backend
     if isinstance(backend, str) and backend == "inductor":
         compiler: Backend | None = None
     else:
         compiler = lookup_backend(backend)
+        if compiler is not aot_eager:
+            alike = id(compiler)  # a name may be registered anew; what shares keeps its backend alive
         if compiler is aot_eager:
             compiler = aot_eager_backend(chosen)
     if model is None:
@@ -101,7 +104,6 @@ def compile(
     if compiler is None:
         compiler = inductor_backend(chosen, config.snapshot())
 
-    alike = backend if isinstance(backend, str) else id(backend)  # every member of a family keeps its backend
     settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error or environment.on_error)
     # CUDA graphs and frozen graphs are made for the parameters that they have seen.
     shares = not (isolate_recompiles or chosen.cudagraphs or chosen.freezing)
