@@ -36,7 +36,12 @@ def layer_result(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _run(function: Any, data: Any, *rest: Any) -> Any:
     # Torch's own function asks where weights lie in memory for cuDNN, which fakes do not know.
     with enable_python_dispatcher() if data.device.type != "cpu" else contextlib.nullcontext():
-        return function(data, *rest)
+        made = function(data, *rest)
+    kind = data.device.type
+    if kind != "cuda" or not torch.is_autocast_enabled(kind) or data.dtype == torch.float64:
+        return made
+    # There all kernels of these layers are cast to; taken apart, some have states of the dtype that they began with.
+    return tuple(t.to(torch.get_autocast_dtype(kind)) for t in made)
 
 
 def _repeated(step: torch.Tensor, steps: Any, batch_first: bool) -> torch.Tensor:
