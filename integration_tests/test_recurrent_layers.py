@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.utils.checkpoint import checkpoint
 
 import torchjit
+import torchjit_aot.recurrent
 from torchjit_core import events
 
 
@@ -212,6 +213,23 @@ def test_one_operator_whatever_the_length() -> None:
         events.stop_listening(hear)
     _same(result, module(x)[0])
     assert len(names) == 2
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+def test_a_training_step_runs_the_layer_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the initial states are zeros, which graphs make anew."""
+    ran: list[object] = []
+    remember = torchjit_aot.recurrent._Remembered.__init__
+
+    def counted(self: Any, *args: Any) -> None:
+        ran.append(self)
+        remember(self, *args)
+
+    monkeypatch.setattr(torchjit_aot.recurrent._Remembered, "__init__", counted)
+    module = getattr(nn, kind)(4, 5, num_layers=2)
+    compiled = torchjit.compile(lambda x: module(x.sigmoid() * 2)[0])
+    compiled(torch.randn(6, 3, 4)).sum().backward()
+    assert len(ran) == 1
 
 
 def test_sizes_that_vary() -> None:

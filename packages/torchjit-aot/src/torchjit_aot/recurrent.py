@@ -129,7 +129,7 @@ def run_recurrent(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         once = tuple(t.is_leaf or autocast is None for t in tensors)
         call = attrs.evolve(call, needed=tuple(t.requires_grad for t in tensors), once=once)
-        made = _Layer.apply(call, len(states), batches, *tensors)
+        made = _Layer.apply(*tensors, batches, len(states), call)
     else:
         made = _forward_operator(call, batches, data, states, weights)[: 1 + len(states)]
     return tuple(made)
@@ -170,7 +170,8 @@ class _Layer(torch.autograd.Function):
     """The operators with their autograd; it is applied while a graph is traced."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, count: int, batches: Any, *tensors: Any) -> Any:
+    def forward(ctx: Any, *args: Any) -> Any:
+        *tensors, batches, count, call = args  # what is no tensor comes last: it has no edge
         data, *rest = tensors
         *made, state = _forward_operator(call, batches, data, rest[:count], rest[count:])
         ctx.call, ctx.count = call, count
@@ -188,7 +189,7 @@ class _Layer(torch.autograd.Function):
                     state, list(gradients), call.kind, data, batches, rest[:count], rest[count:], *call.options
                 )
             )
-        return (None, None, None, *[next(found) if needed else None for needed in call.needed])
+        return (*[next(found) if needed else None for needed in call.needed], None, None, None)
 
 
 # ---------------------------------------------------------------------------------------------------- when the graph runs
@@ -227,13 +228,17 @@ class _Remembered:
     def __init__(self, call: _Call, data: Any, batches: Any, states: Any, weights: Any) -> None:
         with _autograd_works():
             given = (data, *states, *weights)
-            self.leaves = [t.detach().requires_grad_(n) for t, n in zip(given, call.needed, strict=True)]
+            own = [t.detach() for t in given]
+            # Of its own: a graph may hold initial states in one place and save them in another, as it does with zeros.
+            own[1 : 1 + len(states)] = [t.detach().clone() for t in states]
+            self.leaves = [t.requires_grad_(n) for t, n in zip(own, call.needed, strict=True)]
             # Autocast casts a leaf once for all steps, so that its gradient is summed up in the lower precision.
             first, *rest = [
                 leaf if once else leaf.view_as(leaf) for leaf, once in zip(self.leaves, call.once, strict=True)
             ]
             self.results = call.run(first, batches, rest[: len(states)], rest[len(states) :])
         self.spent = False
+        self._shared = [leaf for n, leaf in enumerate(self.leaves) if not 1 <= n <= len(states)]
         self._lock = threading.Lock()
 
     def gradients(self, results: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -251,11 +256,11 @@ class _Remembered:
                 leaf.grad = None
         return found
 
-    def saw(self, given: Sequence[torch.Tensor]) -> bool:
+    def saw(self, data: torch.Tensor, weights: Sequence[torch.Tensor]) -> bool:
         """Are these tensors the memory that it read, and is there still what autograd remembers of it?"""
         return not self.spent and all(
             leaf.data_ptr() == t.data_ptr() and leaf.stride() == t.stride()
-            for leaf, t in zip(self.leaves, given, strict=True)
+            for leaf, t in zip(self._shared, (data, *weights), strict=True)
         )
 
 
@@ -277,9 +282,8 @@ def _run_backward(
     state: Any, gradients: Any, kind: str, data: Any, batches: Any, states: Any, weights: Any, *options: Any
 ) -> list[torch.Tensor]:
     call = _read(kind, options)
-    given = [data, *states, *weights]
     remembered = getattr(state, "remembered", None)
-    if remembered is None or not remembered.saw(given):
+    if remembered is None or not remembered.saw(data, weights):
         with _random_numbers_from(state, data.device) if call.random else contextlib.nullcontext():
             remembered = _Remembered(call, data, batches, states, weights)
     pairs = [(r, g) for r, g in zip(remembered.results, gradients, strict=True) if g is not None and r.requires_grad]
