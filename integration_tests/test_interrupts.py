@@ -339,6 +339,7 @@ def test_random_interrupts():
     """Some of those that `tools/interrupts.py` makes; docs/benchmarks/capture.md says what 2,000 have shown."""
     tool = Path(__file__).parents[1] / "tools" / "interrupts.py"
     command = [sys.executable, str(tool), "--count", "60", "--seed", "7", "--backend", "eager", "aot_eager", "--go-on"]
+    command += ["--program", "no_break", "try_finally", "lock", "inlined_breaks", "data_dependent", "training"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

@@ -245,6 +245,7 @@ def one_round(
         wrong.append("the lock is held")
         made.lock.release()
     torch.set_grad_enabled(True)
+    torch.set_autocast_enabled("cpu", False)
     try:
         if not close(made.call(compiled, inputs), want):
             wrong.append("the next call is wrong")
@@ -262,6 +263,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="interrupts that have come out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", nargs="+", default=["eager", "aot_eager", "inductor"])
+    parser.add_argument("--program", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--go-on", action="store_true", help="do not end at the first round that finds something")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -278,11 +280,13 @@ def main() -> int:
     come = bad = rounds = 0
     per_backend = dict.fromkeys(options.backend, 0)
     while come < options.count:
-        backend, name = options.backend[rounds % len(options.backend)], chance.choice(list(PROGRAMS))
+        backend, name = options.backend[rounds % len(options.backend)], chance.choice(options.program)
         hit, wrong = one_round(rounds, name, backend, chance, durations)
         rounds += 1
         come += hit
         per_backend[backend] += hit
+        if hit and come % 100 == 0:
+            print(f"{come} interrupts in {rounds} rounds", flush=True)
         if wrong:
             bad += 1
             print(f"round {rounds}, {name}, {backend}, interrupted {hit}: {'; '.join(wrong)}", flush=True)

@@ -9,6 +9,7 @@ import _signal  # type: ignore[import-not-found]  # signal makes enums of what i
 import gc
 import os
 import signal
+import sys
 import threading
 import traceback
 import types
@@ -43,6 +44,7 @@ class CompilationScope:
 
     def __init__(self, until: types.CodeType) -> None:
         self._until = until
+        self._handled = sys.exc_info()[1]
         self._state = torchjit_fx.ProcessState()
         self._eager = is_eager()
         self._collects = gc.isenabled()
@@ -82,8 +84,9 @@ class CompilationScope:
             try:
                 if self.raised or not isinstance(error, Exception):
                     # Blocks that were left half entered are held by the frames: they end now, not at some later time.
-                    _clear_frames(error)
-                    _forget_ours(error)
+                    _clear_frames(error, self._handled)
+                    _forget_ours(error, self._handled)
+                    gc.collect(1)  # some are in cycles
                 self._state.restore()
                 self._restore_collector()
                 self._restore_handlers()
@@ -123,15 +126,16 @@ that puts modes back, and finds that an `__enter__` has not come to its end; tha
 _HANDLED = sorted(int(number) for number in signal.valid_signals())
 
 
-def _clear_frames(error: BaseException) -> None:
-    """Drop what the frames hold that an exception, and those that it came upon, have left; not those of the program's handler."""
+def _clear_frames(error: BaseException, handled: BaseException | None) -> None:
+    """Drop what the frames hold that an exception, and those that it came upon, have left; not those of the program's handler.
+
+    Nor those of the exception that the program handled when it called us.
+    """
     handlers = set(_codes_of_handlers())
     seen: set[int] = set()
     link: BaseException | None = error
-    while link is not None and id(link) not in seen:
+    while link is not None and link is not handled and id(link) not in seen:
         seen.add(id(link))
-        if not _starts_here(link):
-            break
         for frame, _ in traceback.walk_tb(link.__traceback__):
             if frame.f_code in handlers:
                 break
@@ -142,18 +146,21 @@ def _clear_frames(error: BaseException) -> None:
         link = link.__cause__ or link.__context__
 
 
-def _forget_ours(error: BaseException) -> None:
-    """An exception of the program's has nothing to do with those that we were handling when it came."""
-    context = error.__context__
-    while context is not None and _starts_here(context):
-        context = context.__context__
-    error.__context__ = context
+def _forget_ours(error: BaseException, handled: BaseException | None) -> None:
+    """An exception of the program's has nothing to do with those that we were handling when it came, only with those of its handler."""
+    link: BaseException | None = error
+    while link is not None and link is not handled:
+        context = link.__context__
+        if context is not None and context is not handled and _is_ours(context):
+            link.__context__ = handled
+        link = link.__context__
 
 
-def _starts_here(error: BaseException) -> bool:
-    """Was it raised below us, rather than handled by the program when it called us?"""
+def _is_ours(error: BaseException) -> bool:
+    """Was it caught here, or in torch?"""
     start = error.__traceback__
-    return start is not None and str(start.tb_frame.f_globals.get("__name__")).startswith("torch")
+    module = "" if start is None else str(start.tb_frame.f_globals.get("__name__"))
+    return module.startswith(("torch", "contextlib"))
 
 
 def is_programs(error: BaseException) -> bool:
