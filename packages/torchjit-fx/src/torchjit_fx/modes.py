@@ -330,12 +330,20 @@ class TorchModes:
         return tuple(calls)
 
     def restoring(self, target: Callable[..., Any]) -> Callable[..., Any]:
-        """`target`, which sets ambient state as it runs, made to leave the state at its start behind if it raises."""
+        """`target`, which sets ambient state as it runs, made to leave the state at its start behind.
+
+        The region's own code sets the new one where its effects begin: an interrupt before that finds the old one.
+        """
         initial = tuple((key, value) for key, value in self._initial.items() if key[0] in _WRITE)
+
+        changed = tuple((key, value) for key, value in initial if self._now[key] != value)
 
         def run(*inputs: Any) -> Any:
             try:
-                return target(*inputs)
+                result = target(*inputs)
+                for key, value in changed:
+                    _WRITE[key[0]](*key[1:], value)
+                return result
             except BaseException:
                 for key, value in initial:
                     _WRITE[key[0]](*key[1:], value)
