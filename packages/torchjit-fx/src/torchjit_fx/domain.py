@@ -530,4 +530,6 @@ class TensorDomain:
                     leaf.storage.leaves = []
             step.results, step.args, step.kwargs = [], (), {}
         self.recorder.steps.clear()
+        self._inputs.clear()
+        self.memory.forget()
         self.numbers.context.location = lambda: None  # it was the capture's

@@ -26,6 +26,13 @@ class InputMemory:
         self._any_written = False
         self._switched: dict[int, tuple[InputLeaf, int]] = {}  # by storage, see `note_switch`
 
+    def forget(self) -> None:
+        """Let go of the inputs: the capture is over."""
+        self.leaves.clear()
+        self.arrays.clear()
+        self.by_storage.clear()
+        self._switched.clear()
+
     def add(self, leaf: InputLeaf, capture: CaptureContext) -> None:
         """A new input.
 

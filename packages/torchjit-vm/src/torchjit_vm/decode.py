@@ -14,6 +14,7 @@ from __future__ import annotations
 import opcode as cpython
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any, final
@@ -84,7 +85,7 @@ class Decoded:
     """A code object as the interpreter runs it.
 
     Attributes:
-        code: the original.
+        code: the original, which a frame that runs it keeps alive; this does not.
         instrs: `(handler, argument)` per canonical instruction.
         names: the canonical name of each.
         offsets: the bytecode offset of each, where a continuation that starts with it is entered.
@@ -97,12 +98,12 @@ class Decoded:
     """
 
     __slots__ = (
-        "_locations", "boxed", "code", "handling", "index_of", "instrs", "liveness",
+        "_code", "_locations", "boxed", "handling", "index_of", "instrs", "liveness",
         "locals", "names", "nfree", "offsets", "positions",
     )  # fmt: skip
 
-    def __init__(self, code: CodeType) -> None:
-        self.code = code
+    def __init__(self, code: CodeType, forget: Callable[[weakref.ref[CodeType]], object] | None = None) -> None:
+        self._code = weakref.ref(code, forget)
         self.instrs: list[tuple[Handler, Any]] = []
         self.names: list[str] = []
         self.offsets: list[int] = []
@@ -115,6 +116,18 @@ class Decoded:
         self.liveness: list[frozenset[int]] | None = None
         self._locations: list[CodeLocation | None] = []
         _fill(self)
+
+    @property
+    def code(self) -> CodeType:
+        """The original.
+
+        Raises:
+            ReferenceError: it is gone.
+        """
+        found = self._code()
+        if found is None:
+            raise ReferenceError("the code object of these instructions is gone")
+        return found
 
     def location(self, index: int) -> CodeLocation:
         """Where in the source instruction `index` is."""
@@ -228,10 +241,11 @@ _decoded: dict[int, Decoded] = {}
 
 
 def decode(code: CodeType) -> Decoded:
-    """Decode once per code object (the result keeps the code alive, so its id stays its own)."""
-    found = _decoded.get(id(code))
+    """Decode once per code object; what is known of one goes with it."""
+    key = id(code)
+    found = _decoded.get(key)
     if found is None:
-        found = _decoded[id(code)] = Decoded(code)
+        found = _decoded[key] = Decoded(code, lambda _: _decoded.pop(key, None))
     return found
 
 

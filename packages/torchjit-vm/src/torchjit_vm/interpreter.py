@@ -56,6 +56,7 @@ class Interpreter(Generic[V]):
         self.deep = 1 << 62
         self.on_deep: Callable[[], object] | None = None
         self.trace = trace
+        self._codes: dict[Decoded, CodeType] = {}  # keeps alive what has run: frames, generators and reports name it
         domain.attach(self)
 
     def new_frame(
@@ -81,6 +82,8 @@ class Interpreter(Generic[V]):
         fast.extend(closure)
         frame = Frame(decoded, fast, self.domain.constants(decoded), globals, function)
         frame.born = self.step
+        if decoded not in self._codes:
+            self._codes[decoded] = decoded.code
         return frame
 
     @property

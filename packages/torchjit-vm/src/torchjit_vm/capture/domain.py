@@ -163,8 +163,11 @@ class CaptureDomain:
             self.class_parts,
             self.twins,
             self.memos,
+            self.payloads,
+            self.keys_by_identity,
         ):
             table.clear()
+        self.constants_read.clear()
         self.interceptors = []
         self.thrown.clear()
         self.origins.clear()
