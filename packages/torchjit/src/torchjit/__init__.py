@@ -7,7 +7,13 @@ Unrelated to `torch.jit` (TorchScript).
 """
 
 from torchjit import exc
-from torchjit.backends import list_backends, lookup_backend, register_backend
+from torchjit.backends import (
+    get_default_backend,
+    list_backends,
+    lookup_backend,
+    register_backend,
+    set_default_backend,
+)
 from torchjit.compiler import compile, reset
 from torchjit.config import config
 from torchjit.control import (
@@ -43,6 +49,7 @@ __all__ = [
     "error_on_graph_break",
     "exc",
     "explain",
+    "get_default_backend",
     "graph_break",
     "is_compiling",
     "is_dynamo_compiling",
@@ -58,6 +65,7 @@ __all__ = [
     "register_backend",
     "replace_torch_compile",
     "reset",
+    "set_default_backend",
     "set_logs",
     "set_stance",
     "substitute_in_graph",

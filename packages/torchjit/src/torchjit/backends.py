@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
+import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -14,6 +16,7 @@ import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 import torchjit_aot
+from torchjit import upstream
 from torchjit.exc import UserError, unknown_name
 from torchjit_core.forks import new_lock
 from torchjit_core.reasons import reason
@@ -23,10 +26,13 @@ __all__ = [
     "Backend",
     "call_backend",
     "describe_backends",
+    "get_default_backend",
     "is_ours",
     "list_backends",
     "lookup_backend",
     "register_backend",
+    "set_default_backend",
+    "with_arguments",
 ]
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
@@ -59,6 +65,20 @@ RETURNS_NO_CALLABLE = reason(
 )
 
 
+OTHER_NAME = reason(
+    "TJ-API-042",
+    "a backend of upstream's that has another name here",
+    "It is for the development of upstream's compiler; what it does is covered by a backend of another name.",
+    "Use the one that the message names.",
+)
+NO_ARGUMENTS = reason(
+    "TJ-API-043",
+    "this backend takes no mode or options",
+    "A backend of your own is called as backend(gm, example_inputs, mode=..., options=...) where compile was given these.",
+    "Give the function the keyword, or leave mode and options out.",
+)
+
+
 @final
 @attrs.frozen
 class _Known:
@@ -76,6 +96,15 @@ _EXTERNAL = {
     "tvm": _Known("apache-tvm", "tvm"),
     "ipex": _Known("intel-extension-for-pytorch", "intel_extension_for_pytorch", retired=True),
 }
+_INSTEAD = {
+    "aot_eager_decomp_partition": "use 'aot_eager', which cuts the joint graph in the same way, without decompositions",
+    "aot_eager_default_partitioner": "use 'aot_eager'",
+    "aot_ts": "TorchScript is retired; use 'inductor'",
+    "eager_debug": "use 'eager'",
+    "eager_noexcept": "use 'eager' with on_error='raise'",
+    "pre_dispatch_eager": "use 'eager'",
+    "torch_tensorrt": "use 'tensorrt'",
+}
 _TAGS: dict[str, tuple[str, ...]] = {}
 _registered: dict[str, Backend] = {}
 
@@ -92,9 +121,10 @@ def register_backend(compiler: Backend | None = None, name: str | None = None, t
 
 def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
     """The names of the backends that can be used now, without those that carry one of `exclude_tags`."""
-    names = {*_registered, *_entry_points()}
+    tags = {**dict.fromkeys(_entry_points(), ()), **{n: t for n, (_, t) in upstream.backends().items()}}
+    tags.update({name: _TAGS.get(name, ()) for name in _registered})
     excluded = set(exclude_tags or ())
-    return sorted(n for n in names if excluded.isdisjoint(_TAGS.get(n, ())))
+    return sorted(n for n, carried in tags.items() if excluded.isdisjoint(carried))
 
 
 def describe_backends() -> list[tuple[str, bool, str]]:
@@ -124,6 +154,9 @@ def lookup_backend(backend: str | Backend) -> Backend:
         return backend
     if backend in _registered:
         return _registered[backend]
+    theirs = upstream.backends()
+    if backend in theirs:
+        return theirs[backend][0]
     points = _entry_points()
     if backend in points:
         loaded: Backend = points[backend].load()
@@ -131,7 +164,54 @@ def lookup_backend(backend: str | Backend) -> Backend:
         return loaded
     if backend in _EXTERNAL:
         raise _unavailable(backend, _EXTERNAL[backend])
-    raise unknown_name("backend", backend, [*_registered, *points, *_EXTERNAL])
+    if backend in _INSTEAD:
+        raise UserError(OTHER_NAME, f"{backend!r}: {_INSTEAD[backend]}")
+    raise unknown_name("backend", backend, [*_registered, *theirs, *points, *_EXTERNAL])
+
+
+def set_default_backend(backend: str | Backend | None) -> None:
+    """What `compile` uses where no backend is given; None: upstream's default if one is set there, else `inductor`.
+
+    Raises:
+        UserError: it is no backend; the nearest names are told.
+    """
+    global _default
+    if backend is not None and not isinstance(backend, str) and not callable(backend):
+        raise unknown_name("backend", backend, list_backends(None))
+    if backend is not None:
+        lookup_backend(backend)
+    _default = backend
+
+
+def get_default_backend() -> str | Backend:
+    """What `compile` uses where no backend is given: `inductor`, if nothing else was set."""
+    return _default or upstream.default_backend() or "inductor"
+
+
+_default: str | Backend | None = None
+
+
+def with_arguments(compiler: Backend, mode: str | None, options: Mapping[str, Any] | None) -> Backend:
+    """A backend of somebody else's that is given these, as keywords `mode` and `options`, where they say anything.
+
+    Raises:
+        UserError: it does not take them.
+    """
+    keywords: dict[str, Any] = {}
+    if mode is not None and mode != "default":
+        keywords["mode"] = mode
+    if options:
+        keywords["options"] = dict(options)
+    if not keywords:
+        return compiler
+    try:
+        inspect.signature(compiler).bind(None, None, **keywords)
+    except TypeError as error:
+        name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
+        raise UserError(NO_ARGUMENTS, f"backend {name}: {error}") from None
+    except ValueError:  # a C function that does not tell
+        pass
+    return functools.partial(compiler, **keywords)
 
 
 def is_ours(compiler: Backend) -> bool:

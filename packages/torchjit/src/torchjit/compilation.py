@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import sys
 import types
 import weakref
@@ -16,13 +18,13 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import control, disabling, inlining, upstream
-from torchjit.backends import Backend, is_ours
+from torchjit.backends import Backend, is_ours, lookup_backend
 from torchjit.config import config
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.rerun import GraphRaised
 from torchjit.sharing import Family
 from torchjit.site import Site, Specialization
-from torchjit.stance import on_change
+from torchjit.stance import forced_backend, on_change
 from torchjit.user_warnings import warn_user
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all, unhooked
 
@@ -102,14 +104,15 @@ class Compilation:
             family: the compilations that may share what they make with this one.
         """
         self.function = function
-        self.backend = backend
-        self.backend_is_users = backend_is_users
+        self._backend = backend
+        self._backend_is_users = backend_is_users
         self.fullgraph = fullgraph
         self._dynamic = dynamic
         self.name = name or function.__qualname__
         self._recompile_limit = recompile_limit
         self._on_error = on_error
         self._sites: dict[tuple[Any, ...], Site] = {}
+        self._of_backends: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
         self.exhausted: set[types.CodeType] = set()
         """Code objects whose regions reached the accumulated limit: said once."""
         asked: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
@@ -132,6 +135,18 @@ class Compilation:
         return config.snapshot().recompile_limit if self._recompile_limit is None else self._recompile_limit
 
     @property
+    def backend(self) -> Backend:
+        """What compiles now: the stance may force another one than this compilation's own."""
+        forced = forced_backend()
+        return self._backend if forced is None else lookup_backend(forced)
+
+    @property
+    def backend_is_users(self) -> bool:
+        """Did the program pass it, rather than name it?"""
+        forced = forced_backend()
+        return self._backend_is_users if forced is None else not isinstance(forced, str)
+
+    @property
     def dynamic(self) -> bool | None:
         """True: every size is a symbol; False: none; None: those that change."""
         if self._dynamic is None and not config.snapshot().automatic_dynamic_shapes:
@@ -143,7 +158,10 @@ class Compilation:
         """`raise`, `eager`, or None: `eager`, but errors of a backend that the user gave are shown."""
         if self._on_error is not None:
             return self._on_error
-        return "raise" if config.snapshot().on_error == "raise" else None
+        settings = config.snapshot()
+        if settings.on_error == "raise":
+            return "raise"
+        return "eager" if settings.suppress_errors else None
 
     @property
     def policy(self) -> torchjit_vm.CapturePolicy:
@@ -207,6 +225,24 @@ class Compilation:
 
         return describe(self)
 
+    def resting(self, graph: Callable[..., Any]) -> Callable[..., Any]:
+        """What a backend returned, such that the frame hook leaves it and all that it calls alone: it is no code of the program."""
+        if is_ours(self.backend):
+            return graph
+        called: Any = graph
+        while not isinstance(called, types.FunctionType):
+            if isinstance(called, functools.partial):
+                called = called.func
+            elif isinstance(called, types.MethodType):
+                called = called.__func__
+            else:
+                called = inspect.getattr_static(type(called), "__call__", None)
+                if not isinstance(called, types.FunctionType):
+                    return graph  # of an extension
+        self._of_backends.add(called.__code__)
+        # The hook does not look at the frame of a function that a front door calls, so it is not that function.
+        return functools.partial(graph) if called is graph else graph
+
     def accumulated(self, code: types.CodeType) -> list[Specialization]:
         """Specialisations of all regions of a code object."""
         return [made for s in list(self._sites.values()) if s.region.code is code for made in s.specializations]
@@ -237,7 +273,7 @@ class Compilation:
 
     def door_for_call(self, function: types.FunctionType) -> FrontDoor | None:
         """The front door of a function that Python calls during a graph break; None leaves it alone."""
-        if upstream.rests_below(function):
+        if upstream.rests_below(function) or function.__code__ in self._of_backends:
             return LEAVE_ALL
         if not inlining.worth_capturing(function) or disabling.left_alone(function) is not None:
             return None

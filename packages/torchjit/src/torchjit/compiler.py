@@ -10,15 +10,15 @@ from typing import Any, Literal
 import torch
 
 import torchjit_cudagraphs
-from torchjit import disabling, listeners
-from torchjit.backends import Backend, aot_eager, lookup_backend
+from torchjit import disabling, listeners, stance, upstream
+from torchjit.backends import Backend, aot_eager, get_default_backend, is_ours, lookup_backend, with_arguments
 from torchjit.compilation import Compilation, all_compilations
 from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.environment import read_environment
 from torchjit.exc import UserError
 from torchjit.modules import compiled_module
-from torchjit.options import make_options
+from torchjit.options import Options, make_options
 from torchjit.pipeline import aot_eager_backend, inductor_backend
 from torchjit.sharing import family_of
 from torchjit_core.reasons import reason
@@ -45,7 +45,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: str | Backend = "inductor",
+    backend: str | Backend | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
@@ -61,9 +61,11 @@ def compile(
         fullgraph: raise `torchjit.exc.Unsupported` instead of breaking the graph.
         dynamic: True makes every size symbolic from the first call, False never; None makes a size symbolic once it
             has changed.
-        backend: a name of `list_backends()`, or `backend(gm, example_inputs) -> callable`.
+        backend: a name of `list_backends()`, or `backend(gm, example_inputs) -> callable`. None is
+            `get_default_backend()`: `inductor`, if nothing else was set.
         mode: `default`, `reduce-overhead` (CUDA graphs), `max-autotune`, `max-autotune-no-cudagraphs`.
-        options: backend options by name, see `list_options()`; not together with `mode`.
+        options: options by name, see `list_options()`; not together with `mode`. A backend that is not torchjit's own is
+            called with what was given here: `backend(gm, example_inputs, mode=..., options=...)`.
         disable: return `model` as it is (useful for tests).
         name: for reports and logs.
         recompile_limit: specialisations per region, instead of `torchjit.config.recompile_limit`.
@@ -85,28 +87,21 @@ def compile(
         recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, on_error=on_error,
     )  # fmt: skip
     _check_arguments(keywords)
-    chosen = make_options(mode, options)
-    alike: object = backend
-    if isinstance(backend, str) and backend == "inductor":
-        compiler: Backend | None = None
-    else:
-        compiler = lookup_backend(backend)
-        if compiler is not aot_eager:
-            alike = id(compiler)  # a name may be registered anew; what shares keeps its backend alive
-        if compiler is aot_eager:
-            compiler = aot_eager_backend(chosen)
+    if backend is None:
+        backend = get_default_backend()
+    make_backend, chosen = _backend_maker(backend, mode, options)
     if model is None:
         return functools.partial(compile, **keywords)
     environment = read_environment()
     if disable or environment.disable:
         return model
     listeners.start_from_environment(environment)
-    if compiler is None:
-        compiler = inductor_backend(chosen, config.snapshot())
-
+    compiler = make_backend()
+    # A name may be registered anew; what shares keeps its backend alive.
+    alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
     settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error or environment.on_error)
     # CUDA graphs and frozen graphs are made for the parameters that they have seen.
-    shares = not (isolate_recompiles or chosen.cudagraphs or chosen.freezing)
+    shares = not (isolate_recompiles or chosen is None or chosen.cudagraphs or chosen.freezing)
 
     def start(
         function: types.FunctionType,
@@ -132,6 +127,25 @@ def compile(
         return compilation.root.door
 
     return _compile_any(model, start)
+
+
+def _backend_maker(
+    backend: str | Backend, mode: str | None, options: Mapping[str, Any] | None
+) -> tuple[Callable[[], Backend], Options | None]:
+    """What makes the backend with its options, and these; None for those of a backend that is not torchjit's own.
+
+    Raises:
+        UserError: an unknown name, or a wrong value.
+    """
+    if backend == "inductor":
+        chosen = make_options(mode, options)
+        return functools.partial(inductor_backend, chosen, config.snapshot()), chosen
+    compiler = lookup_backend(backend)
+    if not is_ours(compiler):
+        given = with_arguments(compiler, mode, options)
+        return (lambda: given), Options() if given is compiler else None
+    chosen = make_options(mode, options)
+    return (functools.partial(aot_eager_backend, chosen) if compiler is aot_eager else lambda: compiler), chosen
 
 
 def _compile_any(model: Any, start: Callable[..., FrontDoor]) -> Any:
@@ -173,8 +187,9 @@ def _check_arguments(keywords: Mapping[str, Any]) -> None:
     limit = keywords["recompile_limit"]
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise UserError(BAD_ARGUMENT, f"recompile_limit={limit!r}, want an int of at least 0")
-    if not isinstance(keywords["backend"], str) and not callable(keywords["backend"]):
-        raise UserError(BAD_ARGUMENT, f"backend={keywords['backend']!r}, want a name or a callable")
+    backend = keywords["backend"]
+    if backend is not None and not isinstance(backend, str) and not callable(backend):
+        raise UserError(BAD_ARGUMENT, f"backend={backend!r}, want a name or a callable")
 
 
 def compilation_of(compiled: Any) -> Compilation | None:
@@ -192,3 +207,6 @@ def reset() -> None:
         compilation.reset()
     torchjit_cudagraphs.reset()
     counters.clear()
+
+
+upstream.watch(reset, stance.tell)

@@ -1,6 +1,7 @@
 """`torchjit.config`: the process-wide settings.
 
-Every compilation takes a frozen snapshot; no stage reads this object.
+Every compilation takes a frozen snapshot; no stage reads this object. What a program has set in `torch._dynamo.config` counts
+where the setting of the same name is not set here.
 
     torchjit.config.recompile_limit = 16
     with torchjit.config.patch(automatic_dynamic_shapes=False):
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, final
 
 import attrs
 
+from torchjit import upstream
 from torchjit.exc import UserError, unknown_name
 from torchjit_core.reasons import reason
 
@@ -49,6 +51,9 @@ class Settings:
             its end, in order, rather than break the graph (upstream's name and default). Warnings and records of
             `logging` are always treated so where that cannot be told from the outside.
         caches: keep kernels on disk between processes.
+        disable: compile nothing: what has no specialisation runs as it is (upstream's name).
+        suppress_errors: errors of a backend that the program passed do not reach it either, where nothing else says what
+            they do: a warning, and the code runs as it is (upstream's name).
     """
 
     recompile_limit: int = 8
@@ -63,6 +68,8 @@ class Settings:
     on_error: Literal["eager", "raise"] = "eager"
     reorderable_logging_functions: set[Any] = attrs.field(factory=set, hash=False)
     caches: bool = True
+    disable: bool = False
+    suppress_errors: bool = False
 
 
 _ALIASES = {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"}
@@ -112,9 +119,11 @@ class Config:
     """The settings as attributes; unknown names are refused."""
 
     _values: dict[str, Any]
+    _set_here: set[str]
 
     def __init__(self) -> None:
         object.__setattr__(self, "_values", attrs.asdict(Settings()))
+        object.__setattr__(self, "_set_here", set())
 
     def __getattr__(self, name: str) -> Any:
         name = _ALIASES.get(name, name)
@@ -127,7 +136,7 @@ class Config:
         self._set({name: value})
 
     def __dir__(self) -> list[str]:
-        return [*_NAMES, "patch", "snapshot"]
+        return [*_NAMES, "is_off", "patch", "snapshot"]
 
     def _set(self, changes: dict[str, Any]) -> None:
         named = _named(changes)
@@ -136,20 +145,40 @@ class Config:
                 raise unknown_name("setting", name, _NAMES)
             named[name] = _checked(name, value)
         self._values.update(named)
+        self._set_here.update(named)
 
     def snapshot(self) -> Settings:
         """The settings now, frozen."""
-        return Settings(**self._values)
+        theirs = upstream.settings()
+        if not theirs:
+            return Settings(**self._values)
+        return Settings(**self._values | {name: v for name, v in theirs.items() if name not in self._set_here})
+
+    def is_off(self) -> bool:
+        """Is nothing to be compiled?"""
+        return bool(self._values["disable"] if "disable" in self._set_here else upstream.setting("disable"))
 
     @contextlib.contextmanager
-    def patch(self, **changes: Any) -> Iterator[None]:
-        """Change settings inside a `with` block or, as a decorator, inside a function."""
-        before = dict(self._values)
+    def patch(
+        self, first: Mapping[str, Any] | str | None = None, value: Any = None, /, **changes: Any
+    ) -> Iterator[None]:
+        """Change settings inside a `with` block or, as a decorator, inside a function.
+
+        As upstream has it: `patch(recompile_limit=2)`, `patch({"recompile_limit": 2})`, `patch("recompile_limit", 2)`.
+
+        Raises:
+            UserError: an unknown name; the nearest ones are told.
+        """
+        changes = {**({first: value} if isinstance(first, str) else first or {}), **changes}
+        before, set_before = dict(self._values), set(self._set_here)
         self._set(changes)
         try:
             yield
         finally:
-            self._values.update({name: before[name] for name in _named(changes)})
+            for name in _named(changes):
+                self._values[name] = before[name]
+                if name not in set_before:
+                    self._set_here.discard(name)
 
 
 config = Config()

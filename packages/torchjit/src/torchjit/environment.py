@@ -2,7 +2,7 @@
 
 | variable | meaning |
 |---|---|
-| `TORCHJIT_DISABLE`, `TORCH_COMPILE_DISABLE` | `1`: `compile` returns what it is given |
+| `TORCHJIT_DISABLE`, `TORCH_COMPILE_DISABLE`, `TORCHDYNAMO_DISABLE` | `1`: `compile` returns what it is given |
 | `TORCHJIT_LOGS` | `"[+-]name,..."`, as `torchjit.set_logs` |
 | `TORCHJIT_TRACE` | a folder: every compilation is appended to a trace file in it, for `torchjit report` |
 | `TORCHJIT_DEBUG_DIR` | where the option `trace.enabled` writes its folders; default: `torchjit_debug` below the current folder |
@@ -71,7 +71,10 @@ def read_environment() -> Environment:
     cache = os.environ.get("TORCHJIT_CACHE_DIR")
     named_by = next((name for name in ("CXX", "CC") if os.environ.get(name, "").strip()), None)
     return Environment(
-        disable=_flag("TORCHJIT_DISABLE") or os.environ.get("TORCH_COMPILE_DISABLE", "").strip().lower() in _ON,
+        disable=_flag("TORCHJIT_DISABLE")
+        or any(
+            os.environ.get(name, "").strip().lower() in _ON for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+        ),
         logs=os.environ.get("TORCHJIT_LOGS", ""),
         trace=Path(trace) if trace else None,
         debug_dir=Path(debug) if debug else None,

@@ -22,7 +22,7 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import exc, inlining
-from torchjit.backends import call_backend, is_ours
+from torchjit.backends import aot_eager, call_backend, is_ours
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
@@ -30,7 +30,7 @@ from torchjit.interrupts import CompilationScope, has_no_memory, is_programs
 from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.recompiles import Recompile, ranked, recompile_of
 from torchjit.rerun import MOST_CAUGHT, OnRaise
-from torchjit.stance import WOULD_COMPILE, current_stance
+from torchjit.stance import WOULD_COMPILE, current_stance, forced_backend
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
 from torchjit_core.guards import Guard
@@ -92,6 +92,8 @@ class Specialization:
         recompile: the guard that missed, as data; None for the first call.
         settings: of the process, at that time.
         lender: whose continuations it goes on in, if another compilation has made it.
+        forced: the backend that the stance forced, if it did.
+        used_up: it was for one call.
     """
 
     compile_id: str
@@ -104,6 +106,8 @@ class Specialization:
     seconds: float = 0.0
     settings: object = attrs.field(factory=config.snapshot)
     lender: Compilation | None = None
+    forced: Any = None
+    used_up: bool = False
 
 
 @final
@@ -139,6 +143,7 @@ class Site:
         self.specializations: list[Specialization] = []
         self.given_up: TorchjitError | None = None
         self.ran_eagerly = False
+        self.first_by_aot_eager = False
         self.postponed = 0
         self.ran_out = 0
         self.raised_alone = 0
@@ -175,11 +180,14 @@ class Site:
         Gives an error of ours back where the blocks that the region is in have been left because of it.
         """
         owner = self._owner()  # held until the end of this call
-        if owner is None or self.given_up is not None or _must_run_eagerly() or any(map(_holds_proxies, slots)):
+        if owner is None or self.given_up is not None or config.is_off() or _must_run_eagerly():
+            return None
+        if any(map(_holds_proxies, slots)):
             return None
         if self.only_with_tensors and not any(map(_holds_tensors, slots)):
             door.sealed = True
             return None
+        self.first_by_aot_eager = False
         if current_stance() != "default" and not self._stance_allows(slots):
             return None
         try:
@@ -249,9 +257,10 @@ class Site:
     def _stance_allows(self, slots: tuple[Any, ...]) -> bool:
         """May this call be compiled now? Raises where the stance asks for that."""
         stance = current_stance()
-        if stance == "eager_then_compile":
-            first, self.ran_eagerly = not self.ran_eagerly, True
-            if first and not self.specializations:
+        if stance in ("eager_then_compile", "aot_eager_then_compile"):
+            first, self.ran_eagerly = not self.ran_eagerly and not self.specializations, True
+            self.first_by_aot_eager = first and stance == "aot_eager_then_compile"
+            if first and not self.first_by_aot_eager:
                 note_numbers(self.history, slots, self.region)
                 return False
             return True
@@ -262,8 +271,9 @@ class Site:
 
     def follow_stance(self) -> None:
         """Switch what is compiled off or on."""
+        on, forced = current_stance() != "force_eager", forced_backend()
         for entry in self.door.entries():
-            entry.enabled = current_stance() != "force_eager"
+            entry.enabled = on and entry.data.forced == forced and not entry.data.used_up
 
     def _shared(self, slots: tuple[Any, ...]) -> Entry | None:
         """An entry like the one that an equal module has for such a call, if there is one: nothing is compiled."""
@@ -282,6 +292,7 @@ class Site:
         made = Specialization(
             f"{self.number}/{len(self.specializations)}", f"shared with {theirs.compile_id}",
             guards=theirs.guards, graphs=theirs.graphs, breaks=theirs.breaks, source=theirs.source,
+            forced=theirs.forced,
         )  # fmt: skip
         # What goes on in continuations needs the compilation that has them.
         made.lender = theirs.lender or (lender if entry.hook is not None or theirs.breaks else None)
@@ -311,7 +322,7 @@ class Site:
             self.owner.exhausted.add(self.region.code)
             self._give_up(f"{said} (accumulated_recompile_limit)", together, recompile, warn=not told)
             return None
-        made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile)
+        made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend())
         self._unfinished = made
         self.specializations.append(made)
         if made is not self.specializations[0]:
@@ -400,14 +411,15 @@ class Site:
                 self, made, is_graph=not captured.source, catches=bool(errors.marks), in_blocks=errors.in_blocks,
                 writes=domains[-1].writes_outside, repeats=captured.repeatable,
             )  # fmt: skip
-        return Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
+        entry = Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
+        return _for_one_call(entry) if self.first_by_aot_eager else entry
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         scope = self._scope
         # A backend of the user's may use signals itself.
         forget = scope.forgives() if scope is not None and self.owner.backend_is_users else None
         try:
-            made = call_backend(self.owner.backend, gm, example_inputs)
+            made = call_backend(aot_eager if self.first_by_aot_eager else self.owner.backend, gm, example_inputs)
         except TorchjitError:
             raise
         except Exception as error:
@@ -416,7 +428,7 @@ class Site:
             raise exc.BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
         if forget is not None:
             forget()
-        return made
+        return self.owner.resting(made)
 
     # ------------------------------------------------------------------ telling
     def _explain_miss(self, slots: tuple[Any, ...]) -> tuple[str, Recompile | None]:
@@ -586,6 +598,18 @@ def _raise_as_it_was(error: BaseException) -> NoReturn:
 
 
 _ON_MISS = Site.on_miss.__code__
+
+
+def _for_one_call(entry: Entry) -> Entry:
+    """The same, passed over from the second call on."""
+
+    def once(*args: Any) -> Any:
+        made.enabled = False
+        made.data.used_up = True
+        return entry.target(*args)
+
+    made = Entry(entry.guard, once, entry.unwrap, entry.data, entry.hook, entry.on_raise)
+    return made
 
 
 def _is_users(where: CodeLocation) -> bool:

@@ -6,21 +6,24 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
+from torchjit import upstream
+from torchjit.backends import lookup_backend
 from torchjit.exc import UserError, unknown_name
 from torchjit_core.reasons import reason
 
-__all__ = ["STANCES", "Stance", "current_stance", "on_change", "set_stance"]
+__all__ = ["STANCES", "Stance", "current_stance", "forced_backend", "on_change", "set_stance"]
 
-Stance: TypeAlias = Literal["default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile"]
+Stance: TypeAlias = Literal[
+    "default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile"
+]
 STANCES: tuple[str, ...] = get_args(Stance)
-_LATER = ("aot_eager_then_compile",)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-NOT_YET = reason(
-    "TJ-API-032",
-    "this stance exists upstream and is not implemented yet",
-    "torchjit refuses it rather than do something else.",
-    "Use 'eager_then_compile', which differs in the first call only.",
+BACKEND_AND_STANCE = reason(
+    "TJ-API-041",
+    "force_backend goes with the stance default only",
+    "The other stances say themselves what runs.",
+    "Leave one of the two out.",
 )
 WOULD_COMPILE = reason(
     "TJ-API-033",
@@ -29,13 +32,24 @@ WOULD_COMPILE = reason(
     "Run calls like this one before the stance is set, or make what the message names an input that may change.",
 )
 
-_stance = "default"
+_DEFAULT = upstream.Stance()
+_stance = _DEFAULT
 _listeners: list[Callable[[], None]] = []
+
+
+def _now() -> upstream.Stance:
+    """Ours, or if that is the default the one that the program set through `torch.compiler.set_stance`."""
+    return upstream.stance() if _stance == _DEFAULT else _stance
 
 
 def current_stance() -> str:
     """The stance of the process."""
-    return _stance
+    return _now().name
+
+
+def forced_backend() -> str | Callable[..., Any] | None:
+    """The backend that everything is to be compiled with for the time being, if any."""
+    return _now().backend
 
 
 def on_change(listener: Callable[[], None]) -> None:
@@ -43,11 +57,16 @@ def on_change(listener: Callable[[], None]) -> None:
     _listeners.append(listener)
 
 
-def _become(stance: str) -> None:
-    global _stance
-    _stance = stance
+def tell() -> None:
+    """Call the listeners: the stance has changed."""
     for listener in _listeners:
         listener()
+
+
+def _become(stance: upstream.Stance) -> None:
+    global _stance
+    _stance = stance
+    tell()
 
 
 class set_stance(contextlib.ContextDecorator):  # upstream's name
@@ -59,21 +78,38 @@ class set_stance(contextlib.ContextDecorator):  # upstream's name
     * `fail_on_recompile`: use what is compiled, raise where something would have to be compiled.
     * `eager_then_compile`: run each region's first call as plain Python, and compare its sizes and numbers with the second
       call's, so that what changes is symbolic at once.
+    * `aot_eager_then_compile`: the same, with the backend `aot_eager` for the first call, so that checkpoints of activations save
+      memory in it too.
 
-    The stance is the process's: it holds in all threads.
+    The stance is the process's: it holds in all threads. One that is set through `torch.compiler.set_stance` holds as well,
+    unless one is set here.
+
+    Args:
+        stance: one of these.
+        skip_guard_eval_unsafe: taken for upstream's sake, without effect: guards are always asked, so results stay right.
+        force_backend: with the stance `default`: compile everything with this backend instead of its own, and do not use what was
+            compiled with another one.
 
     Raises:
-        UserError: an unknown stance; the nearest ones are told.
+        UserError: an unknown stance or backend (the nearest ones are told), or a backend with another stance than `default`.
     """
 
-    def __init__(self, stance: str = "default") -> None:
-        if stance in _LATER:
-            raise UserError(NOT_YET, repr(stance))
+    def __init__(
+        self,
+        stance: Stance = "default",
+        *,
+        skip_guard_eval_unsafe: bool = False,
+        force_backend: str | Callable[..., Any] | None = None,
+    ) -> None:
         if stance not in STANCES:
             raise unknown_name("stance", stance, STANCES)
-        self.stance = stance
+        if force_backend is not None:
+            if stance != "default":
+                raise UserError(BACKEND_AND_STANCE, f"stance={stance!r}, force_backend={force_backend!r}")
+            lookup_backend(force_backend)
+        self.stance = upstream.Stance(stance, force_backend)
         self._before = [_stance]
-        _become(stance)
+        _become(self.stance)
 
     def __call__(self, func: _F) -> _F:
         """As a decorator: the stance holds during calls of the function only."""
@@ -81,7 +117,10 @@ class set_stance(contextlib.ContextDecorator):  # upstream's name
         return super().__call__(func)
 
     def _recreate_cm(self) -> set_stance:
-        return set_stance(self.stance)
+        made = object.__new__(set_stance)
+        made.stance, made._before = self.stance, [_stance]
+        _become(self.stance)
+        return made
 
     def __enter__(self) -> set_stance:
         return self

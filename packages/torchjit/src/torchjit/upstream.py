@@ -6,22 +6,33 @@ Libraries carry these markers, so they count here too. They are found through at
 
 from __future__ import annotations
 
+import functools
+import importlib.machinery
 import inspect
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, final
+
+import attrs
 
 __all__ = [
     "MarkedConstant",
     "MarkedForGraph",
+    "Stance",
     "asked_break",
+    "backends",
+    "default_backend",
     "disabled_message",
     "leaves_first_call",
     "marked",
     "meaning_of",
     "rests_below",
+    "setting",
+    "settings",
+    "stance",
     "substitutes",
+    "watch",
 ]
 
 _DYNAMO = "torch._dynamo"
@@ -133,3 +144,134 @@ class MarkedConstant(Collection[object]):
 
 def _ids(rules: Any, name: str) -> frozenset[int]:
     return frozenset(getattr(getattr(rules, name, None), "function_ids", None) or ())
+
+
+# ---------------------------------------------------------------------- settings, stance, backends
+_SETTINGS = (
+    "accumulated_recompile_limit", "automatic_dynamic_shapes", "capture_dynamic_output_shape_ops", "capture_scalar_outputs",
+    "disable", "recompile_limit", "reorderable_logging_functions", "suppress_errors",
+)  # fmt: skip
+"""Of `torch._dynamo.config`, what has the same name and meaning in `torchjit.config`."""
+
+
+def settings() -> dict[str, Any]:
+    """What the program, or a variable of the environment, has set in `torch._dynamo.config`."""
+    return {name: value for name in _SETTINGS if (value := setting(name)) is not None}
+
+
+def setting(name: str) -> Any:
+    """One of them, None if it is not set."""
+    theirs: Any = sys.modules.get(f"{_DYNAMO}.config")
+    if (
+        theirs is None or name not in theirs.__dict__.get("_config", ()) or theirs._is_default(name)
+    ):  # or it is being imported
+        return None
+    return getattr(theirs, name)
+
+
+@final
+@attrs.frozen
+class Stance:
+    """A stance and its arguments, as `set_stance` takes them.
+
+    Attributes:
+        name: such as `force_eager`.
+        backend: what `force_backend` named.
+    """
+
+    name: str = "default"
+    backend: str | Callable[..., Any] | None = None
+
+
+def stance() -> Stance:
+    """What `torch.compiler.set_stance` has set."""
+    theirs = getattr(sys.modules.get(f"{_DYNAMO}.eval_frame"), "_stance", None)
+    return _DEFAULT if theirs is None else Stance(theirs.stance, getattr(theirs, "backend", None))
+
+
+_DEFAULT = Stance()
+
+
+def backends() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
+    """What the program registered with `torch._dynamo.register_backend`: the backends with their tags, without upstream's own."""
+    theirs: Any = sys.modules.get(f"{_DYNAMO}.backends.registry")
+    made, tags = getattr(theirs, "_COMPILER_FNS", {}), getattr(theirs, "_BACKEND_TAGS", {})
+    return {name: (made[name], tuple(tags.get(name, ()))) for name in list(made) if not _is_torchs(made[name])}
+
+
+def default_backend() -> str | Callable[..., Any] | None:
+    """What `torch.compiler.set_default_backend` has set, if anything."""
+    found = getattr(sys.modules.get(f"{_DYNAMO}.backends.registry"), "_default_backend", "inductor")
+    return None if found == "inductor" else found
+
+
+# ---------------------------------------------------------------------- being told
+_on_reset: list[Callable[[], None]] = []
+_on_stance: list[Callable[[], None]] = []
+
+
+def watch(reset: Callable[[], None], changed_stance: Callable[[], None]) -> None:
+    """Call `reset` after `torch.compiler.reset()` and `torch._dynamo.reset()`, and `changed_stance` after `set_stance`.
+
+    Both functions of upstream's import `torch._dynamo`, so its import is waited for.
+    """
+    _on_reset.append(reset)
+    _on_stance.append(changed_stance)
+    if _DYNAMO in sys.modules:
+        _attach()
+    else:
+        sys.meta_path.insert(0, _WaitsForImport())
+
+
+@final
+class _WaitsForImport:
+    """Attaches to `torch._dynamo` once it is imported. A finder that finds nothing itself."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _DYNAMO:
+            return None
+        sys.meta_path.remove(self)
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                _attach_after(spec)
+                return spec
+        return None
+
+
+def _attach_after(spec: importlib.machinery.ModuleSpec) -> None:
+    loader: Any = spec.loader
+    execute = getattr(loader, "exec_module", None)
+    if execute is None:
+        return
+
+    def execute_and_attach(module: types.ModuleType) -> None:
+        execute(module)
+        _attach()
+
+    loader.exec_module = execute_and_attach
+
+
+def _attach() -> None:
+    dynamo: Any = sys.modules.get(_DYNAMO)
+    _tell_after(dynamo, "reset", _on_reset)
+    for name in ("eval_frame", "decorators"):  # the second imports it from the first
+        _tell_after(sys.modules.get(f"{_DYNAMO}.{name}"), "_set_stance", _on_stance)
+
+
+def _tell_after(module: Any, name: str, listeners: list[Callable[[], None]]) -> None:
+    function = getattr(module, name, None)
+    if function is None or hasattr(function, "_torchjit_told"):
+        return
+
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        for listener in listeners:
+            listener()
+        return result
+
+    told._torchjit_told = True  # type: ignore[attr-defined]
+    setattr(module, name, told)
