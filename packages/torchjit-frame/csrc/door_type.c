@@ -302,6 +302,19 @@ door_slot_names(FrontDoor *self, void *Py_UNUSED(closure))
     return PyTuple_GetSlice(self->code->co_localsplusnames, 0, self->nslots);
 }
 
+/* What makes `inspect` take a door for the function that it stands for: is it a coroutine function, which defaults has it? */
+static PyObject *
+door_of_function(FrontDoor *self, void *name)
+{
+    return PyObject_GetAttrString(self->function, name);
+}
+
+static int
+door_set_of_function(FrontDoor *self, PyObject *value, void *name)
+{
+    return PyObject_SetAttrString(self->function, name, value);
+}
+
 static PyMethodDef door_methods[] = {
     {"entries", (PyCFunction)door_entries, METH_NOARGS, "entries()\n--\n\nThe entries, in the order in which they are tried."},
     {"append", (PyCFunction)door_append_method, METH_O,
@@ -334,6 +347,10 @@ static PyMemberDef door_members[] = {
 
 static PyGetSetDef door_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {"__code__", (getter)door_of_function, NULL, "the original function's", "__code__"},
+    {"__defaults__", (getter)door_of_function, (setter)door_set_of_function, "the original function's", "__defaults__"},
+    {"__kwdefaults__", (getter)door_of_function, (setter)door_set_of_function, "the original function's",
+     "__kwdefaults__"},
     {"slot_names", (getter)door_slot_names, NULL, "the local variables that the slots are; None if slots=n", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -75,6 +75,10 @@ class FrontDoor:
     @property
     def stale_entries(self) -> int: ...
     sealed: bool
+    @property
+    def __code__(self) -> CodeType: ...
+    __defaults__: tuple[Any, ...] | None
+    __kwdefaults__: dict[str, Any] | None
     __name__: str
     __qualname__: str
     __module__: str

@@ -14,7 +14,7 @@ from torchjit.backends import (
     register_backend,
     set_default_backend,
 )
-from torchjit.compiler import compile, reset
+from torchjit.compiler import compile, is_compiled, reset
 from torchjit.config import config
 from torchjit.control import (
     allow_in_graph,
@@ -51,6 +51,7 @@ __all__ = [
     "explain",
     "get_default_backend",
     "graph_break",
+    "is_compiled",
     "is_compiling",
     "is_dynamo_compiling",
     "is_exporting",

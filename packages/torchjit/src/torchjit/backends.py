@@ -9,7 +9,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final, overload
 
 import attrs
 import torch
@@ -37,6 +37,7 @@ __all__ = [
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
 """`backend(gm, example_inputs) -> callable`; the callable takes the inputs positionally and returns a sequence."""
+_B = TypeVar("_B", bound=Backend)
 
 ENTRY_POINTS = "torch_dynamo_backends"
 MISSING_PACKAGE = reason(
@@ -109,6 +110,12 @@ _TAGS: dict[str, tuple[str, ...]] = {}
 _registered: dict[str, Backend] = {}
 
 
+@overload
+def register_backend(compiler: _B, name: str | None = None, tags: Sequence[str] = ()) -> _B: ...
+@overload
+def register_backend(
+    compiler: None = None, name: str | None = None, tags: Sequence[str] = ()
+) -> Callable[[_B], _B]: ...
 def register_backend(compiler: Backend | None = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
     """Register a backend under `name` (default: the function's name). Also a decorator."""
     if compiler is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 
@@ -24,7 +24,10 @@ from torchjit.sharing import family_of
 from torchjit_core.reasons import reason
 from torchjit_frame import FrontDoor
 
-__all__ = ["compilation_of", "compile", "reset"]
+__all__ = ["compilation_of", "compile", "is_compiled", "reset"]
+
+_C = TypeVar("_C", bound=Callable[..., Any])
+"""What is compiled keeps its type: a function its signature, a module its class."""
 
 NOT_CALLABLE = reason(
     "TJ-API-030",
@@ -40,6 +43,36 @@ BAD_ARGUMENT = reason(
 )
 
 
+@overload
+def compile(
+    model: _C,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Backend | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    on_error: Literal["raise", "eager"] | None = None,
+) -> _C: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Backend | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    on_error: Literal["raise", "eager"] | None = None,
+) -> Callable[[_C], _C]: ...
 def compile(
     model: Any = None,
     *,
@@ -199,6 +232,12 @@ def compilation_of(compiled: Any) -> Compilation | None:
     door = getattr(compiled, "_torchjit_door", compiled)
     found = getattr(door, "compiled", None)
     return found if isinstance(found, Compilation) else None
+
+
+def is_compiled(model: Any) -> bool:
+    """Is it what `compile` returned, or a module on which `nn.Module.compile` was called while `torch.compile` was torchjit's?"""
+    in_place = model.__dict__.get("_compiled_call_impl") if isinstance(model, torch.nn.Module) else None
+    return compilation_of(model) is not None or compilation_of(in_place) is not None
 
 
 def reset() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ def compiled_module(module: _M, start: Callable[[types.FunctionType, str, tuple[
 
     It is an instance of a subclass of `type(module)` made for it, so `isinstance`, attributes, hooks, `state_dict`
     keys, `train()` and `to()` act on one state; there is no `_orig_mod.` prefix. Inside compiled code `self` is the
-    original module.
+    original module, which is also `_orig_mod`. Checkpoints of upstream's wrappers, with `_orig_mod.` in their keys, load.
 
     Args:
         module: any module.
@@ -40,11 +41,14 @@ def compiled_module(module: _M, start: Callable[[types.FunctionType, str, tuple[
         "__doc__": original_class.__doc__,
         "__module__": original_class.__module__,
         "__qualname__": original_class.__qualname__,
+        "_load_from_state_dict": _load_from_state_dict,
         "_torchjit_original": module,
         "_torchjit_door": door,
         "_torchjit_start": staticmethod(start),
         "compiled": getattr(door, "compiled"),  # noqa: B009
     }
+    if not hasattr(module, "_orig_mod"):
+        members["_orig_mod"] = module  # the name by which libraries look for it
     subclass = type(original_class.__name__, (original_class,), members)
     made: _M = object.__new__(subclass)
     object.__setattr__(made, "__dict__", module.__dict__)
@@ -66,6 +70,20 @@ def _parameters(module: torch.nn.Module) -> tuple[str, ...] | None:
     code = getattr(forward, "__code__", None)  # a method's is the function's
     bound = isinstance(forward, types.MethodType)  # not a static method, nor a function put on the instance
     return code.co_varnames[bound : code.co_argcount] if isinstance(code, types.CodeType) else None
+
+
+def _load_from_state_dict(self: Any, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Of `nn.Module`, after keys that upstream's wrappers gave to checkpoints have got back their plain names."""
+    renamed = {k: prefix + _WRAPPED.sub("", k[len(prefix) :]) for k in state_dict if k.startswith(prefix)}
+    if any(key != plain for key, plain in renamed.items()) and not any(
+        _WRAPPED.search(name + ".") for name, _ in self.named_modules()
+    ):
+        for key, plain in renamed.items():
+            state_dict[plain] = state_dict.pop(key)
+    type(self._torchjit_original)._load_from_state_dict(self, state_dict, prefix, *rest)
+
+
+_WRAPPED = re.compile(r"(?:(?<=\.)|^)_orig_mod\.")
 
 
 def _reduce(self: Any, protocol: int) -> Any:
