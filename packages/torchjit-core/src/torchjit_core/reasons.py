@@ -91,6 +91,9 @@ class TorchjitError(Exception):
         reason: the registered reason.
         detail: what happened this time, one line.
         location: the user's source line, if known.
+
+    Attributes:
+        hints: what the user can do: those of the reason, until somebody who knows more of this case sets others.
     """
 
     def __init__(self, reason: Reason, detail: str = "", location: CodeLocation | None = None) -> None:
@@ -98,6 +101,7 @@ class TorchjitError(Exception):
         self.reason = reason
         self.detail = detail
         self.location = location
+        self.hints = reason.hints
 
     def __str__(self) -> str:
         text = f"{self.reason.id}: {self.reason.headline}"
@@ -107,7 +111,7 @@ class TorchjitError(Exception):
             text += f"\n  {self.location.render()}".replace("\n", "\n  ")
         if self.reason.explanation:
             text += f"\n  {self.reason.explanation}"
-        for hint in self.reason.hints:
+        for hint in self.hints:
             text += f"\n  hint: {hint}"
         return text
 

@@ -7,7 +7,7 @@ import types
 from collections import deque
 from typing import Any
 
-__all__ = ["shown"]
+__all__ = ["shortened", "shown"]
 
 _NAMED = (types.FunctionType, types.BuiltinFunctionType)
 _OF_ITEMS = (tuple, list, set, frozenset, dict, deque, BaseException, types.MethodType, types.SimpleNamespace)
@@ -56,3 +56,11 @@ def _container(obj: Any, depth: int) -> str:
     if type(obj) is list:
         return f"[{items}]"
     return "{" + items + "}" if type(obj) is set else "frozenset({" + items + "})"
+
+
+def shortened(text: str, limit: int = 240) -> str:
+    """The text with its middle left out if it is longer than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 4
+    return f"{text[: limit - tail - 5]} ... {text[-tail:]}"

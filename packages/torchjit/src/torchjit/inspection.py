@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, final
 
@@ -10,8 +11,11 @@ import torch
 
 from torchjit.compilation import Compilation
 from torchjit.compiler import compilation_of, compile
+from torchjit.cures import cures
+from torchjit.obstacles import Obstacle, by_line
 from torchjit.recompiles import Recompile
 from torchjit_core.location import CodeLocation
+from torchjit_core.showing import shortened
 
 __all__ = ["BreakInfo", "Explanation", "RegionInfo", "describe", "explain"]
 
@@ -19,17 +23,29 @@ __all__ = ["BreakInfo", "Explanation", "RegionInfo", "describe", "explain"]
 @final
 @attrs.frozen
 class BreakInfo:
-    """One graph break: its registered reason, what happened, and where."""
+    """One graph break: its registered reason, what happened, and where.
+
+    Attributes:
+        hints: what to write instead, the best first.
+        count: calls that met it.
+        continuations: ids of the regions that go on after it, one for each of their specialisations.
+    """
 
     reason_id: str
     headline: str
     detail: str
     hints: tuple[str, ...]
     location: CodeLocation | None
+    count: int = 1
+    continuations: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Id, headline and detail in one line."""
+        return f"{self.reason_id}: {self.headline}" + (f": {self.detail}" if self.detail else "")
 
     def __str__(self) -> str:
-        text = f"{self.reason_id}: {self.headline}" + (f": {self.detail}" if self.detail else "")
-        return f"{text}\n    {self.location.render()}".replace("\n", "\n    ") if self.location else text
+        return f"{self.text}\n    {self.location.render()}".replace("\n", "\n    ") if self.location else self.text
 
 
 @final
@@ -92,6 +108,11 @@ class Explanation:
         return tuple(r.recompile for r in self.regions if r.recompile is not None)
 
     @property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """Breaks and recompiles by source line, the line that costs most time first."""
+        return by_line(self.regions)
+
+    @property
     def op_count(self) -> int:
         """Calls in all graphs."""
         return sum(n.op.startswith("call_") for g in self.graphs for n in g.graph.nodes)
@@ -111,15 +132,17 @@ class Explanation:
                 f"[{region.compile_id}] {region.function}: {region.seconds:.3f} s, "
                 f"{len(region.guards)} guards ({region.cause})"
             )
-        lines += [f"Recompile {number}: {r}" for number, r in enumerate(self.recompiles, 1)]
-        for number, info in enumerate(self.breaks, 1):
-            lines.append(f"Break {number}: {info}")
-            lines += [f"    hint: {hint}" for hint in info.hints]
+        number: Counter[str] = Counter()
+        for obstacle in self.obstacles:
+            number[obstacle.kind] += 1
+            lines.append(f"{obstacle.kind} {number[obstacle.kind]}: {obstacle}")
         return "\n".join(lines)
 
 
 def describe(compilation: Compilation) -> Explanation:
     """The state of a compilation as data."""
+    ids = {site.region.key: tuple(s.compile_id for s in site.specializations) for site in compilation.sites}
+    hits = {id(entry.data): entry.hits for site in compilation.sites for entry in site.door.entries()}
     return Explanation(
         tuple(
             RegionInfo(
@@ -128,13 +151,22 @@ def describe(compilation: Compilation) -> Explanation:
                 cause=s.cause,
                 seconds=s.seconds,
                 graphs=tuple(s.graphs),
-                guards=tuple(map(str, s.guards)),
+                guards=tuple(shortened(str(guard)) for guard in s.guards),
                 breaks=tuple(
-                    BreakInfo(b.reason.id, b.reason.headline, b.detail, b.reason.hints, b.location) for b in s.breaks
+                    BreakInfo(
+                        b.reason.id,
+                        b.reason.headline,
+                        shortened(b.detail),
+                        cures(b.reason, b.detail),
+                        b.location,
+                        max(hits.get(id(s), 0), 1),
+                        tuple(name for key in s.continuations for name in ids.get(key, ())),
+                    )
+                    for b in s.breaks
                 ),
                 source=s.source,
                 recompile=s.recompile,
-                hits=sum(e.hits for e in site.door.entries() if e.data is s),
+                hits=hits.get(id(s), 0),
             )
             for site in compilation.sites
             for s in site.specializations

@@ -26,6 +26,7 @@ from torchjit_core.guards import (
     ValueEquals,
 )
 from torchjit_core.location import CodeLocation
+from torchjit_core.showing import shortened
 from torchjit_guards import Miss
 
 __all__ = ["Recompile", "advice", "ranked", "recompile_of"]
@@ -62,8 +63,8 @@ class Recompile:
 
 def recompile_of(function: str, miss: Miss) -> Recompile:
     """The miss of a region."""
-    guard = str(miss.guard or miss.text)
-    return Recompile(function, guard, miss.expected, miss.actual, miss.location, advice(miss), _about(miss))
+    guard, expected, actual = map(shortened, (str(miss.guard or miss.text), miss.expected, miss.actual))
+    return Recompile(function, guard, expected, actual, miss.location, advice(miss), _about(miss))
 
 
 def ranked(missed: Sequence[Recompile]) -> str:

@@ -7,6 +7,7 @@ import itertools
 import linecache
 import time
 import traceback
+import types
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from torchjit.backends import aot_eager, call_backend, is_ours
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
+from torchjit.cures import cures
 from torchjit.interrupts import CompilationScope, has_no_memory, is_programs
 from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.recompiles import Recompile, ranked, recompile_of
@@ -36,6 +38,7 @@ from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
+from torchjit_core.showing import shortened
 from torchjit_core.turns import turn
 from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import torch_support
@@ -94,6 +97,7 @@ class Specialization:
         lender: whose continuations it goes on in, if another compilation has made it.
         forced: the backend that the stance forced, if it did.
         used_up: it was for one call.
+        continuations: keys of the regions that it goes on with.
     """
 
     compile_id: str
@@ -108,6 +112,7 @@ class Specialization:
     lender: Compilation | None = None
     forced: Any = None
     used_up: bool = False
+    continuations: tuple[tuple[Any, ...], ...] = ()
 
 
 @final
@@ -170,7 +175,11 @@ class Site:
     def name(self) -> str:
         """The qualified name of the function or module, with the place of a continuation."""
         offset = self.region.offset
-        return self._name if offset is None else f"{self._name} (continuation at offset {offset})"
+        return (
+            self._name
+            if offset is None
+            else f"{self._name} (continuation at line {_line_at(self.region.code, offset)})"
+        )
 
     # ------------------------------------------------------------------ misses
     @hidden_from_torch_compile
@@ -383,15 +392,15 @@ class Site:
         except GraphBreak as error:
             if not owner.fullgraph:
                 raise
-            raise exc.Unsupported(error.reason, error.detail, error.location) from None
+            raise _unsupported(error) from None
         except torchjit_vm.BreakForbidden as forbidden:
-            why = forbidden.why
-            raise exc.Unsupported(why.reason, why.detail, why.location) from None
+            raise _unsupported(forbidden.why) from None
         finally:
             for domain in domains:
                 domain.release()
         counters["stats"]["unique_graphs"] += len(made.graphs)
         made.breaks, made.source = captured.breaks, captured.source
+        made.continuations = tuple(region.key for region in captured.continuations)
         for record in captured.breaks:
             counters["graph_break"][record.reason.headline] += 1
         made.guards = (*ambient, *captured.guards, *sizes.guards())
@@ -446,14 +455,14 @@ class Site:
         events.emit(
             "recompile",
             function=self.name,
-            guard=str(miss.guard or miss.text),
-            expected=miss.expected,
-            actual=miss.actual,
+            guard=recompile.guard,
+            expected=recompile.expected,
+            actual=recompile.actual,
             filename=where.filename if where else None,
             lineno=where.lineno if where else None,
             advice=recompile.advice,
         )
-        return str(miss.text), recompile
+        return shortened(str(miss.text)), recompile
 
     def _describe(self, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
         name, code = self.name, self.region.code
@@ -480,9 +489,9 @@ class Site:
                 "graph_break",
                 reason=record.reason.id,
                 headline=record.reason.headline,
-                detail=record.detail,
+                detail=shortened(record.detail),
                 explanation=record.reason.explanation,
-                hints=list(record.reason.hints),
+                hints=list(cures(record.reason, record.detail)),
                 filename=where.filename if where else None,
                 lineno=where.lineno if where else None,
                 line=where.line() if where else "",
@@ -612,6 +621,23 @@ def _for_one_call(entry: Entry) -> Entry:
     return made
 
 
+def _unsupported(why: GraphBreak) -> exc.Unsupported:
+    """A break as the error that it is where the program allows none."""
+    made = exc.Unsupported(why.reason, why.detail, why.location)
+    made.hints = cures(why.reason, why.detail)
+    return made
+
+
+def _line_at(code: types.CodeType, offset: int) -> int:
+    """The source line of an instruction; the nearest one before it where the compiler gave it none."""
+    found = code.co_firstlineno
+    for start, _, line in code.co_lines():
+        if start > offset:
+            break
+        found = line or found
+    return found
+
+
 def _is_users(where: CodeLocation) -> bool:
     return not where.filename.startswith(str(Path(torch.__file__).parent))
 
@@ -694,7 +720,7 @@ def _must_run_eagerly() -> bool:
 def _guard_fields(guard: Guard) -> dict[str, Any]:
     where = getattr(guard, "location", None)
     return {
-        "text": str(guard),
+        "text": shortened(str(guard)),
         "filename": where.filename if where else None,
         "lineno": where.lineno if where else None,
     }
