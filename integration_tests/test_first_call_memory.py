@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,27 +30,175 @@ def with_lambdas(x: torch.Tensor) -> list[torch.Tensor]:
     return [f(x) for f in [lambda k, i=i: k * i for i in range(3)]]
 
 
+def rows(x: torch.Tensor) -> Any:
+    for i in range(3):
+        yield x * i
+
+
+def with_generator(x: torch.Tensor) -> torch.Tensor:
+    return sum(rows(x), start=torch.zeros(3))
+
+
+def left_generator(x: torch.Tensor) -> torch.Tensor:
+    for row in rows(x):
+        return row + 1
+    return x
+
+
+def generator_over_break(x: torch.Tensor) -> list[torch.Tensor]:
+    out = []
+    for row in rows(x):
+        print(end="")
+        out.append(row + 1)
+    return out
+
+
+def raising(x: torch.Tensor) -> torch.Tensor:
+    def inner(y: torch.Tensor) -> torch.Tensor:
+        raise ValueError(y)
+
+    return inner(x * 2)
+
+
+def raising_after_break(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    print(end="")
+    return y @ torch.ones(5)
+
+
+def caught(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x @ torch.ones(5)
+    except RuntimeError:
+        return x + 1
+
+
+def caught_below(x: torch.Tensor) -> torch.Tensor:
+    return caught(x) * 2
+
+
+def raising_from(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x @ torch.ones(5)
+    except RuntimeError as error:
+        raise ValueError(3) from error
+
+
+def raised_below(x: torch.Tensor) -> torch.Tensor:
+    def inner(y: torch.Tensor) -> torch.Tensor:
+        try:
+            print(end="")
+            int("q")
+        except TypeError:
+            y = y + 1
+        return y
+
+    return inner(x) * 2
+
+
+def backward_inside(x: torch.Tensor) -> torch.Tensor | None:
+    w = torch.ones(3, requires_grad=True)
+    with torch.enable_grad():
+        (w * x.detach()).sum().backward()
+    return w.grad
+
+
+def writing(x: torch.Tensor) -> torch.Tensor:
+    x.detach().add_(1)
+    return x * 2
+
+
+def writing_around_break(x: torch.Tensor) -> torch.Tensor:
+    x.detach()[0] = 5
+    print(end="")
+    return x + 1
+
+
+def several(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x * 2, (x + 1).sum(), weight(x)
+
+
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "plain": lambda x: x * 2 + 1, "break": broken, "branch": branches, "lambdas": with_lambdas,
-    "module": lambda x: weight(x), "view": lambda x: x.view(-1)[1:], "array": lambda x: torch.from_numpy(x.numpy() * 2),
+    "module": lambda x: weight(x), "view": lambda x: x.view(-1)[1:], "array": lambda x: torch.from_numpy(x.detach().numpy() * 2),
+    "generator": with_generator, "left generator": left_generator, "generator over break": generator_over_break,
+    "raising": raising, "raising after break": raising_after_break, "caught": caught, "caught below": caught_below,
+    "raising from": raising_from, "raised below": raised_below, "backward inside": backward_inside, "writing": writing,
+    "writing around break": writing_around_break, "several": several,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_inputs_of_a_first_call_go_at_once(name: str, backend: str) -> None:
-    compiled = torchjit.compile(PROGRAMS[name], backend=backend)
-    x = torch.ones(3)
+def failing(gm: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    raise RuntimeError("this backend fails")
+
+
+def outlives(function: Callable[[torch.Tensor], Any], train: bool) -> bool:
+    """Is what a function was given still there once the caller has let go of it?"""
+    x = torch.ones(3, requires_grad=train)
     reference = weakref.ref(x)
+    with contextlib.suppress(ValueError, RuntimeError), torch.set_grad_enabled(train):
+        result = function(x)
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            result.sum().backward()
+        del result
+    del x
+    return reference() is not None
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
     gc.collect()
     gc.disable()
-    try:
-        with torch.no_grad():
-            compiled(x)
-        del x
-        assert reference() is None
-    finally:
-        gc.enable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", failing])
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.usefixtures("no_collector")
+def test_inputs_of_a_first_call_go_at_once(backend: Any, train: bool) -> None:
+    kept = [torchjit.compile(p, backend=backend, on_error="eager") for p in PROGRAMS.values()]
+    late = [name for name, compiled in zip(PROGRAMS, kept, strict=True) if outlives(compiled, train)]
+    assert late == []
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.usefixtures("no_collector")
+def test_inputs_of_compiled_graphs_go_at_once(train: bool) -> None:
+    names = ["several", "writing", "generator over break", "raising after break"]
+    kept = [torchjit.compile(PROGRAMS[name]) for name in names]
+    assert [name for name, compiled in zip(names, kept, strict=True) if outlives(compiled, train)] == []
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        print(end="")
+        return y + 1
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_parameters_go_with_their_model(backend: str) -> None:
+    references = []
+    of_argument = torchjit.compile(lambda model, x: model(x), backend=backend)
+    for start in (
+        lambda model: torchjit.compile(model, backend=backend),
+        lambda model: torchjit.compile(lambda x: model(x), backend=backend),
+        lambda model: torchjit.compile(model.forward, backend=backend),
+        lambda model: lambda x: of_argument(model, x),
+    ):
+        model = Block()
+        references.append(weakref.ref(model.linear.weight))
+        compiled = start(model)
+        compiled(torch.ones(2, 3)).sum().backward()
+        del model, compiled
+    gc.collect()
+    assert [r() is None for r in references] == [True] * 4
 
 
 def test_code_objects_go_with_their_functions() -> None:

@@ -120,6 +120,8 @@ def _compile(
     guarded: Any = guard_overlap(joint, guard_history(joint, run, eager), eager)
     if guarded is not run and writes_last(run):
         guarded.writes_last = False  # the graph itself writes where the program does
+    for source in joint.sources:
+        source.real = None  # a backward that is compiled later keeps the joint graph, not this call's tensors
     return guarded  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 @final
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class GraphInput:
     """One input of the graph while it is traced.
 
@@ -31,7 +31,7 @@ class GraphInput:
         value: the fake tensor that stands for it, a `SymInt` or a number.
         leaf: with respect to what gradients are taken, a fake tensor; None if the input does not require grad. It is
             not `value` when the real input is no leaf: then writing to it in place is allowed, and `value` is a clone.
-        real: what the caller passes now.
+        real: what the caller passes now; None once the graph is compiled.
         static: its storage stays the same over the calls.
     """
 

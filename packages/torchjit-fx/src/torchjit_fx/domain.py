@@ -529,7 +529,11 @@ class TensorDomain:
                 if leaf.storage is not None:
                     leaf.storage.leaves = []
             step.results, step.args, step.kwargs = [], (), {}
+        for leaf in self.memory.leaves:
+            if leaf.storage is not None:
+                leaf.storage.leaves = []
         self.recorder.steps.clear()
+        self.recorder.writes.clear()
         self._inputs.clear()
         self.memory.forget()
         self.numbers.context.location = lambda: None  # it was the capture's

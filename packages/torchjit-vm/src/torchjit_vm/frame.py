@@ -97,6 +97,13 @@ class Frame(Generic[V]):
         self.handled: V | None = None
         self.on_raise: Callable[[V], V | Frame[V] | None] | None = None
 
+    def forget(self) -> None:
+        """Let go of the values, and of the generator, which names its frame: it will not run any more."""
+        self.fast.clear()
+        self.stack.clear()
+        self.function = self.namespace = self.instead = self.result = self.generator = self.handled = None
+        self.on_raise = None
+
 
 def delegate_of(frame: Frame[V]) -> V | None:
     """The iterator that a suspended generator's frame takes its items from in `yield from`, or None."""

@@ -146,7 +146,7 @@ class Site:
         self.number = next(_site_numbers)
         self.history = torchjit_guards.SizeHistory()
         self.specializations: list[Specialization] = []
-        self.given_up: TorchjitError | None = None
+        self.given_up: str | None = None  # why it runs eagerly: not the error, whose frames hold what was given
         self.ran_eagerly = False
         self.first_by_aot_eager = False
         self.postponed = 0
@@ -507,7 +507,7 @@ class Site:
             self.specializations.remove(made)
 
     def _run_eagerly(self, error: TorchjitError) -> None:
-        self.given_up = error
+        self.given_up = str(error)
         self.door.sealed = not self.door.entries()
         events.emit("fallback", reason=error.reason.id, headline=error.reason.headline, detail=error.detail)
 
@@ -528,7 +528,7 @@ class Site:
         counters["recompile_limit"][self.name] += 1
         if self.owner.fullgraph:
             raise error
-        self.given_up = error
+        self.given_up = str(error)
         self.door.sealed = True
         events.emit("fallback", reason=RECOMPILE_LIMIT.id, headline=RECOMPILE_LIMIT.headline, detail=detail)
         if warn:
@@ -590,7 +590,7 @@ class Site:
             wrapped: TorchjitError = exc.InvalidIR(INTERNAL_ERROR, f"{detail}\n{text}")
         else:
             wrapped, detail = error, str(error)
-        self.given_up = wrapped
+        self.given_up = str(wrapped)
         self.door.sealed = not self.door.entries()
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)

@@ -42,7 +42,7 @@ from torchjit_vm.capture.draws import Prepared, Step, prepare
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
 from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
-from torchjit_vm.capture.restart import Restart
+from torchjit_vm.capture.restart import Restart, raised_anew
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -171,6 +171,8 @@ class CaptureDomain:
         self.interceptors = []
         self.thrown.clear()
         self.origins.clear()
+        for generator in self.generators:
+            generator.frame.forget()
         self.generators.clear()
         self.deferred.clear()
         self.draws.clear()
@@ -201,7 +203,7 @@ class CaptureDomain:
 
     def step_limit(self, vm: Interpreter[Value]) -> int:
         if self.break_at is not None and vm.step == self.break_at[0]:
-            raise self.break_at[1]
+            raise raised_anew(self.break_at[1])
         if vm.step >= self.policy.step_limit:
             where = self.location()
             warnings.warn(

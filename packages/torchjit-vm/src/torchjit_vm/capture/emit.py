@@ -172,6 +172,15 @@ def write_return(domain: CaptureDomain, out: Rebuilder, value: Value) -> list[Re
     return []
 
 
+def _given_away(out: Rebuilder, exception: str) -> str:
+    """An expression for an exception that leaves this frame no variable for it: its traceback leads back to the frame."""
+    if not exception.isidentifier() or exception in out.constants:
+        return exception
+    held = out.assign(f"[{exception}]", "x")
+    out.write(f"del {exception}")
+    return f"{held}.pop()"
+
+
 def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list[Region]:
     """Effects, then `raise exception`, below stand-ins of the frames that it left."""
     out.raising = exception
@@ -180,17 +189,18 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
     before = out.expr(context) if isinstance(context, Obj) else None
     out.flush()
     _write_effects(domain, out)
-    statement = f"raise {text}"
     places = Standin.places(domain, exception)
     tail_call = domain.policy.tail_call
-    if not places and tail_call is not None:  # its traceback has this frame
-        statement = f"return {out.constant(tail_call, 'tail_call')}({text})"
     if places:
         out.location = places[0].location
     inner = places[1:]
-    chained = before is not None and statement.startswith(
-        "raise"
-    )  # a `raise` while the caller handles an exception would put that one in its place
+    leaves_it = not places and tail_call is not None  # to the front door, since its traceback has this frame
+    if leaves_it:
+        statement = f"return {out.constant(tail_call, 'tail_call')}({text})"
+    else:
+        statement = f"raise {_given_away(out, text)}"
+    # A `raise` while the caller handles an exception would put that one in its place.
+    chained = before is not None and not leaves_it
     if chained:
         out.write("try:")
     for line in in_frames(out, inner, [statement]) if inner else (statement,):
@@ -318,12 +328,13 @@ class _BreakWriter:
         out.indent -= 1
         out.write("except BaseException as error:")
         if inside:
-            thrown = self._throw(state, "error")
-            out.lines.append((out.indent + 1, f"{result} = {thrown}", out.location))
+            # At once: a local variable that leads to the error, whose traceback leads to this frame, would be a cycle.
+            out.lines.append((out.indent + 1, f"return {self._throw(state, 'error')}", out.location))
             return result
         error = out.fresh("x")
         caught = f"{out.runtime(runtime.drop_entries)}(error, {i})" if i else "error"
-        out.lines.append((out.indent + 1, f"{error} = {caught}", out.location))
+        # In a list, which gives it away: a variable that leads to the error would be a cycle, see above.
+        out.lines.append((out.indent + 1, f"{error} = [{caught}]", out.location))
         out.write("else:")
         out.lines.append((out.indent + 1, f"{error} = None", out.location))
         out.write(f"if {error} is None:")
@@ -332,7 +343,7 @@ class _BreakWriter:
         out.indent -= 1
         out.write("else:")
         out.indent += 1
-        self._write_in_frames(i, f"{result} = {self._throw(state, error)}")
+        self._write_in_frames(i, f"{result} = {self._throw(state, f'{error}.pop()')}")
         out.indent -= 1
         return result
 

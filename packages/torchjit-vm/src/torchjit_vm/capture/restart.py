@@ -6,7 +6,7 @@ from typing import final
 
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["Again", "Restart"]
+__all__ = ["Again", "Restart", "raised_anew"]
 
 
 @final
@@ -15,7 +15,12 @@ class Restart(Exception):
 
     def __init__(self, step: int, why: GraphBreak) -> None:
         super().__init__()
-        self.step, self.why = step, why
+        self.step, self.why = step, raised_anew(why)
+
+
+def raised_anew(why: GraphBreak) -> GraphBreak:
+    """The same break for another place to raise: the traceback of the one would lead to the frames that keep the other."""
+    return GraphBreak(why.reason, why.detail, why.location)
 
 
 @final
