@@ -91,6 +91,167 @@ def test_scalars_are_guarded_by_type_and_value():
         assert got.dtype == want.dtype and torch.equal(got, want)
 
 
+def _same(got, want):
+    """Equal, and of the same types all the way down."""
+    assert type(got) is type(want)
+    if isinstance(want, torch.Tensor):
+        assert got.dtype == want.dtype
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(want, tuple | list):
+        assert len(got) == len(want)
+        for a, b in zip(got, want, strict=True):
+            _same(a, b)
+    else:
+        assert got == want or got != got  # noqa: PLR0124  NaN
+
+
+X = torch.arange(24.0).reshape(6, 4)
+WITH_NUMBERS = {
+    "factor": lambda i: (X * i, i * X, i),
+    "addend": lambda i: (X + i, X - i, X.clone().add_(i, alpha=2)),
+    "operand": lambda i: (X.long() // i, X % i, X > i, i < X, X == i),
+    "function": lambda i: (torch.where(X > i, X, i), X.clamp(i, i + 3), torch.full_like(X, i)),
+    "type": lambda i: (isinstance(i, np.integer), isinstance(i, float), type(i).__name__, X * i),
+    "passed on": lambda i: [i, X * i, (i, [i])],
+    "sum": lambda i: (X * (i + 1), 2 + i, i + X.shape[0]),
+    "difference": lambda i: (X * (20 - i), i - 2),
+    "product": lambda i: (X * (i * 2), i * i),
+    "comparison": lambda i: (X * i if i > 1 else X, i >= 2, i != i),
+    "text": lambda i: (X * i, f"{i:>6}", repr(i)),
+}
+WITH_WHOLE_NUMBERS = {
+    "index": lambda i: (X[i], X[1, i - 2], X[i, 1:]),
+    "slice": lambda i: (X[:i], X[i:, 1:]),
+    "stored item": lambda i: [y := X.clone(), y.__setitem__(i, 3.0)],
+    "stored number": lambda i: [y := X.clone(), y.__setitem__((0, 1), i)],
+    "size": lambda i: (torch.zeros(i), torch.ones((i, 3)), X.new_zeros(i, 2), X[0].expand(i, 4)),
+    "range": lambda i: (torch.arange(i), X.narrow(0, 1, i), X.roll(i, 0)),
+    "Python's number": lambda i: (int(i), i.item(), X * int(i), float(i)),
+    "negated": lambda i: (-i, X * -i),
+    "divided": lambda i: (i // 2, X * (i % 4)),
+}
+WITH_FLOATS = {
+    "half": lambda f: (X * (f / 2), f / 4, -f),
+    "Python's float": lambda f: (X * float(f), f.item()),
+}
+VARYING = [
+    *((name, f, t) for name, f in WITH_NUMBERS.items() for t in (np.int64, np.int32, np.uint8, np.float64)),
+    *((name, f, t) for name, f in WITH_WHOLE_NUMBERS.items() for t in (np.int64, np.int16)),
+    *((name, f, np.float64) for name, f in WITH_FLOATS.items()),
+    *((name, WITH_NUMBERS[name], np.float32) for name in ("factor", "addend", "operand", "type", "passed on", "text")),
+]
+
+
+@pytest.mark.parametrize("name, f, cls", VARYING, ids=lambda v: getattr(v, "__name__", v))
+def test_scalars_that_vary_are_symbols(name, f, cls):
+    compiled = torchjit.compile(f, backend="eager", fullgraph=True)
+    for value in (2, 3, 4, 5):
+        _same(compiled(cls(value)), f(cls(value)))
+    assert len(compiled.compiled.specializations) == 2
+
+
+def test_loops_and_keys_have_each_number():
+    def f(i, d):
+        return sum((X * k for k in range(i)), X), {i: 1}, d.get(i)
+
+    compiled = torchjit.compile(f, backend="eager", fullgraph=True)
+    for value in (2, 3, 2, 4):
+        got, want = (g(np.int64(value), {3: "a"}) for g in (compiled, f))
+        _same(got[0], want[0])
+        assert got[1:] == want[1:]
+        assert type(next(iter(got[1]))) is np.int64
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@pytest.mark.parametrize(
+    "values",
+    [
+        [np.int8(n) for n in (1, 2, 3, 50, -128, 100)],
+        [np.uint8(n) for n in (1, 2, 3, 0, 100, 255)],
+        [np.int64(n) for n in (1, 2, 3, 2**61, 2**62 + 5, 2**63 - 2, -(2**63))],
+        [np.float64(n) for n in (1, 2, 3, 1e308, float("inf"), float("nan"), -0.0)],
+        [
+            np.int64(2),
+            np.int64(3),
+            np.int32(4),
+            4,
+            np.float64(4),
+            4.0,
+            np.int64(5),
+            np.float32(5),
+            np.float64(0.1),
+            True,
+        ],
+    ],
+    ids=lambda values: type(values[0]).__name__,
+)
+def test_arithmetic_of_scalars_has_their_width(values):
+    def f(x, n):
+        return n * 3, n + 1, -n if n is not True else n, x * (n * 3), n < 5
+
+    compiled = torchjit.compile(f, backend="eager", recompile_limit=32)
+    for value in values:
+        _same(compiled(X, value), f(X, value))
+
+
+def test_scalars_beside_sizes_that_vary():
+    def f(x, n):
+        return x.shape[0] * n, n + x.shape[0], n < x.shape[0], n // x.shape[0], x * n
+
+    compiled = torchjit.compile(f, backend="eager", recompile_limit=32)
+    for size in (2, 3, 4):
+        for n in (np.int64(3), np.int32(4), np.float64(0.5)):
+            x = torch.ones(size, 2)
+            _same(compiled(x, n), f(x, n))
+
+
+def test_scalars_in_the_state_of_a_module():
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.step, self.rate = np.int64(0), np.float64(0.1)
+
+        def forward(self, x):
+            before = self.step
+            self.step = self.step + 1
+            self.rate *= 0.5
+            return x * self.step + self.rate, before, self.step, self.rate
+
+    module, plain = Counter(), Counter()
+    compiled = torchjit.compile(module, backend="eager", fullgraph=True)
+    for _ in range(6):
+        _same(compiled(X), plain(X))
+        _same((module.step, module.rate), (plain.step, plain.rate))
+
+
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager", "eager"])
+def test_scalars_that_vary_on_each_backend(backend):
+    def f(x, i, s):
+        return (x * s + i)[i:].sum() * (i + 1) + x[i].sum() * (s / 2), i, s * 3, torch.zeros(i, 2)
+
+    compiled = torchjit.compile(f, backend=backend, fullgraph=True)
+    for value in range(6):
+        numbers = np.int64(value), np.float64(value * 0.3)
+        xs = [torch.arange(14.0).reshape(7, 2).requires_grad_() for _ in range(2)]
+        got, want = compiled(xs[0], *numbers), f(xs[1], *numbers)
+        got[0].backward()
+        want[0].backward()
+        torch.testing.assert_close((got[0], got[3], xs[0].grad), (want[0], want[3], xs[1].grad))
+        _same(got[1:3], want[1:3])
+    assert len(compiled.compiled.specializations) == 2
+
+
+def test_scalars_survive_a_break():
+    def f(x, n):
+        k, text = n + 1, f"{n}"
+        torchjit.graph_break()
+        return x * k, k, text
+
+    compiled = torchjit.compile(f, backend="eager")
+    for value in range(4):
+        _same(compiled(X, np.int32(value)), f(X, np.int32(value)))
+
+
 def _spans(shape, length):
     mask = np.zeros(shape, dtype=bool)
     for row in mask:
@@ -144,4 +305,4 @@ def test_zeros_and_nans_of_scalar_arguments_are_told_apart():
         np.float64(0.0),
     ):
         torch.testing.assert_close(compiled(x, s), x / (x * s), equal_nan=True)
-    assert len(compiled.compiled.specializations) == 4
+    assert len(compiled.compiled.specializations) == 3  # 0.0, float64 that varies, float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,10 @@ __all__ = [
     "NUMPY_VALUES",
     "PLAIN_ATOMS",
     "WRITING",
+    "number_in_scalar",
+    "number_limits",
     "numpy_module",
+    "plain_number",
     "plain_numbers",
 ]
 
@@ -174,4 +178,67 @@ def _plain(arg: Any, assigns: bool) -> Any:
         return arg.item()
     if type(arg) in (list, tuple):
         return type(arg)([_plain(a, assigns) for a in arg])
+    if type(arg) is slice:
+        return slice(_plain(arg.start, assigns), _plain(arg.stop, assigns), _plain(arg.step, assigns))
+    if type(arg) is dict:
+        return {name: _plain(a, assigns) for name, a in arg.items()}
     return arg
+
+
+def number_in_scalar(scalar: Any) -> Any:
+    """The Python number that a NumPy scalar holds."""
+    return scalar.item()
+
+
+_WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_PLAIN_TYPES = frozenset() if _np is None else frozenset({getattr(_np, n) for n in (*_WHOLE, "float32", "float64")})
+_ASSIGNED_TYPES = frozenset() if _np is None else _PLAIN_TYPES - {_np.float32}
+_OPERATORS = frozenset(
+    getattr(operator, prefix + name.rstrip("_"), None) or getattr(operator, name)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "xor", "and_", "or_")
+    for prefix in ("", "i")
+) | {operator.getitem, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
+_CONVERSIONS = frozenset({int, float, *(() if _np is None else (_np.generic.item, _np.generic.tolist))})
+_NEW_TENSOR = frozenset({torch.Tensor.new_tensor})
+
+
+def plain_number(fn: Any, cls: type, kinds: Sequence[type]) -> Callable[[Any], Any] | None:
+    """What makes a Python number of a NumPy scalar where this call makes no difference between them; None if it may make one.
+
+    Args:
+        fn: an operator, a function of torch, or a conversion.
+        cls: the scalar's type.
+        kinds: of the leaves among the arguments: beside an array the scalar's type counts, and beside numbers alone an
+            operator gives a NumPy scalar.
+    """
+    if fn in _CONVERSIONS:
+        return number_in_scalar if cls in _PLAIN_TYPES else None
+    if cls not in _PLAIN_TYPES or any(not issubclass(kind, (torch.Tensor, int, float)) for kind in kinds):
+        return None
+    if fn is operator.setitem or fn is torch.Tensor.__setitem__:
+        return number_in_scalar if cls in _ASSIGNED_TYPES else None
+    if fn in _OPERATORS:
+        return number_in_scalar if any(issubclass(kind, torch.Tensor) for kind in kinds) else None
+    return number_in_scalar if _is_of_torch(fn) else None
+
+
+def _is_of_torch(fn: Any) -> bool:
+    """Is it an operation on tensors that is written in C and takes a scalar for the number that it holds?"""
+    if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return True
+    if fn in _TYPED or fn in _NEW_TENSOR:
+        return False
+    if type(fn) is types.BuiltinFunctionType:
+        return any(getattr(space, fn.__name__, None) is fn for space in (torch._C._VariableFunctions, torch._C._nn))
+    return type(fn) in (types.MethodDescriptorType, types.WrapperDescriptorType) and issubclass(
+        torch.Tensor, fn.__objclass__
+    )
+
+
+def number_limits(cls: type) -> tuple[float, float] | None:
+    """The smallest and the largest number of NumPy's types that compute as Python does, as long as none is out of range."""
+    if cls not in _PLAIN_TYPES or cls is _np.float32:  # which rounds
+        return None
+    kind: Any = float if cls is _np.float64 else int
+    limits = _np.finfo(cls) if kind is float else _np.iinfo(cls)
+    return kind(limits.min), kind(limits.max)

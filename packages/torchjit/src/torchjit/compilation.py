@@ -177,6 +177,8 @@ class Compilation:
             substitutes=inlining.substitutes(),
             reorderable=frozenset(settings.reorderable_logging_functions),
             value_types=inlining.VALUE_TYPES,
+            plain_number=torchjit_fx.plain_number,
+            number_limits=torchjit_fx.number_limits,
             pure=torchjit_fx.NUMPY_METHODS,
             class_makers=inlining.CLASS_MAKERS,
             whole_calls=(torchjit_fx.NUMPY, torchjit_fx.PARAMETER),

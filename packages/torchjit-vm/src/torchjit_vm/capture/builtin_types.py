@@ -7,7 +7,17 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import answers, collecting, elements, formatting, lengths, members, operators, sets
+from torchjit_vm.capture import (
+    answers,
+    collecting,
+    elements,
+    formatting,
+    lengths,
+    library_numbers,
+    members,
+    operators,
+    sets,
+)
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.byte_arrays import content
@@ -130,6 +140,8 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
                 {k: operators.settled(domain, v) for k, v in kwargs.items()},
             )
             values = [*args, *kwargs.values()]
+        if domain.library_values and len(values) == len(args) == 1:
+            values = args = [library_numbers.converted(domain, cls, args[0]) or args[0]]
         if any(type(a) is Leaf for a in values):
             return operators.leaf_call(domain, cls, args, kwargs)
         if all(is_constant(domain, a) for a in values):

@@ -23,6 +23,7 @@ from torchjit_vm.capture import (
     iteration,
     keys,
     library,
+    library_numbers,
     members,
     packing,
 )
@@ -328,6 +329,10 @@ def _assume_constant(domain: CaptureDomain, function: Known, args: list[Value], 
 def _pure(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args and type(args[0]) is AtomObject and atoms.c_base(getattr(function.obj, "__objclass__", object)) is not None:
         args = [atoms.base_of(args[0]), *args[1:]]  # C methods of str, int ... work on what the object is
+    if domain.library_values and len(args) == 1 and not kwargs:
+        number = library_numbers.converted(domain, function.obj, args[0])
+        if number is not None:
+            return number
     if all(is_constant(domain, a) for a in args) and all(is_constant(domain, v) for v in kwargs.values()):
         real = [constant_of(domain, a) for a in args]
         if not kwargs:

@@ -16,6 +16,7 @@ from torchjit_vm.capture import (
     iteration,
     keys,
     lengths,
+    library_numbers,
     members,
     sets,
     weak_references,
@@ -117,6 +118,8 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
         found = _compare_number(domain, function, cast(IdValue, right), left)
         if found is not None:
             return found
+    if domain.library_values and (found := library_numbers.compare(domain, compare, function, left, right)) is not None:
+        return found
     if tl is Const and tr is Const:
         return compute(domain, function, domain.use(cast(Const, left)), domain.use(cast(Const, right)))
     if tl is Leaf or tr is Leaf:

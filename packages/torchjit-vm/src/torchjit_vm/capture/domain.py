@@ -132,6 +132,8 @@ class CaptureDomain:
         self.counted = 0  # calls that were put off, and only count a hit of such a cache
         self.decorators: dict[Obj, tuple[Value, Value]] = {}  # what makes them, and its settings
         self.seeded: dict[Obj, random.Random] = {}  # generators of random numbers whose state is known
+        self.library_values = False  # was a number of a library read?
+        self.number_leaves: dict[Const, Leaf] = {}  # numbers of a library that vary, and the Python numbers in them
         self.used_leaves = False  # has the leaf handler been asked to do something?
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.root_location: CodeLocation | None = None
@@ -154,6 +156,7 @@ class CaptureDomain:
         for table in (
             self.interned,
             self.namespaces,
+            self.number_leaves,
             self.functions,
             self.passed,
             self.touched,

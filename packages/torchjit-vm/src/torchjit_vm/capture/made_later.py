@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torchjit_vm.capture import library_numbers
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, Leaf, TupleValue, Value
 
@@ -25,7 +26,7 @@ def varies(domain: CaptureDomain, value: Value) -> bool:
     if type(value) is Leaf:
         return domain.leaves.number(value.payload) is not None
     if type(value) is Const:
-        return value.made is not None and not value.used
+        return not value.used and (value.made is not None or library_numbers.varies(domain, value))
     return _is_tuple(value) and any(varies(domain, v) for v in value.items or ())  # type: ignore[attr-defined]
 
 

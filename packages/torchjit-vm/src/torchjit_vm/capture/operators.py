@@ -15,6 +15,7 @@ from torchjit_vm.capture import (
     collecting,
     dicts,
     elements,
+    library_numbers,
     members,
     packing,
     sets,
@@ -113,6 +114,8 @@ def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: d
         found = override(domain, function, args, kwargs or {})
         if found is not None:
             return found
+    if domain.library_values:
+        args, kwargs = library_numbers.with_plain_numbers(domain, function, args, kwargs or {})
     guarded = len(domain.pending)
     raw = tuple([to_raw(domain, a) for a in args])
     keywords = {k: to_raw(domain, v) for k, v in kwargs.items()} if kwargs else {}
@@ -134,7 +137,8 @@ def _forget_identities(domain: CaptureDomain, guarded: int, args: list[Value]) -
 
 def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> Value:
     if type(value) is Const:
-        return compute(domain, function, domain.use(value))
+        later = library_numbers.negated(domain, value) if function is operator.neg else None
+        return later or compute(domain, function, domain.use(value))
     if type(value) is Leaf:
         return leaf_call(domain, function, [value])
     plain = stripped(domain, value, _UNARY[function])
@@ -178,6 +182,8 @@ def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, rig
         if type(plain[0]) is Const and type(plain[1]) is Const:
             return _compute_plain(domain, function, left, right)
         left, right = plain
+    if domain.library_values and (made := library_numbers.binary(domain, binary, function, left, right)) is not None:
+        return made
     tl, tr = type(left), type(right)
     if tl is Const and tr is Const:
         if function in _JOINS and (later := made_later(domain, operator.add, left, right)) is not None:

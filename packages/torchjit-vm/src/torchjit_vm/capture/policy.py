@@ -231,6 +231,14 @@ def _never(function: object) -> LeftAlone | None:
     return None
 
 
+def _no_number(function: object, cls: type, kinds: Sequence[type]) -> None:
+    return None
+
+
+def _no_limits(cls: type) -> None:
+    return None
+
+
 def _any_code(code: CodeType) -> bool:
     return True
 
@@ -255,6 +263,11 @@ class CapturePolicy:
             What they are given is kept as it is then; a leaf shows its value at the end.
         value_types: types whose instances are immutable values with a trustworthy `==` (torch.dtype, torch.device):
             guarded by value, attributes and methods evaluated at capture.
+        plain_number: given a callable of the leaf handler or a conversion (`int`, `float` ...), one of `value_types` and the types of
+            the leaves among the arguments: what makes of such a value the Python number that the call may be given in its place
+            without any difference; None if there is one.
+        number_limits: the smallest and the largest number that a type among `value_types` holds, where it computes sums, differences
+            and products as Python does up to there; None for other types.
         class_makers: metaclasses of a library that may run as a whole at capture, for a class that the program makes.
         whole_calls: reasons for which the outermost inlined call that holds no leaf runs for real, as a whole: what
             breaks there would break again and again.
@@ -280,6 +293,8 @@ class CapturePolicy:
     pure: Collection[object] = ()
     reorderable: Collection[object] = ()
     value_types: tuple[type, ...] = ()
+    plain_number: Callable[[object, type, Sequence[type]], Callable[[Any], int | float] | None] = _no_number
+    number_limits: Callable[[type], tuple[float, float] | None] = _no_limits
     class_makers: Collection[type] = ()
     whole_calls: Collection[Reason] = ()
     interception: Interception | None = None

@@ -258,6 +258,7 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if cls is types.MethodWrapperType:
         return _slot_method(domain, obj, path)
     if cls in domain.policy.value_types:
+        domain.library_values |= domain.policy.plain_number(float, cls, ()) is not None
         return _const(domain, obj, path)
     if issubclass(cls, tuple):
         return _tuple(domain, obj, path)
