@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,7 +87,10 @@ def test_doctor_names_a_missing_compiler(tmp_path):
     """In a process of its own: what was found before stays found."""
     done = subprocess.run(
         [sys.executable, "-m", "torchjit.cli", "doctor"], capture_output=True, text=True, check=False,
-        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "TORCHJIT_CACHE_DIR": str(tmp_path / "cache")},
+        env={
+            "PATH": str(tmp_path), "HOME": str(tmp_path), "TORCHJIT_CACHE_DIR": str(tmp_path / "cache"),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        },
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "fail  C++ compiler" in done.stdout and "CXX" in done.stdout
