@@ -29,6 +29,7 @@ from torchjit.user_warnings import warn_user
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all, unhooked
 
 if TYPE_CHECKING:
+    from torchjit.dynamic_shapes import DynamicShapes
     from torchjit.inspection import Explanation
 
 __all__ = ["Compilation", "all_compilations", "keeping_compilations"]
@@ -88,6 +89,7 @@ class Compilation:
         on_error: str | None = None,
         name: str | None = None,
         forwarded: tuple[str, ...] | None = None,
+        shapes: DynamicShapes | None = None,
         family: Family | None = None,
     ) -> None:
         """
@@ -101,6 +103,7 @@ class Compilation:
             on_error: `raise`, `eager`, or None for the setting.
             name: for reports.
             forwarded: if the function passes its `*args` on, the names of the parameters behind it, for reports.
+            shapes: what `dynamic_shapes=` says of the arguments.
             family: the compilations that may share what they make with this one.
         """
         self.function = function
@@ -110,6 +113,7 @@ class Compilation:
         self._dynamic = dynamic
         self.name = name or function.__qualname__
         self._recompile_limit = recompile_limit
+        self.shapes = shapes
         self._on_error = on_error
         self._sites: dict[tuple[Any, ...], Site] = {}
         self._of_backends: weakref.WeakSet[types.CodeType] = weakref.WeakSet()

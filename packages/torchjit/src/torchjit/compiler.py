@@ -15,6 +15,7 @@ from torchjit.backends import Backend, aot_eager, get_default_backend, is_ours, 
 from torchjit.compilation import Compilation, all_compilations
 from torchjit.config import config
 from torchjit.counters import counters
+from torchjit.dynamic_shapes import DynamicShapes
 from torchjit.environment import read_environment
 from torchjit.exc import UserError
 from torchjit.modules import compiled_module
@@ -56,6 +57,7 @@ def compile(
     name: str | None = None,
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
+    dynamic_shapes: Any = None,
     on_error: Literal["raise", "eager"] | None = None,
 ) -> _C: ...
 @overload
@@ -71,6 +73,7 @@ def compile(
     name: str | None = None,
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
+    dynamic_shapes: Any = None,
     on_error: Literal["raise", "eager"] | None = None,
 ) -> Callable[[_C], _C]: ...
 def compile(
@@ -85,6 +88,7 @@ def compile(
     name: str | None = None,
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
+    dynamic_shapes: Any = None,
     on_error: Literal["raise", "eager"] | None = None,
 ) -> Any:
     """Compile a function, a method or an `nn.Module`; also a decorator, with or without arguments.
@@ -104,6 +108,9 @@ def compile(
         recompile_limit: specialisations per region, instead of `torchjit.config.recompile_limit`.
         isolate_recompiles: share nothing with equal modules that are compiled with the same arguments. What one call compiles
             never counts towards another call's limit.
+        dynamic_shapes: which sizes vary, by the names (or in the order) of the arguments, as `torch.export` takes it:
+            `{"x": {0: True}}`, with `torch.export.Dim` for a range, None for a constant. What is not mentioned is as `dynamic` says.
+            Upstream's `ShapesSpec` is taken, too.
         on_error: what an error inside torchjit does: `eager` warns once and runs the code as it is, `raise` shows it.
             None is `torchjit.config.on_error`, and errors of a backend that you passed are shown.
 
@@ -117,7 +124,8 @@ def compile(
     """
     keywords: dict[str, Any] = dict(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, name=name,
-        recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, on_error=on_error,
+        recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles, dynamic_shapes=dynamic_shapes,
+        on_error=on_error,
     )  # fmt: skip
     _check_arguments(keywords)
     if backend is None:
@@ -128,13 +136,16 @@ def compile(
     environment = read_environment()
     if disable or environment.disable:
         return model
+    shapes = None if dynamic_shapes is None else DynamicShapes(dynamic_shapes)
+    if shapes is not None:
+        shapes.check(model)
     listeners.start_from_environment(environment)
     compiler = make_backend()
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
     settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error or environment.on_error)
     # CUDA graphs and frozen graphs are made for the parameters that they have seen.
-    shares = not (isolate_recompiles or chosen is None or chosen.cudagraphs or chosen.freezing)
+    shares = shapes is None and not (isolate_recompiles or chosen is None or chosen.cudagraphs or chosen.freezing)
 
     def start(
         function: types.FunctionType,
@@ -153,6 +164,7 @@ def compile(
             on_error=on_error or environment.on_error,
             name=name or label,
             forwarded=forwarded,
+            shapes=shapes,
             family=family_of((function, settings)) if of_object and shares else None,
         )
         # An attribute for people: `f.compiled`.

@@ -10,8 +10,9 @@ import attrs
 import torch
 
 from torchjit.compilation import Compilation
-from torchjit.compiler import compilation_of, compile
+from torchjit.compiler import BAD_ARGUMENT, compilation_of, compile
 from torchjit.cures import cures
+from torchjit.exc import UserError
 from torchjit.obstacles import Obstacle, by_line
 from torchjit.recompiles import Recompile
 from torchjit_core.location import CodeLocation
@@ -174,17 +175,24 @@ def describe(compilation: Compilation) -> Explanation:
     )
 
 
-def explain(f: Any) -> Callable[..., Explanation]:
+def explain(f: Any, *, dynamic: bool | None = None) -> Callable[..., Explanation]:
     """`explain(f)(*args)`: capture `f` on these arguments, run the graphs eagerly, and say what happened.
 
     Args:
         f: a function or module, compiled or not; what is already compiled is left alone.
+        dynamic: as of `compile`: True makes every size symbolic from the first call, False never.
+
+    Raises:
+        UserError: a wrong value; the call raises what `compile` and the function raise.
     """
     found = compilation_of(f)
     original = f if found is None else getattr(f, "_torchjit_original", found.function)
 
+    if dynamic not in (True, False, None):
+        raise UserError(BAD_ARGUMENT, f"dynamic={dynamic!r}, want True, False or None")
+
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        compiled = compile(original, backend="eager", isolate_recompiles=True)
+        compiled = compile(original, backend="eager", isolate_recompiles=True, dynamic=dynamic)
         compiled(*args, **kwargs)
         compilation = compilation_of(compiled)
         if compilation is None:

@@ -112,12 +112,18 @@ def describe_options() -> list[tuple[str, Any, str]]:
     return [(name, _FIELDS[name].default, meanings[_FIELDS[name].name]) for name in list_options()]
 
 
-def list_mode_options(mode: str | None = None) -> dict[str, Any]:
+def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
     """The options that a mode stands for; without a mode, a dict of all modes.
 
+    Args:
+        mode: its name.
+        dynamic: for sizes that vary a mode stands for the same options; only the value is checked, as `compile` does.
+
     Raises:
-        UserError: there is no such mode.
+        UserError: there is no such mode, or `dynamic` is neither True, False nor None.
     """
+    if dynamic not in (True, False, None):
+        raise UserError(BAD_VALUE, f"dynamic={dynamic!r}, want True, False or None")
     if mode is None:
         return {name: dict(options) for name, options in _MODES.items()}
     if mode not in _MODES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import linecache
@@ -379,7 +380,7 @@ class Site:
 
         leaves, compiler = start()
         try:
-            with events.phase("capture"):
+            with events.phase("capture"), self._said_shapes(slots):
                 captured = torchjit_vm.capture(
                     self.region,
                     slots,
@@ -422,6 +423,13 @@ class Site:
             )  # fmt: skip
         entry = Entry(program, captured.target, captured.unwrap, made, hook, on_raise)
         return _for_one_call(entry) if self.first_by_aot_eager else entry
+
+    def _said_shapes(self, slots: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
+        """The marks that `dynamic_shapes=` puts on the arguments of a call of the function itself."""
+        shapes = self.owner.shapes
+        if shapes is None or self is not self.owner.root:
+            return contextlib.nullcontext()
+        return shapes.marked(self.region, slots)
 
     def _call_backend(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         scope = self._scope
