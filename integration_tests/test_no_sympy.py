@@ -34,10 +34,10 @@ def check(function, backend, train):
             grad, = torch.autograd.grad(found.square().sum(), x)
             torch.testing.assert_close(grad, torch.autograd.grad(wanted.square().sum(), x)[0], atol=1e-3, rtol=1e-3)
     assert "sympy" not in sys.modules, (function, backend, train)
-for train in (False, True):
-    check(small, "inductor", train)
-    for function in (block, attention, image, rows):
-        check(function, "eager", train)
+check(small, "inductor", True)
+check(rows, "eager", False)
+for function in (block, attention, image):
+    check(function, "eager", True)
 """
 
 

@@ -6,6 +6,7 @@ LRU caches made inside, `hash` of new objects."""
 # The programs are meant to be odd, and wrong on purpose here and there.
 
 import functools
+import inspect
 import math
 import re
 import types
@@ -287,6 +288,47 @@ def proxy_break(d, x):
     print("here")
     d["b"] = 2
     return p, p["b"], x
+
+
+PROXY_OF_TWO = MP({"a": 1, "bb": 2})
+
+
+@program(N(1.0), breaks=None)
+def proxy_loops_around_breaks(x):
+    for k in PROXY_OF_TWO.keys():
+        print(k)
+        x = x + len(k)
+    for k, v in PROXY_OF_TWO.items():
+        print(k)
+        x = x * 2 + v
+    for k in PROXY_OF_TWO:
+        print(k)
+        x = x * 3 + len(k)
+    return x
+
+
+@program(N(1.0), breaks=None)
+def new_proxy_around_breaks(x):
+    made = MP({"a": 1, "bb": 2})
+    for v in made.values():
+        print(v)
+        x = x * 2 + v
+    return x
+
+
+@program(N(1.0))
+def proxy_iterator_leaves(x):
+    left = iter(PROXY_OF_TWO.items())
+    next(left)
+    return x * 2, list(left), iter(PROXY_OF_TWO)
+
+
+@program(N(1.0), breaks=None)
+def parameters_of_a_signature_around_breaks(x):
+    for name in inspect.signature(proxy_break).parameters.keys():
+        print(name)
+        x = x + len(name)
+    return x
 
 
 @program(bytearray(b"abc"), N(1.0))

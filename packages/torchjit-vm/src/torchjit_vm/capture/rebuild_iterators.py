@@ -82,7 +82,9 @@ def _owned_iterator(out: Rebuilder, value: iteration.ListIterator) -> str:
     if isinstance(owner, DictValue) and not value.done and owner not in out.domain.touched:
         keys = [entry[0] for entry in owner.entries.values() if entry is not None]
         if owner.loaded and value.kind != "reversed" and (value.kind != "keys" or keys == value.items):
-            view = f"{out.runtime(storage_class(owner.cls))}.{value.kind}({out.expr(owner)})"
+            storage, held = storage_class(owner.cls), out.expr(owner)
+            # A mapping proxy asks what it is for; a class of dictionaries may have a method of that name.
+            view = f"{held}.{value.kind}()" if storage is object else f"{out.runtime(storage)}.{value.kind}({held})"
             return f"{out.runtime(runtime.advanced)}(iter({view}), {value.index})"
     constant = all(type(item) is Const for item in value.items)  # else a set's order may be another one
     if isinstance(owner, SetValue) and constant and not value.done and owner not in out.domain.touched:
