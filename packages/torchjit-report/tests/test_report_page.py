@@ -152,7 +152,7 @@ def test_the_page_shows_every_event() -> None:
     for wanted in (
         "TJ-VM-012", "branch on the value of a tensor", "b.sum() < 0", "The value is not known.", "Use torch.where.",
         "a is b", "no place", "Captured graph", "Joint graph", "Saved for backward 1 tensor, 3 KiB", "[2, 3]",
-        "cheap to keep", "k_mul", "k_add", "aten.mul", "Host program", "call_0", "Emitted code", "capture", "375 ms",
+        "cheap to keep", "k_mul", "k_add", "aten.mul", "Host program", "call_0", "Rewritten code", "capture", "375 ms",
         "A guard missed", "a.size(0) == 10", "expected", "left to eager PyTorch", "TJ-IND-004", "failed", "unfinished",
         "torch 2.15.0", "Python 3.12.1", "2023-11-14", "first call", "12 %",
     ):  # fmt: skip
@@ -193,7 +193,7 @@ def test_equal_remarks_stand_once_under_a_line() -> None:
     again = [start(compile_id="0/1"), Event("graph_break", {**BREAK.fields, "compile_id": "0/1"})]
     text = render_html([start(), BREAK, *again])
     assert text.count('<div class="note break">') == 1
-    assert text.count('<article class="card break"') == 2
+    assert text.count('<article class="card break" id=') == 2
 
 
 def test_methods_are_dedented() -> None:

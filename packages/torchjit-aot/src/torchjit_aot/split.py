@@ -18,6 +18,7 @@ from torchjit_aot.needs import effects_of_backward
 from torchjit_aot.partition import Partition
 from torchjit_aot.schemas import has_effect
 from torchjit_core.events import emit_lazy
+from torchjit_core.node_notes import lines_of, values_of
 
 __all__ = ["BuiltGraph", "build_backward", "build_forward", "laid_out", "live_nodes", "tell_graph", "tell_saved"]
 
@@ -196,7 +197,13 @@ def _finish(joint: JointGraph, builder: _Builder, inputs: tuple[fx.Node, ...], n
 def tell_graph(stage: str, name: str, gm: fx.GraphModule | fx.Graph) -> None:
     """Emit a `graph` event."""
     graph = gm.graph if isinstance(gm, fx.GraphModule) else gm
-    emit_lazy("graph", lambda: {"stage": stage, "name": name, "code": _code(graph), "nodes": len(graph.nodes)})
+
+    def fields() -> dict[str, Any]:
+        nodes = graph.nodes
+        notes = {"values": values_of(nodes), "lines": lines_of(nodes)}
+        return {"stage": stage, "name": name, "code": _code(graph), "nodes": len(nodes), **notes}
+
+    emit_lazy("graph", fields)
 
 
 def _code(graph: fx.Graph) -> str:

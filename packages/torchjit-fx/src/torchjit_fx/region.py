@@ -10,9 +10,10 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from torchjit_core.events import emit_lazy, listening
+from torchjit_core.events import emit, listening
 from torchjit_core.guards import Different
 from torchjit_core.location import CodeLocation
+from torchjit_core.node_notes import lines_of, values_of
 from torchjit_core.paths import AccessPath
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.custom_gradient import CapturedFunction
@@ -298,4 +299,6 @@ def _name_of(leaf: InputLeaf | SymLeaf, path: AccessPath) -> str:
 def emit_graph(gm: fx.GraphModule, name: str) -> None:
     """Tell listeners about a captured graph."""
     if listening():
-        emit_lazy("graph", lambda: {"stage": "captured", "name": name, "code": gm.code, "nodes": len(gm.graph.nodes)})
+        nodes = gm.graph.nodes
+        notes = {"values": values_of(nodes), "lines": lines_of(nodes)}
+        emit("graph", stage="captured", name=name, code=gm.code, nodes=len(nodes), **notes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from torchjit_report import remarks
+from torchjit_report.annotate import annotated
 from torchjit_report.model import (
     Break,
     Choice,
@@ -23,9 +26,10 @@ from torchjit_report.model import (
     Schedule,
 )
 from torchjit_report.phases import tree
+from torchjit_report.remarks import remark
 from torchjit_report.trace import Event, Trace
 
-__all__ = ["collect"]
+__all__ = ["KNOWN", "collect"]
 
 Fields = Mapping[str, Any]
 _LARGEST = 1e15
@@ -101,13 +105,37 @@ def _add_break(into: Compilation, fields: Fields) -> None:
             _place(fields),
             _text(fields, "line"),
             _text(fields, "function"),
+            tuple(_place(row) for row in _rows(fields, "stack")),
         )
     )
 
 
+def _mapping(fields: Fields, name: str) -> Fields:
+    value = fields.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _asked(fields: Fields) -> dict[str, str]:
+    """How the compilation was asked for: what is said, and is not the default."""
+    found = {name: _text(fields, name) for name in ("backend", "mode", "dynamic", "fullgraph", "device")}
+    options = _mapping(fields, "options")
+    found["options"] = ", ".join(f"{name} = {value}" for name, value in options.items())
+    return {name: text for name, text in found.items() if text not in ("", "False")}
+
+
+def _add_remark(kind: str, into: Compilation, fields: Fields) -> None:
+    text = remark(kind, fields)
+    into.remarks[text] = into.remarks.get(text, 0) + 1
+
+
 def _add_graph(into: Compilation, fields: Fields) -> None:
     into.graphs.append(
-        Graph(_text(fields, "stage"), _text(fields, "name"), _text(fields, "code"), int(_number(fields, "nodes")))
+        Graph(
+            _text(fields, "stage"),
+            _text(fields, "name"),
+            annotated(_text(fields, "code"), _mapping(fields, "values"), _mapping(fields, "lines")),
+            int(_number(fields, "nodes")),
+        )
     )
 
 
@@ -178,6 +206,7 @@ def _end(into: Compilation, fields: Fields) -> None:
 
 _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "autotune": _add_choice,
+    "autotune_progress": lambda c, f: None,  # for who waits: `autotune` tells the end
     "cudagraph_timed": _add_replay,
     "compile_end": _end,
     "emitted": _add_emitted,
@@ -191,7 +220,11 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "product_settled": _add_settled,
     "saved_tensors": _add_saved,
     "schedule": _add_schedule,
+    **{kind: functools.partial(_add_remark, kind) for kind in remarks.KINDS},
 }
+
+KNOWN: Final = frozenset({"session", "compile_start", "recompile", *_OF_A_COMPILATION})
+"""Kinds that the page has a place for."""
 
 
 class _Collector:
@@ -235,6 +268,7 @@ class _Collector:
             self.report.functions.append(function)
         pid = _key(fields, "pid")
         made = Compilation(_text(fields, "compile_id"), _text(fields, "cause"), _number(fields, "time"))
+        made.asked = _asked(fields)
         function.compilations.append(made)
         self.owners[id(made)] = function
         self.compilations[pid, _key(fields, "compile_id")] = made
@@ -258,7 +292,13 @@ class _Collector:
         return found
 
     def _recompile(self, fields: Fields) -> None:
-        missed = Recompile(_text(fields, "guard"), _text(fields, "expected"), _text(fields, "actual"), _place(fields))
+        missed = Recompile(
+            _text(fields, "guard"),
+            _text(fields, "expected"),
+            _text(fields, "actual"),
+            _place(fields),
+            _text(fields, "advice"),
+        )
         name = _text(fields, "function")
         identity = _key(fields, "compile_id")
         known = self.compilations.get((_key(fields, "pid"), identity)) if identity is not None else None

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from torchjit_report import highlight, view
 from torchjit_report.collect import collect
 from torchjit_report.diagram import draw_steps
+from torchjit_report.listings import Listings
 from torchjit_report.model import Schedule
 from torchjit_report.trace import Event, PathLike
 
@@ -37,7 +38,6 @@ def _template() -> Any:
         finalize=_printable,
     )
     environment.filters.update(
-        code=highlight.code,
         inline=highlight.inline,
         prose=highlight.prose,
         short_paths=highlight.short_paths,
@@ -69,7 +69,7 @@ def render_html(events: Iterable[Event], *, title: str = "torchjit report") -> s
         events: of one or several recordings, in order; a `Trace` also tells how many lines it skipped.
         title: of the page.
     """
-    return str(_template().render(page=view.page(collect(events), title)))
+    return str(_template().render(page=view.page(collect(events), title), listings=Listings()))
 
 
 def write_report(events: Iterable[Event], path: PathLike, *, title: str = "torchjit report") -> Path:

@@ -47,7 +47,7 @@ class Place:
 @final
 @attrs.frozen
 class Break:
-    """A graph break."""
+    """A graph break. `callers` are the lines of the calls that lead to it, outermost first."""
 
     reason: str
     headline: str
@@ -57,17 +57,19 @@ class Break:
     place: Place
     line: str
     function: str
+    callers: tuple[Place, ...] = ()
 
 
 @final
 @attrs.frozen
 class Recompile:
-    """A guard that missed."""
+    """A guard that missed, and what would avoid it."""
 
     guard: str
     expected: str
     actual: str
     place: Place
+    advice: str = ""
 
 
 @final
@@ -177,6 +179,8 @@ class Compilation:
 
     Attributes:
         ok: None if its end was not recorded.
+        remarks: lines of text, and how often each was said.
+        asked: backend, mode, options and device, as text.
         late: phases after its end, such as a backward that is compiled when it is first needed.
     """
 
@@ -197,6 +201,8 @@ class Compilation:
     late: list[Phase] = attrs.field(factory=list)
     breaks: list[Break] = attrs.field(factory=list)
     fallbacks: list[Fallback] = attrs.field(factory=list)
+    remarks: dict[str, int] = attrs.field(factory=dict)
+    asked: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
     def status(self) -> str:

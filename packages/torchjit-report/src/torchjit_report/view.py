@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Mapping
-from typing import final
+from typing import TypeAlias, final
 
 import attrs
 from markupsafe import Markup
 
 from torchjit_report import highlight
+from torchjit_report.by_line import BreakLine, by_line
 from torchjit_report.model import Break, Compilation, Function, Place, Report
 from torchjit_report.phases import OTHER, Node, Row, Segment, flat, rows, segments, tree
 
@@ -24,6 +25,8 @@ __all__ = [
     "page",
     "size",
 ]
+
+Notes: TypeAlias = "dict[Place, dict[object, Note]]"
 
 _COLORS = 12  # in the style sheet, classes p0 to p11
 
@@ -99,6 +102,7 @@ class PageView:
     functions: tuple[FunctionView, ...]
     title: str
     facts: tuple[str, ...]
+    breaks: tuple[BreakLine, ...]
     colors: Mapping[str, str]
 
 
@@ -127,10 +131,11 @@ def page(report: Report, title: str) -> PageView:
     """Lay out the page."""
     slowest = max((f.seconds for f in report.functions), default=0.0)
     first = {f.place: f for f in reversed(report.functions)}  # continuations share the place of their function
-    views = tuple(
-        _function(f, f"f{n}", slowest, repeats=first[f.place] is not f) for n, f in enumerate(report.functions, 1)
-    )
-    return PageView(report, views, title, _facts(report), _colors(report))
+    named = [(f"f{n}", f) for n, f in enumerate(report.functions, 1)]
+    breaks = by_line(named)
+    notes = _break_notes(named)
+    views = tuple(_function(f, anchor, slowest, notes, repeats=first[f.place] is not f) for anchor, f in named)
+    return PageView(report, views, title, _facts(report), tuple(breaks), _colors(report))
 
 
 def _colors(report: Report) -> dict[str, str]:
@@ -147,16 +152,20 @@ def _facts(report: Report) -> tuple[str, ...]:
         facts.append(f"Python {session['python']}")
     if session.get("platform"):
         facts.append(str(session["platform"]))
+    for name in ("backend", "mode", "options", "dynamic", "fullgraph", "device"):
+        texts = dict.fromkeys(c.asked[name] for c in report.compilations if name in c.asked)
+        if texts:
+            facts.append(f"{name} {', '.join(list(texts)[:6])}")
     if 0 < report.first < 1e11:  # what gmtime surely takes
         facts.insert(0, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.first)))
     return tuple(facts)
 
 
-def _function(function: Function, anchor: str, slowest: float, *, repeats: bool) -> FunctionView:
+def _function(function: Function, anchor: str, slowest: float, breaks: Notes, *, repeats: bool) -> FunctionView:
     views = tuple(_compilation(c, f"{anchor}c{n}", n) for n, c in enumerate(function.compilations, 1))
     times = [node for c in function.compilations for node in tree(c.phases, c.seconds) or [Node(OTHER, c.seconds)]]
     bar = tuple(segments(flat(times), slowest))
-    lines = _source(function, anchor)
+    lines = _source(function, anchor, breaks)
     return FunctionView(function, anchor, lines, views, bar, not repeats or any(line.notes for line in lines))
 
 
@@ -175,11 +184,11 @@ def _compilation(compilation: Compilation, anchor: str, number: int) -> Compilat
     )
 
 
-def _source(function: Function, anchor: str) -> tuple[SourceLine, ...]:
+def _source(function: Function, anchor: str, breaks: Notes) -> tuple[SourceLine, ...]:
     if not function.source.strip():
         return ()
     first = function.place.lineno or 1
-    notes = _notes(function, anchor)
+    recompiles = _notes(function, anchor)
     latest = next((c for c in reversed(function.compilations) if c.guards), None)
     guards: dict[Place | None, int] = {}
     for guard in latest.guards if latest else ():
@@ -187,19 +196,29 @@ def _source(function: Function, anchor: str) -> tuple[SourceLine, ...]:
     found = []
     for number, html in enumerate(highlight.lines(textwrap.dedent(function.source)), first):
         place = Place(function.place.filename, number)
-        found.append(
-            SourceLine(number, html, f"{anchor}L{number}", guards.get(place, 0), tuple(notes.get(place, {}).values()))
-        )
+        notes = (*breaks.get(place, {}).values(), *recompiles.get(place, {}).values())
+        found.append(SourceLine(number, html, f"{anchor}L{number}", guards.get(place, 0), notes))
     return tuple(found)
 
 
-def _notes(function: Function, anchor: str) -> dict[Place, dict[object, Note]]:
-    """By line; equal remarks of several compilations once."""
-    found: dict[Place, dict[object, Note]] = {}
-    for n, compilation in enumerate(function.compilations, 1):
-        for k, b in enumerate(compilation.breaks, 1):
-            note = Note("break", "graph break", _summary(b), f"#{anchor}c{n}b{k}")
-            found.setdefault(b.place, {}).setdefault(note.text, note)
+def _break_notes(functions: list[tuple[str, Function]]) -> Notes:
+    """Of all functions, so that a break in an inlined callee is marked in the callee, and at the calls that lead to it."""
+    found: Notes = {}
+    for anchor, function in functions:
+        for n, compilation in enumerate(function.compilations, 1):
+            for k, b in enumerate(compilation.breaks, 1):
+                note = Note("break", "graph break", _summary(b), f"#{anchor}c{n}b{k}")
+                found.setdefault(b.place, {}).setdefault(note.text, note)
+                inside = f"{_summary(b)}, in {b.function} ({b.place.short})"
+                for place in b.callers:
+                    if place != b.place:
+                        found.setdefault(place, {}).setdefault(inside, attrs.evolve(note, text=inside))
+    return found
+
+
+def _notes(function: Function, anchor: str) -> Notes:
+    """Recompiles by line; equal ones once."""
+    found: Notes = {}
     for k, missed in enumerate(function.recompiles, 1):
         note = Note("recompile", "recompiled", missed.guard, f"#{anchor}r{k}")
         found.setdefault(missed.place, {}).setdefault((note.kind, note.text), note)

@@ -117,6 +117,8 @@ class Compilation:
         self._on_error = on_error
         self._sites: dict[tuple[Any, ...], Site] = {}
         self._of_backends: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+        self.told: dict[str, Any] = {}
+        """How it was asked for, as text: backend, mode, options and the like, for the report."""
         self.exhausted: set[types.CodeType] = set()
         """Code objects whose regions reached the accumulated limit: said once."""
         asked: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()

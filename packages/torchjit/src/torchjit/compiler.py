@@ -23,6 +23,7 @@ from torchjit.options import Options, make_options
 from torchjit.pipeline import aot_eager_backend, inductor_backend
 from torchjit.sharing import family_of
 from torchjit_core.reasons import reason
+from torchjit_core.showing import shown
 from torchjit_frame import FrontDoor
 
 __all__ = ["compilation_of", "compile", "is_compiled", "reset"]
@@ -167,6 +168,13 @@ def compile(
             shapes=shapes,
             family=family_of((function, settings)) if of_object and shares else None,
         )
+        compilation.told = {
+            "backend": backend if isinstance(backend, str) else shown(backend),
+            "mode": mode or "default",
+            "options": {str(key): shown(value) for key, value in (options or {}).items()},
+            "dynamic": dynamic,
+            "fullgraph": fullgraph,
+        }
         # An attribute for people: `f.compiled`.
         setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
         return compilation.root.door

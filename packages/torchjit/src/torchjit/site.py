@@ -406,7 +406,7 @@ class Site:
             counters["graph_break"][record.reason.headline] += 1
         made.guards = (*ambient, *captured.guards, *sizes.guards())
         sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
-        self._report(made)
+        self._report(made, captured.gather)
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         # What the breaking operation calls is captured in its turn.
         hook = (
@@ -486,9 +486,11 @@ class Site:
             "lineno": code.co_firstlineno,
             "source": source,
             "cause": cause,
+            "device": ", ".join(_devices(slots)),
+            **self.owner.told,
         }
 
-    def _report(self, made: Specialization) -> None:
+    def _report(self, made: Specialization, gather: Sequence[object]) -> None:
         if not events.listening():
             return
         for record in made.breaks:
@@ -504,7 +506,10 @@ class Site:
                 lineno=where.lineno if where else None,
                 line=where.line() if where else "",
                 function=where.function if where else self.name,
+                stack=[{"filename": at.filename, "lineno": at.lineno, "function": at.function} for at in record.stack],
             )
+        if not made.source:
+            events.emit("emitted", source=_call_of_graph(gather))
         events.emit("guards", guards=[_guard_fields(g) for g in made.guards])
 
     # ------------------------------------------------------------------ giving up
@@ -627,6 +632,23 @@ def _for_one_call(entry: Entry) -> Entry:
 
     made = Entry(entry.guard, once, entry.unwrap, entry.data, entry.hook, entry.on_raise)
     return made
+
+
+def _devices(slots: Sequence[Any]) -> list[str]:
+    """Of the tensors that a call brings, and of the first parameter of each module."""
+    found: dict[str, None] = {}
+    for value in slots:
+        for item in value if type(value) in (tuple, list) else (value,):
+            if issubclass(type(item), torch.nn.Module):
+                item = next(iter(item.parameters()), None)
+            if issubclass(type(item), torch.Tensor):
+                found[str(item.device)] = None
+    return list(found)
+
+
+def _call_of_graph(gather: Sequence[object]) -> str:
+    """For people: what runs where the graph alone takes the place of the function."""
+    return f"# Nothing is left of the function but its graph.\nreturn graph({', '.join(map(str, gather))})"
 
 
 def _unsupported(why: GraphBreak) -> exc.Unsupported:

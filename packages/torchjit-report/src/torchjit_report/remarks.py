@@ -1,0 +1,47 @@
+"""Events that are a line of text on the page: what happened, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+__all__ = ["KINDS", "remark"]
+
+Fields = Mapping[str, Any]
+
+
+def _of(fields: Fields, name: str) -> str:
+    value = fields.get(name)
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else "?" if value is None else str(value)
+
+
+def _seconds(fields: Fields, name: str) -> str:
+    value = fields.get(name)
+    return f"{value:.3g} s" if isinstance(value, (int, float)) else "some time"
+
+
+def _rewrites(f: Fields) -> str:
+    counts = f.get("counts")
+    told = ", ".join(f"{rule} ({n})" for rule, n in counts.items()) if isinstance(counts, Mapping) else "?"
+    return f"rewrites of {_of(f, 'name')}: {told}"
+
+
+KINDS: Final[dict[str, Callable[[Fields], str]]] = {
+    "autotune_process_failed": lambda f: f"the process that measures kernels failed: {_of(f, 'detail')}",
+    "compile_worker_failed": lambda f: f"a process that compiles kernels failed: {_of(f, 'detail')}",
+    "cudagraph_captured": lambda f: f"CUDA graph recorded, number {_of(f, 'recordings')} of {_of(f, 'graph')}",
+    "large_capture": lambda f: (
+        f"a large graph: {_of(f, 'nodes')} nodes after {_seconds(f, 'seconds')}; {_of(f, 'where')}"
+    ),
+    "not_fused": lambda f: f"{_of(f, 'kernel')} did not join {_of(f, 'group')}: {_of(f, 'why')}",
+    "postponed": lambda f: f"{_of(f, 'function')} was put off until another call: {_of(f, 'error')}",
+    "rerun": lambda f: f"{_of(f, 'function')} ran again as plain Python, as its graph raised {_of(f, 'error')}",
+    "rewrites": _rewrites,
+    "waiting": lambda f: f"waited {_seconds(f, 'seconds')} for {_of(f, 'what')}",
+}
+"""Kinds, and their texts."""
+
+
+def remark(kind: str, fields: Fields) -> str:
+    """The line; a field that is missing is a question mark in it."""
+    return KINDS[kind](fields)

@@ -1,0 +1,151 @@
+"""Every kind of event that the packages emit has a place on the page, also with fields missing; breaks by line, and large recordings."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchjit_report import Event, render_html
+from torchjit_report.annotate import annotated
+from torchjit_report.collect import KNOWN, collect
+from torchjit_report.remarks import KINDS
+
+PACKAGES = Path(__file__).resolve().parents[2]
+EMITS = re.compile(r'\bemit(?:_lazy)?\(\s*"(\w+)"')
+SOURCE = "def outer(x):\n    x = x + 1\n    return inner(x)\n"
+
+
+def emitted_kinds() -> set[str]:
+    return {kind for file in PACKAGES.glob("*/src/**/*.py") for kind in EMITS.findall(file.read_text(encoding="utf-8"))}
+
+
+def start(name: str = "outer", compile_id: str = "0/0", **more: object) -> Event:
+    place = {"function": name, "filename": "/m/net.py", "lineno": 10, "source": SOURCE}
+    return Event("compile_start", {**place, "compile_id": compile_id, "cause": "first call", **more})
+
+
+def graph_break(compile_id: str = "0/0", **more: object) -> Event:
+    told = {"reason": "TJ-VM-002", "headline": "a C function", "detail": "print", "hints": ["write `f(print)`"]}
+    stack = [{"filename": "/m/net.py", "lineno": 12}, {"filename": "/m/sub.py", "lineno": 4}]
+    place = {"filename": "/m/sub.py", "lineno": 4, "line": "    print(y)", "function": "inner", "stack": stack}
+    return Event("graph_break", {**told, **place, "compile_id": compile_id, **more})
+
+
+def test_every_kind_that_is_emitted_is_known() -> None:
+    found = emitted_kinds()
+    if len(list(PACKAGES.glob("torchjit-*"))) < 5:
+        pytest.skip("the other packages' sources are not here")
+    assert {"compile_start", "graph_break", "rewrites"} <= found
+    assert found <= KNOWN, found - KNOWN
+
+
+@pytest.mark.parametrize("kind", sorted(KNOWN))
+def test_an_event_without_fields_is_no_error(kind: str) -> None:
+    page = render_html([start(), Event(kind, {"compile_id": "0/0"})])
+    assert "unknown kinds" not in page
+
+
+def test_remarks_are_told_once_each() -> None:
+    fused = {"kernel": ["mul"], "group": ["sum"], "why": "they <loop> differently", "compile_id": "0/0"}
+    counts = Event("rewrites", {"name": "joint", "counts": {"pointless-view": 3}, "compile_id": "0/0"})
+    events = [start(), Event("not_fused", fused), Event("not_fused", fused), counts]
+    assert sorted(collect(events).compilations[0].remarks.values()) == [1, 2]
+    page = render_html(events)
+    assert "mul did not join sum: they &lt;loop&gt; differently" in page
+    assert "(2 times)" in page
+    assert "rewrites of joint: pointless-view (3)" in page
+    assert set(KINDS) <= KNOWN
+
+
+def test_a_break_in_a_callee_is_marked_at_the_call_and_listed_by_line() -> None:
+    page = render_html([start(), graph_break(), start("other", "1/0"), graph_break("1/0")])
+    calls = page.split('<div class="line marked break" id="f1L12"')[1]
+    assert "in inner (sub.py:4)" in calls.split("</div>\n    </div>")[0]
+    section = page.split('id="breaks"')[1].split("</section>")[0]
+    assert section.count("<article") == 1
+    assert "2 regions" in section
+    assert ">outer</a>" in section and ">other</a>" in section
+    assert "write <code>f(print)</code>" in section
+
+
+def test_breaks_of_different_lines_are_apart_and_the_most_frequent_is_first() -> None:
+    again = [graph_break("1/0", lineno=9), graph_break("1/0", lineno=9)]
+    section = render_html([start(), graph_break(), start("b", "1/0"), *again]).split('id="breaks"')[1]
+    assert section.index("sub.py:9") < section.index("sub.py:4")
+
+
+def test_the_head_says_how_it_was_compiled() -> None:
+    asked: dict[str, Any] = {
+        "backend": "inductor",
+        "mode": "max-autotune",
+        "options": {"fast": "True"},
+        "device": "cpu",
+    }
+    page = render_html([start(**asked), start("g", "1/0", backend="eager", fullgraph=True)])
+    facts = page.split('class="facts">')[1].split("</p>")[0]
+    for wanted in (
+        "backend inductor, eager",
+        "mode max-autotune",
+        "options fast = True",
+        "device cpu",
+        "fullgraph True",
+    ):
+        assert wanted in facts
+
+
+def test_recompiles_come_with_advice() -> None:
+    missed = {"function": "outer", "guard": "x.size(0) == 3", "advice": "mark_dynamic(x, 0)", "compile_id": "0/0"}
+    assert "<li>mark_dynamic(x, 0)</li>" in render_html([start(), Event("recompile", missed)])
+
+
+def test_graphs_have_shapes_and_lines() -> None:
+    code = "def forward(self, x, y : torch.Tensor):\n    add = x + y;  x = y = None\n    return (add,)\n"
+    values = {"x": "float32[3]", "y": "float32[3]", "add": "float32[3]"}
+    text = annotated(code, values, {"add": "net.py:7 layers.0"})
+    assert re.search(r"add = x \+ y;  x = y = None\s+# float32\[3\]  net\.py:7 layers\.0\n", text)
+    assert "    # x: float32[3]\n    # y: float32[3]\n" in text
+    assert annotated(code, {}, {}) == code
+    graph = {"stage": "captured", "name": "g", "code": code, "nodes": 4, "values": values, "compile_id": "0/0"}
+    assert "# float32[3]" in render_html([start(), Event("graph", graph)])
+
+
+def large(compilations: int) -> list[Event]:
+    """Regions of the size of a transformer's block."""
+    code = "def forward(self, x):\n" + "".join(f"    add_{n} = torch.add(x, {n});  x = None\n" for n in range(120))
+    kernel = "".join(f"    tmp{n} = tl.load(in_ptr{n % 4} + (x{n}), None)\n" for n in range(60))
+    guards = [
+        {"text": f"self.layers[{n}].weight: Tensor(torch.float32)", "filename": "/m/net.py", "lineno": 11}
+        for n in range(150)
+    ]
+    events = []
+    for number in range(compilations):
+        unique = f"# region {number}\n" + code
+        identity = f"{number}/0"
+        parts: list[tuple[str, dict[str, Any]]] = [
+            ("guards", {"guards": guards}),
+            *[("graph", {"stage": stage, "name": f"g{number}", "code": f"# {stage}\n{unique}", "nodes": 122}) for stage in ("captured", "joint", "forward")],
+            *[("kernel", {"name": f"k{number}_{n}", "language": "triton", "source": f"# {number} {n}\n{kernel}", "graph": f"g{number}"}) for n in range(6)],
+            ("host_program", {"name": f"g{number}", "source": f"# host\n{unique}"}),
+            ("emitted", {"source": code[:2000]}),
+            ("phase", {"name": "capture", "seconds": 0.1}),
+            ("compile_end", {"seconds": 0.3, "ok": True}),
+        ]  # fmt: skip
+        events += [start(f"block_{number}", identity), graph_break(identity)]
+        events += [Event(kind, {**fields, "compile_id": identity}) for kind, fields in parts]
+    return events
+
+
+@pytest.mark.parametrize(("compilations", "megabytes"), [(4, 2.0), (200, 10.0)])
+def test_pages_stay_small(compilations: int, megabytes: float) -> None:
+    page = render_html(large(compilations))
+    assert len(page.encode()) < megabytes * 1e6
+    assert page.count('<details class="compilation"') == compilations
+
+
+def test_equal_blocks_stand_once() -> None:
+    code = "def forward(self, x):\n" + "    x = x + 1\n" * 40
+    graph = {"name": "g", "code": code, "nodes": 42, "compile_id": "0/0"}
+    page = render_html([start(), Event("graph", {"stage": "a", **graph}), Event("graph", {"stage": "b", **graph})])
+    assert page.count('<div class="code"') == 1
+    assert page.count('The same text as <a href="#t1">') == 1
