@@ -2,13 +2,15 @@
 
     uv run --group models python tools/gpu_checks.py [mixtral] [recurrent]
 
-Each line says graphs, breaks, the largest difference, and seconds of first and later calls. Exits 1 where something is wrong: a break, a
-difference, first calls of a recurrent layer (training and inference) above 15 s.
+Each line says captured graphs, breaks, the largest difference, and seconds of first and later calls. Exits 1 where something is wrong: a break,
+a second graph, a difference, first calls of a recurrent layer (training and inference) above 15 s. 16-bit models are held against the same
+weights in float32: torchjit may be 1.5 times as far from those as eager is.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib.util
 import sys
 import time
@@ -30,13 +32,13 @@ def _difference(found: Iterable[Any], wanted: Iterable[Any]) -> float:
     return max((float((f - w).norm() / w.norm().clamp(min=1e-6)) for f, w in pairs if w.numel()), default=0.0)
 
 
-def _report(name: str, difference: float, most: float, first: float, later: float, eager: float) -> None:
-    graphs = sum(kind == "graph" for kind, _ in _heard)
-    breaks = [f"{f.get('reason')} {f.get('detail')}" for kind, f in _heard if kind == "break"]
+def _report(name: str, modes: int, difference: float, most: float, first: float, later: float, eager: float) -> None:
+    graphs = sum(kind == "graph" and f["stage"] == "captured" for kind, f in _heard)
+    breaks = [f"{f.get('reason')} {f.get('detail')}" for kind, f in _heard if kind == "graph_break"]
     fallbacks = [str(f.get("detail")) for kind, f in _heard if kind == "fallback"]
-    ok = difference <= most and not breaks
+    ok = difference <= most and not breaks and graphs == modes
     print(
-        f"{'ok   ' if ok else 'WRONG'} {name}: {graphs} graph events, {len(breaks)} breaks, difference {difference:.2e} (up to {most:.0e}), "
+        f"{'ok   ' if ok else 'WRONG'} {name}: {graphs} graphs, {len(breaks)} breaks, difference {difference:.2e} (up to {most:.1e}), "
         f"first {first:.2f} s, later {later * 1e3:.1f} ms, eager {eager * 1e3:.1f} ms",
         flush=True,
     )
@@ -56,18 +58,34 @@ def _timed(call: Callable[[], Any], device: str) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def _compare(name: str, run: Callable[[Callable[..., Any]], list[Any]], module: Any, device: str, most: float) -> float:
-    """Run eager and compiled; gives the seconds of the first call."""
+def _compare(
+    name: str,
+    run: Callable[[Callable[..., Any]], list[Any]],
+    module: Any,
+    device: str,
+    most: float,
+    exact: list[Any] | None = None,
+    modes: int = 1,
+) -> float:
+    """Run eager and compiled; gives the seconds of the first call.
+
+    Args:
+        exact: what the results would be with more digits; None: eager's are the measure.
+        modes: how many graphs there are to be: `run` trains, or infers, or does both.
+    """
     torchjit.reset()
     compiled = torchjit.compile(module)
     want = run(module)
     _, eager = _timed(lambda: run(module), device)
     _heard.clear()
     got, first = _timed(lambda: run(compiled), device)
-    difference = _difference(got, want)
+    right = want if exact is None else exact
+    if exact is not None:
+        most = max(1.5 * _difference(want, exact), 1e-3)
+    difference = _difference(got, right)
     got, _ = _timed(lambda: run(compiled), device)
     _, later = _timed(lambda: run(compiled), device)
-    _report(name, max(difference, _difference(got, want)), most, first, later, eager)
+    _report(name, modes, max(difference, _difference(got, right)), most, first, later, eager)
     return first
 
 
@@ -88,16 +106,17 @@ def mixtral(device: str) -> None:
         with torch.no_grad():
             return [call(tokens).logits]
 
-    def train(call: Callable[..., Any]) -> list[Any]:
+    def train(call: Callable[..., Any], model: Any = model) -> list[Any]:
         model.zero_grad()
         result = call(tokens, labels=tokens)
         result.loss.backward()
-        return [result.loss, *[p.grad.clone() for p in model.parameters()]]
+        return [result.loss.detach(), *[p.grad.clone() for p in model.parameters()]]
 
+    wide = copy.deepcopy(model).float()
     model.eval()
-    _compare("Mixtral inference", infer, model, device, 5e-2)
+    _compare("Mixtral inference", infer, model, device, 0.0, infer(wide.eval()))
     model.train()
-    _compare("Mixtral training", train, model, device, 1e-1)
+    _compare("Mixtral training", train, model, device, 0.0, train(wide.train(), wide))
 
 
 _LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -135,7 +154,7 @@ def recurrent(device: str) -> None:
                 return [result, *states, *[p.grad.clone() for p in module.parameters()], inferred]
 
             with torch.backends.cudnn.flags(enabled=how != ", no cuDNN"):
-                first = _compare(name + how, run, module, device, 2e-2 if how == ", autocast" else 2e-3)
+                first = _compare(name + how, run, module, device, 2e-2 if how == ", autocast" else 2e-3, modes=2)
             if first > 15 and how != ", no cuDNN":
                 _wrong.append(f"{name}: the first calls of training and inference took {first:.1f} s")
 
