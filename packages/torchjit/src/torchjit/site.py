@@ -640,7 +640,7 @@ def _devices(slots: Sequence[Any]) -> list[str]:
     for value in slots:
         for item in value if type(value) in (tuple, list) else (value,):
             if issubclass(type(item), torch.nn.Module):
-                item = next(iter(item.parameters()), None)
+                item = next(iter(torch.nn.Module.parameters(item)), None) if "_parameters" in item.__dict__ else None
             if issubclass(type(item), torch.Tensor):
                 found[str(item.device)] = None
     return list(found)
