@@ -14,7 +14,9 @@ def in_comment(text: str) -> str:
         >>> print(in_comment("a.py\nint x; //\\"))
         a.py\x0aint x; //\x5c
     """
-    shown = "".join(c if c.isprintable() and c != "\\" else _escape(c) for c in text)
+    shown = text
+    if not text.isprintable() or "\\" in text:
+        shown = "".join(c if c.isprintable() and c != "\\" else _escape(c) for c in text)
     return shown.replace("??", "?\\x3f").replace("*/", "*\\x2f")
 
 
