@@ -162,13 +162,16 @@ class Inductor:
         """
         device = _single_device(gm)
         mutated = _mutated_inputs(gm)
-        if device is not None and device.type == "cuda" and len(gm.graph.nodes) >= _MANY_NODES:
+        on_amd = device is not None and device.type == "cuda" and torch.version.hip is not None
+        if device is not None and device.type == "cuda" and not on_amd and len(gm.graph.nodes) >= _MANY_NODES:
             shared_workers().start()  # while this process walks the graph and imports Triton
         try:
             if self.settings.fallback_only:
                 return self._interpreted(
                     gm, BY_REQUEST, "fallback_only is set", static_inputs, mutated, device, _waits(gm, device)
                 )
+            if on_amd:
+                raise CompilerMissing("AMD GPUs are not supported yet: their graphs run op by op")
             if self.settings.race_matmuls:
                 with events.phase("inductor matmul races"):
                     gm = with_packed_products(gm, self._races)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import threading
 import weakref
@@ -52,12 +54,6 @@ RETIRED = reason(
     "Its makers stopped it; PyTorch itself took over what it did.",
     "Use backend='inductor'.",
 )
-NO_ADAPTER = reason(
-    "TJ-API-007",
-    "this backend registers itself with another package",
-    "The package that holds the backend must register it under the entry-point group torch_dynamo_backends.",
-    "Update the package, or pass its compiler function as backend=.",
-)
 RETURNS_NO_CALLABLE = reason(
     "TJ-API-008",
     "the backend returned nothing that can be called",
@@ -83,19 +79,28 @@ NO_ARGUMENTS = reason(
 @final
 @attrs.frozen
 class _Known:
-    """A backend that another package brings."""
+    """A backend that hands graphs to another package.
+
+    Attributes:
+        package: what to install, for `pip install`.
+        modules: what must be there.
+        adapter: the module of `torchjit.adapters`, whose function has the backend's name. None: it is retired.
+    """
 
     package: str
-    module: str
-    retired: bool = False
+    modules: tuple[str, ...] = ()
+    adapter: str | None = None
+
+    def is_there(self) -> bool:
+        return self.adapter is not None and all(importlib.util.find_spec(name) for name in self.modules)
 
 
 _EXTERNAL = {
-    "onnxrt": _Known("onnxruntime-training", "onnxruntime"),
-    "openvino": _Known("openvino", "openvino"),
-    "tensorrt": _Known("torch-tensorrt", "torch_tensorrt"),
-    "tvm": _Known("apache-tvm", "tvm"),
-    "ipex": _Known("intel-extension-for-pytorch", "intel_extension_for_pytorch", retired=True),
+    "onnxrt": _Known("onnxruntime onnxscript", ("onnxruntime", "onnxscript"), "torchjit.adapters.onnxrt"),
+    "openvino": _Known("openvino", ("openvino",), "torchjit.adapters.openvino"),
+    "tensorrt": _Known("torch-tensorrt", ("torch_tensorrt",), "torchjit.adapters.tensorrt"),
+    "tvm": _Known("apache-tvm", ("tvm",), "torchjit.adapters.tvm"),
+    "ipex": _Known("intel-extension-for-pytorch"),
 }
 _INSTEAD = {
     "aot_eager_decomp_partition": "use 'aot_eager', which cuts the joint graph in the same way, without decompositions",
@@ -130,6 +135,7 @@ def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")
     """The names of the backends that can be used now, without those that carry one of `exclude_tags`."""
     tags = {**dict.fromkeys(_entry_points(), ()), **{n: t for n, (_, t) in upstream.backends().items()}}
     tags.update({name: _TAGS.get(name, ()) for name in _registered})
+    tags.update({name: () for name, known in _EXTERNAL.items() if name not in tags and known.is_there()})
     excluded = set(exclude_tags or ())
     return sorted(n for n, carried in tags.items() if excluded.isdisjoint(carried))
 
@@ -145,6 +151,8 @@ def describe_backends() -> list[tuple[str, bool, str]]:
 
 def _text_of(name: str) -> str:
     compiler = _registered.get(name)
+    if compiler is None and name in _EXTERNAL and _EXTERNAL[name].is_there():
+        return f"of the package {_EXTERNAL[name].package.partition(' ')[0]}"
     if compiler is None:
         point = _entry_points().get(name)
         return f"of the package {point.dist.name}" if point is not None and point.dist is not None else ""
@@ -161,6 +169,11 @@ def lookup_backend(backend: str | Backend) -> Backend:
         return backend
     if backend in _registered:
         return _registered[backend]
+    known = _EXTERNAL.get(backend)
+    if known is not None and known.is_there():
+        adapter: Backend = getattr(importlib.import_module(str(known.adapter)), backend)
+        _registered[backend] = adapter
+        return adapter
     theirs = upstream.backends()
     if backend in theirs:
         return theirs[backend][0]
@@ -169,8 +182,8 @@ def lookup_backend(backend: str | Backend) -> Backend:
         loaded: Backend = points[backend].load()
         _registered[backend] = loaded
         return loaded
-    if backend in _EXTERNAL:
-        raise _unavailable(backend, _EXTERNAL[backend])
+    if known is not None:
+        raise _unavailable(backend, known)
     if backend in _INSTEAD:
         raise UserError(OTHER_NAME, f"{backend!r}: {_INSTEAD[backend]}")
     raise unknown_name("backend", backend, [*_registered, *theirs, *points, *_EXTERNAL])
@@ -267,13 +280,9 @@ def _alone(compiler: Backend) -> Iterator[None]:
 
 
 def _unavailable(name: str, known: _Known) -> UserError:
-    if known.retired:
+    if known.adapter is None:
         return UserError(RETIRED, f"{name!r} (package {known.package})")
-    try:
-        importlib.metadata.distribution(known.package)
-    except importlib.metadata.PackageNotFoundError:
-        return UserError(MISSING_PACKAGE, f"backend {name!r} needs: pip install {known.package}")
-    return UserError(NO_ADAPTER, f"{known.package} is installed but registers no backend {name!r}")
+    return UserError(MISSING_PACKAGE, f"backend {name!r} needs: pip install {known.package}")
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
