@@ -40,7 +40,9 @@ def compilations(fn: Callable[..., Any], calls: Sequence[tuple[Any, ...]], backe
 
 
 def scaled(x: torch.Tensor, a: float) -> Any:
-    return x * a + (1 - a), x / 3 - a, torch.add(x, x, alpha=a), x.clamp(min=-a), torch.addcmul(x, x, x, value=a)
+    # Whether `clamp` ignores a NaN depends on the version of torch, and on what other limit there is.
+    limited = x.clamp(min=-a), x.clamp(max=a), x.clamp_min(a), x.clamp_max(a), x.clamp(a, 3.0), x.clamp(max=math.nan)
+    return x * a + (1 - a), x / 3 - a, torch.add(x, x, alpha=a), *limited, torch.addcmul(x, x, x, value=a)
 
 
 def calculated(x: torch.Tensor, a: float) -> Any:

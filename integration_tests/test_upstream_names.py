@@ -1,6 +1,7 @@
 """What a program says through `torch.compiler` and `torch._dynamo` counts: markers, marks on tensors, registrations."""
 
 import binascii
+import inspect
 import warnings
 from typing import Any
 
@@ -30,6 +31,7 @@ def test_allowed_in_graph() -> None:
         torch.testing.assert_close(torchjit.compile(lambda x: body(x, 2.0) + 1, backend=backend)(x), x.sin() * 2 + 1)
 
 
+@pytest.mark.skipif(not hasattr(torch.compiler, "nonstrict_trace"), reason="this torch has no such name")
 def test_nonstrictly_traced() -> None:
     @torch.compiler.nonstrict_trace
     def body(x: torch.Tensor) -> torch.Tensor:
@@ -109,6 +111,10 @@ class TestNestedRegions:
         got = torch.autograd.grad(torchjit.compile(f, backend="inductor", fullgraph=True)(x).sum(), x)
         torch.testing.assert_close(got, want)
 
+    @pytest.mark.skipif(
+        "max_reuse_entries" not in inspect.signature(torch.compiler.nested_compile_region).parameters,
+        reason="this torch has no such argument",
+    )
     def test_with_arguments_on_methods_that_write(self) -> None:
         class Net(torch.nn.Module):
             def __init__(self) -> None:

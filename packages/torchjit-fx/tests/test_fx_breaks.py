@@ -84,6 +84,8 @@ BREAKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "masked_scatter": (lambda x: x.masked_scatter_(x[:2] > 0, x + 1), (r(3, 4),), "TJ-FX-003"),
     "select_scatter": (lambda x: x.select_scatter(x, 0, 1), (r(3, 4),), "TJ-FX-003"),
     "select_scatter_out_of_range": (lambda x: x.select_scatter(x[0], 0, 5), (r(3, 4),), "TJ-FX-003"),
+    "selected_out_of_range": (lambda x: x.select(0, 3) + 1, (r(3, 4),), "TJ-FX-003"),
+    "selected_before_the_first": (lambda x: torch.select_copy(x, 1, -5), (r(3, 4),), "TJ-FX-003"),
     "slice_scatter": (lambda x: x.slice_scatter(x, 0, 1, 3), (r(3, 4),), "TJ-FX-003"),
     "diagonal_scatter": (lambda x: x.diagonal_scatter(x), (r(3, 4),), "TJ-FX-003"),
     "strided_beyond_its_memory": (lambda x: (x + 1).as_strided((2,), (1,), 11), (r(3, 4),), "TJ-FX-003"),

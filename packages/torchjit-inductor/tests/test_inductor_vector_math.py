@@ -61,6 +61,8 @@ def agree(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, toleranc
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_one_number(name: str, dtype: torch.dtype) -> None:
     function, x = getattr(torch, name), numbers(dtype)
+    if name in ("sinh", "cosh") and dtype is torch.float32:
+        x = x[(x.abs() < 88.7) | (x.abs() > 89.5)]  # there some of eager's kernels, for some machines, have overflown
     made = flat(compiled(lambda x: function(x), (x,))(x))[0]
     agree(made, function(x), function(x.double()), TOLERANCES[dtype])
 

@@ -303,6 +303,19 @@ def _scattered(view: Callable[..., Any]) -> _Rule:
     return rule
 
 
+def _select(x: Any, dim: int, index: Any) -> str | None:
+    """The metadata functions of older versions (2.11) take any index, and give what reads beyond the memory."""
+    if not -x.dim() <= dim < x.dim() or _seen(index) is None or _seen(x.shape[dim]) is None:
+        return None
+    size = x.shape[dim]
+    outside = _holds(index >= size) or _holds(index < -size)
+    return f"select(): index {index} out of range for {list(x.shape)} at dimension {dim}" if outside else None
+
+
+def _select_scatter(x: Any, src: Any, dim: int, index: Any) -> str | None:
+    return _select(x, dim, index) or _scattered(_aten.select)(x, src, dim, index)
+
+
 def _as_strided(x: Any, size: Any, stride: Any, storage_offset: Any = None) -> str | None:
     offset = x.storage_offset() if storage_offset is None else storage_offset
     held = x.untyped_storage().nbytes()
@@ -338,7 +351,8 @@ _RULES: dict[Any, _Rule] = {
     _aten.index_add: _index_add, _aten.index_add_: _index_add,
     _aten.index_reduce: _index_reduce, _aten.index_reduce_: _index_reduce,
     _aten.index_select: _index_select, _aten.put: _put, _aten.put_: _put, _aten.masked_scatter_: _masked_scatter,
-    _aten.select_scatter: _scattered(_aten.select), _aten.slice_scatter: _scattered(_aten.slice),
+    _aten.select: _select, _aten.select_copy: _select, _aten.select_scatter: _select_scatter,
+    _aten.slice_scatter: _scattered(_aten.slice),
     _aten.diagonal_scatter: _scattered(_aten.diagonal),
     _aten.searchsorted: _searchsorted, _aten.as_strided: _as_strided, _aten.as_strided_: _as_strided,
 }  # fmt: skip

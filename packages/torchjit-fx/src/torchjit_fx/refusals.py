@@ -35,7 +35,7 @@ _accepted: dict[Any, torch.dtype | None] = {}
 _OTHERS = frozenset(
     {
         "_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
-        "_native_batch_norm_legit_no_training", "native_group_norm", "log_sigmoid_forward", "_prelu_kernel", "binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss",
+        "_native_batch_norm_legit_no_training", "native_group_norm", "log_sigmoid_forward", "_prelu_kernel", "binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "mse_loss", "smooth_l1_loss",
         "soft_margin_loss", "multi_margin_loss", "multilabel_margin_loss_forward", "nll_loss_forward", "nll_loss2d_forward", "mv", "addmv", "mm", "addmm", "bmm", "baddbmm", "addbmm", "dot", "vdot",
         "trace", "index_fill", "index_copy", "index_add", "index_put", "index", "index_select", "gather", "scatter", "scatter_add", "take", "embedding", "masked_scatter", "full_like", "full", "new_full", "fill", "constant_pad_nd", "scalar_tensor", "complex", "polar", "glu", "linalg_cross", "cumsum", "cumprod",
         "var", "std", "var_mean", "std_mean", "mean", "sum", "prod", "amax", "amin", "aminmax", "max", "min", "argmax", "argmin", "any", "all", "median",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import attrs
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.ir.dtypes import compute_dtype, is_float, is_int
 from torchjit_inductor.ir.values import Value, apply, cast, constant, round_to, where
@@ -315,7 +317,10 @@ def _limited(op: str, v: Value, limit: Value) -> Value:
 
 
 @lowering("clamp", "clamp.Tensor")
-def _clamp(b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = None) -> Lowered:
+def _clamp(
+    b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = None, *, lone_nan: bool = False
+) -> Lowered:
+    """`lone_nan`: a limit that is NaN makes everything NaN in every version."""
     if meta.dtype == torch.bool:
         raise NotLowered("clamp of bool")
     if not meta.dtype.is_floating_point and not meta.dtype.is_complex:
@@ -324,23 +329,33 @@ def _clamp(b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = No
             # Eager saturates such a limit in some versions and wraps it around in others.
             raise NotLowered("a limit of clamp that its dtype cannot hold")
     limits = [(op, limit) for op, limit in (("maximum", low), ("minimum", high)) if limit is not None]
+    number = len(limits) == 1 and not isinstance(limits[0][1], Lowered) and is_float(meta.dtype)
+    passes_nan = number and not lone_nan and _passes_nan()
 
     def formula(v: Value, *ends: Value) -> Value:
         for (op, _), end in zip(limits, ends, strict=True):
-            v = _limited(op, v, end) if end.op == "constant" else apply(op, v, end)
+            limited = _limited(op, v, end) if end.op == "constant" else apply(op, v, end)
+            v = where(apply("isnan", end), v, limited) if passes_nan else limited
         return v
 
     return pointwise(meta, formula, x, *(limit for _, limit in limits))
 
 
+@functools.cache
+def _passes_nan() -> bool:
+    """Does eager's `clamp` ignore its only limit if that is the number NaN? In older versions (2.11), where `clamp_min` does not."""
+    with _disable_current_modes(), torch.no_grad():
+        return not torch.zeros(1, device="cpu").clamp(min=math.nan).isnan().item()
+
+
 @lowering("clamp_min", "clamp_min.Tensor")
 def _clamp_min(b: Builder, meta: TensorMeta, x: Any, low: Any) -> Lowered:
-    return _clamp(b, meta, x, low)
+    return _clamp(b, meta, x, low, lone_nan=True)
 
 
 @lowering("clamp_max", "clamp_max.Tensor")
 def _clamp_max(b: Builder, meta: TensorMeta, x: Any, high: Any) -> Lowered:
-    return _clamp(b, meta, x, None, high)
+    return _clamp(b, meta, x, None, high, lone_nan=True)
 
 
 @lowering("nan_to_num")

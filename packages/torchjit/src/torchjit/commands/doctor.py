@@ -110,10 +110,23 @@ def _torch() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    own = importlib.metadata.version("torchjit")
-    others = {name: importlib.metadata.version(name) for name in PACKAGES}
-    apart = {name: version for name, version in others.items() if version != own}
-    if apart:
+    others: dict[str, str] = {}
+    absent: list[str] = []
+    for name in ("torchjit", *PACKAGES):
+        try:
+            others[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            absent.append(name)
+    own = others.pop("torchjit", "")
+    apart = {name: version for name, version in others.items() if own and version != own}
+    if absent and not apart:
+        yield Finding(
+            "packages",
+            "note",
+            f"not installed as a distribution: {', '.join(absent)}",
+            "They are imported from a folder on the path. Install them for entry points and the command `torchjit`.",
+        )
+    elif apart:
         yield Finding(
             "packages", "fail", f"torchjit {own} with {apart}", f"pip install -U --force-reinstall torchjit=={own}"
         )
