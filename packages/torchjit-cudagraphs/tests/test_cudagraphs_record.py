@@ -16,7 +16,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from torchjit_core.events import listen
-from torchjit_cudagraphs import Batch, CudaGraphSettings, GraphPool, Padded, Recorded, find_batch, inputs, record
+from torchjit_cudagraphs import (
+    Batch,
+    CudaGraphSettings,
+    GraphPool,
+    Padded,
+    Recorded,
+    find_batch,
+    inputs,
+    mark_warmup_incomplete,
+    record,
+)
 from torchjit_cudagraphs.simulated import SimulatedDriver
 
 
@@ -66,6 +76,21 @@ def test_warms_up_then_captures_then_replays() -> None:
         x = torch.randn(2, 3)
         torch.testing.assert_close(f(x, w)[0], x @ w)
         assert (driver.warmups, driver.captures, driver.replays) == (1, min(call, 1), call)
+
+
+def test_a_warm_up_may_ask_for_another_one() -> None:
+    asks = [True, True, False]
+
+    def function(x: torch.Tensor) -> Sequence[Any]:
+        if asks and asks.pop(0):
+            mark_warmup_incomplete()
+        return (x + 1,)
+
+    f, driver = recorded(function, (torch.zeros(2),))
+    mark_warmup_incomplete()  # outside of a warm-up: nothing
+    for call in range(5):
+        assert f(torch.full((2,), float(call)))[0].tolist() == [call + 1.0] * 2
+        assert (driver.warmups, driver.captures) == (min(call + 1, 3), int(call > 2))
 
 
 def test_held_outputs_are_never_overwritten() -> None:

@@ -8,7 +8,7 @@ from torchjit_cudagraphs.driver import Capture, GraphDriver, Ground, TorchGraphD
 from torchjit_cudagraphs.padded import Batch, Padded, find_batch
 from torchjit_cudagraphs.partition import Chain, Piece, Split, line_of, split, tell_split
 from torchjit_cudagraphs.pool import GraphPool, mark_step_begin
-from torchjit_cudagraphs.record import Recorded, record, reset
+from torchjit_cudagraphs.record import Recorded, mark_warmup_incomplete, record, reset
 from torchjit_cudagraphs.recordable import NO_BATCH, Recordable
 from torchjit_cudagraphs.settings import CudaGraphSettings
 
@@ -30,6 +30,7 @@ __all__ = [
     "find_batch",
     "line_of",
     "mark_step_begin",
+    "mark_warmup_incomplete",
     "record",
     "reset",
     "split",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
+import attrs
 import torch
 
 from torchjit_core.events import current_compile_id, emit, phase
@@ -269,9 +272,13 @@ class Recorded:
             return run_compiled(self.compiled, inputs)
         done = self._warmups[key] = self._warmups.get(key, 0) + 1
         driver = pool.driver
-        if not self.settings.measure or done == 1 or done < self.settings.warmup_calls:
-            return driver.warm_up(lambda: run_compiled(self.compiled, inputs))
-        results, self._plain[key] = driver.timed(lambda: run_compiled(self.compiled, inputs))
+        with _warming_up() as asked:
+            if not self.settings.measure or done == 1 or done < self.settings.warmup_calls:
+                results = driver.warm_up(lambda: run_compiled(self.compiled, inputs))
+            else:
+                results, self._plain[key] = driver.timed(lambda: run_compiled(self.compiled, inputs))
+        if asked.again:
+            self._warmups[key] = done - 1
         return results
 
     def _make(self, pool: GraphPool, key: _Key, inputs: list[Any]) -> Recording | None:
@@ -374,3 +381,33 @@ def _bury(recordings: dict[_Key, list[Recording]]) -> None:
 
 def _emit_fallback(why: Reason, detail: str, **of: Any) -> None:
     emit("fallback", reason=why.id, headline=why.headline, detail=detail, **of)
+
+
+@attrs.define
+class _Warmup:
+    """A warm-up call. `again`: code in it asked for another one."""
+
+    again: bool = False
+
+
+_current = threading.local()
+
+
+@contextlib.contextmanager
+def _warming_up() -> Iterator[_Warmup]:
+    before, warmup = getattr(_current, "warmup", None), _Warmup()
+    _current.warmup = warmup
+    try:
+        yield warmup
+    finally:
+        _current.warmup = before
+
+
+def mark_warmup_incomplete() -> None:
+    """Ask for another ordinary call before the function that is warming up is recorded, such as from a tuner that has not finished.
+
+    To be called in the warm-up itself; elsewhere it does nothing.
+    """
+    warmup: _Warmup | None = getattr(_current, "warmup", None)
+    if warmup is not None:
+        warmup.again = True

@@ -19,15 +19,29 @@ from torchjit.config import config
 from torchjit.control import (
     allow_in_graph,
     assume_constant_result,
+    disallow_in_graph,
     error_on_graph_break,
+    forbid_in_graph,
     graph_break,
     is_compiling,
     is_dynamo_compiling,
     is_exporting,
+    nested_compile_region,
+    nonstrict_trace,
+    skip_frame,
     substitute_in_graph,
+    wrap_numpy,
 )
 from torchjit.counters import counters
 from torchjit.disabling import disable
+from torchjit.guard_filters import (
+    keep_portable_guards_unsafe,
+    keep_tensor_guards_unsafe,
+    skip_all_guards_unsafe,
+    skip_guard_on_all_nn_modules_unsafe,
+    skip_guard_on_globals_unsafe,
+    skip_guard_on_inbuilt_nn_modules_unsafe,
+)
 from torchjit.inspection import explain
 from torchjit.logs import set_logs
 from torchjit.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
@@ -35,6 +49,7 @@ from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance
 from torchjit.switching import replace_torch_compile
 from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
+from torchjit_cudagraphs import mark_warmup_incomplete as cudagraph_mark_warmup_incomplete
 
 __version__ = "0.1.0"
 
@@ -45,16 +60,21 @@ __all__ = [
     "config",
     "counters",
     "cudagraph_mark_step_begin",
+    "cudagraph_mark_warmup_incomplete",
     "disable",
+    "disallow_in_graph",
     "error_on_graph_break",
     "exc",
     "explain",
+    "forbid_in_graph",
     "get_default_backend",
     "graph_break",
     "is_compiled",
     "is_compiling",
     "is_dynamo_compiling",
     "is_exporting",
+    "keep_portable_guards_unsafe",
+    "keep_tensor_guards_unsafe",
     "list_backends",
     "list_mode_options",
     "list_options",
@@ -63,11 +83,19 @@ __all__ = [
     "mark_static",
     "mark_unbacked",
     "maybe_mark_dynamic",
+    "nested_compile_region",
+    "nonstrict_trace",
     "register_backend",
     "replace_torch_compile",
     "reset",
     "set_default_backend",
     "set_logs",
     "set_stance",
+    "skip_all_guards_unsafe",
+    "skip_frame",
+    "skip_guard_on_all_nn_modules_unsafe",
+    "skip_guard_on_globals_unsafe",
+    "skip_guard_on_inbuilt_nn_modules_unsafe",
     "substitute_in_graph",
+    "wrap_numpy",
 ]

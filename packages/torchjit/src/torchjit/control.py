@@ -5,8 +5,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+import torch
+import torch.utils._pytree as pytree
 
 import torchjit_fx
 from torchjit_core.reasons import UserError, reason
@@ -14,18 +18,28 @@ from torchjit_core.reasons import UserError, reason
 __all__ = [
     "ALLOWED_IN_GRAPH",
     "CONSTANT_RESULTS",
+    "DISALLOWED",
+    "FORBIDDEN",
     "SUBSTITUTED",
     "allow_in_graph",
     "assume_constant_result",
+    "disallow_in_graph",
     "error_on_graph_break",
+    "forbid_in_graph",
     "graph_break",
     "is_compiling",
     "is_dynamo_compiling",
     "is_exporting",
+    "nested_compile_region",
+    "nonstrict_trace",
+    "skip_frame",
     "substitute_in_graph",
+    "wrap_numpy",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 BAD_SUBSTITUTE = reason(
     "TJ-API-016",
@@ -34,14 +48,29 @@ BAD_SUBSTITUTE = reason(
     "skip_signature_check=True accepts other parameters.",
 )
 
+NO_FUNCTION = reason(
+    "TJ-API-045",
+    "what was marked cannot be called",
+    "disallow_in_graph, forbid_in_graph, nonstrict_trace, nested_compile_region and wrap_numpy take a function.",
+)
+
 ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
 CONSTANT_RESULTS: set[Callable[..., Any]] = {importlib.util.find_spec}
 """What is installed does not change while a process runs."""
+DISALLOWED: set[Callable[..., Any]] = set()
+FORBIDDEN: set[Callable[..., Any]] = set()
 SUBSTITUTED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def graph_break(msg: str = "") -> None:
     """End the graph here; outside compiled code this does nothing. `msg` is shown in reports."""
+
+
+def skip_frame(msg: str = "") -> None:
+    """End the graph here, as `graph_break` does, which keeps what comes before and after compiled.
+
+    Upstream runs the whole function as plain Python; `disable` does that.
+    """
 
 
 class error_on_graph_break:  # named as torch names it, like torch.no_grad
@@ -126,3 +155,87 @@ def assume_constant_result(fn: _F) -> _F:
     """Take what `fn` returns at capture for constant. The caller answers for it: no guard is made."""
     CONSTANT_RESULTS.add(fn)
     return fn
+
+
+def disallow_in_graph(fn: _F) -> _F:
+    """Break the graph at calls of `fn`, which may be a function of torch's, such as `torch.sub`. What is compiled already stays."""
+    _named_function("disallow_in_graph", fn)
+    DISALLOWED.add(fn)
+    return fn
+
+
+def forbid_in_graph(fn: _F) -> _F:
+    """Raise `torchjit.exc.UserError` where compiled code calls `fn`. What is compiled already stays."""
+    _named_function("forbid_in_graph", fn)
+    FORBIDDEN.add(fn)
+    return fn
+
+
+def _named_function(name: str, fn: object) -> None:
+    if not callable(fn):
+        raise UserError(NO_FUNCTION, f"{name} got {fn!r}")
+
+
+def nonstrict_trace(traceable_fn: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A function whose calls go into the graph as they are, as with `allow_in_graph`; `traceable_fn` itself is left alone.
+
+    Raises:
+        UserError: it cannot be called.
+    """
+    _named_function("nonstrict_trace", traceable_fn)
+
+    @functools.wraps(traceable_fn)
+    def traced(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return traceable_fn(*args, **kwargs)
+
+    ALLOWED_IN_GRAPH.add(traced)
+    return traced
+
+
+@overload
+def nested_compile_region(
+    fn: _F, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable[..., Any] | None = None
+) -> _F: ...
+@overload
+def nested_compile_region(
+    fn: None = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable[..., Any] | None = None
+) -> Callable[[_F], _F]: ...
+def nested_compile_region(
+    fn: Any = None, *, options: Any = None, max_reuse_entries: int = 8, reuse_hash_fn: Callable[..., Any] | None = None
+) -> Any:
+    """Upstream's mark of a block that is compiled once and reused. Here the block is part of the graph that calls it: the mark is
+    accepted and changes nothing.
+
+    Raises:
+        UserError: `fn` cannot be called.
+    """
+    if fn is None:
+        return lambda marked: nested_compile_region(marked)
+    _named_function("nested_compile_region", fn)
+    return fn
+
+
+def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy arrays as one of tensors, also in lists and dicts. Compiled, what NumPy computes is
+    part of the graph. The tensors are on the CPU and require no gradients, as `Tensor.numpy` wants them.
+
+    Raises:
+        UserError: `fn` cannot be called.
+    """
+    _named_function("wrap_numpy", fn)
+
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, _to_array, (args, kwargs))
+        return pytree.tree_map(_to_tensor, fn(*args, **kwargs))
+
+    return wrapped
+
+
+def _to_array(tensor: torch.Tensor) -> Any:
+    return tensor.numpy()
+
+
+def _to_tensor(value: Any) -> Any:
+    numpy = sys.modules.get("numpy")
+    return torch.as_tensor(value) if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)) else value

@@ -38,6 +38,18 @@ NOT_CALLABLE = reason(
     "torchjit.disable takes a function, a method, a class or an nn.Module.",
 )
 
+DISALLOWED = reason(
+    "TJ-API-046",
+    "call of a function under torchjit.disallow_in_graph",
+    "The program asked for a graph break at calls of this function.",
+    "Remove the mark if the function can be captured.",
+)
+FORBIDDEN = reason(
+    "TJ-API-047",
+    "call of a function under torchjit.forbid_in_graph",
+    "The program asked for an error where compiled code calls this function.",
+    "Call it outside of compiled code, or below torchjit.disable.",
+)
 _DISABLED = "_torchjit_disabled"
 _ALONE = "_torchjit_alone"
 
@@ -144,12 +156,22 @@ def _reduce(self: torch.nn.Module, protocol: int) -> Any:
 
 def left_alone(fn: object) -> LeftAlone | None:
     """Why calls of `fn` must not be captured, or None."""
-    if fn is control.graph_break or upstream.asked_break(fn):
+    if fn is control.graph_break or fn is control.skip_frame or upstream.asked_break(fn):
         return _ASKED
+    if (control.DISALLOWED or control.FORBIDDEN) and _hashable(fn):
+        if fn in control.FORBIDDEN:
+            return LeftAlone(FORBIDDEN, forbidden=True)
+        if fn in control.DISALLOWED:
+            return LeftAlone(DISALLOWED)
     said = upstream.marked(fn, _DISABLED)
     if said is None:
         said = upstream.disabled_message(fn)
     return None if said is None else LeftAlone(DISABLED, said)
+
+
+def _hashable(fn: object) -> bool:
+    """Is it of a type whose hash runs no code of the program?"""
+    return not isinstance(type(fn).__hash__, types.FunctionType | type(None))
 
 
 _ASKED = LeftAlone(EXPLICIT_BREAK, says_argument=True)
@@ -169,4 +191,7 @@ def is_disabled(model: Any) -> bool:
         return left_alone(method) is not None
     if isinstance(model, types.MethodType):
         model = cast(Any, model.__func__)
-    return isinstance(model, types.FunctionType) and left_alone(model) is not None
+    if not isinstance(model, types.FunctionType):
+        return False
+    alone = left_alone(model)
+    return alone is not None and not alone.forbidden

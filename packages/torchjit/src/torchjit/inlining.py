@@ -265,6 +265,8 @@ class _Substitutes(Mapping[Any, object]):
         self._table = _SUBSTITUTES | more | upstream.substitutes() | control.SUBSTITUTED
 
     def __getitem__(self, function: Any) -> object:
+        if function in control.DISALLOWED or function in control.FORBIDDEN:
+            raise KeyError(function)
         found = self._table.get(function)
         if found is None and type(function) is torch.jit.ScriptFunction:
             found = getattr(

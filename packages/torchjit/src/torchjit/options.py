@@ -141,6 +141,9 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
         raise UserError(MODE_AND_OPTIONS, f"mode={mode!r}, options={dict(options)!r}")
     given = list_mode_options(mode) if mode is not None else dict(options or {})
     fields: dict[str, Any] = {}
+    guard_filter = given.pop("guard_filter_fn", None)  # see torchjit.guard_filters
+    if guard_filter is not None and not callable(guard_filter):
+        raise UserError(BAD_VALUE, f"guard_filter_fn={guard_filter!r}, want a function of guards")
     for name, value in given.items():
         field = _FIELDS.get(name)
         if field is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from torchjit_core.paths import Pinned
-from torchjit_core.reasons import GraphBreak
+from torchjit_core.reasons import GraphBreak, UserError
 from torchjit_core.showing import shown
 from torchjit_vm.capture import (
     atoms,
@@ -230,7 +230,11 @@ def _left_alone(alone: LeftAlone, name: str) -> Callee:
         said = [alone.said]
         if alone.says_argument:
             said += [v.value for v in (*args, *kwargs.values()) if type(v) is Const and type(v.value) is str]
-        raise domain.graph_break(alone.reason, ": ".join(filter(None, [name, *said])))
+        detail = ": ".join(filter(None, [name, *said]))
+        if alone.forbidden:
+            where = domain.location()
+            raise UserError(alone.reason, f"{detail}\n    {where.render()}" if where is not None else detail)
+        raise domain.graph_break(alone.reason, detail)
 
     return run
 

@@ -50,11 +50,13 @@ class LeftAlone:
         reason: the registered reason.
         said: what the program says about it, for people.
         says_argument: the first argument of a call, if it is a text, is for people too.
+        forbidden: a call is an error of the program, not a break.
     """
 
     reason: Reason
     said: str = ""
     says_argument: bool = False
+    forbidden: bool = False
 
 
 @final

@@ -1,0 +1,49 @@
+"""Upstream's ready-made values of the option `guard_filter_fn`, which leaves out guards.
+
+Here guards cost a few microseconds for all together and are what keeps results right, so none is left out: the option and
+these functions are accepted, and every guard is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = [
+    "keep_portable_guards_unsafe",
+    "keep_tensor_guards_unsafe",
+    "skip_all_guards_unsafe",
+    "skip_guard_on_all_nn_modules_unsafe",
+    "skip_guard_on_globals_unsafe",
+    "skip_guard_on_inbuilt_nn_modules_unsafe",
+]
+
+
+def keep_portable_guards_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
+    """Accepted for upstream's sake; every guard is kept."""
+    return [True] * len(guard_entries)
+
+
+def keep_tensor_guards_unsafe(guard_entries: Sequence[Any], keep_parameters: bool = False) -> list[bool]:
+    """Accepted for upstream's sake; every guard is kept."""
+    return [True] * len(guard_entries)
+
+
+def skip_all_guards_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
+    """Accepted for upstream's sake; every guard is kept."""
+    return [True] * len(guard_entries)
+
+
+def skip_guard_on_all_nn_modules_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
+    """Accepted for upstream's sake; every guard is kept."""
+    return [True] * len(guard_entries)
+
+
+def skip_guard_on_globals_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
+    """Accepted for upstream's sake; every guard is kept."""
+    return [True] * len(guard_entries)
+
+
+def skip_guard_on_inbuilt_nn_modules_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
+    """Accepted for upstream's sake; every guard is kept."""
+    return [True] * len(guard_entries)
