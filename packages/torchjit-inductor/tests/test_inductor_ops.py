@@ -73,13 +73,14 @@ def test_accuracy_in_ulps(name: str) -> None:
 INTS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 
 
+def _limiting(low: int | None, high: int | None) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+    return lambda x: [x.clamp(low, high)]
+
+
 def test_limits_that_the_dtype_cannot_hold_are_eagers() -> None:
     x = torch.arange(0, 256, 5, dtype=torch.uint8)
     for limits in ((-5, 40), (3, 300), (-5, None), (None, 260)):
-
-        def limit(x: torch.Tensor, limits: Any = limits) -> list[torch.Tensor]:
-            return [x.clamp(*limits)]
-
+        limit = _limiting(*limits)
         try:
             limit(x)
         except RuntimeError:  # as in torch 2.11
