@@ -196,7 +196,9 @@ def backends() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
     """What the program registered with `torch._dynamo.register_backend`: the backends with their tags, without upstream's own."""
     theirs: Any = sys.modules.get(f"{_DYNAMO}.backends.registry")
     made, tags = getattr(theirs, "_COMPILER_FNS", {}), getattr(theirs, "_BACKEND_TAGS", {})
-    return {name: (made[name], tuple(tags.get(name, ()))) for name in list(made) if not _is_torchs(made[name])}
+    # Older versions (2.11) keep the tags on the function.
+    carried = {name: tags.get(name) or getattr(fn, "_tags", None) or () for name, fn in list(made.items())}
+    return {name: (made[name], tuple(carried[name])) for name in carried if not _is_torchs(made[name])}
 
 
 def default_backend() -> str | Callable[..., Any] | None:
