@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -187,6 +188,22 @@ def refuse_wrong_shape(func: Any, args: Sequence[Any], out: Any) -> None:
             raise GraphBreak(TRACE_FAILED, "the final states of a recurrent layer have a wrong shape")
     if func in _ROW_LOSSES and isinstance(out, torch.Tensor) and out.dim() > 0 and args[0].dim() < 2:
         raise GraphBreak(TRACE_FAILED, "the loss of one row has a wrong shape")
+    if func in _ROW_LOSSES and not _formula_ends_at_the_last_label():
+        raise GraphBreak(
+            TRACE_FAILED, "the formula that this version of torch has for the loss goes on behind the last label"
+        )
+
+
+@functools.cache
+def _formula_ends_at_the_last_label() -> bool:
+    """Is torch's own formula of `multilabel_margin_loss` its kernel's? With torch 2.11 it compares with labels behind the first -1, too."""
+    formula = torch._decomp.decomposition_table.get(torch.ops.aten.multilabel_margin_loss_forward.default)
+    if formula is None:
+        return True
+    with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
+        # The kernel is not asked: while a graph is traced its formula may run in its place.
+        loss = formula(torch.tensor([[0.5, 0.25, 0.0]]), torch.tensor([[1, -1, 0]]), 0)[0]
+        return abs(float(loss) - 2 / 3) < 1e-3
 
 
 @final
