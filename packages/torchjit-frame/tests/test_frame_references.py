@@ -80,15 +80,21 @@ def test_balance(make: Callable[[], FrontDoor], call: Callable[[Any, Any], Any])
                 pass
 
     run(200)  # free lists fill up
+    assert any(
+        _balanced(door, x, run) for _ in range(3)
+    )  # what others in this process let go of shows once, an imbalance each time
+
+
+def _balanced(door: FrontDoor, x: object, run: Callable[[int], None]) -> bool:
     gc.collect()
     counts = [sys.getrefcount(thing) for thing in (x, door, door.__wrapped__, door.on_miss, None)]
     blocks = sys.getallocatedblocks()
     run(500)
     gc.collect()
     after = [sys.getrefcount(thing) for thing in (x, door, door.__wrapped__, door.on_miss, None)]
-    assert after[:4] == counts[:4]
-    assert abs(after[4] - counts[4]) < 100  # 3.11: None is counted too
-    assert sys.getallocatedblocks() - blocks < 250  # a leak would be 500
+    same = after[:4] == counts[:4]
+    none = abs(after[4] - counts[4]) < 100  # 3.11: None is counted too
+    return same and none and sys.getallocatedblocks() - blocks < 250  # a leak would be 500
 
 
 def test_construction_balances() -> None:
