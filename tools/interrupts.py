@@ -22,6 +22,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import traceback
 import types
 import warnings
 from collections.abc import Callable
@@ -254,7 +255,15 @@ def one_round(
     given_up = [site.name for site in compiled.compiled.sites if site.given_up is not None]
     if given_up:
         wrong.append(f"eager for ever: {given_up}")
+    if wrong and error is not None:
+        wrong.append("came out of " + " < ".join(reversed(_frames(error)[-6:])))
     return error is not None, wrong
+
+
+def _frames(error: BaseException) -> list[str]:
+    """Where an exception was raised and what it came through, outermost first."""
+    trace = traceback.extract_tb(error.__traceback__)
+    return [f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in trace]
 
 
 def main() -> int:
