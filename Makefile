@@ -1,6 +1,6 @@
 # Every target is one `uv run` line; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types contracts alone interpreters slow bench gpu-check ci
+.PHONY: help demo test lint format types contracts alone interpreters slow bench docs ci
 
 help: ## list the targets
 	@uv run --no-sync python -c "import re; [print(f'{m[1]:14} {m[2]}') for m in re.finditer(r'^([a-z-]+):.*?## (.+)$$', open('Makefile').read(), re.M)]"
@@ -34,6 +34,9 @@ slow: ## the sweeps that CI leaves out
 
 bench: ## the figures of docs/benchmarks.md
 	uv run python benchmarks/run.py
+
+docs: ## the documentation as a site, links checked
+	tools/build_docs.sh
 
 ci: ## what must pass before a change lands
 	uv run bash .ci/run

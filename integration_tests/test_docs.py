@@ -55,6 +55,17 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    """As `tools/build_docs.sh` asks, in a moment and without mkdocs."""
+    listed = set(re.findall(r"[\w./-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]))
+    pages = {str(p.relative_to(ROOT / "docs" if p.is_relative_to(ROOT / "docs") else ROOT)) for p in PAGES}
+    outside = {str(p.relative_to(ROOT)) for p in ROOT.glob("packages/*/docs/*.md")} | {
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+    }
+    assert listed == (pages | outside) - {"README.md"}
+
+
 def test_the_page_of_reasons_is_current() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "write_reasons.py"), "--check"],
