@@ -6,7 +6,7 @@
 Unrelated to `torch.jit` (TorchScript).
 """
 
-from torchjit import exc
+from torchjit import exc, testing
 from torchjit.backends import (
     get_default_backend,
     list_backends,
@@ -97,5 +97,6 @@ __all__ = [
     "skip_guard_on_globals_unsafe",
     "skip_guard_on_inbuilt_nn_modules_unsafe",
     "substitute_in_graph",
+    "testing",
     "wrap_numpy",
 ]

@@ -136,7 +136,7 @@ class Config:
         self._set({name: value})
 
     def __dir__(self) -> list[str]:
-        return [*_NAMES, "is_off", "patch", "snapshot"]
+        return [*_NAMES, "is_off", "kept", "patch", "snapshot"]
 
     def _set(self, changes: dict[str, Any]) -> None:
         named = _named(changes)
@@ -179,6 +179,18 @@ class Config:
                 self._values[name] = before[name]
                 if name not in set_before:
                     self._set_here.discard(name)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """All settings are after a `with` block as before it, whatever the block sets."""
+        values = {name: set(value) if isinstance(value, set) else value for name, value in self._values.items()}
+        set_here = set(self._set_here)
+        try:
+            yield
+        finally:
+            self._values.update(values)
+            self._set_here.clear()
+            self._set_here.update(set_here)
 
 
 config = Config()
