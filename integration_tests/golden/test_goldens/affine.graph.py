@@ -1,8 +1,8 @@
 
 
 
-def forward(self, l_x_):
-    mul = l_x_ * 2.5;  l_x_ = None
+def forward(self, x):
+    mul = x * 2.5;  x = None
     relu = torch.relu(mul);  mul = None
     add = relu + 1;  relu = None
     return (add,)

@@ -153,7 +153,7 @@ def test_repeated_capture_uses_the_cache(check: Check) -> None:
 def test_unused_pure_steps_and_inputs_are_dropped(check: Check) -> None:
     captured = check(lambda x, y: (y.sin(), x * 2)[1], r(3), r(3))
     assert captured.gm is not None
-    assert [n.name for n in captured.gm.graph.nodes if n.op == "placeholder"] == ["l_x_"]
+    assert [n.name for n in captured.gm.graph.nodes if n.op == "placeholder"] == ["x"]
     assert len(captured.gm.graph.nodes) == 3
 
 
@@ -188,11 +188,25 @@ def test_node_metadata(check: Check) -> None:
 
 
 def test_placeholder_names() -> None:
-    from torchjit_core.paths import Arg
+    from torchjit_core.paths import Arg, Pinned
     from torchjit_fx.naming import is_module_state, placeholder_name
 
     me = Arg.of(0, "self")
     weight = me.instance_attr("_modules").item("layer").instance_attr("_parameters").item("weight")
-    assert placeholder_name(weight) == "l_self_layer_weight"
-    assert placeholder_name(Arg.of(1, "x")) == "l_x_"
+    assert placeholder_name(weight) == "self_layer_weight"
+    assert placeholder_name(Arg.of(1, "x")) == "x"
+    assert placeholder_name(Arg.of(1, "batch").item("image")) == "batch_image"
+    assert placeholder_name(Arg.of(1, "a-b").item(0).class_attr("Scale")) == "a_b_0_Scale"
+    assert placeholder_name(Pinned.of(object(), "f.<cell table>").cell()) == "table"
+    assert placeholder_name(Pinned.of({}, "__main__.__dict__").item("TABLE")) == "TABLE"
+    forwarded = ("pixels", "*more")
+    assert placeholder_name(Arg.of(1, "args", forwarded).item(0)) == "pixels"
+    assert placeholder_name(Arg.of(1, "args", forwarded).item(2)) == "more_1"
+    assert placeholder_name(Arg.of(2, "kwargs", forwarded).item("mask").item("1")) == "mask_1"
+    assert [placeholder_name(Arg.of(0, name)) for name in ("self", "s0", "u12", "xs0")] == [
+        "self_",
+        "s0_",
+        "u12_",
+        "xs0",
+    ]
     assert is_module_state(weight) and not is_module_state(me)

@@ -10,7 +10,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from torchjit_aot.kernel_dtypes import with_kernel_dtypes
-from torchjit_aot.record import SOURCE_KEYS
+from torchjit_aot.record import SOURCE_KEYS, add_placeholder
 
 __all__ = ["GraphWriter", "value_of"]
 
@@ -42,7 +42,7 @@ class GraphWriter:
 
     def placeholder(self, node: fx.Node) -> fx.Node:
         """A placeholder like `node`."""
-        made = self.graph.placeholder(str(node.target))
+        made = add_placeholder(self.graph, str(node.target))
         made.meta = dict(node.meta)
         return made
 

@@ -21,7 +21,7 @@ from torchjit_aot.selective import what_to_do
 from torchjit_aot.symbols import SYMBOLIC_TYPES, SymbolNodes
 from torchjit_core.reasons import GraphBreak
 
-__all__ = ["SOURCE_KEYS", "Recorder", "ViewStep"]
+__all__ = ["SOURCE_KEYS", "Recorder", "ViewStep", "add_placeholder"]
 
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
@@ -50,6 +50,13 @@ class ViewStep:
     kwargs: Mapping[str, Any]
     index: int | None
     grad_mode: bool
+
+
+def add_placeholder(graph: fx.Graph, name: str) -> fx.Node:
+    """A placeholder whose name and parameter are as wanted, or with a number where this name is taken."""
+    node = graph.create_node("placeholder", name, name=name)
+    node.target = node.name
+    return node
 
 
 def _shares_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -127,7 +134,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def placeholder(self, name: str, value: Any, *, is_input: bool = True) -> fx.Node:
         """Add a graph input whose traced value is `value` (a fake tensor, `SymInt` or number)."""
-        node = self.graph.placeholder(name)
+        node = add_placeholder(self.graph, name)
         node.meta["val"] = value
         if isinstance(value, torch.Tensor):
             self.track(value, node)
@@ -346,9 +353,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _new_placeholder(self, name: str) -> fx.Node:
         first = next(iter(self.graph.nodes), None)
         if first is None:
-            return self.graph.placeholder(name)
+            return add_placeholder(self.graph, name)
         with self.graph.inserting_before(first):
-            return self.graph.placeholder(name)
+            return add_placeholder(self.graph, name)
 
     def _lift(self, func: Any, real: torch.Tensor) -> Any:
         """`torch.tensor(...)` inside the graph: a number becomes `full`, a larger tensor a constant input, cloned."""

@@ -16,6 +16,7 @@ from torchjit_aot.graph_writer import GraphWriter
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.needs import effects_of_backward
 from torchjit_aot.partition import Partition
+from torchjit_aot.record import add_placeholder
 from torchjit_aot.schemas import has_effect
 from torchjit_core.events import emit_lazy
 from torchjit_core.node_notes import lines_of, values_of
@@ -65,7 +66,7 @@ class _Builder:
 
     def add_inputs(self, nodes: Sequence[fx.Node]) -> None:
         for node in nodes:
-            made = self.graph.placeholder(node.name)
+            made = add_placeholder(self.graph, node.name)
             made.meta = dict(node.meta)
             value = node.meta["val"]
             if isinstance(value, torch.Tensor) and value.requires_grad:

@@ -155,8 +155,8 @@ def own_attr(obj: Any, name: str) -> Any:
 class Arg(AccessPath):
     """A root: the object in argument slot `key` (`name` is for people).
 
-    `forwarded` tells, of an `*args` or `**kwargs` that a wrapper passes on, the names of the positional parameters behind it:
-    people know their arguments by those.
+    `forwarded` tells, of an `*args` or `**kwargs` that a wrapper passes on, the names of the positional parameters behind it,
+    the last one with a `*` if it takes the rest: people know their arguments by those.
     """
 
     __slots__ = ("forwarded", "name")
@@ -174,8 +174,12 @@ class Arg(AccessPath):
         if self.forwarded is not None:
             if type(key) is str:
                 return key
-            if type(key) is int and 0 <= key < len(self.forwarded):
-                return self.forwarded[key]
+            if type(key) is int and key >= 0:
+                plain = [name for name in self.forwarded if not name.startswith("*")]
+                if key < len(plain):
+                    return plain[key]
+                if len(plain) < len(self.forwarded):
+                    return f"{self.forwarded[-1][1:]}[{key - len(plain)}]"
         return f"{self.name}[{key!r}]"
 
     def resolve(self, slots: tuple[Any, ...] | list[Any]) -> Any:

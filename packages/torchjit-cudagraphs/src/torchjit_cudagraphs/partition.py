@@ -377,7 +377,7 @@ def _pieces(gm: torch.fx.GraphModule, groups: Sequence[_Group], wanted: Set[torc
         graph = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
         for node in inputs:
-            made = copies[node] = graph.placeholder(node.name)
+            made = copies[node] = graph.create_node("placeholder", node.name, name=node.name)
             made.meta = dict(node.meta)
         for node in (*sorted((m for m in read if m.op == "get_attr"), key=order.__getitem__), *nodes):
             copies[node] = graph.node_copy(node, copies.__getitem__)

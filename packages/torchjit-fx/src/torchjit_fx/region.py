@@ -200,19 +200,15 @@ class GraphWriter:
         self._values: dict[int, fx.Node] = {}
         self._lifted: dict[int, fx.Node] = {}
         self._parts: dict[tuple[int, tuple[Any, ...]], fx.Node] = {}
-        self._names: dict[str, int] = {}
         self._traces: dict[tuple[CodeLocation, ...], str] = {}
         self._modules: dict[Any, dict[str, tuple[str, type]]] = {}
         self.first_write: fx.Node | None = None
 
     def place(self, leaf: InputLeaf | SymLeaf, key: int, path: AccessPath, val: Any, static: bool) -> None:
         """Add a placeholder. Placeholders come before every step."""
-        name = wanted = _name_of(leaf, path)
-        while name in self._names:
-            self._names[wanted] += 1
-            name = f"{wanted.rstrip('_')}_{self._names[wanted]}"
-        self._names[name] = 0
-        node = self.graph.placeholder(name)
+        name = _name_of(leaf, path)
+        node = self.graph.create_node("placeholder", name, name=name)
+        node.target = node.name  # which is free, and no word that generated code needs
         node.meta.update(val=val, path=path, static=static)
         if isinstance(val, torch.Tensor):
             node.meta["example_value"] = val

@@ -315,7 +315,8 @@ def _cut(
     graph, last = gm.graph, placeholders[-1]
     for node in wanted:
         with graph.inserting_after(last):
-            last = graph.placeholder(f"frozen_{node.name}")
+            last = graph.create_node("placeholder", f"frozen_{node.name}", name=f"frozen_{node.name}")
+        last.target = last.name
         last.meta = {"val": node.meta["val"]}
         node.replace_all_uses_with(last)
     read = {node for node in placeholders if node.users}

@@ -262,7 +262,7 @@ class _Writer:
         """The whole program."""
         program = self.program
         parameters = [
-            n if isinstance(n, str) else n.name if isinstance(n, HostNumber) else f"arg{k}"
+            n if isinstance(n, str) else n.name if isinstance(n, HostNumber) else f"arg__{k}"
             for k, n in enumerate(program.inputs)
         ]
         self.numbers = {n.name for n in program.inputs if isinstance(n, HostNumber)}
@@ -473,7 +473,7 @@ class _Writer:
 
     def _function(self, op: Any) -> str:
         if isinstance(op, torch._ops.OpOverload):
-            name = "_".join(str(op._name).replace("::", ".").split("."))
+            name = self._unused("_".join(str(op._name).replace("::", ".").split(".")))
             # Calling the C++ entry itself skips a Python frame.
             self.names[name] = op._op if hasattr(op, "_op") else op
             return name
@@ -534,8 +534,14 @@ class _Writer:
         for name, held in self.names.items():
             if held is value:
                 return name
-        name = f"{_NO_IDENTIFIER.sub('_', stem)}{len(self.names)}"
+        name = self._unused(f"{_NO_IDENTIFIER.sub('_', stem)}{len(self.names)}")
         self.names[name] = value
+        return name
+
+    def _unused(self, name: str) -> str:
+        """The name, with a `_` for each time that a buffer has it."""
+        while name in self.program.buffers:
+            name += "_"
         return name
 
     def _outputs(self) -> None:

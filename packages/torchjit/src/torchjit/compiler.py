@@ -18,7 +18,7 @@ from torchjit.counters import counters
 from torchjit.dynamic_shapes import DynamicShapes
 from torchjit.environment import read_environment
 from torchjit.exc import UserError
-from torchjit.modules import compiled_module
+from torchjit.modules import compiled_module, passed_on
 from torchjit.options import Options, make_options
 from torchjit.pipeline import aot_eager_backend, inductor_backend
 from torchjit.sharing import family_of
@@ -164,7 +164,7 @@ def compile(
             recompile_limit=recompile_limit,
             on_error=on_error or environment.on_error,
             name=name or label,
-            forwarded=forwarded,
+            forwarded=forwarded or passed_on(function),
             shapes=shapes,
             family=family_of((function, settings)) if of_object and shares else None,
         )

@@ -105,8 +105,9 @@ def _arguments(region: torchjit_vm.Region, slots: tuple[Any, ...]) -> dict[str, 
     if code.co_flags & 0x04:
         positional = rest.pop(0)
         if region.forwarded is not None:
-            named.update(zip(region.forwarded, positional, strict=False))
-            positional = positional[len(region.forwarded) :]
+            known = [name for name in region.forwarded if not name.startswith("*")]
+            named.update(zip(known, positional, strict=False))
+            positional = positional[len(known) :]
         named["*args"] = positional
     if code.co_flags & 0x08:
         named.update(rest[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import types
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import torch
 
 from torchjit_frame import FrontDoor
 
-__all__ = ["compiled_module"]
+__all__ = ["compiled_module", "passed_on"]
 
 _M = TypeVar("_M", bound=torch.nn.Module)
 
@@ -67,9 +68,30 @@ def _parameters(module: torch.nn.Module) -> tuple[str, ...] | None:
     if type(module).__call__ is not torch.nn.Module.__call__:
         return None
     forward: Any = module.forward
-    code = getattr(forward, "__code__", None)  # a method's is the function's
-    bound = isinstance(forward, types.MethodType)  # not a static method, nor a function put on the instance
-    return code.co_varnames[bound : code.co_argcount] if isinstance(code, types.CodeType) else None
+    if not isinstance(forward, types.MethodType):  # a static method, or what was put on the instance
+        return _positional(forward) if isinstance(forward, types.FunctionType) else None
+    return _positional(forward.__func__)[1:] if isinstance(forward.__func__, types.FunctionType) else None
+
+
+def passed_on(function: types.FunctionType) -> tuple[str, ...] | None:
+    """What people call the arguments that a wrapper, `def wrapper(*args, **kwargs)`, passes on; None if it wraps nothing."""
+    code = function.__code__
+    wraps = isinstance(function.__dict__.get("__wrapped__"), types.FunctionType)
+    return _positional(function)[code.co_argcount :] if wraps and code.co_flags & inspect.CO_VARARGS else None
+
+
+def _positional(function: types.FunctionType) -> tuple[str, ...]:
+    """The positional parameters of a function, or of what it wraps; with `*args`, if it is there."""
+    code = function.__code__
+    while code.co_flags & inspect.CO_VARARGS and not code.co_kwonlyargcount:
+        wrapped = function.__dict__.get("__wrapped__")
+        if not isinstance(wrapped, types.FunctionType):
+            break
+        function, code = wrapped, wrapped.__code__
+    names = code.co_varnames[: code.co_argcount]
+    if not code.co_flags & inspect.CO_VARARGS:
+        return names
+    return (*names, f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
 
 
 def _load_from_state_dict(self: Any, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
@@ -70,6 +71,7 @@ RESERVED = frozenset(
         "grad",
         "device",
         "call",
+        "inputs",
         "exchange_device",
         "restore_device",
         "_",
@@ -79,6 +81,8 @@ RESERVED = frozenset(
     ]
 )
 """Names that the host program uses itself; buffers get others."""
+_MADE_BY_HOST = re.compile(r"__(at|\d+|view\d+)$")
+"""Names that it makes from buffers' names, or for sizes and arguments."""
 MAX_INLINED_NODES = 64
 MAX_INLINED_LOADS = 12
 MAX_INLINED_INDEX = 64
@@ -134,6 +138,8 @@ class Builder:
         stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem) or "buf"
         if keyword.iskeyword(stem):
             stem += "_"
+        if _MADE_BY_HOST.search(stem):
+            stem = stem.replace("__", "_")
         name, n = stem, 1
         while name in self._taken:
             name = f"{stem}_{n}"
