@@ -15,8 +15,10 @@ from torch import nn
 import torchjit
 from torchjit.cli import main
 from torchjit.commands import COMMANDS, doctor
+from torchjit.config import describe_settings
+from torchjit.environment import VARIABLES
 from torchjit.logs import describe_logs, log_names
-from torchjit.options import describe_options
+from torchjit.options import describe_modes, describe_options
 
 SCRIPT = """
 import sys
@@ -59,8 +61,10 @@ def test_tables(command, told, capsys):
 
 
 def test_everything_is_described():
-    assert [name for name, _, _ in describe_options()] == torchjit.list_options()
-    assert all(meaning for _, _, meaning in describe_options())
+    assert [each.name for each in describe_options()] == torchjit.list_options()
+    assert [name for name, _, _ in describe_modes()] == list(torchjit.list_mode_options())
+    for each in (*describe_options(), *describe_settings(), *VARIABLES):
+        assert each.name and each.takes and each.meaning
     assert sorted(describe_logs()) == log_names()
     assert all(c.HELP for c in COMMANDS)
 

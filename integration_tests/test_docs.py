@@ -1,4 +1,4 @@
-"""Every Python block of the documentation runs, and the generated page is current."""
+"""Every Python block of the documentation runs, and the generated pages are current."""
 
 import importlib.util
 import re
@@ -66,9 +66,10 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == (pages | outside) - {"README.md"}
 
 
-def test_the_page_of_reasons_is_current() -> None:
+@pytest.mark.parametrize("tool", ["write_reasons", "write_settings"])
+def test_generated_pages_are_current(tool: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "write_reasons.py"), "--check"],
+        [sys.executable, str(ROOT / "tools" / f"{tool}.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,

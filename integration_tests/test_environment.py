@@ -19,7 +19,7 @@ def compiles() -> Any:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("TORCHJIT_DISABLE", "ture", "TORCHJIT_DISABLE='ture'"),
+        ("TORCHJIT_DISABLE", "ture", "did you mean 'true'?"),
         ("TORCHJIT_DISABLE", "2", "TORCHJIT_DISABLE='2'"),
         ("TORCHJIT_FORCE_DISABLE_CACHES", "maybe", "TORCHJIT_FORCE_DISABLE_CACHES='maybe'"),
         ("TORCHJIT_ON_ERROR", "riase", "TORCHJIT_ON_ERROR='riase': want 'raise' or 'eager'; did you mean 'raise'?"),
@@ -62,22 +62,60 @@ def test_right_variables_are_taken(name: str, value: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "nearest"),
     [
-        ("recompile_limit", "many"), ("recompile_limit", -1), ("recompile_limit", True), ("cache_size_limit", 1.5), ("unroll_limit", None),
-        ("automatic_dynamic_shapes", 1), ("capture_scalar_outputs", "yes"), ("caches", None), ("on_error", "riase"), ("on_error", None),
-        ("reorderable_logging_functions", print),
+        ("recompile_limit", "many", None), ("recompile_limit", -1, None), ("recompile_limit", True, None), ("recompile_limit", "16", "16"),
+        ("cache_size_limit", 1.5, None), ("cache_size_limit", 2.0, "2"), ("unroll_limit", None, None),
+        ("large_capture_seconds", float("nan"), None), ("large_capture_seconds", "30", "30.0"), ("large_capture_seconds", True, None),
+        ("automatic_dynamic_shapes", 1, "True"), ("capture_scalar_outputs", "yes", "True"), ("capture_scalar_outputs", "Flase", "False"),
+        ("caches", None, None), ("disable", 0.0, "False"), ("on_error", "riase", "'raise'"), ("on_error", "EAGER", "'eager'"),
+        ("on_error", None, None), ("reorderable_logging_functions", print, "{<built-in function print>}"),
+        ("reorderable_logging_functions", ["print"], None),
     ],
 )  # fmt: skip
-def test_wrong_settings_are_refused(name: str, value: Any) -> None:
+def test_wrong_settings_are_refused(name: str, value: Any, nearest: str | None) -> None:
     before = torchjit.config.snapshot()
     for _ in range(2):
         with pytest.raises(UserError, match="TJ-API-061") as caught:
             setattr(torchjit.config, name, value)
-        assert repr(value) in str(caught.value)
+        assert f"torchjit.config.{name}={value!r}, want " in str(caught.value)
+        assert ("did you mean" in str(caught.value)) == (nearest is not None)
+        assert nearest is None or f"did you mean {nearest}?" in str(caught.value)
         with pytest.raises(UserError, match="TJ-API-061"), torchjit.config.patch(**{"unroll_limit": 5, name: value}):
             pass
     assert torchjit.config.snapshot() == before
+
+
+def test_wrong_patches_are_refused_where_they_are_written() -> None:
+    with pytest.raises(UserError, match="did you mean 'recompile_limit'"):
+        torchjit.config.patch(recompil_limit=2)
+    with pytest.raises(UserError, match="did you mean 2?"):
+        torchjit.config.patch({"recompile_limit": "2"})
+    with pytest.raises(UserError, match="did you mean False?"):
+
+        @torchjit.config.patch("disable", 0)
+        def never() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_autotune": 1}, "max_autotune=1, want True or False; did you mean True?"),
+        ({"freezing": "no"}, "want True or False; did you mean False?"),
+        ({"activation_memory_budget": 3}, "want a number from 0 to 1; did you mean 1?"),
+        ({"activation_memory_budget": "0.5"}, "did you mean 0.5?"),
+        ({"autotune_seconds": -1.0}, "want a number of seconds; did you mean 0?"),
+        ({"triton.cudagraph_capture_sizes": [8, 0]}, "want positive integers"),
+        ({"post_grad_custom_post_pass": 3}, "want a pass, or a tuple of passes"),
+        ({"guard_filter_fn": 3}, "want a function of guards"),
+        ({"trace_enabled": True}, "did you mean 'trace.enabled'"),
+        ({"epilog_fusion": False}, "did you mean 'epilogue_fusion'"),
+    ],
+)
+def test_wrong_options_are_refused(options: Any, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        torchjit.compile(lambda x: x, options=options)
+    assert said in str(caught.value)
 
 
 def test_right_settings_are_taken() -> None:

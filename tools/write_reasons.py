@@ -5,11 +5,11 @@ uv run python tools/write_reasons.py [--check]
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import pkgutil
 import sys
-from pathlib import Path
+
+from page_writer import DOCS, write_or_check
 
 from torchjit_core.reasons import all_reasons
 
@@ -17,7 +17,7 @@ PACKAGES = (
     "torchjit", "torchjit_aot", "torchjit_cudagraphs", "torchjit_frame", "torchjit_fx", "torchjit_guards", "torchjit_inductor",
     "torchjit_report", "torchjit_vm",
 )  # fmt: skip
-PAGE = Path(__file__).parent.parent / "docs" / "reasons.md"
+PAGE = DOCS / "reasons.md"
 HEAD = """# Reasons
 
 Why something broke the graph, fell back or was refused. Ids never change and are never reused.
@@ -42,19 +42,5 @@ def render() -> str:
     return "\n".join(parts)
 
 
-def main() -> int:
-    """Write the page, or with --check only compare it; returns the exit status."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--check", action="store_true")
-    text = render()
-    if not parser.parse_args().check:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    print("docs/reasons.md is not current: run tools/write_reasons.py", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render()))

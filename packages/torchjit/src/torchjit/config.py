@@ -11,24 +11,30 @@ where the setting of the same name is not set here.
 from __future__ import annotations
 
 import contextlib
-import typing
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, final
 
 import attrs
 
 from torchjit import upstream
-from torchjit.exc import UserError, unknown_name
+from torchjit.described import Described, entries_of
+from torchjit.exc import unknown_name
+from torchjit.kinds import COUNT, FUNCTIONS, SWITCH, Kind, choice, number
 from torchjit_core.reasons import reason
 
-__all__ = ["Config", "Settings", "config"]
+__all__ = ["Config", "Settings", "config", "describe_settings"]
 
 BAD_SETTING = reason(
     "TJ-API-061",
     "a setting has a value that it cannot have",
     "The settings of torchjit.config take the types that torchjit.config.Settings gives them.",
-    "See the docstring of torchjit.config.Settings.",
+    "docs/settings.md lists the settings with their values and defaults.",
 )
+
+
+_OURS = {"upstream": ""}
+"""Metadata of settings that upstream does not have."""
 
 
 @final
@@ -37,23 +43,24 @@ class Settings:
     """A snapshot of the settings.
 
     Attributes:
-        recompile_limit: specialisations of one region after which it runs eagerly (upstream's name and default).
-        accumulated_recompile_limit: the same for all regions of one code object together (upstream's name and default).
+        recompile_limit: specialisations of one region after which it runs eagerly.
+        accumulated_recompile_limit: the same for all regions of one code object together.
         automatic_dynamic_shapes: a size that changed between calls becomes a symbol.
         capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break.
         capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph.
-        large_capture_nodes, large_capture_seconds: a capture that reaches one of these warns once and names the loop that it unrolls.
+        large_capture_nodes: a capture that reaches so many nodes warns once and names the loop that it unrolls.
+        large_capture_seconds: the same for a capture that takes so long.
         unroll_limit: instructions interpreted in one region before it is given up.
         capture_calls_at_breaks: functions that Python calls during a graph break are captured too.
         on_error: what an error inside torchjit does: `eager` runs the user's code as it is and warns once, `raise`
             shows it.
         reorderable_logging_functions: functions that only report, such as `print`, whose calls inside a region are made at
-            its end, in order, rather than break the graph (upstream's name and default). Warnings and records of
+            its end, in order, rather than break the graph. Warnings and records of
             `logging` are always treated so where that cannot be told from the outside.
         caches: keep kernels on disk between processes.
-        disable: compile nothing: what has no specialisation runs as it is (upstream's name).
+        disable: compile nothing: what has no specialisation runs as it is.
         suppress_errors: errors of a backend that the program passed do not reach it either, where nothing else says what
-            they do: a warning, and the code runs as it is (upstream's name).
+            they do: a warning, and the code runs as it is.
     """
 
     recompile_limit: int = 8
@@ -61,57 +68,67 @@ class Settings:
     automatic_dynamic_shapes: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
-    large_capture_nodes: int = 10_000
-    large_capture_seconds: float = 30.0
-    unroll_limit: int = 1_000_000
-    capture_calls_at_breaks: bool = True
-    on_error: Literal["eager", "raise"] = "eager"
+    large_capture_nodes: int = attrs.field(default=10_000, metadata=_OURS)
+    large_capture_seconds: float = attrs.field(default=30.0, metadata=_OURS)
+    unroll_limit: int = attrs.field(default=1_000_000, metadata=_OURS)
+    capture_calls_at_breaks: bool = attrs.field(default=True, metadata=_OURS)
+    on_error: Literal["eager", "raise"] = attrs.field(
+        default="eager",
+        metadata={**_OURS, "kind": choice("eager", "raise"), "read": "when something inside torchjit fails"},
+    )
     reorderable_logging_functions: set[Any] = attrs.field(factory=set, hash=False)
-    caches: bool = True
-    disable: bool = False
-    suppress_errors: bool = False
+    caches: bool = attrs.field(
+        default=True,
+        metadata={"upstream": "torch._inductor.config.force_disable_caches (the opposite)", "read": "by `compile`"},
+    )
+    disable: bool = attrs.field(default=False, metadata={"read": "before each compilation"})
+    suppress_errors: bool = attrs.field(default=False, metadata={"read": "when a backend fails"})
 
 
 _ALIASES = {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"}
 """Upstream's older names."""
-_NAMES = tuple(f.name for f in attrs.fields(Settings))
+_FIELDS = {f.name: f for f in attrs.fields(Settings)}
+_KINDS = {
+    "bool": SWITCH,
+    "int": COUNT,
+    "float": number("a number of seconds, at least 0", 0, math.inf),
+    "set[Any]": FUNCTIONS,
+}
+"""By the annotations of `Settings`."""
 
 
-def _named(changes: dict[str, Any]) -> dict[str, Any]:
-    return {_ALIASES.get(name, name): value for name, value in changes.items()}
-
-
-_KINDS = typing.get_type_hints(Settings)
-
-
-def _checked(name: str, value: Any) -> Any:
-    """The value of a setting, of the setting's type.
+def _named(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes by today's names, their values checked.
 
     Raises:
-        UserError: it cannot have this value.
+        UserError: there is no such setting, or it cannot have this value.
     """
-    kind = _KINDS[name]
-    if kind is bool:
-        good, wanted = isinstance(value, bool), "True or False"
-    elif kind is int:
-        value = value if isinstance(value, bool) else getattr(value, "__index__", lambda: value)()
-        good, wanted = type(value) is int and value >= 0, "an int of at least 0"
-    elif kind is float:
-        good, wanted = (
-            isinstance(value, (int, float)) and type(value) is not bool and value >= 0,
-            "a number, at least 0",
+    named = {}
+    for given, value in changes.items():
+        name = _ALIASES.get(given, given)
+        if name not in _FIELDS:
+            raise unknown_name("setting", given, _FIELDS)
+        named[name] = _kind(name).check(f"torchjit.config.{given}", value, BAD_SETTING)
+    return named
+
+
+def _kind(name: str) -> Kind:
+    field = _FIELDS[name]
+    found: Kind = field.metadata.get("kind") or _KINDS[str(field.type)]
+    return found
+
+
+def describe_settings() -> list[Described]:
+    """Every setting; what each does is told by the docstring of `Settings`."""
+    meanings = entries_of(Settings, "Attributes")
+    defaults = Settings()
+    return [
+        Described(
+            name, _kind(name).text, repr(getattr(defaults, name)), meanings[name],
+            f.metadata.get("upstream", f"torch._dynamo.config.{name}"), f.metadata.get("read", "at each compilation"),
         )
-    elif typing.get_origin(kind) is Literal:
-        choices = typing.get_args(kind)
-        good, wanted = any(type(value) is type(c) and value == c for c in choices), " or ".join(map(repr, choices))
-    elif typing.get_origin(kind) is set:
-        value = set(value) if isinstance(value, (list, tuple, frozenset)) else value
-        good, wanted = isinstance(value, set), "a set"
-    else:
-        return value
-    if not good:
-        raise UserError(BAD_SETTING, f"torchjit.config.{name} = {value!r}, want {wanted}")
-    return value
+        for name, f in _FIELDS.items()
+    ]  # fmt: skip
 
 
 @final
@@ -127,23 +144,19 @@ class Config:
 
     def __getattr__(self, name: str) -> Any:
         name = _ALIASES.get(name, name)
-        if name.startswith("_") or name not in _NAMES:
+        if name.startswith("_") or name not in _FIELDS:
             # AttributeError, so that hasattr and copy work; the message is the helpful one
-            raise AttributeError(str(unknown_name("setting", name, _NAMES)))
+            raise AttributeError(str(unknown_name("setting", name, _FIELDS)))
         return self._values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._set({name: value})
 
     def __dir__(self) -> list[str]:
-        return [*_NAMES, "is_off", "kept", "patch", "snapshot"]
+        return [*_FIELDS, "is_off", "kept", "patch", "snapshot"]
 
-    def _set(self, changes: dict[str, Any]) -> None:
+    def _set(self, changes: Mapping[str, Any]) -> None:
         named = _named(changes)
-        for name, value in named.items():
-            if name not in _NAMES:
-                raise unknown_name("setting", name, _NAMES)
-            named[name] = _checked(name, value)
         self._values.update(named)
         self._set_here.update(named)
 
@@ -158,24 +171,27 @@ class Config:
         """Is nothing to be compiled?"""
         return bool(self._values["disable"] if "disable" in self._set_here else upstream.setting("disable"))
 
-    @contextlib.contextmanager
     def patch(
         self, first: Mapping[str, Any] | str | None = None, value: Any = None, /, **changes: Any
-    ) -> Iterator[None]:
+    ) -> contextlib._GeneratorContextManager[None]:
         """Change settings inside a `with` block or, as a decorator, inside a function.
 
         As upstream has it: `patch(recompile_limit=2)`, `patch({"recompile_limit": 2})`, `patch("recompile_limit", 2)`.
 
         Raises:
-            UserError: an unknown name; the nearest ones are told.
+            UserError: at once: an unknown name, or a value that the setting cannot have; the nearest right ones are told.
         """
-        changes = {**({first: value} if isinstance(first, str) else first or {}), **changes}
+        given = {**({first: value} if isinstance(first, str) else first or {}), **changes}
+        return self._patched(_named(given))
+
+    @contextlib.contextmanager
+    def _patched(self, changes: Mapping[str, Any]) -> Iterator[None]:
         before, set_before = dict(self._values), set(self._set_here)
         self._set(changes)
         try:
             yield
         finally:
-            for name in _named(changes):
+            for name in changes:
                 self._values[name] = before[name]
                 if name not in set_before:
                     self._set_here.discard(name)

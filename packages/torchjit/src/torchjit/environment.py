@@ -1,16 +1,4 @@
-"""The environment variables of torchjit, all read here.
-
-| variable | meaning |
-|---|---|
-| `TORCHJIT_DISABLE`, `TORCH_COMPILE_DISABLE`, `TORCHDYNAMO_DISABLE` | `1`: `compile` returns what it is given |
-| `TORCHJIT_LOGS` | `"[+-]name,..."`, as `torchjit.set_logs` |
-| `TORCHJIT_TRACE` | a folder: every compilation is appended to a trace file in it, for `torchjit report` |
-| `TORCHJIT_DEBUG_DIR` | where the option `trace.enabled` writes its folders; default: `torchjit_debug` below the current folder |
-| `TORCHJIT_CACHE_DIR` | where kernels are kept between processes; one that cannot be used is replaced by a temporary folder, with a warning |
-| `TORCHJIT_FORCE_DISABLE_CACHES` | `1`: nothing is kept between processes |
-| `TORCHJIT_ON_ERROR` | `raise` or `eager`: what an internal error does, over the call's own `on_error` |
-| `TORCHJIT_COMPILER_SECONDS` | how long one run of the C++ compiler may take: 600; `inf` for no limit |
-| `CXX`, else `CC` | the compiler of generated C++, perhaps with arguments |
+"""The environment variables of torchjit, all read here; `VARIABLES` is the table of them.
 
 A value that a variable of ours cannot have is an error that names it, and so is a name that is nearly one of these.
 """
@@ -25,27 +13,69 @@ from typing import Literal, final
 
 import attrs
 
+from torchjit.described import Described
 from torchjit.exc import UserError
 from torchjit_core.reasons import reason
 
-__all__ = ["BAD_VARIABLE", "Environment", "read_environment"]
+__all__ = ["BAD_VARIABLE", "VARIABLES", "Environment", "read_environment"]
 
 BAD_VARIABLE = reason(
     "TJ-API-060",
     "an environment variable has a wrong name or value",
-    "The environment variables of torchjit take the values of the table in torchjit.environment, and nothing else.",
+    "The environment variables of torchjit take the values that docs/settings.md lists, and nothing else.",
     "Correct the variable that is named, or unset it.",
 )
 _ON = ("1", "true", "yes", "on")
 _OFF = ("", "0", "false", "no", "off")
 _PREFIX = "TORCHJIT_"
-_NAMES = ("DISABLE", "LOGS", "TRACE", "DEBUG_DIR", "CACHE_DIR", "FORCE_DISABLE_CACHES", "ON_ERROR", "COMPILER_SECONDS")
+_SWITCH = "`1` or `0` (also `true`, `yes`, `on`, `false`, `no`, `off`)"
+VARIABLES = (
+    Described(
+        "TORCHJIT_DISABLE", _SWITCH, "0", "`compile` returns what it is given.", "TORCH_COMPILE_DISABLE", "by `compile`"
+    ),
+    Described(
+        "TORCHJIT_LOGS", "names of logs, separated by commas, `-` before one turns it off", "", "As `torchjit.set_logs`, over its calls.",
+        "TORCH_LOGS", "by `compile`",
+    ),
+    Described(
+        "TORCHJIT_TRACE", "a folder", "", "Every compilation is appended to a trace file in it, for `torchjit report`.", "TORCH_TRACE",
+        "by `compile`",
+    ),
+    Described(
+        "TORCHJIT_DEBUG_DIR", "a folder", "torchjit_debug", "Where the option `trace.enabled` writes its folders.",
+        "TORCH_COMPILE_DEBUG_DIR", "at each compilation",
+    ),
+    Described(
+        "TORCHJIT_CACHE_DIR", "a folder", "torchjit in the user's cache folder",
+        "Where kernels are kept between processes. One that cannot be used is replaced by a temporary folder, with a warning.",
+        "TORCHINDUCTOR_CACHE_DIR", "by `compile`",
+    ),
+    Described(
+        "TORCHJIT_FORCE_DISABLE_CACHES", _SWITCH, "0", "Nothing is kept between processes.", "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+        "by `compile`",
+    ),
+    Described(
+        "TORCHJIT_ON_ERROR", "`raise` or `eager`", "", "What an error inside torchjit does where the call's own `on_error` does not say it, "
+        "over the setting.", "TORCHDYNAMO_SUPPRESS_ERRORS (as `eager`)", "by `compile`",
+    ),
+    Described(
+        "TORCHJIT_COMPILER_SECONDS", "a positive number, or `inf`", "600", "How long one run of the C++ compiler may take.", "", "by `compile`"
+    ),
+    Described(
+        "TORCH_COMPILE_DISABLE, TORCHDYNAMO_DISABLE", "`1`", "", "As `TORCHJIT_DISABLE`.", "the same", "by `compile`"
+    ),
+    Described(
+        "CXX, CC", "a command, perhaps with arguments", "the first of several that is found",
+        "The compiler of generated C++. `CC` counts where `CXX` is not set.", "the same", "by `compile`",
+    ),
+)  # fmt: skip
+_NAMES = tuple(v.name.removeprefix(_PREFIX) for v in VARIABLES if v.name.startswith(_PREFIX))
 
 
 @final
 @attrs.frozen
 class Environment:
-    """What the variables say. See the table of the module."""
+    """What the variables say. See `VARIABLES`."""
 
     disable: bool = False
     logs: str = ""
@@ -90,7 +120,9 @@ def read_environment() -> Environment:
 def _flag(name: str) -> bool:
     value = os.environ.get(name, "").strip().lower()
     if value not in (*_ON, *_OFF):
-        raise _wrong(name, f"want {', '.join(_ON)}, or {', '.join(filter(None, _OFF))}")
+        near = difflib.get_close_matches(value, (*_ON, *filter(None, _OFF)), n=1)
+        guess = f"; did you mean {near[0]!r}?" if near else ""
+        raise _wrong(name, f"want {', '.join(_ON)}, or {', '.join(filter(None, _OFF))}{guess}")
     return value in _ON
 
 

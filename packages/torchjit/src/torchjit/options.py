@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, final
 
 import attrs
 
 import torchjit_aot
+from torchjit.described import Described, entries_of
 from torchjit.exc import UserError, unknown_name
+from torchjit.kinds import SIZES, SWITCH, Kind, number
 from torchjit_core.reasons import reason
 
-__all__ = ["Options", "describe_options", "list_mode_options", "list_options", "make_options"]
+__all__ = ["Options", "describe_modes", "describe_options", "list_mode_options", "list_options", "make_options"]
 
 BAD_VALUE = reason(
     "TJ-API-002",
     "an option has a value of the wrong kind",
     "Options take the type of their default.",
-    "torchjit.list_options() names the options; the table of torchjit.options gives their types and defaults.",
+    "torchjit.list_options() names the options; `torchjit options` and docs/settings.md tell their values and defaults.",
 )
 MODE_AND_OPTIONS = reason(
     "TJ-API-003",
@@ -63,16 +63,19 @@ class Options:
             (with `trace.enabled`, or alone).
         activation_memory_budget: from 1 to 0: the share of the activations, between what is saved by default and the
             least that can be, that training may save; the backward computes the rest again.
-        pre_grad_custom_pass, joint_custom_post_pass, post_grad_custom_post_pass: a change (or a tuple of changes) of the
-            captured graph, of the joint graph, of each final graph. Each is a callable of an `fx.Graph` with an `id` (see
-            `torchjit_aot.graph_pass`) or, as upstream has it, a method `uuid`: two compilations with the same ids are alike.
+        pre_grad_custom_pass: a change (or a tuple of changes) of the captured graph. Each is a callable of an `fx.Graph` with an `id`
+            (see `torchjit_aot.graph_pass`) or, as upstream has it, a method `uuid`: two compilations with the same ids are alike.
+        joint_custom_post_pass: such a change of the joint graph of forward and backward.
+        post_grad_custom_post_pass: such a change of each final graph.
     """
 
     max_autotune: bool = False
     autotune_in_subproc: bool = True
     coordinate_descent_tuning: bool = False
     shape_padding: bool = True
-    autotune_seconds: float = 120.0
+    autotune_seconds: float = attrs.field(
+        default=120.0, metadata={"upstream": "", "kind": number("a number of seconds", 0, math.inf)}
+    )
     fallback_random: bool = True
     emulate_precision_casts: bool = False
     freezing: bool = False
@@ -82,7 +85,9 @@ class Options:
     layout_optimization: bool = True
     trace: bool = attrs.field(default=False, metadata={"name": "trace.enabled"})
     graph_diagram: bool = attrs.field(default=False, metadata={"name": "trace.graph_diagram"})
-    activation_memory_budget: float = 1.0
+    activation_memory_budget: float = attrs.field(
+        default=1.0, metadata={"upstream": "torch._functorch.config.activation_memory_budget"}
+    )
     pre_grad_custom_pass: tuple[torchjit_aot.GraphPass, ...] = ()
     joint_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
     post_grad_custom_post_pass: tuple[torchjit_aot.GraphPass, ...] = ()
@@ -95,21 +100,40 @@ _MODES: dict[str, dict[str, Any]] = {
     "max-autotune": {"max_autotune": True, "triton.cudagraphs": True},
     "max-autotune-no-cudagraphs": {"max_autotune": True},
 }
+_MODE_MEANINGS = {
+    "default": "What a program gets that says nothing.",
+    "reduce-overhead": "On GPUs kernels are launched by replaying CUDA graphs, where that is faster.",
+    "max-autotune": "More kernels are measured before one is chosen, which takes longer at the first call; with CUDA graphs.",
+    "max-autotune-no-cudagraphs": "The same without CUDA graphs.",
+}
+_GUARD_FILTER = Described(
+    "guard_filter_fn", "a function of guards", "None",
+    "Taken for upstream's sake, without effect: every guard is kept, so results stay right. See `torchjit.guard_filters`.",
+    "torch.compile(options={\"guard_filter_fn\": ...})",
+)  # fmt: skip
 
 
 def list_options() -> list[str]:
     """The names that `compile(options={...})` takes."""
-    return sorted(_FIELDS)
+    return sorted([*_FIELDS, _GUARD_FILTER.name])
 
 
-def describe_options() -> list[tuple[str, Any, str]]:
-    """Name, default and meaning of every option; meanings are those of the docstring of `Options`."""
-    text = inspect.getdoc(Options) or ""
-    meanings = {}
-    for entry in re.split(r"\n    (?=[a-z])", text.partition("Attributes:")[2]):
-        names, _, meaning = entry.strip().partition(": ")
-        meanings.update(dict.fromkeys(names.split(", "), " ".join(meaning.split())))
-    return [(name, _FIELDS[name].default, meanings[_FIELDS[name].name]) for name in list_options()]
+def describe_options() -> list[Described]:
+    """Every option; what each does is told by the docstring of `Options`."""
+    meanings = entries_of(Options, "Attributes")
+    described = [
+        Described(
+            name, _kind(f).text, repr(f.default), meanings[f.name].removeprefix(f"`{name}`: "),
+            f.metadata.get("upstream", f"torch._inductor.config.{name}"),
+        )
+        for name, f in _FIELDS.items()
+    ]  # fmt: skip
+    return sorted([*described, _GUARD_FILTER], key=lambda each: each.name)
+
+
+def describe_modes() -> list[tuple[str, dict[str, Any], str]]:
+    """Name, options and purpose of every mode."""
+    return [(name, dict(options), _MODE_MEANINGS[name]) for name, options in _MODES.items()]
 
 
 def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
@@ -141,45 +165,34 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
         raise UserError(MODE_AND_OPTIONS, f"mode={mode!r}, options={dict(options)!r}")
     given = list_mode_options(mode) if mode is not None else dict(options or {})
     fields: dict[str, Any] = {}
-    guard_filter = given.pop("guard_filter_fn", None)  # see torchjit.guard_filters
+    guard_filter = given.pop(_GUARD_FILTER.name, None)
     if guard_filter is not None and not callable(guard_filter):
         raise UserError(BAD_VALUE, f"guard_filter_fn={guard_filter!r}, want a function of guards")
     for name, value in given.items():
         field = _FIELDS.get(name)
         if field is None:
-            raise unknown_name("option", name, _FIELDS)
-        fields[field.name] = (
-            _sizes(name, value) if field.name == "capture_sizes" else _checked(name, value, field.default)
-        )
+            raise unknown_name("option", name, list_options())
+        fields[field.name] = _kind(field).check(name, value, BAD_VALUE)
     made = Options(**fields)
     if made.capture_sizes and not made.cudagraphs:
         raise UserError(BAD_VALUE, "triton.cudagraph_capture_sizes needs triton.cudagraphs=True")
     return made
 
 
-def _sizes(name: str, value: Any) -> tuple[int, ...]:
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if any(type(n) is not int or n < 1 for n in given):
-        raise UserError(BAD_VALUE, f"{name}={value!r}, want positive integers")
-    return tuple(sorted(set(given)))
+def _passes(value: Any) -> tuple[torchjit_aot.GraphPass, ...]:
+    given = value if isinstance(value, (tuple, list)) else () if value is None else (value,)
+    return tuple(torchjit_aot.as_graph_pass(each) for each in given)
 
 
-def _checked(name: str, value: Any, default: Any) -> Any:
-    if type(default) is tuple:
-        given = value if isinstance(value, (tuple, list)) else () if value is None else (value,)
-        try:
-            return tuple(torchjit_aot.as_graph_pass(each) for each in given)
-        except ValueError as error:
-            raise UserError(BAD_VALUE, f"{name}={value!r}: {error}") from None
-    if type(default) is float:
-        seconds = name.endswith("_seconds")
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not 0 <= value <= (math.inf if seconds else 1)
-        ):
-            raise UserError(BAD_VALUE, f"{name}={value!r}, want " + ("seconds" if seconds else "a number from 0 to 1"))
-        return float(value)
-    if not isinstance(value, type(default)):
-        raise UserError(BAD_VALUE, f"{name}={value!r}, want True or False")
-    return value
+_KINDS = {
+    "bool": SWITCH,
+    "float": number("a number from 0 to 1", 0, 1),
+    "tuple[int, ...]": SIZES,
+    "tuple[torchjit_aot.GraphPass, ...]": Kind("a pass, or a tuple of passes", _passes),
+}
+"""By the annotations of `Options`."""
+
+
+def _kind(field: Any) -> Kind:
+    found: Kind = field.metadata.get("kind") or _KINDS[str(field.type)]
+    return found

@@ -7,7 +7,7 @@ import argparse
 from rich.table import Table
 
 from torchjit.commands.console import print_table
-from torchjit.options import list_mode_options
+from torchjit.options import describe_modes
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -20,10 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a table, always with success."""
-    table = Table("mode", "options")
-    for name, chosen in list_mode_options().items():
-        table.add_row(
-            name, ", ".join(f"{option}={value}" for option, value in chosen.items()) or "all at their defaults"
-        )
+    table = Table("mode", "options", "what for")
+    for name, chosen, meaning in describe_modes():
+        told = ", ".join(f"{option}={value}" for option, value in chosen.items())
+        table.add_row(name, told or "all at their defaults", meaning)
     print_table(table)
     return 0

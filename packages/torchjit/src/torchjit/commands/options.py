@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a table, always with success."""
-    table = Table("option", "default", "meaning", show_lines=True)
-    for name, default, meaning in describe_options():
-        table.add_row(name, repr(default), meaning)
+    table = Table("option", "takes", "default", "meaning", show_lines=True)
+    for each in describe_options():
+        table.add_row(each.name, each.takes, each.default, each.meaning)
     print_table(table)
     return 0

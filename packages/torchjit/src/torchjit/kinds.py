@@ -1,0 +1,144 @@
+"""Kinds of values that settings and options take: each says which, checks them, and guesses what was meant instead of a wrong one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+import attrs
+
+from torchjit.exc import UserError
+from torchjit_core.reasons import Reason
+
+__all__ = ["COUNT", "FUNCTIONS", "SIZES", "SWITCH", "Kind", "choice", "number"]
+
+
+def _no_guess(value: Any) -> Any:
+    return None
+
+
+@final
+@attrs.frozen
+class Kind:
+    """A kind of values.
+
+    Attributes:
+        text: which values these are, for tables and messages: `True or False`.
+        take: the value as it is kept; a ValueError, perhaps with a more exact text, if it cannot be.
+        guess: the right value next to a wrong one, None if there is none near.
+    """
+
+    text: str
+    take: Callable[[Any], Any]
+    guess: Callable[[Any], Any] = _no_guess
+
+    def check(self, name: str, value: Any, why: Reason) -> Any:
+        """The value as it is kept.
+
+        Raises:
+            UserError: it is not of this kind; the message says what would be, and the nearest right value.
+        """
+        try:
+            return self.take(value)
+        except ValueError as error:
+            near = self.guess(value)
+            wanted = "" if near is None else f"; did you mean {near!r}?"
+            said = f": {error}" if str(error) else ""
+            raise UserError(why, f"{name}={value!r}, want {self.text}{wanted}{said}") from None
+
+
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _near_switch(value: Any) -> bool | None:
+    word = str(value).strip().lower() if isinstance(value, (int, float, str)) else ""
+    word = {"1.0": "1", "0.0": "0"}.get(word, word)
+    near = difflib.get_close_matches(word, (*_YES, *_NO), n=1)
+    return near[0] in _YES if near else None
+
+
+SWITCH = Kind("True or False", _switch, _near_switch)
+
+
+def _count(value: Any) -> int:
+    made = value if isinstance(value, bool) else getattr(value, "__index__", lambda: None)()
+    if type(made) is not int or made < 0:
+        raise ValueError
+    return made
+
+
+def _near_count(value: Any) -> int | None:
+    near = _as_number(value)
+    return int(near) if near is not None and near >= 0 and near == int(near) else None
+
+
+COUNT = Kind("an int of at least 0", _count, _near_count)
+
+
+def _as_number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        made = float(value)
+    except ValueError:
+        return None
+    return made if abs(made) < float("inf") else None  # nor is a NaN
+
+
+def number(text: str, lowest: float, highest: float) -> Kind:
+    """Ints and floats of a range, kept as floats."""
+
+    def take(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:
+            raise ValueError
+        return float(value)
+
+    def guess(value: Any) -> float | None:
+        near = _as_number(value)
+        return None if near is None else min(max(near, lowest), highest)
+
+    return Kind(text, take, guess)
+
+
+def choice(*choices: str) -> Kind:
+    """One of several words."""
+
+    def take(value: Any) -> str:
+        if type(value) is not str or value not in choices:
+            raise ValueError
+        return value
+
+    def guess(value: Any) -> str | None:
+        near = difflib.get_close_matches(str(value).strip().lower(), choices, n=1, cutoff=0.5)
+        return near[0] if near else None
+
+    return Kind(" or ".join(map(repr, choices)), take, guess)
+
+
+def _functions(value: Any) -> set[Any]:
+    if not isinstance(value, (set, frozenset, list, tuple)):
+        raise ValueError
+    wrong = [each for each in value if not callable(each)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no function")
+    return set(value)
+
+
+FUNCTIONS = Kind("a set of functions", _functions, lambda value: {value} if callable(value) else None)
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    given: Iterable[Any] = value if isinstance(value, (tuple, list)) else (value,)
+    if any(type(n) is not int or n < 1 for n in given):
+        raise ValueError
+    return tuple(sorted(set(given)))
+
+
+SIZES = Kind("positive integers", _sizes)
