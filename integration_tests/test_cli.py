@@ -1,9 +1,14 @@
 """The command line, as a user runs it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import torch
+
+from torchjit.demo.slowness import library_share, why_not_faster
 
 PROGRAM = """
 import torch, torchjit
@@ -65,5 +70,22 @@ def test_the_demo_agrees_with_eager(tmp_path: Path) -> None:
     command = ("-m", "torchjit.cli", "demo", "--small", "--seconds", "0.1", "--device", "cpu")
     done = _run(*command, cwd=tmp_path, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("as eager") == 4 and "torchjit-report.html" in done.stdout
+    assert done.stdout.count("as eager │") == 4 and "torchjit-report.html" in done.stdout
+    # A ratio below 1 never stands alone.
+    slower = re.findall(r"│ +0\.\d\dx │", done.stdout)
+    assert len(re.findall(r", 0\.\d\dx: .*(noise|library calls|so small)", done.stdout)) >= len(slower)
     assert (tmp_path / "torchjit-report.html").stat().st_size > 100_000
+
+
+def test_the_demo_says_why_a_ratio_is_below_one() -> None:
+    eager = [1.0] * 10
+    assert why_not_faster(eager, [1.1] * 5 + [0.9] * 5, 0.1).startswith("noise: ")
+    assert "50% of 10 rounds" in why_not_faster(eager, [1.1] * 5 + [0.9] * 5, 0.1)
+    assert why_not_faster(eager, [1.1] * 10, 0.9).startswith("90% of eager's time")
+    assert "reduce-overhead" in why_not_faster(eager, [1.1] * 10, 0.1)
+
+
+def test_the_share_of_library_calls_is_measured() -> None:
+    big, small = torch.randn(300, 300, requires_grad=True), torch.randn(3)
+    assert library_share(lambda: (big @ big @ big).sum().backward(), "cpu") > 0.6
+    assert library_share(lambda: small.sin().cos().exp(), "cpu") == 0.0

@@ -35,7 +35,7 @@ from torchjit_aot.separate_backwards import separate_groups
 from torchjit_aot.settings import AotSettings
 from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, shared_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
-from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_saved
+from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_joint, tell_saved
 from torchjit_core.events import emit, phase
 from torchjit_core.reasons import GraphBreak
 
@@ -173,7 +173,7 @@ def prepare_joint(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: A
             promised = _promised(joint)
             for change in settings.compiler_passes:
                 change(joint.graph, promised)
-    tell_graph("joint", settings.name, joint.graph)
+    tell_joint(settings.name, joint)
     return joint
 
 

@@ -21,7 +21,16 @@ from torchjit_aot.schemas import has_effect
 from torchjit_core.events import emit_lazy
 from torchjit_core.node_notes import lines_of, values_of
 
-__all__ = ["BuiltGraph", "build_backward", "build_forward", "laid_out", "live_nodes", "tell_graph", "tell_saved"]
+__all__ = [
+    "BuiltGraph",
+    "build_backward",
+    "build_forward",
+    "laid_out",
+    "live_nodes",
+    "tell_graph",
+    "tell_joint",
+    "tell_saved",
+]
 
 aten = torch.ops.aten
 
@@ -195,16 +204,35 @@ def _finish(joint: JointGraph, builder: _Builder, inputs: tuple[fx.Node, ...], n
     return BuiltGraph(gm, inputs, frozenset(i for i, node in enumerate(inputs) if node in static))
 
 
-def tell_graph(stage: str, name: str, gm: fx.GraphModule | fx.Graph) -> None:
+def tell_graph(stage: str, name: str, gm: fx.GraphModule) -> None:
     """Emit a `graph` event."""
-    graph = gm.graph if isinstance(gm, fx.GraphModule) else gm
+    emit_lazy("graph", lambda: _told(stage, name, gm.graph, _code(gm.graph)))
+
+
+def tell_joint(name: str, joint: JointGraph) -> None:
+    """Emit a `graph` event. The joint graph has no output node; what it computes is shown as one: results, writes, gradients."""
 
     def fields() -> dict[str, Any]:
-        nodes = graph.nodes
-        notes = {"values": values_of(nodes), "lines": lines_of(nodes)}
-        return {"stage": stage, "name": name, "code": _code(graph), "nodes": len(nodes), **notes}
+        shown = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        shown.graph_copy(joint.graph, copies)
+        outputs = ([*joint.slots], [*joint.mutated.values()], [*joint.grads])
+        shown.output(fx.node.map_arg(tuple(values for values in outputs if values), copies.__getitem__))
+        return _told("joint", name, joint.graph, _code(shown))
 
     emit_lazy("graph", fields)
+
+
+def _told(stage: str, name: str, graph: fx.Graph, code: str) -> dict[str, Any]:
+    nodes = graph.nodes
+    return {
+        "stage": stage,
+        "name": name,
+        "code": code,
+        "nodes": len(nodes),
+        "values": values_of(nodes),
+        "lines": lines_of(nodes),
+    }
 
 
 def _code(graph: fx.Graph) -> str:

@@ -26,6 +26,13 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
         ),
         "guards": lambda: "guards\n" + "\n".join(f"    {g['text']}" for g in f["guards"]),
         "graph": lambda: f"{f['stage']} graph {f.get('name', '')} ({f['nodes']} nodes)\n{f['code']}",
+        "saved_tensors": lambda: (
+            "saved for the backward: "
+            + (
+                "; ".join(f"{t['name']} {t['shape']}, {t['bytes']} bytes: {t['why']}" for t in f["tensors"])
+                or "nothing"
+            )
+        ),
         "kernel": lambda: f"kernel {f['name']} ({f['language']})\n{f['source']}",
         "host_program": lambda: f"host program {f['name']}\n{f['source']}",
         "not_fused": lambda: (

@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("--device", choices=["cpu", "cuda"], help="default: the GPU when there is one")
     parser.add_argument("--mode", help="as torchjit.compile's, for example reduce-overhead")
-    parser.add_argument("--seconds", type=float, default=4.0, help="timing budget per row (default: 4)")
-    parser.add_argument("--small", action="store_true", help="small sizes: checks an installation in seconds")
+    parser.add_argument("--seconds", type=float, help="timing budget per row (default: 4; small: 0.5)")
+    parser.add_argument("--small", action="store_true", help="small sizes: checks an installation in half a minute")
     parser.add_argument("--report", type=Path, default=Path("torchjit-report.html"), help="where the HTML report goes")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from torchjit.compiler import compilation_of, compile
+from torchjit.demo.slowness import library_share, why_not_faster
 from torchjit.inspection import describe
 from torchjit_core import events
 
@@ -66,6 +68,7 @@ class Row:
     Attributes:
         worst: name of the value that agrees least, and its errors.
         right: every output, gradient and buffer is about as near the float64 result as eager's.
+        why: for a ratio below 1, what makes it so.
     """
 
     model: str
@@ -78,6 +81,7 @@ class Row:
     kernels: int
     worst: tuple[str, Agreement]
     right: bool
+    why: str = ""
 
     @property
     def ratio(self) -> float:
@@ -131,12 +135,13 @@ def measure(
             agreements |= {k + step: a for k, a in _agreements(got, want, truth).items()}
     del exact
     worst = max(agreements.items(), key=lambda item: item[1].compiled / item[1].allowed)
-    eager_ms, compiled_ms = _times(
-        lambda: _step(eager, eager, inputs, loss, phase, keep=False),
-        lambda: _step(compiled, twin, inputs, loss, phase, keep=False),
-        inputs,
-        seconds,
-    )
+    eager_step = functools.partial(_step, eager, eager, inputs, loss, phase, keep=False)
+    compiled_step = functools.partial(_step, compiled, twin, inputs, loss, phase, keep=False)
+    eager_times, compiled_times = _times(eager_step, compiled_step, inputs, seconds)
+    eager_ms, compiled_ms = (statistics.median(times) * 1e3 for times in (eager_times, compiled_times))
+    why = ""
+    if compiled_ms > eager_ms:
+        why = why_not_faster(eager_times, compiled_times, library_share(eager_step, inputs.device.type))
     compilation = compilation_of(compiled)
     told = None if compilation is None else describe(compilation)
     return Row(
@@ -150,6 +155,7 @@ def measure(
         kernels=len(kernels),
         worst=worst,
         right=all(a.good for a in agreements.values()),
+        why=why,
     )
 
 
@@ -185,7 +191,7 @@ def _error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 def _times(
     eager: Callable[[], Any], compiled: Callable[[], Any], inputs: torch.Tensor, seconds: float
-) -> tuple[float, float]:
+) -> tuple[list[float], list[float]]:
     for f in (eager, compiled, eager, compiled):
         f()
     _wait(inputs)
@@ -197,7 +203,7 @@ def _times(
             f()
             _wait(inputs)
             kept.append(time.perf_counter() - start)
-    return statistics.median(times[0]) * 1e3, statistics.median(times[1]) * 1e3
+    return times
 
 
 def _wait(inputs: torch.Tensor) -> None:
