@@ -125,7 +125,11 @@ def test_recompiles_of_what_is_compiled_already() -> None:
     assert_recompiles(model, [(torch.ones(2, 3),), (torch.ones(2, 3),)])
 
 
-@pytest.mark.parametrize("f", [Net(), Net().forward, torchjit.compile(Net(), backend="aot_eager"), plain], ids=str)
+@pytest.mark.parametrize(
+    "f",
+    [Net(), Net().forward, torchjit.compile(Net(), backend="aot_eager"), plain],
+    ids=["module", "method", "compiled", "function"],
+)
 def test_equal_to_eager(f: Any) -> None:
     x = torch.randn(4, 3, requires_grad=True)
     before = x.detach().clone()

@@ -13,7 +13,9 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --few-parameters."""
-    parser.addoption("--few-parameters", action="store_true", help="the first and the last case of each test function only")
+    parser.addoption(
+        "--few-parameters", action="store_true", help="the first and the last case of each test function only"
+    )
 
 
 @pytest.hookimpl(trylast=True)
