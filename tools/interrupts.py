@@ -7,6 +7,9 @@ handler raises an exception of the program's, or KeyboardInterrupt through the i
 another thread). Then it asks: did the exception come out; is a mode, a flag, a lock, a signal's handler or the collector not as it was;
 did each `finally` run once; is the next call right, with its gradients. The first round that finds something says so, and the exit
 status is 1. An abort of the process is one as well.
+
+What plain Python leaves behind is counted apart: a program that is interrupted inside of `no_grad.__enter__` or
+`autocast.__exit__`, which are Python functions of torch's, has lost that mode without any compiler.
 """
 
 from __future__ import annotations
@@ -219,10 +222,37 @@ def close(got: list[Any], want: list[Any]) -> bool:
     )
 
 
+_OF_TORCH = tuple(
+    os.path.join(os.path.dirname(torch.__file__), *path)
+    for path in (("autograd", "grad_mode.py"), ("amp", "autocast_mode.py"), ("utils", "_contextlib.py"))
+)
+_LOST_BY_THEM = {"grad mode", "autocast", "dispatch keys"}
+
+
+def left_by_plain_python(error: BaseException, lost: set[str], name: str) -> bool:
+    """Was the program itself, not something of ours, inside of a context manager of torch's that sets just this state?"""
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    while frames and frames[-1].co_filename == __file__:
+        frames.pop()
+    inside = len(frames)
+    while frames and frames[-1].co_filename in _OF_TORCH:
+        frames.pop()
+    return len(frames) < inside and frames[-1].co_filename == f"<{name}>" and lost <= _LOST_BY_THEM
+
+
+def bring_back(before: dict[str, Any]) -> None:
+    """Set the modes that a round may have lost, so that the next ones begin alike."""
+    torch.set_grad_enabled(before["grad mode"])
+    enabled, dtype, cached = before["autocast"]
+    torch.set_autocast_enabled("cpu", enabled)
+    torch.set_autocast_dtype("cpu", dtype)
+    torch.set_autocast_cache_enabled(cached)
+
+
 def one_round(
     number: int, name: str, backend: str, chance: random.Random, durations: dict[Any, float]
-) -> tuple[bool, list[str]]:
-    """Was the call interrupted, and what is wrong?"""
+) -> tuple[bool, list[str], bool]:
+    """Was the call interrupted, what is wrong, and is that what plain Python leaves as well?"""
     warm = chance.random() < 0.4
     made = Round(name, number)
     inputs = (torch.randn(24, 24), torch.randn(24, 24) * 0.2)
@@ -239,25 +269,29 @@ def one_round(
     error = interrupted(lambda: made.call(compiled, inputs), how, chance.uniform(0, durations.get(kind, 0.2)))
     if error is None:
         durations[kind] = (time.perf_counter() - start) * 1.05
-    wrong = [f"{key}: {value!r}, was {before[key]!r}" for key, value in state().items() if value != before[key]]
+    now = state()
+    lost = {key for key, value in now.items() if value != before[key]}
+    wrong = [f"{key}: {now[key]!r}, was {before[key]!r}" for key in sorted(lost)]
+    plain = bool(wrong) and error is not None and left_by_plain_python(error, lost, name)
     if made.log.count("in") != made.log.count("out"):
         wrong.append(f"finally: {made.log}")
     if made.lock.locked():
         wrong.append("the lock is held")
         made.lock.release()
-    torch.set_grad_enabled(True)
-    torch.set_autocast_enabled("cpu", False)
+    bring_back(before)
+    modes = len(wrong)
     try:
         if not close(made.call(compiled, inputs), want):
             wrong.append("the next call is wrong")
     except BaseException as next_error:
         wrong.append(f"the next call raises {type(next_error).__name__}: {next_error}")
-    given_up = [site.name for site in compiled.compiled.sites if site.given_up is not None]
+    given_up = [f"{site.name}: {site.given_up}" for site in compiled.compiled.sites if site.given_up is not None]
     if given_up:
         wrong.append(f"eager for ever: {given_up}")
+    plain = plain and len(wrong) == modes and made.log.count("in") == made.log.count("out")
     if wrong and error is not None:
         wrong.append("came out of " + " < ".join(reversed(_frames(error)[-6:])))
-    return error is not None, wrong
+    return error is not None, wrong, plain
 
 
 def _frames(error: BaseException) -> list[str]:
@@ -286,23 +320,29 @@ def main() -> int:
     chance = random.Random(options.seed)
     torch.manual_seed(options.seed)
     durations: dict[Any, float] = {}
-    come = bad = rounds = 0
+    come = bad = rounds = by_python = 0
     per_backend = dict.fromkeys(options.backend, 0)
     while come < options.count:
         backend, name = options.backend[rounds % len(options.backend)], chance.choice(options.program)
-        hit, wrong = one_round(rounds, name, backend, chance, durations)
+        hit, wrong, plain = one_round(rounds, name, backend, chance, durations)
         rounds += 1
         come += hit
         per_backend[backend] += hit
         if hit and come % 100 == 0:
             print(f"{come} interrupts in {rounds} rounds", flush=True)
-        if wrong:
+        if plain:
+            by_python += 1
+        elif wrong:
             bad += 1
             print(f"round {rounds}, {name}, {backend}, interrupted {hit}: {'; '.join(wrong)}", flush=True)
             if not options.go_on:
                 break
     told = ", ".join(f"{n} {b}" for b, n in per_backend.items())
-    print(f"{come} interrupts in {rounds} rounds ({told}): {bad} left something behind", flush=True)
+    print(
+        f"{come} interrupts in {rounds} rounds ({told}): {bad} left something behind; {by_python} came inside of `__enter__` "
+        "or `__exit__` of torch's own modes, which lose them in plain Python too",
+        flush=True,
+    )
     return 1 if bad else 0
 
 

@@ -4,6 +4,7 @@
 #include "signals.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <structmember.h>
 #include <time.h>
 
@@ -24,6 +25,21 @@ typedef struct {
     time_t first; /* when the signal was put off, or 0 */
 } HeardHandler;
 
+/* Does a frame belong to the import system? A module whose import ends behind its last line is taken out of sys.modules again,
+ * and what it has registered with others makes each later import of it fail. */
+static int
+is_import(PyCodeObject *code)
+{
+    static const char start[] = "<frozen importlib";
+    Py_ssize_t size;
+    const char *name = PyUnicode_AsUTF8AndSize(code->co_filename, &size);
+    if (name == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    return size >= (Py_ssize_t)sizeof(start) - 1 && memcmp(name, start, sizeof(start) - 1) == 0;
+}
+
 /* Is a function active, in which an exception from nowhere does damage? */
 static int
 must_wait(HeardHandler *self, PyObject *start)
@@ -40,6 +56,9 @@ must_wait(HeardHandler *self, PyObject *start)
             found = PySet_Contains(self->names, code->co_name);
             if (found == 0) {
                 found = (int)PyUnicode_Tailmatch(code->co_filename, self->folder, 0, PY_SSIZE_T_MAX, -1);
+            }
+            if (found == 0) {
+                found = is_import(code);
             }
         }
         Py_DECREF(code);

@@ -236,7 +236,7 @@ int check_lacks(Run *run, Op *op, PyObject *value) {
     run_protect(run);
     PyObject *members = dunder_dict(value);
     if (members == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError) || program_passes_through()) {
             return -1;
         }
         PyErr_Clear();

@@ -68,6 +68,8 @@ static PyMethodDef methods[] = {
     {"dict_tag", dict_tag, METH_O, "dict_tag(d) -> the tag that CPython changes with every change of the dict."},
     {"trust_tags", trust_tags, METH_VARARGS,
      "trust_tags(dicts, instances): may tags vouch for dicts, and for those that share an object's inline values?"},
+    {"pass_through", program_pass_through, METH_O,
+     "pass_through(function): exceptions in a guard for which this is true come out; others are misses."},
     {"set_tensor_layout", tensor_set_layout, METH_VARARGS,
      "set_tensor_layout(offsets, plain_meta, plain_keys, exact_types, requires_grad, is_leaf), or () to forget it."},
     {NULL, NULL, 0, NULL},

@@ -274,6 +274,42 @@ static int run_program(Run *run) {
     return ok;
 }
 
+static PyObject *raised_in_handler; /* says of an exception whether a handler of a signal has raised it */
+
+/* pass_through(function): what is asked about exceptions, which are misses else. */
+PyObject *program_pass_through(PyObject *Py_UNUSED(module), PyObject *function) {
+    Py_XSETREF(raised_in_handler, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+/* Is the exception that is set the program's, from a handler of a signal? It says nothing about what a guard asks, and comes out.
+ *
+ * Such a one has come through a frame; what C code raises about a walk has no traceback, and costs no question. */
+bool program_passes_through(void) {
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (traceback == NULL || raised_in_handler == NULL) {
+        PyErr_Restore(type, error, traceback);
+        return false;
+    }
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(error, traceback);
+    }
+    PyObject *answer = PyObject_CallOneArg(raised_in_handler, error);
+    if (answer == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        Py_DECREF(type);
+        Py_DECREF(error);
+        Py_XDECREF(traceback);
+        return true; /* another one, while we asked */
+    }
+    bool passes = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    PyErr_Restore(type, error, traceback);
+    return passes;
+}
+
 /* The capsule's `check`: 1 and new references in `gathered` (may be NULL: only test), 0, or -1 with an error. */
 static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, PyObject **gathered) {
     Program *p = self;
@@ -301,7 +337,7 @@ static int program_check(void *self, PyObject *const *slots, Py_ssize_t nslots, 
         memcpy(run.regs + nslots, ((PyTupleObject *)p->pinned)->ob_item, (size_t)p->npinned * sizeof(PyObject *));
     }
     int ok = p->ops == NULL && p->nregs < 0 ? 0 : run_program(&run);
-    if (ok < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+    if (ok < 0 && PyErr_ExceptionMatches(PyExc_Exception) && !program_passes_through()) {
         PyErr_Clear();  /* a walk that fails is a miss; KeyboardInterrupt and its like go on */
         ok = 0;
     }

@@ -160,6 +160,8 @@ bool op_reads_src(int code);
 bool atoms_equal(PyObject *a, PyObject *b);
 int load_value(Run *run, Op *op, PyObject *base);
 PyObject *run_object(Run *run, int reg);
+PyObject *program_pass_through(PyObject *module, PyObject *function);
+bool program_passes_through(void);
 int program_fill(Program *p, PyObject *ops, PyObject *gather_regs);
 void ops_free(Op *ops, Py_ssize_t n);
 

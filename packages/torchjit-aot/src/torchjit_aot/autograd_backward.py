@@ -15,7 +15,7 @@ from torchjit_aot.held_inputs import is_static, test_held
 from torchjit_aot.hooked import unhooked
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
-from torchjit_aot.wrapper import EXCLUDED, Source, in_range
+from torchjit_aot.wrapper import EXCLUDED, Source, in_grad_mode, in_range
 
 __all__ = ["backward_of"]
 
@@ -99,6 +99,7 @@ def backward_of(
     args += [f"g{i}" for i in joint.differentiable]
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
     ranged = in_range(source, "compiled(inputs)", f"{name}_backward", "d")
+    guarded = [f"with {guard}:", *(f"    {line}" for line in ranged)]
     dead = [*(["t"] if has_tensors else []), *(["h"] if tests else []), *gradients]
     links = source.bind(links_of(joint, passed, saved), "links")
     leads = f"{source.bind(linked)}(ctx, {'t' if has_tensors else '()'}, ({', '.join(gradients)},), {links})"
@@ -109,12 +110,10 @@ def backward_of(
         *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if several else []),
         f"del {', '.join(dead)}",
         "if leads is not None:",
-        f"    with {source.bind(torch.no_grad)}(), {guard}:",
-        *(f"        {line}" for line in ranged),
+        *(f"    {line}" for line in in_grad_mode(source, False, guarded)),
         f"    d = {source.bind(refuse_double_backward)}(d, leads)",
         "else:",
-        f"    with {guard}:",
-        *(f"        {line}" for line in ranged),
+        *(f"    {line}" for line in guarded),
     ]
     if several:
         reach = source.bind(joint.behind, "reach")

@@ -24,11 +24,18 @@ class LazyBackward:
     Args:
         build: compiles it. It runs once, in the context (compile id) of the forward's compilation.
         stepwise: makes a function that calls its operators one by one, for tangents that are tensor subclasses or batched.
+        later: see `AotSettings`.
     """
 
-    def __init__(self, build: Callable[[], CompiledGraph], stepwise: Callable[[], CompiledGraph]) -> None:
+    def __init__(
+        self,
+        build: Callable[[], CompiledGraph],
+        stepwise: Callable[[], CompiledGraph],
+        later: Callable[[Callable[[], Any]], Any],
+    ) -> None:
         self.boxed: Callable[[list[Any]], Sequence[Any]] | None = None
         self._build: Callable[[], CompiledGraph] | None = build
+        self._later = later
         self._stepwise = functools.cache(lambda: _boxed(stepwise()))
         self._lock = new_lock()
         self._context = contextvars.copy_context()
@@ -37,8 +44,7 @@ class LazyBackward:
         """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
         with self._lock:
             if self.boxed is None and self._build is not None:
-                with aside():
-                    self.boxed = _boxed(self._context.run(self._build))
+                self.boxed = _boxed(self._later(functools.partial(_apart, self._context, self._build)))
                 self._build = None
         assert self.boxed is not None
         return self.boxed
@@ -46,6 +52,12 @@ class LazyBackward:
     def stepwise(self) -> Callable[[list[Any]], Sequence[Any]]:
         """The graph's operators one by one, for tangents that compiled code cannot read."""
         return self._stepwise()
+
+
+def _apart(context: contextvars.Context, make: Callable[..., Any], *given: Any) -> Any:
+    """What `make` makes, in the context of the forward's compilation and outside of what is on where the backward runs."""
+    with aside():
+        return context.run(make, *given)
 
 
 def _boxed(compiled: CompiledGraph) -> Callable[[list[Any]], Sequence[Any]]:
@@ -80,14 +92,20 @@ class Backwards:
         whole: the one for all tangents.
         make: gives the one without those for which the item is true. It runs once for each combination, in the context
             (compile id) of the forward's compilation.
+        later: see `AotSettings`.
 
     Attributes:
         whole: as above.
     """
 
-    def __init__(self, whole: LazyBackward, make: Callable[[tuple[bool, ...]], BackwardOfSome]) -> None:
+    def __init__(
+        self,
+        whole: LazyBackward,
+        make: Callable[[tuple[bool, ...]], BackwardOfSome],
+        later: Callable[[Callable[[], Any]], Any],
+    ) -> None:
         self.whole = whole
-        self._make = make
+        self._make, self._later = make, later
         self._made: dict[tuple[bool, ...], BackwardOfSome] = {}
         self._lock = new_lock()
         self._context = contextvars.copy_context()
@@ -104,6 +122,5 @@ class Backwards:
 
     def _new(self, missing: tuple[bool, ...]) -> BackwardOfSome:
         if len(self._made) < _MOST:
-            with aside():
-                return self._context.run(self._make, missing)
+            return self._later(functools.partial(_apart, self._context, self._make, missing))  # type: ignore[no-any-return]
         return BackwardOfSome(self.whole, (True,) * len(missing))

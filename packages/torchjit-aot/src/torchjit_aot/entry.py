@@ -37,6 +37,7 @@ from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, share
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_joint, tell_saved
 from torchjit_core.events import emit, phase
+from torchjit_core.handlers import let_through
 from torchjit_core.reasons import GraphBreak
 
 __all__ = ["compile", "prepare_joint"]
@@ -216,6 +217,7 @@ def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, sett
     try:
         return _invoke(compiler, built, "backward", name)
     except Exception as error:  # in the middle of the user's training step there is no other way to go on
+        let_through()
         if not settings.fallback:
             raise
         _tell_fallback(error)
@@ -300,7 +302,9 @@ def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Ba
 
     def lazily(built: BuiltGraph) -> LazyBackward:
         return LazyBackward(
-            lambda: _invoke_backward(compiler, built, name, settings), lambda: _operators_of(built, name)
+            lambda: _invoke_backward(compiler, built, name, settings),
+            lambda: _operators_of(built, name),
+            settings.later,
         )
 
     def of_some(missing: tuple[bool, ...]) -> BackwardOfSome:
@@ -310,6 +314,7 @@ def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Ba
                 if pruned.changed:
                     _finish(pruned.built, joint, settings)
         except Exception as error:  # as for the whole backward
+            let_through()
             if not settings.fallback:
                 raise
             _tell_fallback(error)
@@ -320,4 +325,4 @@ def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Ba
         built = part.build()
     _finish(built, joint, settings)
     whole = lazily(built)
-    return Backwards(whole, of_some)
+    return Backwards(whole, of_some, settings.later)

@@ -23,6 +23,7 @@ from torchjit_aot.own_nodes import Part
 from torchjit_aot.wrapper import (
     EXCLUDED,
     Source,
+    in_grad_mode,
     in_range,
     make_bases,
     move_versions,
@@ -79,15 +80,10 @@ def make_inference(
     call = in_range(
         source, f"{source.bind(compiled, 'compiled')}({', '.join(wire_inputs(joint, inputs, source, state))})", name
     )
-    contexts = []
-    if must_disable:
-        contexts.append(f"{source.bind(torch.no_grad)}()")
     if guarded:
-        contexts.append(f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})")
-    if contexts:
-        source.lines += [f"with {', '.join(contexts)}:", *(f"    {line}" for line in call)]
-    else:
-        source.lines += call
+        guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
+        call = [f"with {guard}:", *(f"    {line}" for line in call)]
+    source.lines += in_grad_mode(source, False, call) if must_disable else call
     move_versions(joint, source, state, early=False)
     move_versions(joint, source, state, early=True)
     slots = slot_names("s", joint)
@@ -139,7 +135,7 @@ def make_training(
     if torch.is_grad_enabled():
         source.lines.append(call)
     else:  # the graph begins in a no_grad block and leaves it: what requires grad was made after that
-        source.lines += [f"with {source.bind(torch.enable_grad)}():", f"    {call}"]
+        source.lines += in_grad_mode(source, True, [call])
     move_versions(joint, source, state, early=False)
     names = slot_names("s", joint)
     if len(names) == 1:
@@ -174,8 +170,8 @@ def make_training_in_parts(
     moved = WRITES_FROM in source.bound
     guard = f"{source.bind(torch._C._ExcludeDispatchKeyGuard)}({source.bind(EXCLUDED)})"
     call = f"{source.bind(forward, 'compiled')}({', '.join(wire_inputs(joint, inputs, source, state))})"
-    source.lines.append(f"with {source.bind(torch.no_grad)}(), {guard}:")
-    source.lines += [f"    {line}" for line in in_range(source, call, f"{name}_forward")]
+    lines = in_range(source, call, f"{name}_forward")
+    source.lines += in_grad_mode(source, False, [f"with {guard}:", *(f"    {line}" for line in lines)])
     names = slot_names("s", joint)
     source.lines += slot_versions(joint, source, names)
     calls = []
@@ -200,7 +196,7 @@ def make_training_in_parts(
     if torch.is_grad_enabled():
         source.lines += calls
     else:
-        source.lines += [f"with {source.bind(torch.enable_grad)}():", *(f"    {line}" for line in calls)]
+        source.lines += in_grad_mode(source, True, calls)
     move_versions(joint, source, state, early=False)
     replays_and_return(joint, source, state, names, grad_mode=torch.is_grad_enabled())
     run = source.function("run", parameters_of(joint, state), f"<torchjit {name}>")

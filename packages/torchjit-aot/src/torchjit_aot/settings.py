@@ -16,6 +16,10 @@ __all__ = ["AotSettings", "CompilerPass"]
 CompilerPass: TypeAlias = Callable[[fx.Graph, Set[fx.Node]], None]
 
 
+def _at_once(build: Callable[[], Any]) -> Any:
+    return build()
+
+
 @final
 @attrs.frozen
 class AotSettings:
@@ -42,6 +46,8 @@ class AotSettings:
             final graph; see `torchjit_aot.passes`.
         functional_random: random numbers are computed from seeds that each call draws, so that the backward computes them
             again instead of keeping them. They are then not those that eager PyTorch draws.
+        later: calls a function that compiles, and returns its result: for a backward that is compiled at its first call, whose state
+            and interrupts the caller may want to see to.
         fallback: run a graph that cannot be compiled by eager PyTorch (an event tells the reason). False: raise.
         name: prefix of the graphs' names.
     """
@@ -59,5 +65,6 @@ class AotSettings:
     joint_passes: tuple[GraphPass, ...] = ()
     post_grad_passes: tuple[GraphPass, ...] = ()
     functional_random: bool = False
+    later: Callable[[Callable[[], Any]], Any] = attrs.field(default=_at_once, repr=False)
     fallback: bool = True
     name: str = "graph"

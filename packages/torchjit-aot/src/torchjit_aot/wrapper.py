@@ -18,6 +18,7 @@ from torchjit_core.writing import WRITES_FROM
 __all__ = [
     "EXCLUDED",
     "Source",
+    "in_grad_mode",
     "in_range",
     "make_bases",
     "move_versions",
@@ -139,10 +140,23 @@ def replays_and_return(
         elif step.grad_mode == grad_mode:
             source.lines.append(f"r{i} = {call}{item}")
         else:
-            source.lines.append(f"with {source.bind(torch.set_grad_enabled)}({step.grad_mode}):")
-            source.lines.append(f"    r{i} = {call}{item}")
+            source.lines += in_grad_mode(source, bool(step.grad_mode), [f"r{i} = {call}{item}"])
     result = rebuild_source(joint.shape, [text(ref) for ref in plan.outputs], source.bind)
     source.lines.append(f"return {result}")
+
+
+def in_grad_mode(source: Source, enabled: bool, lines: Sequence[str]) -> list[str]:
+    """The lines with gradients on or off. It is changed inside of the `try` that brings it back, by one call of a C function:
+    a signal's handler that raises finds no moment between the two."""
+    set_grad = source.bind(torch._C._set_grad_enabled, "set_grad")
+    return [
+        f"grad = {source.bind(torch.is_grad_enabled, 'is_grad')}()",
+        "try:",
+        f"    {set_grad}({enabled})",
+        *(f"    {line}" for line in lines),
+        "finally:",
+        f"    {set_grad}(grad)",
+    ]
 
 
 def in_range(source: Source, call: str, name: str, result: str = "s") -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, final
 
 import attrs
 
+from torchjit_core.handlers import raised_in_handler
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.showing import shown
@@ -402,11 +403,10 @@ class SymbolicCondition(Guard):
         env = {name: path.resolve(slots) for name, path in self.names}
         try:
             return bool(eval(_compiled(self.expression), _CONDITION_NAMES, env))
-        except (
-            ArithmeticError,
-            ValueError,
-        ):  # a division by zero, a float that overflows, no root: not what was captured
-            return False
+        except (ArithmeticError, ValueError) as error:
+            if raised_in_handler(error):
+                raise
+            return False  # a division by zero, a float that overflows, no root: not what was captured
 
     def __str__(self) -> str:
         where = ", ".join(f"{n} = {p}" for n, p in self.names)

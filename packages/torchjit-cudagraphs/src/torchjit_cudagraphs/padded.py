@@ -142,7 +142,9 @@ class Padded:
         if self._mixes or self.recorded.inside_capture():
             return run_compiled(self.compiled, inputs)
         given_all = None if self._checked else list(inputs)
-        with torch.no_grad():
+        grad = torch.is_grad_enabled()
+        try:
+            torch._C._set_grad_enabled(False)  # the C function, in the block: no handler of a signal comes between
             written = []
             for position in self.batch.counts:
                 inputs[position] = size
@@ -156,6 +158,8 @@ class Padded:
                 given.copy_(changed)
             for position, dim in self.batch.outputs.items():
                 results[position] = results[position].narrow(dim, 0, count)
+        finally:
+            torch._C._set_grad_enabled(grad)
         return results if given_all is None else self._check(results, given_all, count, size)
 
     def _check(self, results: list[Any], inputs: list[Any], count: int, size: int) -> Sequence[Any]:

@@ -166,8 +166,8 @@ def _set_for_a_while(wanted: Mapping[Key, Any]) -> Iterator[None]:
     try:
         for key, value in wanted.items():
             if key[0] in _WRITE and (before := _READ[key[0]](*key[1:])) != value:
+                undo.append((key, before))  # first: an exception of a signal's handler may come in between
                 _WRITE[key[0]](*key[1:], value)
-                undo.append((key, before))
         yield
     finally:
         for key, before in undo:

@@ -15,6 +15,7 @@ import attrs
 
 from torchjit_core.expr import Condition, Expr, Symbol
 from torchjit_core.guards import Guard
+from torchjit_core.handlers import heard
 from torchjit_core.location import CodeLocation
 from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath
@@ -184,7 +185,7 @@ class TranscriptCache:
 
     def put(self, key: tuple[Any, ...], transcript: Transcript, outcome: Outcome) -> None:
         """Keep an outcome for other captures, where it follows from the transcript."""
-        if not transcript.repeatable or outcome.fresh or outcome.constant or _is_bound(outcome.result):
+        if not transcript.repeatable or outcome.fresh or outcome.constant or _is_bound(outcome.result) or heard():
             return
         if len(self._kept) >= self.limit:
             self._kept.clear()

@@ -23,6 +23,7 @@ from torchjit_core.guards import (
     ValueEquals,
     dict_items,
 )
+from torchjit_core.handlers import raised_in_handler
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.showing import shown
@@ -59,6 +60,8 @@ def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: tuple[
                 continue
             expected, actual = _difference(guard, slots)
         except Exception as error:  # a walk that fails is a miss, whatever the failure
+            if raised_in_handler(error):
+                raise
             expected, actual = str(guard), _error_text(error)
         location = getattr(guard, "location", None)
         return Miss(guard, expected, actual, location, f"{guard}: expected {expected}, got {actual}")
@@ -66,6 +69,8 @@ def explain(guards: Sequence[Guard], gather: Sequence[AccessPath], slots: tuple[
         try:
             path.resolve(slots)
         except Exception as error:  # as above
+            if raised_in_handler(error):
+                raise
             return Miss(None, f"{path} exists", _error_text(error), None, f"{path} cannot be reached: {error!r}")
     return None
 

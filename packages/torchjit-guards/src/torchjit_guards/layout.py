@@ -20,6 +20,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.guards import TensorMatches
+from torchjit_core.handlers import let_through, raised_in_handler
 from torchjit_core.paths import Arg
 from torchjit_guards import _c
 
@@ -95,6 +96,7 @@ def _dtype_code(found: Layout, dtype: torch.dtype) -> int | None:
         try:
             sample = torch.empty(0, dtype=dtype, device="cpu")
         except (RuntimeError, TypeError):
+            let_through()
             return None
         return _read(sample._cdata + found.dtype, 2)
 
@@ -105,6 +107,7 @@ def _device_code(found: Layout, device: torch.device) -> int | None:
         try:
             sample = torch.empty(0, device=device)
         except (RuntimeError, AssertionError):
+            let_through()
             return None
         return _read(sample._cdata + found.device, 2) if sample.device == device else None
 
@@ -205,6 +208,7 @@ def calibrate() -> Layout:
         with _plain_world():
             return _calibrate()
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+        let_through()
         raise CalibrationError(f"{type(error).__name__}: {error}") from error
 
 
@@ -310,7 +314,9 @@ def verify(found: Layout) -> None:
 def _by_attributes(guard: TensorMatches, t: torch.Tensor) -> bool:
     try:
         return guard.check((t,))
-    except RuntimeError:  # a sparse tensor has no strides
+    except RuntimeError as error:  # a sparse tensor has no strides
+        if raised_in_handler(error):
+            raise
         return False
 
 

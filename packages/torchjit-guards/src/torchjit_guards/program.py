@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from torchjit_core.guards import Guard
+from torchjit_core.handlers import raised_in_handler
 from torchjit_core.paths import AccessPath
 from torchjit_guards import _c, tags
 from torchjit_guards.explain import Miss, explain
@@ -16,6 +17,7 @@ __all__ = ["TRUSTED_TAGS", "GuardProgram"]
 TRUSTED_TAGS = (tags.dicts_work(), tags.instances_work())
 """Do dict tags tell every change, in plain dicts and in those of instances? What programs do depends on it, see tags.py."""
 _c.trust_tags(*TRUSTED_TAGS)
+_c.pass_through(raised_in_handler)
 
 
 @final
@@ -23,7 +25,7 @@ class GuardProgram(_c.Program):
     """A list of guards as one flat C program over a region's slots.
 
     `program(*slots)` returns the tuple of gathered objects, or None when a guard does not hold. A walk that fails
-    (AttributeError, KeyError ...) is a miss; exceptions outside `Exception` propagate.
+    (AttributeError, KeyError ...) is a miss; exceptions outside `Exception`, and those of signals' handlers, propagate.
 
     Args:
         guards: facts that must all hold; repeats are dropped.

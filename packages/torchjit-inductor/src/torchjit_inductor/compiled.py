@@ -15,6 +15,7 @@ import torch.fx
 
 from torchjit_core import events
 from torchjit_core.expr import Symbol
+from torchjit_core.handlers import let_through
 from torchjit_core.reasons import Reason, reason
 from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
@@ -187,6 +188,7 @@ class Inductor:
         except GraphNotSupported as refusal:
             return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device, str(refusal))
         except CompilerMissing as missing:
+            let_through()
             _warn(str(missing))
             return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device, _waits(gm, device))
         events.emit("host_program", name=name, source=source.source)
@@ -342,8 +344,12 @@ class Inductor:
         ]
 
         def call(*inputs: Any) -> Sequence[Any]:
-            with torch.no_grad():
+            grad = torch.is_grad_enabled()
+            try:
+                torch._C._set_grad_enabled(False)  # the C function, in the block: no handler of a signal comes between
                 made = gm.forward(*inputs)
+            finally:
+                torch._C._set_grad_enabled(grad)
             found = made if isinstance(made, (tuple, list)) else (made,)
             # A kernel may know better than its metadata (statistics of a layer norm in bfloat16); what reads them is compiled.
             pairs = zip(found, promised, strict=True)

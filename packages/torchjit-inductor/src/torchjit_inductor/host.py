@@ -280,20 +280,31 @@ class _Writer:
             self._free(step, position)
         self._outputs()
         index = self._cuda_index()
-        enter = [] if index is None else [f"    device = exchange_device({index})"]
-        leave = [] if index is None else ["        restore_device(device)"]
+        # Inside of the `try`, and each by one call of a C function: an exception of a signal's handler finds no moment between
+        # the change and what brings it back.
+        keep = [] if index is None else ["    device = current_device()"]
+        enter = [] if index is None else [f"        exchange_device({index})"]
+        leave = ["        no_grad(grad)"]
+        if index is not None:
+            leave = [
+                "        try:",
+                "            no_grad(grad)",
+                "        finally:",
+                "            restore_device(device)",
+            ]
         head = [
             f"# {program.name}: {sum(isinstance(s, KernelStep) for s in program.steps)} kernels, "
             f"{sum(isinstance(s, ExternStep) for s in program.steps)} aten calls",
             *self._signature(parameters),
             "    grad = is_grad()",
-            "    no_grad(False)",
-            *enter,
+            *keep,
             "    try:",
+            "        no_grad(False)",
+            *enter,
         ]
         if self._first_write is not None:
             self.writes_from = len(head) + self._first_write + 1
-        return "\n".join([*head, *self.lines, "    finally:", "        no_grad(grad)", *leave, ""])
+        return "\n".join([*head, *self.lines, "    finally:", *leave, ""])
 
     def _signature(self, parameters: Sequence[str]) -> list[str]:
         if not self.boxed:
@@ -307,8 +318,9 @@ class _Writer:
         if not indices:
             return None
         self.names |= {
-            "exchange_device": torch.cuda._exchange_device,
-            "restore_device": torch.cuda._maybe_exchange_device,
+            "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
+            "exchange_device": getattr(torch._C, "_cuda_exchangeDevice", torch.cuda._exchange_device),
+            "restore_device": getattr(torch._C, "_cuda_maybeExchangeDevice", torch.cuda._maybe_exchange_device),
         }
         return min(indices)
 

@@ -54,8 +54,8 @@ extern "C" void* py_fused_mul_sub_add_cat_0(void*, void* const* args, i64) {
 # g: 1 kernels, 0 aten calls
 def call(q_1, s_1, d_1):
     grad = is_grad()
-    no_grad(False)
     try:
+        no_grad(False)
         cat = empty_cpu((3, 6, 32), (192, 32, 1), torch.float32)
         q_1__at = q_1.data_ptr()
         s_1__at = s_1.data_ptr()

@@ -73,8 +73,8 @@ extern "C" void* py_fused_scatter_add_1(void*, void* const* args, i64) {
 # g: 2 kernels, 0 aten calls
 def call(x_1, i_1, s_1):
     grad = is_grad()
-    no_grad(False)
     try:
+        no_grad(False)
         scatter_add = empty_cpu((6, 40), (40, 1), torch.float32)
         x_1__at = x_1.data_ptr()
         scatter_add__at = scatter_add.data_ptr()

@@ -36,8 +36,8 @@ extern "C" void* py_fused_mul_clamp_to_copy_0(void*, void* const* args, i64) {
 # g: 1 kernels, 0 aten calls
 def call(x_1):
     grad = is_grad()
-    no_grad(False)
     try:
+        no_grad(False)
         _to_copy = empty_cpu((6, 40), (40, 1), torch.uint8)
         x_1__at = x_1.data_ptr()
         _to_copy__at = _to_copy.data_ptr()

@@ -40,8 +40,8 @@ extern "C" void* py_fused_mean_0(void*, void* const* args, i64) {
 # g: 1 kernels, 0 aten calls
 def call(x_1):
     grad = is_grad()
-    no_grad(False)
     try:
+        no_grad(False)
         mean = empty_cpu((), (), torch.float32)
         x_1__at = x_1.data_ptr()
         mean__at = mean.data_ptr()

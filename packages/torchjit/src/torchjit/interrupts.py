@@ -8,21 +8,23 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # signal makes enums of what it gives: 64 of them in each capture
 import gc
 import os
-import signal
 import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar, final
 
 import torch
 
 import torchjit_fx
 from torchjit_core import events
+from torchjit_core.handlers import HANDLED, codes_of_handlers, hear, raised_in_handler
 from torchjit_frame import HeardHandler, is_eager, set_eager
 
-__all__ = ["CompilationScope", "has_no_memory", "is_programs", "raised_in_handler"]
+__all__ = ["CompilationScope", "compiled_later", "has_no_memory", "is_programs", "raised_in_handler"]
+
+_T = TypeVar("_T")
 
 _MOST_TRIES = 100
 """To bring the state back, each ended by another interrupt."""
@@ -56,29 +58,44 @@ class CompilationScope:
         """Compiled functions run eagerly, and handlers are listened to."""
         set_eager(True)
         if threading.current_thread() is threading.main_thread():
-            for number in _HANDLED:
+            hear(self.raised)
+            for number in HANDLED:
                 handler = _signal.getsignal(number)
                 if callable(handler) and not isinstance(handler, int | HeardHandler):
                     heard = HeardHandler(handler, self.raised, _CALLED_BY_TORCH, _TORCH, self._until)
                     self._handlers.append((number, handler, heard))
                     _signal.signal(number, heard)
 
+    def let_through(self) -> None:
+        """What has been made is about to be kept.
+
+        Raises:
+            BaseException: what a handler raised, if somebody has caught it: an outcome of an operation, to whoever did.
+        """
+        if self.raised:
+            raise self.raised[0]
+
     def end(self) -> None:
         """The compilation has come to its end.
 
         Raises:
-            BaseException: what a handler raised, if somebody has caught it.
+            BaseException: as `let_through`.
         """
         self._restore_handlers()
         set_eager(self._eager)
-        if self.raised:
-            raise self.raised[0]
+        self.let_through()
 
     def abandon(self, error: BaseException) -> None:
         """An exception has ended the compilation: bring everything back.
 
-        If further interrupts come meanwhile, the last of them is raised, once all is done.
+        Raises:
+            BaseException: what a handler raised, if `error` came of it. If further interrupts come meanwhile, the last of them.
         """
+        self._bring_back(error)
+        if self.raised and error is not self.raised[0]:
+            _raise_as_it_was(self.raised[0])
+
+    def _bring_back(self, error: BaseException) -> None:
         last: BaseException | None = None
         for _ in range(_MOST_TRIES):
             try:
@@ -108,6 +125,7 @@ class CompilationScope:
         return forget
 
     def _restore_handlers(self) -> None:
+        hear(())
         for number, handler, heard in self._handlers:
             if _signal.getsignal(number) is heard:
                 _signal.signal(number, handler)
@@ -123,7 +141,32 @@ _CALLED_BY_TORCH = frozenset({"__torch_dispatch__", "__torch_function__"})
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 """Below these functions, and what torch has in Python, there may be C++ that ends the process if it is left by an exception from nowhere:
 that puts modes back, and finds that an `__enter__` has not come to its end; that only wanted to know whether there is a rule."""
-_HANDLED = sorted(int(number) for number in signal.valid_signals())
+
+
+def compiled_later(build: Callable[[], _T]) -> _T:
+    """What is compiled outside of any capture: a backward, when it is first called.
+
+    Raises:
+        BaseException: what `build` raises, or what a handler has raised meanwhile: nothing is kept then.
+    """
+    scope = CompilationScope(compiled_later.__code__)
+    try:
+        scope.begin()
+        made = build()
+        scope.end()
+        return made
+    except BaseException as error:
+        scope.abandon(error)
+        raise
+
+
+def _raise_as_it_was(error: BaseException) -> NoReturn:
+    """Raise an exception that has been raised before, with the context that it had."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 def _clear_frames(error: BaseException, handled: BaseException | None) -> None:
@@ -131,7 +174,7 @@ def _clear_frames(error: BaseException, handled: BaseException | None) -> None:
 
     Nor those of the exception that the program handled when it called us.
     """
-    handlers = set(_codes_of_handlers())
+    handlers = set(codes_of_handlers())
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and link is not handled and id(link) not in seen:
@@ -177,19 +220,3 @@ def has_no_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
-
-
-def raised_in_handler(error: BaseException) -> bool:
-    """Does the exception come from a handler of a signal?"""
-    handlers = set(_codes_of_handlers())
-    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-def _codes_of_handlers() -> Iterator[types.CodeType]:
-    for number in _HANDLED:
-        handler: Any = _signal.getsignal(number)
-        handler = handler.handler if isinstance(handler, HeardHandler) else handler
-        for function in (handler, getattr(handler, "__func__", None), getattr(type(handler), "__call__", None)):  # noqa: B004
-            code = getattr(function, "__code__", None)
-            if isinstance(code, types.CodeType):
-                yield code

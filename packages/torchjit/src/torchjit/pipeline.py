@@ -16,6 +16,7 @@ from torchjit.backends import Backend, register_backend
 from torchjit.config import Settings, config
 from torchjit.debug_folder import tracing
 from torchjit.environment import read_environment
+from torchjit.interrupts import compiled_later
 from torchjit.options import Options
 from torchjit_core.events import emit
 from torchjit_frame import eager
@@ -155,6 +156,7 @@ def aot_eager_backend(options: Options) -> Backend:
         pre_grad_passes=options.pre_grad_custom_pass,
         joint_passes=options.joint_custom_post_pass,
         post_grad_passes=options.post_grad_custom_post_pass,
+        later=compiled_later,
     )
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -185,6 +187,7 @@ def inductor_backend(options: Options, settings: Settings) -> Backend:
         compiler_passes=(
             torchjit_inductor.LayoutPlan(convolutions=options.layout_optimization, padding=options.shape_padding),
         ),
+        later=compiled_later,
     )
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

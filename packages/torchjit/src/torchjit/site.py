@@ -12,7 +12,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
@@ -217,8 +217,6 @@ class Site:
         except BaseException as error:
             self._forget_unfinished()
             scope.abandon(error)
-            if scope.raised and error is not scope.raised[0]:  # one that came of it
-                _raise_as_it_was(scope.raised[0])
             raise
         finally:
             self._scope = None
@@ -235,6 +233,8 @@ class Site:
         except UserError as error:
             raise error
         except NotYet as error:
+            if scope.raised:
+                raise
             self._forget_unfinished()
             self.postponed += 1
             if self.postponed >= POSTPONE_LIMIT:
@@ -344,6 +344,8 @@ class Site:
             try:
                 with collector_paused() as collects:
                     entry = self._capture(slots, made, collects)
+                if self._scope is not None:
+                    self._scope.let_through()  # before an entry raises it at each call
                 ok = True
             finally:
                 made.seconds = time.perf_counter() - start
@@ -608,15 +610,6 @@ class Site:
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
         warn_user(str(wrapped))
-
-
-def _raise_as_it_was(error: BaseException) -> NoReturn:
-    """Raise an exception that has been raised before, with the context that it had."""
-    context = error.__context__
-    try:
-        raise error
-    finally:
-        error.__context__ = context
 
 
 _ON_MISS = Site.on_miss.__code__

@@ -14,6 +14,7 @@ import attrs
 import torch
 
 from torchjit_core.events import emit
+from torchjit_core.handlers import let_through
 from torchjit_inductor.codegen_protocol import NO_COMPILER, CompilerMissing
 from torchjit_inductor.cpp.backend import whole_file
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
@@ -152,8 +153,10 @@ class _Build:
         try:
             self._made = self._make()
         except CompilerMissing as missing:
+            let_through()
             self._failure = missing
         except Exception as error:  # a folder that cannot be written, say; aten computes what this would have
+            let_through()
             self._failure = CompilerMissing(f"{type(error).__name__}: {error}")
 
 

@@ -19,6 +19,7 @@ from typing import final
 import platformdirs
 
 from torchjit_core.forks import new_lock
+from torchjit_core.handlers import let_through
 from torchjit_core.reasons import reason
 from torchjit_core.user_warnings import warn_user
 
@@ -93,6 +94,7 @@ def stand_in(cache_dir: str | None, why: object) -> Path:
     Raises:
         UnusableFolder: there is no such folder either.
     """
+    let_through()
     with _lock:
         told = cache_dir in _unusable
         _unusable.add(cache_dir)

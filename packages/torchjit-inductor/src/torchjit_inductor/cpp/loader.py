@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from torchjit_core.handlers import let_through
 from torchjit_inductor.cpp import vector_math
 
 __all__ = ["load"]
@@ -93,7 +94,7 @@ def _libtorch() -> ctypes.CDLL | None:
         try:
             return ctypes.CDLL(os.path.join(folder, name))
         except OSError:
-            continue
+            let_through()
     return None
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.guards import MISSING
+from torchjit_core.handlers import let_through
 from torchjit_vm.capture.attributes import instance_attr, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
 from torchjit_vm.capture.contexts import is_local
@@ -301,6 +302,7 @@ def _empty_slot(cls: type, name: str) -> str:
     try:
         del Empty().slot
     except AttributeError as error:
+        let_through()
         return str(error).replace("'Empty'", f"'{type_label(cls)}'").replace("slot", name)
     raise AssertionError("an empty slot was deleted")
 

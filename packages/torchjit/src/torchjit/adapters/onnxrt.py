@@ -16,6 +16,7 @@ from torch import fx
 
 import torchjit_aot
 from torchjit.adapters import NOT_TAKEN, refusal_of, tell_refusal
+from torchjit.interrupts import compiled_later
 from torchjit_core.reasons import GraphBreak
 
 __all__ = ["onnxrt"]
@@ -33,6 +34,7 @@ def onnxrt(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., A
     settings = torchjit_aot.AotSettings(
         decompositions={**torchjit_aot.default_decompositions(), **_decompositions()},
         keep_ops=known - {*_decompositions()},
+        later=compiled_later,
     )
     return torchjit_aot.compile(gm, example_inputs, compiler=_compile, settings=settings)
 
