@@ -51,6 +51,7 @@ def script(tmp_path: Path) -> Path:
         ("options", ["freezing", "activation_memory_budget", "1.0"]),
         ("logs", ["graph_breaks", "TORCHJIT_LOGS"]),
         ("info", ["torch", torch.__version__]),
+        ("reasons", ["TJ-VM-002", "call of a C function that the VM does not know", "torchjit reasons ID"]),
     ],
 )
 def test_tables(command, told, capsys):
@@ -58,6 +59,27 @@ def test_tables(command, told, capsys):
     out = capsys.readouterr().out
     for text in told:
         assert text in out
+
+
+@pytest.mark.parametrize("spelling", ["TJ-VM-002", "vm-002", "TJ-VM-002:"])
+def test_a_reason_by_its_id(spelling, capsys):
+    assert main(["reasons", spelling]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("TJ-VM-002: call of a C function")
+    assert "only runs those during capture that it knows to be pure" in out  # the explanation
+    assert "hint: Move the call out of the compiled region." in out
+
+
+def test_several_reasons_and_one_that_does_not_exist(capsys):
+    assert main(["reasons", "TJ-IND-003", "TJ-CG-008"]) == 0
+    assert [line[:10] for line in capsys.readouterr().out.splitlines() if line.startswith("TJ-")] == [
+        "TJ-IND-003",
+        "TJ-CG-008:",
+    ]
+    assert main(["reasons", "TJ-IMD-003"]) == 2
+    assert "TJ-IND-003" in capsys.readouterr().err
+    assert main(["reasons", "everything"]) == 2
+    assert "is no reason id" in capsys.readouterr().err
 
 
 def test_everything_is_described():

@@ -32,23 +32,27 @@ UNSUPPORTED_TENSOR = reason(
     "Dense tensors of type torch.Tensor, Parameter, Buffer and of subclasses with no more than a `__torch_function__` are captured: no sparse, nested, "
     "quantised or mkldnn layouts, no subclasses with `__torch_dispatch__`, no tensors of functorch transforms. Code that runs later or under a transform "
     "is captured for plain tensors only. " + _EAGER,
+    "Convert it to a dense tensor before the compiled region (to_dense, dequantize).",
 )
 UNSUPPORTED_ARGUMENT = reason(
     "TJ-FX-005",
     "an argument cannot be written into a graph",
     "A graph holds tensors, numbers, strings, dtypes, devices, layouts and lists, tuples, dicts and slices of these. "
     + _EAGER,
+    "Pass numbers, strings and tensors; build other objects outside of the compiled region.",
 )
 UNSUPPORTED_RESULT = reason(
     "TJ-FX-006",
     "the result cannot be written into a graph",
     "The operation returned something that is neither a tensor nor a plain Python value. " + _EAGER,
+    "Call it outside of the compiled region, or register it as a custom operator (torch.library.custom_op).",
 )
 NOT_CAPTURABLE = reason(
     "TJ-FX-007",
     "this torch function cannot be part of a graph",
     "It reads or changes state outside the tensors that it is given (autograd tapes, generators of the program, files, devices, "
     "storage addresses). " + _EAGER,
+    "Call it outside of the compiled region.",
 )
 METADATA_MUTATION = reason(
     "TJ-FX-008",
@@ -73,6 +77,7 @@ TENSOR_ATTRIBUTE = reason(
     "TJ-FX-011",
     "this attribute of a tensor cannot be captured",
     "Attributes such as grad_fn, hooks, storage or objects that the program attached live outside the graph. " + _EAGER,
+    "Read it outside of the compiled region, and pass in what it says.",
 )
 TENSOR_ATTRIBUTE_SET = reason(
     "TJ-FX-012",
@@ -80,6 +85,7 @@ TENSOR_ATTRIBUTE_SET = reason(
     "Assigning names changes how the kernels see the tensor. grad, data and requires_grad may be assigned to a leaf that was there before, "
     "data only where autograd remembers no earlier use, and what the program itself puts on a tensor may always be. "
     + _EAGER,
+    "Write the values in place under torch.no_grad(), x.copy_(y), or assign outside of the compiled region.",
 )
 AUTOGRAD_CALL = reason(
     "TJ-FX-013",
@@ -104,6 +110,7 @@ STORAGE_OFFSET = reason(
     "TJ-FX-016",
     "the operation needs the place of a tensor inside its storage",
     "The tensor is a view that begins inside its storage; the graph sees each input as a tensor of its own. " + _EAGER,
+    "Clone the view before the call.",
 )
 CUSTOM_FUNCTION = reason(
     "TJ-FX-017",

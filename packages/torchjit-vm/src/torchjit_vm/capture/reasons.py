@@ -45,21 +45,25 @@ UNKNOWN_ATTRIBUTE = reason(
     "TJ-VM-005",
     "attribute of a C object that the VM does not know",
     "The attribute is computed by C code whose effects and result the VM cannot know in advance.",
+    "Read the attribute before the compiled region, and pass in what it says.",
 )
 UNKNOWN_OPERATION = reason(
     "TJ-VM-006",
     "operation that the VM has no symbolic form of",
     "The operation, on operands of these types, runs for real between two graphs.",
+    "Compute it before the compiled region, and pass the result in.",
 )
 OPAQUE_OBJECT = reason(
     "TJ-VM-007",
     "an object of a C type, or a value made in the region, that cannot be given to a captured operation",
     "Only constants, containers of constants and leaves, and identified real objects can be.",
+    "Make the object before the compiled region, and pass it in.",
 )
 OPAQUE_ITERATOR = reason(
     "TJ-VM-008",
     "iteration over a real iterator",
     "Iterators that exist outside the region are advanced for real, between two regions.",
+    "Iterate over a list or tuple: list(iterator), before the compiled region.",
 )
 STEP_LIMIT = reason(
     "TJ-VM-009",
@@ -84,11 +88,13 @@ ASYNC = reason(
     "TJ-VM-012",
     "an asynchronous generator, or an event loop",
     "Coroutines are interpreted where something drives them in the region; asynchronous generators and event loops run for real.",
+    "Compile the function that computes, and await outside of it.",
 )
 UNHASHABLE = reason(
     "TJ-VM-013",
     "a dict key or set element with its own hash or equality",
     "Running user-defined __hash__ and __eq__ for lookups is not captured.",
+    "Use keys that compare by value without code of their own, such as strings, numbers and tuples of these.",
 )
 FINALIZER = reason(
     "TJ-VM-018",
@@ -101,11 +107,13 @@ REBUILD = reason(
     "TJ-VM-014",
     "a value that is alive at a break cannot be rebuilt",
     "For example a generator that has started, or super().",
+    "Finish the generator before the line that breaks, for example by building a list.",
 )
 NO_RESTART = reason(
     "TJ-VM-015",
     "a break inside a callback or generator, and the capture cannot be restarted",
     "The break lies where a frame cannot be resumed in its middle; the capture would have to start again.",
+    "Move what breaks out of the callback or generator.",
 )
 OWN_FRAME = reason(
     "TJ-VM-017",
