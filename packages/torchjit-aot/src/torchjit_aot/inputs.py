@@ -33,6 +33,7 @@ class GraphInput:
             not `value` when the real input is no leaf: then writing to it in place is allowed, and `value` is a clone.
         real: what the caller passes now; None once the graph is compiled.
         static: its storage stays the same over the calls.
+        address_stays: the program promised that its memory stays where it is: what is in it changes.
     """
 
     name: str
@@ -40,6 +41,7 @@ class GraphInput:
     leaf: torch.Tensor | None
     real: Any
     static: bool
+    address_stays: bool = False
 
 
 def lifted_state(gm: fx.GraphModule) -> dict[str, torch.Tensor]:
@@ -70,6 +72,7 @@ def fake_inputs(
         for node, val, real in zip(placeholders, vals, example_inputs, strict=True):
             static = bool(node.meta.get("static", False))
             made.append(_graph_input(str(node.target).lstrip("*"), val, real, static))
+            made[-1].address_stays = bool(node.meta.get("address_stays", False))
         for name, real in state.items():
             made.append(_graph_input(name.replace(".", "_"), None, real, True))
     return fake_mode, made

@@ -201,6 +201,11 @@ def _finish(joint: JointGraph, builder: _Builder, inputs: tuple[fx.Node, ...], n
     static |= {node for node, _ in joint.constants}
     gm = fx.GraphModule({}, builder.graph, class_name=name if name.isidentifier() else "graph")
     gm.meta["fake_mode"] = joint.fake_mode
+    staying = {node for node, source in zip(joint.inputs, joint.sources, strict=True) if source.address_stays}
+    if staying:
+        for placeholder, node in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True):
+            if node in staying:
+                placeholder.meta["address_stays"] = True
     return BuiltGraph(gm, inputs, frozenset(i for i, node in enumerate(inputs) if node in static))
 
 

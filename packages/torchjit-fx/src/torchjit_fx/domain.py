@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from torchjit_core.expr import Expr
-from torchjit_core.guards import IdIs, SameObject, TensorMatches, TypeIs
+from torchjit_core.guards import IdIs, SameObject, TensorMatches, TypeIs, ValueEquals
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, NotYet
@@ -33,7 +33,7 @@ from torchjit_fx.known_shapes import call_with_known_shape
 from torchjit_fx.large_captures import LargeCaptureNotice
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.legacy import TELLS_SIZES_FROM_DATA
-from torchjit_fx.marks import marks_of
+from torchjit_fx.marks import address_mark, marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.naming import is_module_state
@@ -244,6 +244,11 @@ class TensorDomain:
         )  # fmt: skip
         leaf = InputLeaf(record, obj, path, static)
         leaf.object, leaf.cls = given, cls
+        said = None if static else address_mark(obj)
+        if said is not None:
+            leaf.address_stays = True
+            if said == "guarded":
+                capture.guard(ValueEquals(path.computed(torch.Tensor.data_ptr), obj.data_ptr(), location))
         self.memory.add(leaf, capture)
         return leaf
 

@@ -166,11 +166,12 @@ class InputLeaf(TensorLeaf):
         entry: the record at the start of the graph.
         found: the record at the start of the region: another one where a gradient is switched on in between.
         static: a parameter or buffer of a module.
+        address_stays: the program promised that its memory stays where it is.
         object: the very tensor.
         new: emitted code makes it, before the graph runs.
     """
 
-    __slots__ = ("entry", "found", "new", "object", "path", "real", "static")
+    __slots__ = ("address_stays", "entry", "found", "new", "object", "path", "real", "static")
 
     def __init__(self, record: TensorRecord, real: torch.Tensor, path: AccessPath, static: bool) -> None:
         super().__init__(record, None)
@@ -179,6 +180,7 @@ class InputLeaf(TensorLeaf):
         self.path = path
         self.entry = self.found = record
         self.static = static
+        self.address_stays = False
         self.new = False
 
     def leafness(self, location: CodeLocation | None) -> TensorMatches:

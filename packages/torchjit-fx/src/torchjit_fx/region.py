@@ -210,6 +210,8 @@ class GraphWriter:
         node = self.graph.create_node("placeholder", name, name=name)
         node.target = node.name  # which is free, and no word that generated code needs
         node.meta.update(val=val, path=path, static=static)
+        if type(leaf) is InputLeaf and leaf.address_stays:
+            node.meta["address_stays"] = True
         if isinstance(val, torch.Tensor):
             node.meta["example_value"] = val
         self._values[key] = node

@@ -93,6 +93,7 @@ class ShapeEnv:
         self._declared: dict[Symbol, Bounds] = {}
         self._unbacked: set[Symbol] = set()
         self._unseen: dict[Symbol, int] = {}  # values of inputs that no decision may look at
+        self._named: dict[Symbol, str] = {}  # of these, names of sizes that are equal
         self._recorded: dict[Condition, _Fact] = {}
         self._asserts: dict[Condition, _Fact] = {}
         self._others: dict[tuple[str, tuple[tuple[str, AccessPath], ...]], SymbolicCondition] = {}
@@ -140,19 +141,31 @@ class ShapeEnv:
     def _marked(self, value: int, path: AccessPath, mark: SizeMark) -> int | Expr:
         if mark.kind == "static":
             return value
+        declared = Bounds(mark.lower, mark.upper)
         if mark.kind == "unbacked":
+            if value not in declared:
+                raise UserError(NARROWED, f"{path} is {value}, declared: {_range_text(declared)}")
             lower = 0 if mark.lower is None else max(mark.lower, 0)
+            for shared, name in self._named.items():
+                if (
+                    name == mark.same_as
+                    and self._unseen[shared] == value
+                    and shared.bounds == Bounds(lower, mark.upper)
+                ):
+                    self._shared.append((shared, path))
+                    return as_expr(shared)
             made = symbol(f"u{len(self._unbacked)}", lower, mark.upper)
             (new,) = made.symbols
             self._unbacked.add(new)
             self._sources[new] = path
             self._unseen[new] = value
+            if mark.same_as is not None:
+                self._named[new] = mark.same_as
             return made
+        if mark.kind == "maybe" and (value in (0, 1) or value not in declared):
+            return value
         if value in (0, 1):
-            if mark.kind == "maybe":
-                return value
             raise UserError(SPECIALISED, f"{path} is {value}")
-        declared = Bounds(mark.lower, mark.upper)
         if value not in declared:
             raise UserError(NARROWED, f"{path} is {value}, declared: {_range_text(declared)}")
         made = self._symbol(value, path, Bounds(max(mark.lower or 2, 2), mark.upper))

@@ -44,7 +44,7 @@ from torchjit.guard_filters import (
 )
 from torchjit.inspection import explain
 from torchjit.logs import set_logs
-from torchjit.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from torchjit.marks import mark_dynamic, mark_static, mark_static_address, mark_unbacked, maybe_mark_dynamic
 from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance
 from torchjit.switching import replace_torch_compile
@@ -81,6 +81,7 @@ __all__ = [
     "lookup_backend",
     "mark_dynamic",
     "mark_static",
+    "mark_static_address",
     "mark_unbacked",
     "maybe_mark_dynamic",
     "nested_compile_region",

@@ -116,19 +116,19 @@ _registered: dict[str, Backend] = {}
 
 
 @overload
-def register_backend(compiler: _B, name: str | None = None, tags: Sequence[str] = ()) -> _B: ...
+def register_backend(compiler_fn: _B, name: str | None = None, tags: Sequence[str] = ()) -> _B: ...
 @overload
 def register_backend(
-    compiler: None = None, name: str | None = None, tags: Sequence[str] = ()
+    compiler_fn: None = None, name: str | None = None, tags: Sequence[str] = ()
 ) -> Callable[[_B], _B]: ...
-def register_backend(compiler: Backend | None = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
+def register_backend(compiler_fn: Backend | None = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
     """Register a backend under `name` (default: the function's name). Also a decorator."""
-    if compiler is None:
+    if compiler_fn is None:
         return lambda fn: register_backend(fn, name, tags)
-    chosen = name or compiler.__name__
-    _registered[chosen] = compiler
+    chosen = name or compiler_fn.__name__
+    _registered[chosen] = compiler_fn
     _TAGS[chosen] = tuple(tags)
-    return compiler
+    return compiler_fn
 
 
 def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
@@ -159,34 +159,34 @@ def _text_of(name: str) -> str:
     return (compiler.__doc__ or "").strip().partition("\n")[0]
 
 
-def lookup_backend(backend: str | Backend) -> Backend:
+def lookup_backend(compiler_fn: str | Backend) -> Backend:
     """The compiler function of a backend.
 
     Raises:
         UserError: the name is unknown (the nearest names are told), or its package is missing.
     """
-    if not isinstance(backend, str):
-        return backend
-    if backend in _registered:
-        return _registered[backend]
-    known = _EXTERNAL.get(backend)
+    if not isinstance(compiler_fn, str):
+        return compiler_fn
+    if compiler_fn in _registered:
+        return _registered[compiler_fn]
+    known = _EXTERNAL.get(compiler_fn)
     if known is not None and known.is_there():
-        adapter: Backend = getattr(importlib.import_module(str(known.adapter)), backend)
-        _registered[backend] = adapter
+        adapter: Backend = getattr(importlib.import_module(str(known.adapter)), compiler_fn)
+        _registered[compiler_fn] = adapter
         return adapter
     theirs = upstream.backends()
-    if backend in theirs:
-        return theirs[backend][0]
+    if compiler_fn in theirs:
+        return theirs[compiler_fn][0]
     points = _entry_points()
-    if backend in points:
-        loaded: Backend = points[backend].load()
-        _registered[backend] = loaded
+    if compiler_fn in points:
+        loaded: Backend = points[compiler_fn].load()
+        _registered[compiler_fn] = loaded
         return loaded
     if known is not None:
-        raise _unavailable(backend, known)
-    if backend in _INSTEAD:
-        raise UserError(OTHER_NAME, f"{backend!r}: {_INSTEAD[backend]}")
-    raise unknown_name("backend", backend, [*_registered, *theirs, *points, *_EXTERNAL])
+        raise _unavailable(compiler_fn, known)
+    if compiler_fn in _INSTEAD:
+        raise UserError(OTHER_NAME, f"{compiler_fn!r}: {_INSTEAD[compiler_fn]}")
+    raise unknown_name("backend", compiler_fn, [*_registered, *theirs, *points, *_EXTERNAL])
 
 
 def set_default_backend(backend: str | Backend | None) -> None:

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 
 import torchjit_fx
 from torchjit_core.reasons import UserError, reason
+from torchjit_vm import Foldable
 
 __all__ = [
     "ALLOWED_IN_GRAPH",
@@ -59,7 +60,7 @@ CONSTANT_RESULTS: set[Callable[..., Any]] = {importlib.util.find_spec}
 """What is installed does not change while a process runs."""
 DISALLOWED: set[Callable[..., Any]] = set()
 FORBIDDEN: set[Callable[..., Any]] = set()
-SUBSTITUTED: dict[Callable[..., Any], Callable[..., Any]] = {}
+SUBSTITUTED: dict[Callable[..., Any], object] = {}
 
 
 def graph_break(msg: str = "") -> None:
@@ -79,11 +80,11 @@ class error_on_graph_break:  # named as torch names it, like torch.no_grad
     `fullgraph=True` allows no break anywhere, whatever this says.
 
     Args:
-        error: raise `torchjit.exc.Unsupported` where the graph would break, or break.
+        error_on_graph_break: raise `torchjit.exc.Unsupported` where the graph would break, or break.
     """
 
-    def __init__(self, error: bool) -> None:
-        self.error = error
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.error = error_on_graph_break
         self._before: list[bool] = []
 
     def __enter__(self) -> None:
@@ -116,11 +117,15 @@ def is_exporting() -> bool:
     return False
 
 
-def substitute_in_graph(original_fn: Callable[..., Any], *, skip_signature_check: bool = False) -> Callable[[_F], _F]:
+def substitute_in_graph(
+    original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[_F], _F]:
     """A decorator: where captured code calls `original_fn`, the decorated Python function is interpreted instead.
 
     Args:
         original_fn: a function that capture cannot look into, such as one of a C extension.
+        can_constant_fold_through: where all arguments are constants, call `original_fn` itself at capture: it has no effects, and its
+            result follows from its arguments.
         skip_signature_check: accept a function whose parameters are named or ordered otherwise.
 
     Raises:
@@ -132,7 +137,7 @@ def substitute_in_graph(original_fn: Callable[..., Any], *, skip_signature_check
     def register(substitute: _F) -> _F:
         if not skip_signature_check and _parameters(original_fn) not in (None, _parameters(substitute)):
             raise UserError(BAD_SUBSTITUTE, f"{original_fn!r} and {substitute!r} have other parameters")
-        SUBSTITUTED[original_fn] = substitute
+        SUBSTITUTED[original_fn] = Foldable(original_fn, substitute) if can_constant_fold_through else substitute
         return substitute
 
     return register

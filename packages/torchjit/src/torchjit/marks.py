@@ -10,9 +10,9 @@ import torch
 from torchjit.exc import UserError
 from torchjit_core.marks import SizeMark
 from torchjit_core.reasons import reason
-from torchjit_fx.marks import MARKS
+from torchjit_fx.marks import ADDRESS, MARKS
 
-__all__ = ["mark_dynamic", "mark_static", "mark_unbacked", "maybe_mark_dynamic"]
+__all__ = ["mark_dynamic", "mark_static", "mark_static_address", "mark_unbacked", "maybe_mark_dynamic"]
 
 BAD_MARK = reason(
     "TJ-API-012",
@@ -22,7 +22,15 @@ BAD_MARK = reason(
 Dimensions = int | Sequence[int]
 
 
-def mark_dynamic(t: torch.Tensor, index: Dimensions, *, min: int | None = None, max: int | None = None) -> None:
+def mark_dynamic(
+    t: torch.Tensor,
+    index: Dimensions,
+    *,
+    hint_override: int | None = None,
+    min: int | None = None,
+    max: int | None = None,
+    specialize_on: Sequence[Any] | None = None,
+) -> None:
     """The size of this dimension varies: make it a symbol at the first compilation already.
 
     Compiling raises `UserError` if the program works for one size only, naming the line that fixes it; with `min` or
@@ -32,18 +40,21 @@ def mark_dynamic(t: torch.Tensor, index: Dimensions, *, min: int | None = None, 
         t: a tensor that will be an argument of a compiled function.
         index: one dimension or several.
         min, max: the sizes that one compilation has to serve, both ends included.
+        hint_override, specialize_on: taken for upstream's sake, without effect: one kernel serves all sizes. For a kernel of its own,
+            call the function with a tensor whose dimension is marked static.
 
     Raises:
         UserError: there is no such dimension, or the range is empty.
     """
-    if min is not None and max is not None and min > max:
-        raise UserError(BAD_MARK, f"min={min}, max={max}")
     _mark(t, index, "dynamic", min, max)
 
 
-def maybe_mark_dynamic(t: torch.Tensor, index: Dimensions) -> None:
-    """As `mark_dynamic`, but a program that needs one size gets a constant, without an error."""
-    _mark(t, index, "maybe")
+def maybe_mark_dynamic(t: torch.Tensor, index: Dimensions, *, min: int | None = None, max: int | None = None) -> None:
+    """As `mark_dynamic`, but a program that needs one size gets a constant, without an error.
+
+    A size outside of `min` and `max` is as if it were not marked.
+    """
+    _mark(t, index, "maybe", min, max)
 
 
 def mark_static(t: torch.Tensor, index: Dimensions | None = None) -> None:
@@ -51,12 +62,49 @@ def mark_static(t: torch.Tensor, index: Dimensions | None = None) -> None:
     _mark(t, range(t.dim()) if index is None else index, "static")
 
 
-def mark_unbacked(t: torch.Tensor, index: Dimensions) -> None:
+def mark_static_address(t: torch.Tensor, guard: bool = False) -> None:
+    """The memory of this tensor stays where it is: CUDA graphs read and write it there, rather than copy it at each call.
+
+    What is in it may change. A call with memory elsewhere is right all the same: it is recorded anew. Parameters and buffers of modules need
+    no mark. A tensor whose sizes vary is copied.
+
+    Args:
+        t: a tensor that will be an argument of a compiled function.
+        guard: compile anew, not only record, where the memory is another.
+
+    Raises:
+        UserError: it is no tensor.
+    """
+    _check_tensor(t)
+    t.__dict__[ADDRESS] = "guarded" if guard else "unguarded"
+
+
+def mark_unbacked(
+    t: torch.Tensor,
+    index: Dimensions,
+    hint_override: int | None = None,
+    strict: bool = False,
+    specialize_on: Sequence[Any] | None = None,
+    shape_id: str | None = None,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
     """Make the size a symbol that no decision of the capture may look at, 0 and 1 included.
 
     A program that decides by it breaks the graph there; `torch._check` states what holds.
+
+    Args:
+        t: a tensor that will be an argument of a compiled function.
+        index: one dimension or several.
+        min, max: the sizes that may come, both ends included: the program may rely on them. Others are an error where they come.
+        shape_id: dimensions with the same name have the same size: one symbol. Where they have not, the function is compiled anew.
+        hint_override, specialize_on, strict: taken for upstream's sake, without effect: no kernel is chosen by a hint, and no size is
+            ever fixed.
+
+    Raises:
+        UserError: there is no such dimension, or the range is empty.
     """
-    _mark(t, index, "unbacked")
+    _mark(t, index, "unbacked", min, max, shape_id)
 
 
 def _mark(
@@ -65,12 +113,19 @@ def _mark(
     kind: Literal["dynamic", "maybe", "static", "unbacked"],
     lower: int | None = None,
     upper: int | None = None,
+    same_as: str | None = None,
 ) -> None:
-    if not isinstance(t, torch.Tensor):
-        raise UserError(BAD_MARK, f"got a {type(t).__name__}, want a tensor")
+    _check_tensor(t)
+    if lower is not None and upper is not None and lower > upper:
+        raise UserError(BAD_MARK, f"min={lower}, max={upper}")
     marks: dict[int, SizeMark] = t.__dict__.setdefault(MARKS, {})
     chosen: Any = (index,) if isinstance(index, int) else index
     for dim in chosen:
         if not -t.dim() <= dim < t.dim():
             raise UserError(BAD_MARK, f"dimension {dim} of a tensor with {t.dim()}")
-        marks[dim % t.dim()] = SizeMark(kind, lower, upper)
+        marks[dim % t.dim()] = SizeMark(kind, lower, upper, same_as)
+
+
+def _check_tensor(t: object) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise UserError(BAD_MARK, f"got a {type(t).__name__}, want a tensor")

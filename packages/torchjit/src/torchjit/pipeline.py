@@ -31,6 +31,13 @@ def _internal(gm: torch.fx.GraphModule, kind: str) -> frozenset[int]:
     return frozenset(range(0 if kind == "backward" else gm.meta.get("results", count), count))
 
 
+def _stay(gm: torch.fx.GraphModule) -> frozenset[int]:
+    """Inputs of fixed sizes whose memory stays where it is, as the program promised. One of another size begins at the same address."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    marked = (i for i, node in enumerate(placeholders) if node.meta.get("address_stays"))
+    return frozenset(i for i in marked if not _is_symbolic((placeholders[i].meta["val"],)))
+
+
 def _is_symbolic(inputs: Sequence[Any]) -> bool:
     """May sizes change from call to call? Guards see to it that nothing else does."""
     return any(
@@ -81,6 +88,8 @@ class _Compiler:
         static_inputs: frozenset[int],
         name: str,
     ) -> Callable[..., Sequence[Any]]:
+        # What CUDA graphs read where it lies, unlike what freezing takes for constant.
+        static_inputs |= _stay(gm) if self.record else frozenset()
         parts = torchjit_cudagraphs.split(gm) if self.record else None
         if parts is None:
             compiled = self.inductor(gm, example_inputs, kind=kind, static_inputs=static_inputs, name=name)

@@ -16,6 +16,8 @@ from typing import Any, final
 
 import attrs
 
+from torchjit_vm import Foldable
+
 __all__ = [
     "MarkedConstant",
     "MarkedForGraph",
@@ -95,7 +97,8 @@ def substitutes() -> dict[Any, Any]:
     for original, wrapper in variable._get_polyfill_handlers().items():
         substitute = marked(wrapper, "__torch_dynamo_polyfill__")
         if substitute is not None and not _is_torchs(substitute):
-            found[original] = substitute
+            folds = marked(wrapper, "__torch_dynamo_can_constant_fold_through__")
+            found[original] = Foldable(original, substitute) if folds else substitute
     return found
 
 

@@ -37,6 +37,7 @@ from torchjit_vm.capture.pass_through import pass_through
 from torchjit_vm.capture.policy import (
     CountedLater,
     DictChainGetattr,
+    Foldable,
     InOnePiece,
     IsKnownNumber,
     LeftAlone,
@@ -268,6 +269,18 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
     if isinstance(substitute, InOnePiece):
         piece = Known(substitute.function)
         return lambda domain, function, args, kwargs: _in_one_piece(domain, piece, [*first, *args], kwargs)
+    if isinstance(substitute, Foldable):
+        interpreted, original = Known(substitute.function), Known(substitute.original)
+
+        def folded(
+            domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]
+        ) -> Value | Frame[Value]:
+            args = [*first, *args]
+            if all(is_constant(domain, value) for value in (*args, *kwargs.values())):
+                return _pure(domain, original, args, kwargs)
+            return call(domain, interpreted, args, kwargs)
+
+        return folded
     replacement = Known(substitute)
     return lambda domain, function, args, kwargs: call(domain, replacement, [*first, *args], kwargs)
 

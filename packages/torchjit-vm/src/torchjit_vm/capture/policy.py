@@ -20,6 +20,7 @@ __all__ = [
     "CapturePolicy",
     "CountedLater",
     "DictChainGetattr",
+    "Foldable",
     "InOnePiece",
     "Interception",
     "IsKnownNumber",
@@ -115,6 +116,15 @@ class InOnePiece:
     A break or an exception anywhere below it becomes a break at the call itself, which then runs the original.
     """
 
+    function: Callable[..., object]
+
+
+@final
+@attrs.frozen
+class Foldable:
+    """A substitute: `function` is interpreted instead, but where all arguments are constants `original` is called for real, at capture."""
+
+    original: Callable[..., object]
     function: Callable[..., object]
 
 
@@ -258,7 +268,7 @@ class CapturePolicy:
         disabled: why calls of this callable are breaks, or None.
         allow_in_graph: functions whose calls go to the leaf handler unseen.
         substitutes: real function to what is called instead: a callable, `ReturnConstant`, `InOnePiece`,
-            `PassThrough` or `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
+            `Foldable`, `PassThrough` or `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
         assume_constant: functions called for real at capture; their result is a constant.
         pure: more C functions that are called for real when all arguments are constants.
         reorderable: functions that only report (`print`), whose calls may be made at the end of the region, in order.
