@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
+EXAMPLES = ROOT / "examples" / "README.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 # Blocks of the interface document are declarations of protocols, not programs.
 DECLARATIONS = {"0001-interfaces.md"}
@@ -50,7 +51,7 @@ def test_pages_of_the_guide_run(tmp_path: Path) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in PAGES:
+    for page in [*PAGES, EXAMPLES]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
@@ -62,6 +63,7 @@ def test_every_page_is_in_the_navigation() -> None:
     outside = {str(p.relative_to(ROOT)) for p in ROOT.glob("packages/*/docs/*.md")} | {
         "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "examples/README.md",
     }
     assert listed == (pages | outside) - {"README.md"}
 

@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "packages/*/README.md", "packages/*/docs/*.md")
+OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "packages/*/README.md", "packages/*/docs/*.md")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 

@@ -1,0 +1,42 @@
+"""The programs in examples/ run, in their small form, in one process: most of a short program's time is importing torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+RUN = """
+import runpy, sys, torchjit
+for path in sys.argv[1:]:
+    print("example", path, file=sys.stderr, flush=True)
+    sys.argv = [path, "--small"]
+    runpy.run_path(path, run_name="__main__")
+    torchjit.reset()
+"""
+SAID = (
+    "Graphs: 1   Graph breaks: 0",  # quick_start
+    "breaks: 1",  # train_classifier
+    "all right",  # serve
+    "fullgraph=True: ",  # remove_breaks
+    "interpreter agrees with eager",  # custom_backend
+    "values as eager's",  # custom_pass
+    "recompiled: ",  # write_report
+    "inference: eager ",  # resnet18
+)
+
+
+def test_all_run_in_small_form(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RUN, *map(str, PROGRAMS)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in SAID:
+        assert text in done.stdout, (text, done.stdout)
+    assert not list(tmp_path.iterdir()), "an example leaves files in the current folder"
+
+
+def test_they_stay_short_and_listed() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    for program in PROGRAMS:
+        assert len(program.read_text().splitlines()) <= 80, program.name
+        assert f"]({program.name})" in listed, f"examples/README.md does not list {program.name}"
