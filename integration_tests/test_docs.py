@@ -12,9 +12,12 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
 EXAMPLES = ROOT / "examples" / "README.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+FENCED = re.compile(r"^```.*?^```", re.M | re.S)
 # Blocks of the interface document are declarations of protocols, not programs.
 DECLARATIONS = {"0001-interfaces.md"}
-GUIDE = [p for p in sorted(ROOT.glob("docs/**/*.md")) if BLOCK.search(p.read_text()) and p.name not in DECLARATIONS]
+LEARN = sorted((ROOT / "docs" / "learn").glob("*.md"))
+APART = {*LEARN, *(p for p in PAGES if p.name in DECLARATIONS)}
+GUIDE = [p for p in sorted(ROOT.glob("docs/**/*.md")) if BLOCK.search(p.read_text()) and p not in APART]
 READMES = [p for p in PAGES if BLOCK.search(p.read_text()) and not p.is_relative_to(ROOT / "docs")]
 NEEDS = {"hugging-face.md": "transformers"}
 """What a page imports that the project does not depend on. The group `dev` has it, so CI runs the page."""
@@ -50,9 +53,15 @@ def test_pages_of_the_guide_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_pages_show_what_their_blocks_print(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "integration_tests" / "shown_pages.py"), *map(str, LEARN)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_links_lead_somewhere() -> None:
     for page in [*PAGES, EXAMPLES]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#:]+)\)", FENCED.sub("", page.read_text())):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
