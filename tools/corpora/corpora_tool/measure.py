@@ -19,7 +19,7 @@ import torchjit
 from corpora_tool.case import Case
 from corpora_tool.values import Snapshot, compare, fresh, leaves, snapshot
 
-__all__ = ["Plan", "measure"]
+__all__ = ["Plan", "loss_of", "measure"]
 
 CALLS = 2  # the second one must hit what the first one compiled
 TOLERANCE = 1e-4
@@ -94,7 +94,7 @@ def _run(case: Case, called: Callable[..., Any], module: torch.nn.Module | None 
             out = case.after(called(*args, **kwargs))
             times.append(time.perf_counter() - start)
         if case.backward:
-            loss = _loss(out)
+            loss = loss_of(out)
             if loss is not None:
                 loss.backward()
         parts[f"call{number}.out "] = snapshot({"": out}).values
@@ -110,7 +110,8 @@ def _run(case: Case, called: Callable[..., Any], module: torch.nn.Module | None 
     return snapshot(parts), times
 
 
-def _loss(out: Any) -> torch.Tensor | None:
+def loss_of(out: Any) -> torch.Tensor | None:
+    """A scalar of all outputs that require grad; None where there is none."""
     terms = []
     for _, leaf in leaves(out):
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel():
