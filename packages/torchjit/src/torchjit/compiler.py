@@ -179,7 +179,8 @@ def compile(
         setattr(compilation.root.door, "compiled", compilation)  # noqa: B010
         return compilation.root.door
 
-    return _compile_any(model, start)
+    given = {key: value for key, value in keywords.items() if value is not None and value is not False}
+    return _compile_any(model, start, given)
 
 
 def _backend_maker(
@@ -201,13 +202,14 @@ def _backend_maker(
     return (functools.partial(aot_eager_backend, chosen) if compiler is aot_eager else lambda: compiler), chosen
 
 
-def _compile_any(model: Any, start: Callable[..., FrontDoor]) -> Any:
+def _compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping[str, Any]) -> Any:
     if disabling.is_disabled(model):
         return model
     if isinstance(model, torch.nn.Module):
-        return compiled_module(model, functools.partial(start, of_object=True))
+        again = functools.partial(_compile_any, start=start, arguments=arguments)
+        return compiled_module(model, functools.partial(start, of_object=True), again, arguments)
     if isinstance(model, FrontDoor):
-        return _compile_any(model.__wrapped__, start)
+        return _compile_any(model.__wrapped__, start, arguments)
     if isinstance(model, types.MethodType):
         inner: Any = model.__func__
         inner = inner.__wrapped__ if isinstance(inner, FrontDoor) else inner

@@ -13,6 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 
 import torchjit_fx
+from torchjit.modules import class_for_libraries
 from torchjit_core.reasons import UserError, reason
 from torchjit_vm import Foldable
 
@@ -56,8 +57,8 @@ NO_FUNCTION = reason(
 )
 
 ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
-CONSTANT_RESULTS: set[Callable[..., Any]] = {importlib.util.find_spec}
-"""What is installed does not change while a process runs."""
+CONSTANT_RESULTS: set[Callable[..., Any]] = {importlib.util.find_spec, class_for_libraries}
+"""What is installed does not change while a process runs, nor what a compiled module says of its class."""
 DISALLOWED: set[Callable[..., Any]] = set()
 FORBIDDEN: set[Callable[..., Any]] = set()
 SUBSTITUTED: dict[Callable[..., Any], object] = {}

@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import re
 import types
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 import torch
 
+from torchjit import upstream
 from torchjit_frame import FrontDoor
 
-__all__ = ["compiled_module", "passed_on"]
+__all__ = ["class_for_libraries", "compiled_module", "passed_on"]
 
 _M = TypeVar("_M", bound=torch.nn.Module)
 
 
-def compiled_module(module: _M, start: Callable[[types.FunctionType, str, tuple[str, ...] | None], FrontDoor]) -> _M:
+def compiled_module(
+    module: _M,
+    start: Callable[[types.FunctionType, str, tuple[str, ...] | None], FrontDoor],
+    again: Callable[[Any], Any],
+    arguments: Mapping[str, Any],
+) -> _M:
     """A module that shares `module.__dict__` and calls through a front door.
 
     It is an instance of a subclass of `type(module)` made for it, so `isinstance`, attributes, hooks, `state_dict`
     keys, `train()` and `to()` act on one state; there is no `_orig_mod.` prefix. Inside compiled code `self` is the
     original module, which is also `_orig_mod`. Checkpoints of upstream's wrappers, with `_orig_mod.` in their keys, load.
 
+    What libraries ask of upstream's wrappers is answered: `isinstance(m, torch._dynamo.OptimizedModule)`, `_orig_mod`,
+    `dynamo_ctx`, and lightning's `_compile_kwargs`. Calling the class makes a plain module of the class that the program wrote.
+
     Args:
         module: any module.
         start: makes the front door of the class's `__call__`, given a name for reports and those of the parameters.
+        again: compiles something else in the same way.
+        arguments: of `compile`, those that were given.
     """
     original_class = type(module)
     if hasattr(original_class, "_torchjit_original"):
@@ -38,19 +50,27 @@ def compiled_module(module: _M, start: Callable[[types.FunctionType, str, tuple[
         # A bound method is no descriptor of the new instance: `self` in the region is the original module.
         "__call__": types.MethodType(door, module),
         "__reduce_ex__": _reduce,
+        "__class__": property(class_for_libraries, _set_class),
+        "__copy__": _copy,
         "__deepcopy__": _deepcopy,
+        "__new__": _new,
+        "__setattr__": _setattr,
         "__doc__": original_class.__doc__,
         "__module__": original_class.__module__,
         "__qualname__": original_class.__qualname__,
         "_load_from_state_dict": _load_from_state_dict,
         "_torchjit_original": module,
         "_torchjit_door": door,
-        "_torchjit_start": staticmethod(start),
+        "_torchjit_start": (start, again, arguments),
+        "_compile_kwargs": dict(arguments),
+        "dynamo_ctx": staticmethod(again),
         "compiled": getattr(door, "compiled"),  # noqa: B009
     }
     if not hasattr(module, "_orig_mod"):
         members["_orig_mod"] = module  # the name by which libraries look for it
-    subclass = type(original_class.__name__, (original_class,), members)
+    kind: Any = type(original_class)
+    metaclass = _metaclass(kind)
+    subclass = type.__call__(metaclass, original_class.__name__, (original_class,), members)
     made: _M = object.__new__(subclass)
     object.__setattr__(made, "__dict__", module.__dict__)
     return made
@@ -118,4 +138,69 @@ def _plain(module: _M) -> _M:
 
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-    return compiled_module(copy.deepcopy(self._torchjit_original, memo), self._torchjit_start)
+    return compiled_module(copy.deepcopy(self._torchjit_original, memo), *self._torchjit_start)
+
+
+def _copy(self: Any) -> Any:
+    return compiled_module(copy.copy(self._torchjit_original), *self._torchjit_start)
+
+
+def _setattr(self: Any, name: str, value: Any) -> None:
+    """Libraries set `_orig_mod` to what they unwrapped: it is no submodule, which would contain itself."""
+    original = self._torchjit_original
+    if name == "_orig_mod" and "_orig_mod" in type(self).__dict__ and isinstance(value, torch.nn.Module):
+        type(self)._orig_mod = value
+    else:
+        cast(Any, type(original)).__setattr__(self, name, value)
+
+
+def class_for_libraries(self: Any) -> type:
+    """`__class__`: a class that is below upstream's wrapper, too, for `isinstance(m, OptimizedModule)`.
+
+    Torch itself, which then expects `_orig_mod.` in the names of parameters, is told the type, and so is everybody before the
+    wrapper's class is loaded.
+    """
+    wrapper = upstream.wrapper_class()
+    if wrapper is None or upstream.asked_by_torch(1):
+        return type(self)
+    cls = type(self)
+    if "_torchjit_below" not in vars(cls):
+        cls._torchjit_below = _below(cls, wrapper)
+    below: type = cls._torchjit_below
+    return below
+
+
+def _set_class(self: Any, value: type) -> None:
+    object.__dict__["__class__"].__set__(self, value)
+
+
+def _below(cls: type, wrapper: type) -> type:
+    """`cls`, with `wrapper` behind everything that it inherits. It has no instances."""
+
+    ready = False
+
+    def mro(made: type) -> list[type]:
+        return [made, *cls.__mro__[:-1], wrapper, object] if ready else type.mro(made)
+
+    members = {"__doc__": cls.__doc__, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    metaclass: Any = type(type(cls).__name__, (type(cls),), {"mro": mro})
+    below: type = type.__call__(metaclass, cls.__name__, (cls,), members)
+    ready = True
+    below.__bases__ = (cls,)  # asks for the order again: the program's `__init_subclass__` saw its own classes only
+    return below
+
+
+def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Without `__init__`: one of the class that the program wrote."""
+    original = type(cls._torchjit_original)
+    return original.__new__(original, *args, **kwargs)
+
+
+@functools.cache
+def _metaclass(of: Any) -> Any:
+    """One for a compiled module's class, whose calls make modules of the class that the program wrote."""
+
+    def call(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return type(cls._torchjit_original)(*args, **kwargs)
+
+    return type(of.__name__, (of,), {"__call__": call})

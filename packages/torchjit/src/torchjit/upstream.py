@@ -23,6 +23,7 @@ __all__ = [
     "MarkedForGraph",
     "Stance",
     "asked_break",
+    "asked_by_torch",
     "backends",
     "default_backend",
     "disabled_message",
@@ -35,6 +36,7 @@ __all__ = [
     "stance",
     "substitutes",
     "watch",
+    "wrapper_class",
 ]
 
 _DYNAMO = "torch._dynamo"
@@ -264,6 +266,19 @@ def _attach() -> None:
     _tell_after(dynamo, "reset", _on_reset)
     for name in ("eval_frame", "decorators"):  # the second imports it from the first
         _tell_after(sys.modules.get(f"{_DYNAMO}.{name}"), "_set_stance", _on_stance)
+
+
+# ---------------------------------------------------------------------- what libraries ask
+def wrapper_class() -> type | None:
+    """The class of what `torch.compile` returns for a module, by which libraries ask, once it is loaded."""
+    found = getattr(sys.modules.get(f"{_DYNAMO}.eval_frame"), "OptimizedModule", None)
+    return found if isinstance(found, type) else None
+
+
+def asked_by_torch(depth: int) -> bool:
+    """Is the code that asks torch's own, so many calls up from the caller?"""
+    name = sys._getframe(depth + 1).f_globals.get("__name__") or ""
+    return name == "torch" or name.startswith("torch.")
 
 
 def _tell_after(module: Any, name: str, listeners: list[Callable[[], None]]) -> None:

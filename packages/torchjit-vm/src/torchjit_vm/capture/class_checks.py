@@ -59,8 +59,8 @@ def _instance(domain: CaptureDomain, instance: Value, of: Value) -> bool:
         if fits is not None:
             return fits
     if isinstance(target, abc.ABCMeta):
-        return _believed(domain, instance, _abstract_answer(domain, cls, target))
-    return _believed(domain, instance, _class_answer(domain, cls, target))
+        return _believed(domain, instance, target, _abstract_answer(domain, cls, target))
+    return _believed(domain, instance, target, _class_answer(domain, cls, target))
 
 
 def _subclass(domain: CaptureDomain, cls: Value, of: Value) -> bool:
@@ -238,16 +238,19 @@ def _asks_program(target: type) -> bool:
 _OF_PYTHON = (object.__dict__["__subclasshook__"], *_KNOWN_CHECKS)
 
 
-def _believed(domain: CaptureDomain, instance: Value, answer: bool) -> bool:
+def _believed(domain: CaptureDomain, instance: Value, target: type, answer: bool) -> bool:
     """`isinstance` believes what the object says of itself where its class is another one."""
     cls = type_of(domain, instance)
-    if not answer:
-        said = members.find_member(domain, cls, "__class__")
-        if said.raw is not _CLASS or attributes.lies_elsewhere(cls):
-            raise domain.graph_break(
-                UNKNOWN_CALL, f"isinstance() of a {cls.__qualname__}, which stands for another object"
-            )
-    return answer
+    if answer:
+        return True
+    said = members.find_member(domain, cls, "__class__").raw
+    if said is _CLASS and not attributes.lies_elsewhere(cls):
+        return False
+    real = getattr(instance, "real", NEW)
+    if type(said) is property and real is not NEW and said.fget in domain.policy.assume_constant:
+        claimed: Any = cast(Any, said.fget)(real)
+        return target in claimed.__mro__
+    raise domain.graph_break(UNKNOWN_CALL, f"isinstance() of a {cls.__qualname__}, which stands for another object")
 
 
 _CLASS = object.__dict__["__class__"]
@@ -370,7 +373,7 @@ def _plain_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -
         return None
     cls = type_of(domain, args[1])
     domain.guard_mro(cls)
-    return domain.constant(_believed(domain, args[1], args[0].obj in cls.__mro__))
+    return domain.constant(_believed(domain, args[1], args[0].obj, args[0].obj in cls.__mro__))
 
 
 @builtin(_abc_subclasscheck)
@@ -395,4 +398,4 @@ def _abstract_instance_check(domain: CaptureDomain, args: _Args, kwargs: _Kwargs
     if len(args) != 2 or not (isinstance(args[0], Known) and isinstance(args[0].obj, abc.ABCMeta)):
         return None
     cls = type_of(domain, args[1])
-    return domain.constant(_believed(domain, args[1], _abstract_answer(domain, cls, args[0].obj)))
+    return domain.constant(_believed(domain, args[1], args[0].obj, _abstract_answer(domain, cls, args[0].obj)))
