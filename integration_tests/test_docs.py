@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import torchjit
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
 EXAMPLES = ROOT / "examples" / "README.md"
@@ -75,6 +77,14 @@ def test_every_page_is_in_the_navigation() -> None:
         "examples/README.md",
     }
     assert listed == (pages | outside) - {"README.md"}
+
+
+def test_the_page_of_the_api_has_every_name() -> None:
+    described = set(re.findall(r"^::: torchjit\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.M))
+    public = set(torchjit.__all__) - {"config", "counters"}  # these have a page of settings, and a sentence
+    assert described == public, (
+        "docs/api.md has a line `::: torchjit.NAME` for each public name, in the group where a reader looks"
+    )
 
 
 @pytest.mark.parametrize("tool", ["write_reasons", "write_settings"])
