@@ -178,7 +178,8 @@ def state() -> dict[str, Any]:
         "layers": c._functorch.get_dynamic_layer_stack_depth(),
         "saved tensor hooks": c._autograd._top_saved_tensors_default_hooks(True),
         "tracing": c._get_tracing_state(),
-        "collector": (gc.isenabled(), gc.get_freeze_count()),
+        "collector": (gc.isenabled(), gc.get_freeze_count() > 10_000),  # Python 3.12 freezes some at its start
+        "autocast blocks": (torch.autocast_increment_nesting(), torch.autocast_decrement_nesting()),
         "eager": torchjit_frame.is_eager(),
         "hook": torchjit_frame.hook_counters()["open_scopes"],
         "handlers": [signal.getsignal(n) for n in (signal.SIGALRM, signal.SIGINT)],

@@ -26,6 +26,7 @@ __all__ = [
     "MODE_SETTERS",
     "AmbientState",
     "TorchModes",
+    "autocast_nesting",
     "read_all_modes",
     "write_modes",
 ]
@@ -37,7 +38,8 @@ def _set_grad_mode(value: bool) -> None:
     torch._C._set_grad_enabled(value)
 
 
-def _read_nesting() -> int:
+def autocast_nesting() -> int:
+    """The number of autocast blocks that this thread is in. Weights that were cast are cached until it is 0."""
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()
 

@@ -16,7 +16,7 @@ from torch.utils import _python_dispatch as dispatch
 
 from torchjit_core import events
 from torchjit_core.quiet import QUIET_FAKES
-from torchjit_fx.modes import read_all_modes, write_modes
+from torchjit_fx.modes import autocast_nesting, read_all_modes, write_modes
 
 __all__ = ["ProcessState"]
 
@@ -46,6 +46,7 @@ class ProcessState:
 
     def __init__(self) -> None:
         self._modes = read_all_modes()
+        self._autocast_nesting = autocast_nesting()
         self._dispatch = _dispatch_modes()
         self._functions = _function_modes()
         self._function_state = _C._get_torch_function_state()
@@ -72,6 +73,9 @@ class ProcessState:
         """Bring the state back, as often as it is called. What is as it was is not touched."""
         self._restore_dispatch()
         write_modes(self._modes)
+        for _ in range(autocast_nesting() - self._autocast_nesting):
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
         if (_C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()) != self._deterministic:
             _C._set_deterministic_algorithms(self._deterministic[0], warn_only=self._deterministic[1])
         if (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()) != self._anomaly:

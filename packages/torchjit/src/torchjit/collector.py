@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 from torchjit_core.forks import undone_in_children
 
-__all__ = ["collector_paused", "collector_resumed"]
+__all__ = ["collector_paused", "collector_resumed", "program_has_frozen"]
+
+_MOST_FROZEN_BY_PYTHON = 10_000
 
 
 @contextlib.contextmanager
@@ -46,13 +48,18 @@ def collector_resumed(was_on: bool) -> Iterator[None]:
             gc.disable()
 
 
+def program_has_frozen() -> bool:
+    """Has the program called `gc.freeze`? Python 3.12 freezes some hundred objects of its own at its start, and torch has over 100,000."""
+    return gc.get_freeze_count() > _MOST_FROZEN_BY_PYTHON
+
+
 def _grow_old() -> None:
     """File all objects among the old ones, as a full collection would, without looking at them.
 
     Freezing and unfreezing move whole lists, and reset the counts of new objects. Not where the program itself has frozen objects:
     these would be unfrozen.
     """
-    if gc.get_freeze_count() == 0:
+    if not program_has_frozen():
         gc.freeze()
         gc.unfreeze()
 

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar, final
 import torch
 
 import torchjit_fx
+from torchjit.collector import program_has_frozen
 from torchjit_core import events
 from torchjit_core.handlers import HANDLED, codes_of_handlers, hear, raised_in_handler
 from torchjit_frame import HeardHandler, is_eager, set_eager
@@ -50,7 +51,7 @@ class CompilationScope:
         self._state = torchjit_fx.ProcessState()
         self._eager = is_eager()
         self._collects = gc.isenabled()
-        self._frozen = gc.get_freeze_count()
+        self._frozen = program_has_frozen()
         self._handlers: list[tuple[int, Any, Any]] = []
         self.raised: list[BaseException] = []
 
@@ -131,7 +132,7 @@ class CompilationScope:
                 _signal.signal(number, handler)
 
     def _restore_collector(self) -> None:
-        if self._frozen == 0 and gc.get_freeze_count():
+        if not self._frozen and program_has_frozen():
             gc.unfreeze()
         if self._collects != gc.isenabled():
             (gc.enable if self._collects else gc.disable)()
