@@ -313,3 +313,47 @@ def test_a_backend_that_returns_nothing_to_call_is_told(backend: Any, on_error: 
         with pytest.raises(torchjit.exc.UserError, match="TJ-API-008") as caught:
             compiled(torch.ones(2))
     assert (getattr(backend, "__qualname__", None) or type(backend).__qualname__) in str(caught.value)
+
+
+def test_what_a_backend_does_in_a_call_is_not_captured() -> None:
+    """Below a graph break the frame hook looks at what is called; the backend's functions are no code of the program."""
+    seen: list[bool] = []
+
+    def helper(gm: torch.fx.GraphModule, args: tuple[Any, ...]) -> Any:
+        seen.append(torchjit.is_compiling())
+        return gm(*args)
+
+    class Callable_:
+        def __init__(self, gm: torch.fx.GraphModule) -> None:
+            self.gm = gm
+
+        def __call__(self, *args: Any) -> Any:
+            return helper(self.gm, args)
+
+        def method(self, *args: Any) -> Any:
+            return helper(self.gm, args)
+
+    def given(gm: torch.fx.GraphModule, *args: Any) -> Any:
+        return helper(gm, args)
+
+    def inner(y: torch.Tensor) -> torch.Tensor:  # its graph is the front door's target itself
+        return y * 2
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torchjit.graph_break()
+        return inner(y) - 1
+
+    forms: list[Any] = [
+        lambda gm, inputs: lambda *args: helper(gm, args),
+        lambda gm, inputs: Callable_(gm),
+        lambda gm, inputs: Callable_(gm).method,
+        lambda gm, inputs: functools.partial(given, gm),
+    ]
+    x = torch.ones(2)
+    for backend in forms:
+        fast = torchjit.compile(program, backend=backend)
+        for _ in range(3):
+            torch.testing.assert_close(fast(x), program(x))
+    assert len(seen) >= 3 * len(forms)
+    assert not any(seen)

@@ -285,6 +285,15 @@ spell_anew(Forwarding *self, const Signature *signature, PyFunctionObject *targe
     return slots[2] == NULL ? -1 : 1;
 }
 
+/* Is this parameter positional and has to be given? */
+static inline int
+has_no_default(PyFunctionObject *function, Py_ssize_t parameter)
+{
+    PyObject *defaults = function->func_defaults;
+    Py_ssize_t count = defaults == NULL ? 0 : PyTuple_GET_SIZE(defaults);
+    return parameter < ((PyCodeObject *)PyFunction_GET_CODE(function))->co_argcount - count;
+}
+
 int
 forwarding_bind(Forwarding *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **slots)
 {
@@ -298,6 +307,9 @@ forwarding_bind(Forwarding *self, PyObject *const *args, Py_ssize_t nargs, PyObj
     }
     if (target == NULL) {
         return 0;
+    }
+    if (!keywords && has_no_default(target, nargs - 1)) {
+        return 0; /* most calls: nothing at the end can be what its default is */
     }
     Signature signature;
     signature_of_code((PyCodeObject *)PyFunction_GET_CODE(target), &signature);

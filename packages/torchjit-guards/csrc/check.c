@@ -152,6 +152,9 @@ int keys_match_fast(PyObject *dict, PyObject *want) {
     if (PyDict_GET_SIZE(dict) != n) {
         return 0;
     }
+    if (n == 0) {
+        return 1;   /* the **kwargs of most calls */
+    }
     while (PyDict_Next(dict, &position, &key, &value)) {
         PyObject *expected = PyTuple_GET_ITEM(want, i++);
         if (key == expected) {
@@ -184,12 +187,13 @@ int check_keys(Run *run, Op *op, PyObject *value) {
     if (!PyDict_Check(value)) {
         return 0;
     }
-    int known = PyODict_Check(value) ? -1 : keys_match_fast(value, op->obj);
+    bool ordered = !PyDict_CheckExact(value) && PyODict_Check(value);
+    int known = ordered ? -1 : keys_match_fast(value, op->obj);
     if (known >= 0) {
         return known;
     }
     run_protect(run);
-    PyObject *keys = PyODict_Check(value) ? ordered_keys(value) : PyDict_Keys(value);
+    PyObject *keys = ordered ? ordered_keys(value) : PyDict_Keys(value);
     if (keys == NULL) {
         return -1;
     }

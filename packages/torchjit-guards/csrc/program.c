@@ -166,8 +166,6 @@ static inline int check_one(Run *run, Op *op) {
         return check_different(run, op);
     case OP_CHECK_CONDITION:
         return check_condition(run, op);
-    case OP_CHECK_NATIVE:
-        return check_native(op);
     case OP_CHECK_AMBIENT:
     case OP_CHECK_PREDICATE:
     case OP_CHECK_CALL:
@@ -199,6 +197,12 @@ int run_ops(Run *run, Py_ssize_t from, Py_ssize_t to) {
     Program *p = run->program;
     for (Op *op = p->ops + from, *end = p->ops + to; op < end; op++) {
         int ok;
+        if (op->code == OP_CHECK_NATIVE) {  /* first: there are a dozen in each program, one after the other */
+            if (!check_native(op)) {
+                return 0;
+            }
+            continue;
+        }
         if (op->code == OP_GROUP) {
             if (group_skip(run, op)) {
                 op += op->imm;

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import sys
 import types
 import weakref
@@ -116,7 +114,6 @@ class Compilation:
         self.shapes = shapes
         self._on_error = on_error
         self._sites: dict[tuple[Any, ...], Site] = {}
-        self._of_backends: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
         self.told: dict[str, Any] = {}
         """How it was asked for, as text: backend, mode, options and the like, for the report."""
         self.exhausted: set[types.CodeType] = set()
@@ -194,8 +191,6 @@ class Compilation:
             tail_call=TailCall,
             # Of a backend of somebody else it is not known what its graphs have done when they raise.
             graph_raised=GraphRaised if is_ours(self.backend) else None,
-            # What that backend does in a call is no part of the program: it is not captured in its turn.
-            graph_called=unhooked if self.backend_is_users else None,
         )
 
     def fx_settings(self) -> torchjit_fx.FxSettings:
@@ -234,22 +229,8 @@ class Compilation:
         return describe(self)
 
     def resting(self, graph: Callable[..., Any]) -> Callable[..., Any]:
-        """What a backend returned, such that the frame hook leaves it and all that it calls alone: it is no code of the program."""
-        if is_ours(self.backend):
-            return graph
-        called: Any = graph
-        while not isinstance(called, types.FunctionType):
-            if isinstance(called, functools.partial):
-                called = called.func
-            elif isinstance(called, types.MethodType):
-                called = called.__func__
-            else:
-                called = inspect.getattr_static(type(called), "__call__", None)
-                if not isinstance(called, types.FunctionType):
-                    return graph  # of an extension
-        self._of_backends.add(called.__code__)
-        # The hook does not look at the frame of a function that a front door calls, so it is not that function.
-        return functools.partial(graph) if called is graph else graph
+        """What a backend returned, such that the frame hook leaves all that it does alone: it is no code of the program."""
+        return graph if is_ours(self.backend) else unhooked(graph)
 
     def accumulated(self, code: types.CodeType) -> list[Specialization]:
         """Specialisations of all regions of a code object."""
@@ -281,7 +262,7 @@ class Compilation:
 
     def door_for_call(self, function: types.FunctionType) -> FrontDoor | None:
         """The front door of a function that Python calls during a graph break; None leaves it alone."""
-        if upstream.rests_below(function) or function.__code__ in self._of_backends:
+        if upstream.rests_below(function):
             return LEAVE_ALL
         if not inlining.worth_capturing(function) or disabling.left_alone(function) is not None:
             return None

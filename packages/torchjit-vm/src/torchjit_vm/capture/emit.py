@@ -128,8 +128,7 @@ def _prelude(out: Rebuilder, code: RegionCode, repeatable: bool) -> list[str]:
     lines = write_draws(out.domain, out)
     if code.target is not None:
         arguments = ", ".join(out.gather(path) for path in code.inputs)
-        called = out.domain.policy.graph_called
-        graph = out.constant(code.target if called is None else called(code.target), "graph_")
+        graph = out.constant(code.target, "graph_")
         used = any(isinstance(o, int) for o in code.outputs)
         call = f"{'out = ' if used else ''}{graph}({arguments})"
         if repeatable:

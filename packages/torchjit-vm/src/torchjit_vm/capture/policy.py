@@ -292,7 +292,6 @@ class CapturePolicy:
             exception alone: raises it, and adds nothing to its traceback. None: the emitted code does both itself.
         graph_raised: makes, of an exception of the graph call, the one that emitted code raises instead, where nothing outside has
             changed yet: whoever called the emitted code then runs the region's own code in its place. None: nobody does.
-        graph_called: makes, of a compiled graph, what emitted code calls in its place. None: the graph itself.
     """
 
     fullgraph: bool = False
@@ -314,4 +313,3 @@ class CapturePolicy:
     step_limit: int = 2_000_000
     tail_call: Callable[..., Any] | None = None
     graph_raised: Callable[[Exception], Exception] | None = None
-    graph_called: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
