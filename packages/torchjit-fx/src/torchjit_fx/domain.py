@@ -292,7 +292,7 @@ class TensorDomain:
         self.numbers.context.location = capture.location
         if fn not in TELLS_SIZES_FROM_DATA:
             args = tuple(map(plain_sizes, args))
-            kwargs = {name: plain_sizes(arg) for name, arg in kwargs.items()}
+            kwargs = {name: plain_sizes(arg) for name, arg in kwargs.items()} if kwargs else kwargs
         if self.arrays.used and (holds_array(args) or holds_array(tuple(kwargs.values()))):
             return call_arrays(self, fn, args, kwargs, capture)
         special = special_call(fn)

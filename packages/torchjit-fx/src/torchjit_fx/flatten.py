@@ -151,7 +151,8 @@ def _is_marker(cls: type) -> bool:
 
 def plain_sizes(arg: Any) -> Any:
     """A tuple for a marker of a `torch.Size`, other arguments as they are."""
-    return arg.items if _is_marker(type(arg)) and arg.type is torch.Size else arg
+    cls = type(arg)
+    return arg.items if cls.__name__ == "NewObject" and _is_marker(cls) and arg.type is torch.Size else arg
 
 
 def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:

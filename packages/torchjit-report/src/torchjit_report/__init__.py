@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from torchjit_report.diagram import draw_steps
 from torchjit_report.trace import Event, Recorder, Trace, read_trace, recording
 
 if TYPE_CHECKING:
+    from torchjit_report.diagram import draw_steps
     from torchjit_report.html import render, render_html, write_report
 
 __all__ = [
@@ -28,4 +28,9 @@ def __getattr__(name: str) -> Any:
         from torchjit_report import html  # noqa: PLC0415
 
         return getattr(html, name)
+    if name == "draw_steps":
+        # Likewise: pictures are for who asks for them.
+        from torchjit_report import diagram  # noqa: PLC0415
+
+        return diagram.draw_steps
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,8 @@
 Unrelated to `torch.jit` (TorchScript).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from torchjit import exc, testing
 from torchjit.backends import (
     get_default_backend,
@@ -48,8 +50,10 @@ from torchjit.marks import mark_dynamic, mark_static, mark_static_address, mark_
 from torchjit.options import list_mode_options, list_options
 from torchjit.stance import set_stance
 from torchjit.switching import replace_torch_compile
-from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
-from torchjit_cudagraphs import mark_warmup_incomplete as cudagraph_mark_warmup_incomplete
+
+if TYPE_CHECKING:
+    from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
+    from torchjit_cudagraphs import mark_warmup_incomplete as cudagraph_mark_warmup_incomplete
 
 __version__ = "0.1.0"
 
@@ -101,3 +105,19 @@ __all__ = [
     "testing",
     "wrap_numpy",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What the import itself has no use for, when it is first asked for."""
+    prefix, _, function = name.partition("_")
+    if prefix != "cudagraph" or name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Imported here for that reason.
+    import torchjit_cudagraphs  # noqa: PLC0415
+
+    found = globals()[name] = getattr(torchjit_cudagraphs, function)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

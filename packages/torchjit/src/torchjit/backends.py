@@ -305,5 +305,23 @@ def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
     return torchjit_aot.compile(gm, example_inputs, compiler=torchjit_aot.run_eagerly)
 
 
+def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The default backend with default options."""
+    # Imported here: an import of torchjit needs no compiler. `compile` imports it, before the first call.
+    from torchjit import pipeline  # noqa: PLC0415
+
+    return pipeline.inductor(gm, example_inputs)
+
+
+def cudagraphs(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """AOT autograd with eager ops, its graphs recorded as CUDA graphs."""
+    # Imported here for the same reason.
+    from torchjit import pipeline  # noqa: PLC0415
+
+    return pipeline.cudagraphs(gm, example_inputs)
+
+
 register_backend(eager, tags=("debug",))
 register_backend(aot_eager, tags=("debug",))
+register_backend(inductor)
+register_backend(cudagraphs)

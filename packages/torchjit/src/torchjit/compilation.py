@@ -175,7 +175,7 @@ class Compilation:
             breaks_are_errors=torchjit_fx.breaks_are_errors(),
             inline=inlining.should_inline,
             disabled=disabling.left_alone,
-            allow_in_graph=upstream.MarkedForGraph(control.ALLOWED_IN_GRAPH),
+            allow_in_graph=upstream.marked_for_graph(control.ALLOWED_IN_GRAPH),
             assume_constant=upstream.MarkedConstant(control.CONSTANT_RESULTS),
             substitutes=inlining.substitutes(),
             reorderable=frozenset(settings.reorderable_logging_functions),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
 import torch
 
-import torchjit_cudagraphs
 from torchjit import disabling, listeners, stance, upstream
-from torchjit.backends import Backend, aot_eager, get_default_backend, is_ours, lookup_backend, with_arguments
+from torchjit.backends import Backend, aot_eager, eager, get_default_backend, is_ours, lookup_backend, with_arguments
 from torchjit.compilation import Compilation, all_compilations
 from torchjit.config import config
 from torchjit.counters import counters
@@ -20,7 +20,6 @@ from torchjit.environment import read_environment
 from torchjit.exc import UserError
 from torchjit.modules import compiled_module, passed_on
 from torchjit.options import Options, make_options
-from torchjit.pipeline import aot_eager_backend, inductor_backend
 from torchjit.sharing import family_of
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shown
@@ -191,15 +190,22 @@ def _backend_maker(
     Raises:
         UserError: an unknown name, or a wrong value.
     """
-    if backend == "inductor":
-        chosen = make_options(mode, options)
-        return functools.partial(inductor_backend, chosen, config.snapshot()), chosen
     compiler = lookup_backend(backend)
-    if not is_ours(compiler):
+    if backend != "inductor" and not is_ours(compiler):
         given = with_arguments(compiler, mode, options)
         return (lambda: given), Options() if given is compiler else None
     chosen = make_options(mode, options)
-    return (functools.partial(aot_eager_backend, chosen) if compiler is aot_eager else lambda: compiler), chosen
+    if compiler is eager:
+        return (lambda: compiler), chosen
+    # Imported here: what only imports torchjit, or has a backend of its own, needs no compiler. Not later: what the program has set
+    # while a function is called (modes, signals) is not there for an import.
+    from torchjit import pipeline  # noqa: PLC0415
+
+    if backend == "inductor":
+        return functools.partial(pipeline.inductor_backend, chosen, config.snapshot()), chosen
+    return (
+        functools.partial(pipeline.aot_eager_backend, chosen) if compiler is aot_eager else lambda: compiler
+    ), chosen
 
 
 def _compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping[str, Any]) -> Any:
@@ -266,7 +272,9 @@ def reset() -> None:
     """Forget everything that was compiled and counted in this process; compiled callables compile anew."""
     for compilation in all_compilations():
         compilation.reset()
-    torchjit_cudagraphs.reset()
+    recorded = sys.modules.get("torchjit_cudagraphs.record")
+    if recorded is not None:
+        recorded.reset()
     counters.clear()
 
 

@@ -12,12 +12,12 @@ from typing import Any, final
 
 import torch
 
+import torchjit_report
 from torchjit.backends import Backend
 from torchjit.environment import read_environment
 from torchjit.options import Options
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
-from torchjit_report import draw_steps
 
 __all__ = ["tracing"]
 
@@ -97,7 +97,7 @@ def _text(kind: str, fields: dict[str, Any]) -> tuple[str, str] | None:
 def _diagram(kind: str, fields: dict[str, Any]) -> tuple[str, str] | None:
     if kind != "schedule":
         return None
-    return _safe(fields["graph"]) + ".svg", draw_steps(fields["graph"], fields["steps"])
+    return _safe(fields["graph"]) + ".svg", torchjit_report.draw_steps(fields["graph"], fields["steps"])
 
 
 def _safe(name: str) -> str:

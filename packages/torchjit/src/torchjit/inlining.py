@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import sys
 import types
@@ -18,12 +19,9 @@ import typing_extensions
 
 import torchjit_aot
 import torchjit_core.paths
-import torchjit_cudagraphs
 import torchjit_frame
 import torchjit_fx
 import torchjit_guards
-import torchjit_inductor
-import torchjit_report
 import torchjit_vm
 from torchjit import control, upstream
 from torchjit_vm import CountedLater, DictChainGetattr, InOnePiece, IsKnownNumber, PassThrough, ReturnConstant
@@ -158,12 +156,21 @@ def _folder(module: types.ModuleType) -> str:
     return str(Path(str(module.__file__)).parent) + "/"
 
 
+def _folder_of(package: str) -> str:
+    """Without importing it."""
+    found = importlib.util.find_spec(package)
+    return "" if found is None else str(Path(str(found.origin)).parent) + "/"
+
+
 _CUSTOM_OPERATORS = str(Path(torch.__file__).parent / "_library") + "/"
 _OURS = (
     *map(
         _folder, (torch, torchjit_core.paths, torchjit_vm, torchjit_frame, torchjit_guards, torchjit_fx, torchjit_aot)
     ),
-    *map(_folder, (torchjit_inductor, torchjit_cudagraphs, torchjit_report, control, contextlib)),
+    *map(
+        _folder_of, ("torchjit_inductor", "torchjit_cudagraphs", "torchjit_report")
+    ),  # not needed for an import of torchjit
+    *map(_folder, (control, contextlib)),
     str(typing_extensions.__file__),  # the wrapper of what torch deprecates; a part of Python from 3.13 on
     "<",  # generated code: namedtuple, dataclasses, our own host programs
 )

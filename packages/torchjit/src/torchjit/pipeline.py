@@ -9,10 +9,11 @@ import attrs
 import torch
 
 import torchjit_aot
+import torchjit_aot.entry  # with the package alone its imports would come in the first call
 import torchjit_cudagraphs
 import torchjit_inductor
 from torchjit.attention import ATTENTION
-from torchjit.backends import Backend, register_backend
+from torchjit.backends import Backend
 from torchjit.config import Settings, config
 from torchjit.debug_folder import tracing
 from torchjit.environment import read_environment
@@ -234,7 +235,3 @@ def cudagraphs(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Calla
     """AOT autograd with eager ops, its graphs recorded as CUDA graphs."""
     plain = torchjit_inductor.Inductor(torchjit_inductor.InductorSettings(fallback_only=True))
     return torchjit_aot.compile(gm, example_inputs, compiler=_Compiler(plain, record=True))
-
-
-register_backend(inductor)
-register_backend(cudagraphs)

@@ -128,6 +128,12 @@ class MarkedForGraph(Collection[object]):
         return len(self._ours) + len(self._ids)
 
 
+def marked_for_graph(ours: Collection[object]) -> Collection[object]:
+    """`ours`, with what the program gave to upstream's functions where there is any."""
+    marked = MarkedForGraph(ours)
+    return marked if len(marked) > len(ours) else ours
+
+
 @final
 class MarkedConstant(Collection[object]):
     """`ours`, and what the program gave to `torch.compiler.assume_constant_result`."""
@@ -161,6 +167,8 @@ _SETTINGS = (
 
 def settings() -> dict[str, Any]:
     """What the program, or a variable of the environment, has set in `torch._dynamo.config`."""
+    if f"{_DYNAMO}.config" not in sys.modules:
+        return {}
     return {name: value for name in _SETTINGS if (value := setting(name)) is not None}
 
 

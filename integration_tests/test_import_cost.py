@@ -1,0 +1,97 @@
+"""What `import torchjit` brings along: nothing that only a compilation needs, and nothing of torch's that `import torch` leaves out."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+_OURS = ("torchjit", "torchjit_core", "torchjit_vm", "torchjit_fx", "torchjit_guards", "torchjit_frame")
+_LIGHT = {
+    "torchjit_aot", "torchjit_aot.ambient", "torchjit_aot.compiler_protocol", "torchjit_aot.passes",
+    "torchjit_aot.run_eagerly", "torchjit_aot.settings", "torchjit_report", "torchjit_report.trace",
+}  # fmt: skip
+"""Of the other packages: what says how, without doing it."""
+_OTHERS = {
+    "attr", "attrs", "numpy", "cython", "hmac", "secrets", "unicodedata", "html", "typing_extensions",
+    "torch.fx.experimental._constant_symnode", "torch.nested", "torch.utils._device",
+}  # fmt: skip
+"""Packages and modules beside our own: adding one costs every program that imports torchjit."""
+
+
+_PROGRAMS = {
+    "own backend": """
+        import torchjit
+        told["import"] = new()
+        f = torchjit.compile(lambda x: torch.relu(x).sin() + x, backend=lambda gm, inputs: gm.forward)
+        f(torch.randn(3, 4))
+        torchjit.reset()
+        told["first call"] = new()
+    """,
+    "default backend": """
+        import torchjit, torchjit_aot, torchjit_report
+        packages = (torchjit, torchjit_aot, torchjit_report)
+        f = torchjit.compile(lambda x: torch.relu(x).sin() + x)
+        told["compile"] = new()
+        f(torch.randn(3, 4))
+        told["first call"] = new()
+        told["missing"] = [f"{p.__name__}.{n}" for p in packages for n in p.__all__ if getattr(p, n, None) is None]
+        told["callable"] = callable(torchjit.cudagraph_mark_step_begin) and "cudagraph_mark_step_begin" in dir(torchjit)
+        told["errors"] = []
+        for package in packages:
+            try:
+                package.no_such_name
+            except AttributeError as error:
+                told["errors"].append(str(error))
+    """,
+}
+
+
+@functools.cache
+def _told(program: str) -> Any:
+    """In a process of its own: the modules that each step has added, and what else the program tells."""
+    code = "import json, sys, torch\nthere = set(sys.modules)\ntold = {}\ndef new(): return sorted(set(sys.modules) - there)\n"
+    code += textwrap.dedent(_PROGRAMS[program]) + "\nprint(json.dumps(told))\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _is_expected(module: str) -> bool:
+    top = module.partition(".")[0]
+    if top.startswith("torchjit"):
+        return top in _OURS or module in _LIGHT
+    parts = module.split(".")
+    return top.startswith("_cython") or any(".".join(parts[:n]) in _OTHERS for n in range(1, len(parts) + 1))
+
+
+def test_an_import_loads_no_compiler() -> None:
+    added = _told("own backend")["import"]
+    assert [m for m in added if not _is_expected(m)] == []
+    # The VM and what captures graphs are a few hundred small modules. Many more would be felt.
+    assert len([m for m in added if m.startswith("torchjit")]) < 400
+
+
+def test_a_backend_of_ones_own_loads_none_either() -> None:
+    added = _told("own backend")["first call"]
+    assert [m for m in added if m.startswith(("torchjit_inductor", "torchjit_cudagraphs"))] == []
+    assert [m for m in added if m.startswith("torchjit_aot")] == sorted(m for m in _LIGHT if "aot" in m)
+
+
+def test_the_compiler_comes_with_compile_and_not_with_the_first_call() -> None:
+    """A first call may be inside of modes, handlers of signals and locks of the program's."""
+    told = _told("default backend")
+    assert {"torchjit_inductor.compiled", "torchjit_cudagraphs.record", "torchjit_aot.entry"} <= set(told["compile"])
+    late = [m for m in set(told["first call"]) - set(told["compile"]) if m.startswith("torchjit")]
+    assert len(late) < 12, late
+
+
+def test_names_that_are_loaded_later_are_the_packages_own() -> None:
+    told = _told("default backend")
+    assert told["missing"] == []
+    assert told["callable"]
+    packages = ("torchjit", "torchjit_aot", "torchjit_report")
+    assert told["errors"] == [f"module '{p}' has no attribute 'no_such_name'" for p in packages]
