@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, final
 
 __all__ = [
+    "Notes",
     "current_compile_id",
     "emit",
     "emit_lazy",
     "listen",
     "listening",
+    "note",
     "phase",
     "raised_by_listener",
     "set_compile_id",
@@ -29,6 +32,33 @@ __all__ = [
 Listener = Callable[[str, dict[str, Any]], None]
 _listeners: list[Listener] = []
 _compile_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("torchjit_compile_id", default=None)
+
+
+@final
+class Notes:
+    """What is kept of a compilation whether anybody listens or not: little, and cheap to make.
+
+    Attributes:
+        items: kinds and their fields, in order.
+    """
+
+    __slots__ = ("__weakref__", "items")
+
+    def __init__(self, compile_id: str) -> None:
+        """From now on what is noted under this compile id goes here, as long as this object lives."""
+        self.items: list[tuple[str, dict[str, Any]]] = []
+        _notes[compile_id] = self
+
+
+_notes: weakref.WeakValueDictionary[str, Notes] = weakref.WeakValueDictionary()
+
+
+def note(kind: str, **fields: Any) -> None:
+    """Keep this with the compilation that this thread works on, if it is kept."""
+    compile_id = _compile_id.get()
+    notes = None if compile_id is None else _notes.get(compile_id)
+    if notes is not None:
+        notes.items.append((kind, fields))
 
 
 def listening() -> bool:
@@ -84,12 +114,14 @@ def using_compile_id(compile_id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Emit `phase` with its wall seconds when the block ends (also when it raises)."""
+    """Emit and note `phase` with its wall seconds when the block ends (also when it raises)."""
     start = time.perf_counter()
     try:
         yield
     finally:
-        emit("phase", name=name, seconds=time.perf_counter() - start)
+        end = time.perf_counter()
+        note("phase", name=name, seconds=end - start, end=end)
+        emit("phase", name=name, seconds=end - start)
 
 
 def start_listening(listener: Listener) -> None:

@@ -232,10 +232,13 @@ class Inductor:
                 made = results[kernel.name] if why is None else evaluated(kernel)
                 compiled[made.name] = made
                 origins = [f"{o.node} = {o.op}  {o.source}".rstrip() for o in kernel.origins]
+                events.note("kernel", name=made.name, language=backend.language, graph=name, origins=origins)
                 events.emit(
                     "kernel", name=made.name, language=backend.language, source=made.source, origins=origins, graph=name
                 )
-        events.emit("phase", name="inductor kernels", seconds=time.perf_counter() - start)
+        end = time.perf_counter()
+        events.note("phase", name="inductor kernels", seconds=end - start, end=end)
+        events.emit("phase", name="inductor kernels", seconds=end - start)
         host = write_host_program(
             program, compiled, passes_tensors=lambda d: self._backends[d.type].passes_tensors,
             check_strides=self.settings.check_strides, boxed=boxed, hints=hints,

@@ -17,6 +17,7 @@ import torchjit_guards
 import torchjit_vm
 from torchjit import control, disabling, inlining, upstream
 from torchjit.backends import Backend, is_ours, lookup_backend
+from torchjit.call_chain import CallSite, callers_of
 from torchjit.config import config
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.rerun import GraphRaised
@@ -124,6 +125,9 @@ class Compilation:
         weakref.finalize(self, _forget_answers, asked).atexit = False
         self.root = Site(self, torchjit_vm.Region.of_function(function, forwarded), function, name=self.name)
         self._sites[self.root.region.key] = self.root
+        self.measures_guards = False
+        self.measured_entries: frozenset[str] = frozenset()
+        """Compile ids of what is to be measured."""
         self.family = family
         if family is not None:
             family.add(self)
@@ -227,6 +231,34 @@ class Compilation:
         from torchjit.inspection import describe  # noqa: PLC0415  # it explains what this module makes
 
         return describe(self)
+
+    @contextlib.contextmanager
+    def measuring_guards(self) -> Iterator[None]:
+        """Measure what the guards of each specialisation that calls inside of the block use cost, for `stats`.
+
+        Not while other threads call the function.
+        """
+        on = [entry for site in self.sites for entry in site.door.entries() if entry.enabled]
+        self.measures_guards, self.measured_entries = True, frozenset(entry.data.compile_id for entry in on)
+        try:
+            for entry in on:
+                entry.enabled = False
+            yield
+        finally:
+            for entry in on:
+                entry.enabled = not entry.data.used_up
+            self.measures_guards, self.measured_entries = False, frozenset()
+
+    def follow_calls(
+        self,
+        region: torchjit_vm.Region,
+        breaks: tuple[torchjit_vm.GraphBreakRecord, ...],
+        callers: tuple[CallSite, ...],
+    ) -> None:
+        """Note for a continuation which calls lead to its frame."""
+        site = self._sites.get(region.key)
+        if site is not None and not site.callers and not site.specializations:
+            site.callers = callers_of(region, breaks, callers)
 
     def resting(self, graph: Callable[..., Any]) -> Callable[..., Any]:
         """What a backend returned, such that the frame hook leaves all that it does alone: it is no code of the program."""

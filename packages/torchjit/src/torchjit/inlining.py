@@ -26,7 +26,7 @@ import torchjit_vm
 from torchjit import control, upstream
 from torchjit_vm import CountedLater, DictChainGetattr, InOnePiece, IsKnownNumber, PassThrough, ReturnConstant
 
-__all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "should_inline", "worth_capturing"]
+__all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "is_user_file", "should_inline", "worth_capturing"]
 
 # Modules whose functions do more than compute: their effects must happen each time, in Python.
 _LEFT_TO_PYTHON = (
@@ -149,7 +149,12 @@ def _serves_a_call() -> bool:
 
 def is_user_code(code: types.CodeType) -> bool:
     """Does this code belong to the user's program, not to torch, torchjit or the standard library?"""
-    return not code.co_filename.startswith(_OURS)
+    return is_user_file(code.co_filename)
+
+
+def is_user_file(filename: str) -> bool:
+    """The same, of a code object's file."""
+    return not filename.startswith(_OURS)
 
 
 def _folder(module: types.ModuleType) -> str:

@@ -1,24 +1,28 @@
-"""`explain` and `stats`: recompiles and graph breaks as data."""
+"""`explain` and `stats`: regions, recompiles and graph breaks as data."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import attrs
 import torch
 
+from torchjit.call_chain import CallSite, chain_of, shown_calls
 from torchjit.compilation import Compilation
 from torchjit.compiler import BAD_ARGUMENT, compilation_of, compile
 from torchjit.cures import cures
 from torchjit.exc import UserError
 from torchjit.obstacles import Obstacle, by_line
 from torchjit.recompiles import Recompile
+from torchjit.region_tree import RegionNode, tree_of
+from torchjit.site import Site, Specialization
 from torchjit_core.location import CodeLocation
+from torchjit_core.node_notes import values_of
 from torchjit_core.showing import shortened
 
-__all__ = ["BreakInfo", "Explanation", "RegionInfo", "describe", "explain"]
+__all__ = ["BreakInfo", "Explanation", "GuardInfo", "KernelInfo", "PhaseInfo", "RegionInfo", "describe", "explain"]
 
 
 @final
@@ -30,6 +34,7 @@ class BreakInfo:
         hints: what to write instead, the best first.
         count: calls that met it.
         continuations: ids of the regions that go on after it, one for each of their specialisations.
+        calls: the lines of the program that lead to it, outermost first, with the modules on which these calls are made.
     """
 
     reason_id: str
@@ -39,6 +44,7 @@ class BreakInfo:
     location: CodeLocation | None
     count: int = 1
     continuations: tuple[str, ...] = ()
+    calls: tuple[CallSite, ...] = ()
 
     @property
     def text(self) -> str:
@@ -46,7 +52,49 @@ class BreakInfo:
         return f"{self.reason_id}: {self.headline}" + (f": {self.detail}" if self.detail else "")
 
     def __str__(self) -> str:
-        return f"{self.text}\n    {self.location.render()}".replace("\n", "\n    ") if self.location else self.text
+        return "\n    ".join([self.text, *shown_calls(self.calls, self.location)])
+
+
+@final
+@attrs.frozen
+class GuardInfo:
+    """A guard.
+
+    Attributes:
+        location: the line that relies on it, if one does.
+        seconds: of one test of it alone, if that was measured: `explain` does, and calls in `with f.compiled.measuring_guards():`.
+    """
+
+    text: str
+    location: CodeLocation | None
+    seconds: float | None
+
+
+@final
+@attrs.frozen
+class KernelInfo:
+    """A generated kernel. `origins`: the operators that it computes, with their lines."""
+
+    name: str
+    language: str
+    graph: str
+    origins: tuple[str, ...]
+
+
+@final
+@attrs.frozen
+class PhaseInfo:
+    """A stretch of compile time.
+
+    Attributes:
+        seconds: wall time.
+        self_seconds: of that, what no inner phase accounts for.
+    """
+
+    name: str
+    seconds: float
+    self_seconds: float
+    phases: tuple[PhaseInfo, ...] = ()
 
 
 @final
@@ -58,6 +106,11 @@ class RegionInfo:
         cause: "first call", or the guard that missed, as text; `recompile` is the same as data.
         seconds: wall time of capture and compilation.
         hits: calls that it served.
+        location: the first line of the function, or the line where a continuation begins.
+        checks: its guards, with their lines and what they cost.
+        guard_seconds: of one test of all guards, if that was measured.
+        kernels: what was generated for it, also for backwards that were compiled later.
+        phases: where the time of its compilation went.
     """
 
     compile_id: str
@@ -70,6 +123,11 @@ class RegionInfo:
     source: str
     recompile: Recompile | None = None
     hits: int = 0
+    location: CodeLocation | None = None
+    checks: tuple[GuardInfo, ...] = ()
+    guard_seconds: float | None = None
+    kernels: tuple[KernelInfo, ...] = ()
+    phases: tuple[PhaseInfo, ...] = ()
 
 
 @final
@@ -79,9 +137,11 @@ class Explanation:
 
     Attributes:
         regions: one per specialisation, in the order in which they were made.
+        tree: the same by the place where they start: the function, what goes on after its breaks, and after theirs.
     """
 
     regions: tuple[RegionInfo, ...]
+    tree: tuple[RegionNode, ...] = ()
 
     @property
     def graphs(self) -> tuple[torch.fx.GraphModule, ...]:
@@ -123,6 +183,13 @@ class Explanation:
         """Wall seconds of all specialisations. A continuation is compiled when it is reached, so they do not overlap."""
         return sum(r.seconds for r in self.regions)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as dicts, lists, texts and numbers, for `json.dumps`. Graphs are their code, with the values of their nodes."""
+        made: dict[str, Any] = attrs.asdict(self, filter=lambda field, _: field.name != "tree", value_serializer=_plain)
+        made["tree"] = [_names_of_tree(node) for node in self.tree]
+        made["obstacles"] = [attrs.asdict(obstacle) for obstacle in self.obstacles]
+        return made
+
     def __str__(self) -> str:
         lines = [
             f"Graphs: {self.graph_count}   Graph breaks: {self.graph_break_count}   Ops: {self.op_count}   "
@@ -140,39 +207,76 @@ class Explanation:
         return "\n".join(lines)
 
 
+def _plain(_: Any, __: Any, value: Any) -> Any:
+    if isinstance(value, torch.fx.GraphModule):
+        nodes = value.graph.nodes
+        return {"code": value.code.strip(), "nodes": len(nodes), "values": values_of(nodes)}
+    return value
+
+
+def _names_of_tree(node: RegionNode) -> dict[str, Any]:
+    return {
+        "function": node.function,
+        "kind": node.kind,
+        "location": attrs.asdict(node.location),
+        "specializations": [made.compile_id for made in node.specializations],
+        "children": [_names_of_tree(child) for child in node.children],
+    }
+
+
 def describe(compilation: Compilation) -> Explanation:
     """The state of a compilation as data."""
-    ids = {site.region.key: tuple(s.compile_id for s in site.specializations) for site in compilation.sites}
-    hits = {id(entry.data): entry.hits for site in compilation.sites for entry in site.door.entries()}
-    return Explanation(
-        tuple(
-            RegionInfo(
-                compile_id=s.compile_id,
-                function=site.name,
-                cause=s.cause,
-                seconds=s.seconds,
-                graphs=tuple(s.graphs),
-                guards=tuple(shortened(str(guard)) for guard in s.guards),
-                breaks=tuple(
-                    BreakInfo(
-                        b.reason.id,
-                        b.reason.headline,
-                        shortened(b.detail),
-                        cures(b.reason, b.detail),
-                        b.location,
-                        max(hits.get(id(s), 0), 1),
-                        tuple(name for key in s.continuations for name in ids.get(key, ())),
-                    )
-                    for b in s.breaks
-                ),
-                source=s.source,
-                recompile=s.recompile,
-                hits=hits.get(id(s), 0),
+    sites = compilation.sites
+    ids = {site.region.key: tuple(s.compile_id for s in site.specializations) for site in sites}
+    hits = {id(entry.data): entry.hits for site in sites for entry in site.door.entries()}
+    regions = tuple(_region(site, s, hits.get(id(s), 0), ids) for site in sites for s in site.specializations)
+    return Explanation(regions, tree_of(sites, regions))
+
+
+def _region(site: Site, made: Specialization, hits: int, ids: dict[tuple[Any, ...], tuple[str, ...]]) -> RegionInfo:
+    guards = tuple(shortened(str(guard)) for guard in made.guards)
+    seconds: Sequence[float | None] = [None] * len(guards) if made.costs is None else made.costs.each
+    follow = tuple(name for key in made.continuations for name in ids.get(key, ()))
+    kernels = (fields for kind, fields in made.notes.items if kind == "kernel")
+    return RegionInfo(
+        compile_id=made.compile_id,
+        function=site.name,
+        cause=made.cause,
+        seconds=made.seconds,
+        graphs=tuple(made.graphs),
+        guards=guards,
+        breaks=tuple(
+            BreakInfo(
+                b.reason.id, b.reason.headline, shortened(b.detail), cures(b.reason, b.detail), b.location,
+                max(hits, 1), follow, chain_of(b, site.callers),
             )
-            for site in compilation.sites
-            for s in site.specializations
-        )
-    )
+            for b in made.breaks
+        ),
+        source=made.source,
+        recompile=made.recompile,
+        hits=hits,
+        location=made.location or site.location,
+        checks=tuple(
+            GuardInfo(text, getattr(guard, "location", None), spent)
+            for text, guard, spent in zip(guards, made.guards, seconds, strict=True)
+        ),
+        guard_seconds=None if made.costs is None else made.costs.all,
+        kernels=tuple(KernelInfo(f["name"], f["language"], f["graph"], tuple(f["origins"])) for f in kernels),
+        phases=_phases(made),
+    )  # fmt: skip
+
+
+def _phases(made: Specialization) -> tuple[PhaseInfo, ...]:
+    """What was noted, one inside of another. A backward that was compiled later comes after the rest."""
+    # Imported here: who asks for nothing pays nothing for it.
+    from torchjit_report.model import Phase  # noqa: PLC0415
+    from torchjit_report.phases import Node, tree  # noqa: PLC0415
+
+    def told(nodes: Iterable[Node]) -> tuple[PhaseInfo, ...]:
+        return tuple(PhaseInfo(n.name, n.seconds, n.own, told(n.children)) for n in nodes)
+
+    noted = [Phase(f["name"], f["seconds"], f["end"]) for kind, f in made.notes.items if kind == "phase"]
+    return told(tree(noted, made.seconds))
 
 
 def explain(f: Any, *, dynamic: bool | None = None) -> Callable[..., Explanation]:
@@ -193,11 +297,13 @@ def explain(f: Any, *, dynamic: bool | None = None) -> Callable[..., Explanation
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         compiled = compile(original, backend="eager", isolate_recompiles=True, dynamic=dynamic)
-        compiled(*args, **kwargs)
         compilation = compilation_of(compiled)
         if compilation is None:
             # compile() returns its argument when it is disabled: there is nothing to tell.
+            compiled(*args, **kwargs)
             return Explanation(())
+        compilation.measures_guards = True
+        compiled(*args, **kwargs)
         return describe(compilation)
 
     return run

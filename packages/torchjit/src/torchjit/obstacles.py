@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
+from torchjit.call_chain import CallSite, shown_calls
 from torchjit_core.location import CodeLocation
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Obstacle:
         cures: what to write instead, the best first.
         count: how often: calls that met the break, or specialisations that the line made necessary.
         seconds: lost by it, about: compiling what follows a break or what a miss made necessary, and the breaks' own cost.
+        calls: that lead to the line, for the first break.
     """
 
     kind: str
@@ -39,11 +41,12 @@ class Obstacle:
     cures: tuple[str, ...]
     count: int
     seconds: float
+    calls: tuple[CallSite, ...] = ()
 
     def __str__(self) -> str:
         times = "once" if self.count == 1 else f"{self.count} times"
         lines = [f"{'; '.join(self.texts)} ({times}, about {self.seconds:.3f} s)"]
-        lines += self.location.render().splitlines() if self.location else []
+        lines += shown_calls(self.calls, self.location)
         label = "hint" if self.kind == "Break" else "avoid it"
         return "\n    ".join([*lines, *(f"{label}: {cure}" for cure in self.cures)])
 
@@ -72,9 +75,8 @@ def _of_breaks(met: list[BreakInfo], seconds: Mapping[str, float]) -> Obstacle:
     follow = {name for info in met for name in info.continuations}
     count = sum(info.count for info in met)
     lost = sum(seconds.get(name, 0.0) for name in follow) + count * BREAK_SECONDS
-    return Obstacle(
-        "Break", met[0].location, _once(i.text for i in met), _once(h for i in met for h in i.hints), count, lost
-    )
+    texts, hints = _once(i.text for i in met), _once(h for i in met for h in i.hints)
+    return Obstacle("Break", met[0].location, texts, hints, count, lost, met[0].calls)
 
 
 def _of_misses(met: list[tuple[Recompile, float]]) -> Obstacle:

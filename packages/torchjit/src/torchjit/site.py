@@ -23,7 +23,7 @@ import torchjit_aot
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
-from torchjit import exc, inlining
+from torchjit import exc, guard_costs, inlining
 from torchjit.backends import aot_eager, call_backend, is_ours
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
@@ -45,7 +45,9 @@ from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import torch_support
 
 if TYPE_CHECKING:
+    from torchjit.call_chain import CallSite
     from torchjit.compilation import Compilation
+    from torchjit.guard_costs import GuardCosts
 
 __all__ = ["Site", "Specialization"]
 
@@ -99,6 +101,9 @@ class Specialization:
         forced: the backend that the stance forced, if it did.
         used_up: it was for one call.
         continuations: keys of the regions that it goes on with.
+        notes: phases and kernels of its compilation, as events.
+        costs: of its guards, if they were measured.
+        location: for a module, the first line of its `forward`.
     """
 
     compile_id: str
@@ -114,6 +119,12 @@ class Specialization:
     forced: Any = None
     used_up: bool = False
     continuations: tuple[tuple[Any, ...], ...] = ()
+    notes: events.Notes = attrs.field(init=False)
+    costs: GuardCosts | None = None
+    location: CodeLocation | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.notes = events.Notes(self.compile_id)
 
 
 @final
@@ -156,6 +167,7 @@ class Site:
         self.caught = 0
         self._scope: CompilationScope | None = None
         self._unfinished: Specialization | None = None
+        self.callers: tuple[CallSite, ...] = ()  # of a continuation inside of a call
         slots = None if region.offset is None else region.nslots
         forwards = inlining.forwarding_of(function) if slots is None else {}
         self.door = FrontDoor(function, self.on_miss, slots=slots, leave=leave, thrown=region.throwing, **forwards)
@@ -176,11 +188,18 @@ class Site:
     def name(self) -> str:
         """The qualified name of the function or module, with the place of a continuation."""
         offset = self.region.offset
-        return (
-            self._name
-            if offset is None
-            else f"{self._name} (continuation at line {_line_at(self.region.code, offset)})"
-        )
+        return self._name if offset is None else f"{self._name} (continuation at line {self.lineno})"
+
+    @property
+    def lineno(self) -> int:
+        """The first line of the function, or the one where the continuation goes on."""
+        code, offset = self.region.code, self.region.offset
+        return code.co_firstlineno if offset is None else _line_at(code, offset)
+
+    @property
+    def location(self) -> CodeLocation:
+        """That line, in its file."""
+        return CodeLocation(self.region.code.co_filename, self.region.code.co_qualname, self.lineno)
 
     # ------------------------------------------------------------------ misses
     @hidden_from_torch_compile
@@ -190,6 +209,8 @@ class Site:
         Gives an error of ours back where the blocks that the region is in have been left because of it.
         """
         owner = self._owner()  # held until the end of this call
+        if owner is not None and owner.measures_guards and (known := self._measured(slots)) is not None:
+            return known
         if owner is None or self.given_up is not None or config.is_off() or _must_run_eagerly():
             return None
         if any(map(_holds_proxies, slots)):
@@ -205,6 +226,15 @@ class Site:
                 return self._in_turn(slots)
         except TorchjitError as error:
             return self._leave_blocks(slots, error)
+
+    def _measured(self, slots: tuple[Any, ...]) -> Entry | None:
+        """The entry for this call, which was passed over, after its guards have been measured over it."""
+        for entry in self.door.entries():
+            if entry.data.compile_id in self.owner.measured_entries and entry.guard(*slots) is not None:
+                entry.data.costs = guard_costs.measure(entry.guard, entry.data.guards, slots)
+                entry.enabled = True
+                return entry
+        return None
 
     def _in_turn(self, slots: tuple[Any, ...]) -> Entry | None:
         """As `on_miss`, with everything that a compilation changes in the process brought back in every case."""
@@ -333,6 +363,8 @@ class Site:
             self._give_up(f"{said} (accumulated_recompile_limit)", together, recompile, warn=not told)
             return None
         made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend())
+        if self.region.code is _MODULE_CALL:
+            made.location = _start_of(getattr(type(slots[0]), "forward", None))
         self._unfinished = made
         self.specializations.append(made)
         if made is not self.specializations[0]:
@@ -404,12 +436,16 @@ class Site:
         counters["stats"]["unique_graphs"] += len(made.graphs)
         made.breaks, made.source = captured.breaks, captured.source
         made.continuations = tuple(region.key for region in captured.continuations)
+        for region in captured.continuations:
+            owner.follow_calls(region, captured.breaks, self.callers)
         for record in captured.breaks:
             counters["graph_break"][record.reason.headline] += 1
         made.guards = (*ambient, *captured.guards, *sizes.guards())
         sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
         self._report(made, captured.gather)
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
+        if owner.measures_guards:
+            made.costs = guard_costs.measure(program, made.guards, slots)
         # What the breaking operation calls is captured in its turn.
         hook = (
             owner.ask_for_call

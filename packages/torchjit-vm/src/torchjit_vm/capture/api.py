@@ -65,12 +65,14 @@ class GraphBreakRecord:
         reason, detail: as raised.
         location: the user's line.
         stack: every active frame, outermost first.
+        receivers: for each of these, the class of its `self` and where that is found, if it is a method of such an object.
     """
 
     reason: Reason
     detail: str
     location: CodeLocation | None
     stack: tuple[CodeLocation, ...]
+    receivers: tuple[tuple[type, AccessPath] | None, ...] = ()
 
 
 @final
@@ -337,7 +339,7 @@ class _Capture:
             raise BreakForbidden(why)
         if why.reason in self.policy.whole_calls:
             self._leave_whole_call(why)
-        record = GraphBreakRecord(why.reason, why.detail, why.location, stack)
+        record = GraphBreakRecord(why.reason, why.detail, why.location, stack, domain.frame_receivers())
         boundary = why.reason is BOUNDARY or why.reason is OPAQUE_ITERATOR
         frames = list(vm.frames)
         own_frame = why.reason is OWN_FRAME

@@ -369,11 +369,15 @@ class CaptureDomain:
         return tuple(f.code.location(max(f.pc - 1, 0)) for f in self.vm.frames)
 
     def receivers(self) -> tuple[tuple[type, AccessPath], ...]:
-        found = []
+        return tuple(filter(None, self.frame_receivers()))
+
+    def frame_receivers(self) -> tuple[tuple[type, AccessPath] | None, ...]:
+        """For each active frame, outermost first, the class of its `self` and where that is found."""
+        found: list[tuple[type, AccessPath] | None] = []
         for frame in self.vm.frames:
             receiver = frame.fast[0] if frame.fast and frame.code.locals[0] == "self" else None
-            if isinstance(receiver, Obj) and receiver.path is not None:
-                found.append((receiver.cls, receiver.path))
+            known = isinstance(receiver, Obj) and receiver.path is not None
+            found.append((receiver.cls, receiver.path) if known else None)
         return tuple(found)
 
     def new_object(self, type: type, items: Sequence[object]) -> object:
