@@ -10,6 +10,7 @@ from torchjit_report import remarks
 from torchjit_report.annotate import annotated
 from torchjit_report.model import (
     Break,
+    Call,
     Choice,
     Compilation,
     Fallback,
@@ -106,6 +107,7 @@ def _add_break(into: Compilation, fields: Fields) -> None:
             _text(fields, "line"),
             _text(fields, "function"),
             tuple(_place(row) for row in _rows(fields, "stack")),
+            tuple(Call(_place(row), _text(row, "function"), _text(row, "module")) for row in _rows(fields, "calls")),
         )
     )
 
@@ -133,7 +135,7 @@ def _add_graph(into: Compilation, fields: Fields) -> None:
         Graph(
             _text(fields, "stage"),
             _text(fields, "name"),
-            annotated(_text(fields, "code"), _mapping(fields, "values"), _mapping(fields, "lines")),
+            annotated(_text(fields, "code").strip("\n"), _mapping(fields, "values"), _mapping(fields, "lines")),
             int(_number(fields, "nodes")),
         )
     )
@@ -185,6 +187,12 @@ def _add_emitted(into: Compilation, fields: Fields) -> None:
         into.emitted.append(made)
 
 
+def _add_bytecode(into: Compilation, fields: Fields) -> None:
+    for name in ("original", "rewritten"):
+        if text := _text(fields, name):
+            into.bytecode.append(Program(f"{name} bytecode", text))
+
+
 def _add_schedule(into: Compilation, fields: Fields) -> None:
     texts = {"name": _text, "nodes": _texts, "reads": _texts, "writes": _texts}
     steps = [
@@ -207,6 +215,7 @@ def _end(into: Compilation, fields: Fields) -> None:
 _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     "autotune": _add_choice,
     "autotune_progress": lambda c, f: None,  # for who waits: `autotune` tells the end
+    "bytecode": _add_bytecode,
     "cudagraph_timed": _add_replay,
     "compile_end": _end,
     "emitted": _add_emitted,

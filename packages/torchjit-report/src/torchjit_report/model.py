@@ -13,6 +13,7 @@ import attrs
 
 __all__ = [
     "Break",
+    "Call",
     "Choice",
     "Compilation",
     "Fallback",
@@ -46,8 +47,19 @@ class Place:
 
 @final
 @attrs.frozen
+class Call:
+    """A line of an active function. `module`: the path and class of the module whose method it is, if it is one."""
+
+    place: Place
+    function: str
+    module: str
+
+
+@final
+@attrs.frozen
 class Break:
-    """A graph break. `callers` are the lines of the calls that lead to it, outermost first."""
+    """A graph break. `callers` are the lines of the calls that lead to it, outermost first, and so are `calls`, from the start of
+    the program's call on, without the library's own frames."""
 
     reason: str
     headline: str
@@ -58,6 +70,7 @@ class Break:
     line: str
     function: str
     callers: tuple[Place, ...] = ()
+    calls: tuple[Call, ...] = ()
 
 
 @final
@@ -196,6 +209,7 @@ class Compilation:
     kernels: list[Kernel] = attrs.field(factory=list)
     programs: list[Program] = attrs.field(factory=list)
     emitted: list[Program] = attrs.field(factory=list)
+    bytecode: list[Program] = attrs.field(factory=list)
     schedules: list[Schedule] = attrs.field(factory=list)
     phases: list[Phase] = attrs.field(factory=list)
     late: list[Phase] = attrs.field(factory=list)

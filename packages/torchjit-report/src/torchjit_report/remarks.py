@@ -26,6 +26,12 @@ def _rewrites(f: Fields) -> str:
     return f"rewrites of {_of(f, 'name')}: {told}"
 
 
+def _symbols(f: Fields) -> str:
+    rows = f.get("symbols")
+    known = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, (list, tuple)) else []
+    return "symbols: " + "; ".join(f"{_of(s, 'name')} is {_of(s, 'path')} ({_of(s, 'range')})" for s in known)
+
+
 KINDS: Final[dict[str, Callable[[Fields], str]]] = {
     "autotune_process_failed": lambda f: f"the process that measures kernels failed: {_of(f, 'detail')}",
     "compile_worker_failed": lambda f: f"a process that compiles kernels failed: {_of(f, 'detail')}",
@@ -37,6 +43,7 @@ KINDS: Final[dict[str, Callable[[Fields], str]]] = {
     "postponed": lambda f: f"{_of(f, 'function')} was put off until another call: {_of(f, 'error')}",
     "rerun": lambda f: f"{_of(f, 'function')} ran again as plain Python, as its graph raised {_of(f, 'error')}",
     "rewrites": _rewrites,
+    "symbols": _symbols,
     "waiting": lambda f: f"waited {_seconds(f, 'seconds')} for {_of(f, 'what')}",
 }
 """Kinds, and their texts."""

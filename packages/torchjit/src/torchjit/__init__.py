@@ -35,6 +35,7 @@ from torchjit.control import (
     wrap_numpy,
 )
 from torchjit.counters import counters
+from torchjit.debug_folder import debug_folder
 from torchjit.disabling import disable
 from torchjit.guard_filters import (
     keep_portable_guards_unsafe,
@@ -65,6 +66,7 @@ __all__ = [
     "counters",
     "cudagraph_mark_step_begin",
     "cudagraph_mark_warmup_incomplete",
+    "debug_folder",
     "disable",
     "disallow_in_graph",
     "error_on_graph_break",

@@ -29,6 +29,12 @@ class CallSite:
     receiver: str = ""
     path: str = ""
 
+    def as_fields(self) -> dict[str, Any]:
+        """For events."""
+        at = self.location
+        module = f"{self.path or 'self'}: {self.receiver}" if self.receiver else ""
+        return {"filename": at.filename, "lineno": at.lineno, "function": at.function, "module": module}
+
     def __str__(self) -> str:
         where = f" [{self.path or 'self'}: {self.receiver}]" if self.receiver else ""
         return f'File "{self.location.filename}", line {self.location.lineno}, in {self.location.function}{where}'

@@ -19,6 +19,7 @@ from torchjit import control, disabling, inlining, upstream
 from torchjit.backends import Backend, is_ours, lookup_backend
 from torchjit.call_chain import CallSite, callers_of
 from torchjit.config import config
+from torchjit.entries import CompiledEntry, entries_of
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.rerun import GraphRaised
 from torchjit.sharing import Family
@@ -231,6 +232,11 @@ class Compilation:
         from torchjit.inspection import describe  # noqa: PLC0415  # it explains what this module makes
 
         return describe(self)
+
+    @property
+    def entries(self) -> tuple[CompiledEntry, ...]:
+        """What runs in the place of the function while its guards hold, with the bytecode of both; and so of its continuations."""
+        return entries_of(self)
 
     @contextlib.contextmanager
     def measuring_guards(self) -> Iterator[None]:

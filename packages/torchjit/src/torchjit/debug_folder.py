@@ -1,12 +1,13 @@
-"""`trace.enabled` and `trace.graph_diagram`: what a compilation makes, as files of a folder."""
+"""`debug_folder`, `trace.enabled` and `trace.graph_diagram`: what a compilation makes, as files of a folder."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -14,12 +15,13 @@ import torch
 
 import torchjit_report
 from torchjit.backends import Backend
+from torchjit.entries import bytecode_wanted_by
 from torchjit.environment import read_environment
 from torchjit.options import Options
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
 
-__all__ = ["tracing"]
+__all__ = ["debug_folder", "tracing"]
 
 _SUFFIXES = {"c": "cpp", "triton": "py"}
 
@@ -37,15 +39,36 @@ def tracing(backend: Backend, options: Options) -> Backend:
     return traced
 
 
+@contextlib.contextmanager
+def debug_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Write all that is compiled inside of the block into a folder, for people to read.
+
+    `regions.txt` lists the compilations. Each has a folder, such as `0_1`, with the function's source, its bytecode beside that which
+    replaces it (`bytecode.txt`) and the latter decompiled (`rewritten.py`), its guards, its graphs at each stage, and the kernels.
+
+    Yields:
+        The folder. It is made if it does not exist.
+    """
+    folder = Path(path)
+    files = _Files(folder)
+    bytecode_wanted_by.add(str(id(files)))
+    try:
+        with events.listen(files):
+            yield folder
+    finally:
+        bytecode_wanted_by.discard(str(id(files)))
+
+
 def _folder(compile_id: str | None, options: Options) -> None:
     files = _of_this_process()
+    assert files.wanted is not None  # for the type checker: this one is told
     files.wanted[compile_id] = (options.trace, options.graph_diagram)
 
 
 @functools.cache
 def _of_this_process() -> _Files:
     base = read_environment().debug_dir or Path("torchjit_debug")
-    files = _Files(base / f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}-pid_{os.getpid()}")
+    files = _Files(base / f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}-pid_{os.getpid()}", {})
     events.start_listening(files)
     return files
 
@@ -54,28 +77,43 @@ def _of_this_process() -> _Files:
 class _Files:
     """A listener that writes what it hears of some compilations. Backwards are compiled later, under the id of their forward."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.wanted: dict[str | None, tuple[bool, bool]] = {}
+    def __init__(self, folder: Path, wanted: dict[str | None, tuple[bool, bool]] | None = None) -> None:
+        """
+        Args:
+            wanted: for each compilation, whether its files and its pictures are; None: everything.
+        """
+        self.folder, self.wanted = folder, wanted
+        self._failed = False
 
     def __call__(self, kind: str, fields: dict[str, Any]) -> None:
-        files, diagrams = self.wanted.get(fields.get("compile_id"), (False, False))
+        compile_id = fields.get("compile_id")
+        files, diagrams = (True, True) if self.wanted is None else self.wanted.get(compile_id, (False, False))
+        if self.wanted is None and kind == "compile_start":
+            self._list(fields)
         named = _diagram(kind, fields) if diagrams else None
         if files:
             named = named or _text(kind, fields)
         if named is not None:
-            self._write(_safe(fields.get("compile_id") or "graph"), *named)
+            self._write(_safe(compile_id or "graph"), *named)
 
-    def _write(self, folder: str, name: str, text: str) -> None:
+    def _list(self, fields: dict[str, Any]) -> None:
+        where = f"{fields['filename']}:{fields['lineno']}"
+        self._write(
+            ".", "regions.txt", f"{fields['compile_id']}  {fields['function']}  {where}  {fields['cause']}\n", "a"
+        )
+
+    def _write(self, folder: str, name: str, text: str, mode: str = "w") -> None:
+        if self._failed:
+            return
         place = self.folder / folder
         try:
             place.mkdir(parents=True, exist_ok=True)
-            (place / name).write_text(text)
+            with (place / name).open(mode, encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
         except OSError as error:
-            self.wanted.clear()
-            warn_user(
-                f"torchjit: the debug folder {self.folder} cannot be written ({error.strerror}); name another one in TORCHJIT_DEBUG_DIR"
-            )
+            self._failed = True
+            named = "give another one" if self.wanted is None else "name another one in TORCHJIT_DEBUG_DIR"
+            warn_user(f"torchjit: the debug folder {self.folder} cannot be written ({error.strerror}); {named}")
 
 
 def _text(kind: str, fields: dict[str, Any]) -> tuple[str, str] | None:
@@ -91,6 +129,21 @@ def _text(kind: str, fields: dict[str, Any]) -> tuple[str, str] | None:
         return "guards.txt", "\n".join(g["text"] for g in fields["guards"]) + "\n"
     if kind == "emitted":
         return "rewritten.py", fields["source"]
+    if kind == "compile_start" and fields["source"]:
+        return "source.py", fields["source"]
+    if kind == "bytecode":
+        listings = (
+            ("original", fields["original"]),
+            ("rewritten", fields["rewritten"] or "nothing is left but the graph"),
+        )
+        return "bytecode.txt", "\n".join(f"== {name}\n{text}" for name, text in listings)
+    if kind == "graph_break":
+        where = f"{fields['filename']}:{fields['lineno']} in {fields['function']}"
+        hints = "".join(f"    {hint}\n" for hint in fields["hints"])
+        return (
+            "break.txt",
+            f"{fields['reason']} {fields['headline']}: {fields['detail']}\n{where}\n    {fields['line'].strip()}\n{hints}",
+        )
     return None
 
 

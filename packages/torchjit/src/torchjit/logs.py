@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
 
-from torchjit.environment import read_environment
-from torchjit.exc import unknown_name
+from torchjit.entries import bytecode_wanted_by
+from torchjit.environment import BAD_VARIABLE, read_environment
+from torchjit.exc import UserError, unknown_name
 from torchjit_core import events
+from torchjit_report import remarks
 
 __all__ = ["check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
 
@@ -23,8 +27,9 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
         ),
         "graph_break": lambda: (
             f"{f['reason']} {f['headline']}: {f['detail']} ({where})\n    {f.get('line', '').strip()}"
+            + "".join(f"\n    hint: {hint}" for hint in f.get("hints", ()))
         ),
-        "guards": lambda: "guards\n" + "\n".join(f"    {g['text']}" for g in f["guards"]),
+        "guards": lambda: "guards\n" + "\n".join(f"    {_guard_text(g)}" for g in f["guards"]),
         "graph": lambda: f"{f['stage']} graph {f.get('name', '')} ({f['nodes']} nodes)\n{f['code']}",
         "saved_tensors": lambda: (
             "saved for the backward: "
@@ -39,6 +44,13 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
             f"{', '.join(f['kernel'])} not fused with {', '.join(f['group'])} ({f['shared_bytes']} shared bytes): {f['why']}"
         ),
         "emitted": lambda: f"emitted code\n{f['source']}",
+        "bytecode": lambda: (
+            f"original bytecode of {f['function']}\n{f['original']}\nrewritten bytecode of {f['function']}\n{f['rewritten']}"
+            + (f"\ndecompiled\n{f['source']}" if f["source"] else "")
+        ),
+        "symbols": lambda: "\n".join(
+            f"{s['name']} is {s['path']} ({s['value']} now, in {s['range']})" for s in f["symbols"]
+        ),
         "fallback": lambda: f"{f['reason']} {f['headline']}: {f['detail']}",
         "cudagraph_captured": lambda: f"CUDA graph recorded, number {f['recordings']} of {f['graph']}",
         "cudagraph_timed": lambda: (
@@ -63,31 +75,41 @@ def _text_of(kind: str, f: dict[str, Any]) -> str:
         "compile_end": lambda: f"compiled in {f['seconds']:.3f} s" + ("" if f["ok"] else " (failed)"),
     }
     make = texts.get(kind)
-    return make() if make else f"{kind}: {f}"
+    if make is None:
+        return remarks.remark(kind, f) if kind in remarks.KINDS else f"{kind}: {f}"
+    return make()
+
+
+def _guard_text(guard: Mapping[str, Any]) -> str:
+    return f"{guard['text']}  # {guard['filename']}:{guard['lineno']}" if guard.get("filename") else str(guard["text"])
 
 
 _MEANINGS = {
     "recompiles": "each guard that missed: its value then and now, its line, and how to avoid it",
     "graph_breaks": "each graph break: its reason, its line, what to write instead",
-    "guards": "what each specialisation relies on",
+    "guards": "what each specialisation relies on, with the lines that do",
     "graph_code": "the captured torch.fx graphs",
+    "graph_sizes": "the shapes and dtypes of the values in them",
     "aot_graphs": "the joint, forward and backward graphs, and what is saved for the backward",
     "output_code": "the host programs and the text of the kernels",
     "kernel_code": "the text of the kernels",
     "fusion": "what was not fused, and why",
     "autotuning": "what was measured, and what was chosen",
-    "perf_hints": "what costs time: fallbacks to eager, CUDA graphs that do not pay",
+    "perf_hints": "what costs time: fallbacks to eager, recompiles, graph breaks, CUDA graphs that do not pay",
     "cudagraphs": "recordings of CUDA graphs, their times, and why there are none",
-    "dynamic": "sizes and numbers that became symbols, by the recompilation that made them so",
-    "bytecode": "the code that replaces the program's, decompiled",
+    "dynamic": "sizes and numbers that became symbols: where they come from, and their range",
+    "bytecode": "the bytecode of the program beside that which replaces it, and the latter decompiled",
     "compile_times": "each compilation with its phases",
+    "dynamo": "captures: compilations, breaks, recompiles, fallbacks; with + also guards, graphs and emitted code; with - fallbacks only",
+    "aot": "autograd: what is saved for the backward; with + also the graphs; with - fallbacks only",
+    "inductor": "kernels: what was measured; with + also their text, host programs and what was not fused; with - fallbacks only",
     "all": "everything",
 }
 
 
 def describe_logs() -> dict[str, str]:
     """The names of logs, and what each tells."""
-    return {name: _MEANINGS[name] for name in _NAMES}
+    return {name: _MEANINGS[name] for name in log_names()}
 
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -95,41 +117,77 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "graph_breaks": ("graph_break",),
     "guards": ("guards",),
     "graph_code": ("graph",),
+    "graph_sizes": ("graph",),
     "aot_graphs": ("graph", "saved_tensors"),
     "output_code": ("host_program", "kernel"),
     "kernel_code": ("kernel",),
     "fusion": ("not_fused",),
     "autotuning": ("autotune", "product_settled"),
-    "perf_hints": ("fallback", "cudagraph_timed"),
+    "perf_hints": ("fallback", "cudagraph_timed", "graph_break", "recompile"),
     "cudagraphs": ("fallback", "cudagraph_captured", "cudagraph_timed"),
-    "dynamic": ("recompile",),
-    "bytecode": ("emitted",),
+    "dynamic": ("symbols",),
+    "bytecode": ("bytecode",),
     "compile_times": ("phase", "compile_start", "compile_end"),
     "all": (),
 }
-_enabled: set[str] = set()
+_ERRORS: Final = ("fallback",)
+_COMPONENTS: dict[str, dict[int, tuple[str, ...]]] = {
+    "dynamo": {
+        logging.INFO: (*_ERRORS, "compile_start", "compile_end", "graph_break", "recompile", "postponed", "rerun"),
+        logging.DEBUG: ("guards", "graph:captured", "emitted", "symbols"),
+    },
+    "aot": {logging.INFO: (*_ERRORS, "saved_tensors"), logging.DEBUG: ("graph:aot", "rewrites")},
+    "inductor": {
+        logging.INFO: (*_ERRORS, "autotune", "product_settled", "cudagraph_captured", "cudagraph_timed"),
+        logging.DEBUG: ("host_program", "kernel", "not_fused"),
+    },
+}
+"""What upstream's components tell, by level; each also what is above it."""
+_enabled: dict[str, int] = {}
+"""Names that are on, with their level."""
 
 
 def log_names() -> list[str]:
     """The names that `set_logs` and `TORCHJIT_LOGS` take."""
-    return sorted(_NAMES)
+    return sorted({**_NAMES, **_COMPONENTS})
 
 
-def set_logs(**names: bool) -> None:
+def set_logs(**names: bool | int) -> None:
     """Turn logs on or off by name. `TORCHJIT_LOGS`, when set, beats the call.
 
+    Args:
+        names: True or False; for `dynamo`, `aot` and `inductor` also a level of `logging`.
+
     Raises:
-        UserError: an unknown name; the nearest ones are told.
+        UserError: an unknown name, of which the nearest ones are told, or a value that is no bool and no level.
     """
+    for name, level in names.items():
+        _check(name, "log")
+        if type(level) not in (bool, int):
+            raise UserError(BAD_VARIABLE, f"{name}={level!r}, want True, False or a level of logging")
     if read_environment().logs:
-        _apply(_parse(read_environment().logs))
+        set_logs_from_text(read_environment().logs)
         return
-    _apply(names)
+    _apply({n: _LEVELS[v] if isinstance(v, bool) else v for n, v in names.items()})
+
+
+_OFF: Final = 0
+_LEVELS: Final = {True: logging.INFO, False: _OFF}
 
 
 def set_logs_from_text(text: str) -> None:
-    """Apply the syntax of `TORCHJIT_LOGS`: names separated by commas, `-` before one turns it off."""
-    _apply(_parse(text))
+    """Apply the syntax of `TORCHJIT_LOGS`: names separated by commas, `+` before one for more, `-` for errors only, or nothing.
+
+    `help` lists the names.
+    """
+    names = _parse(text)
+    if names.pop("help", None) is not None:
+        width = max(map(len, log_names()))
+        lines = [f"    {name:<{width}}  {meaning}" for name, meaning in describe_logs().items()]
+        print("TORCHJIT_LOGS takes these names, separated by commas:", *lines, sep="\n", file=sys.stderr)
+    for name in names:
+        _check(name, "log")
+    _apply(names)
 
 
 def check_logs_variable(text: str) -> None:
@@ -139,23 +197,32 @@ def check_logs_variable(text: str) -> None:
         UserError: it has a name that is unknown.
     """
     for name in _parse(text):
-        if name not in _NAMES:
-            raise unknown_name("log in TORCHJIT_LOGS:", name, _NAMES)
+        if name != "help":
+            _check(name, "log in TORCHJIT_LOGS:")
 
 
-def _parse(text: str) -> dict[str, bool]:
-    names: dict[str, bool] = {}
+def _check(name: str, what: str) -> None:
+    if name not in _NAMES and name not in _COMPONENTS:
+        raise unknown_name(what, name, log_names())
+
+
+def _parse(text: str) -> dict[str, int]:
+    names: dict[str, int] = {}
     for word in filter(None, (w.strip() for w in text.split(","))):
-        names[word.lstrip("+-")] = not word.startswith("-")
+        name = word.removeprefix(word[0]) if word[0] in "+-" else word
+        less = logging.ERROR if name in _COMPONENTS else _OFF
+        names[name] = {"+": logging.DEBUG, "-": less}.get(word[0], logging.INFO)
     return names
 
 
-def _apply(names: dict[str, bool]) -> None:
-    for name, on in names.items():
-        if name not in _NAMES:
-            raise unknown_name("log", name, _NAMES)
-        (_enabled.add if on else _enabled.discard)(name)
+def _apply(names: Mapping[str, int]) -> None:
+    for name, level in names.items():
+        if level == _OFF:
+            _enabled.pop(name, None)
+        else:
+            _enabled[name] = level
     events.stop_listening(_listen)
+    (bytecode_wanted_by.add if {"bytecode", "all"} & _enabled.keys() else bytecode_wanted_by.discard)("logs")
     if _enabled:
         events.start_listening(_listen)
         if not _log.handlers:
@@ -165,11 +232,27 @@ def _apply(names: dict[str, bool]) -> None:
             _log.setLevel(logging.INFO)
 
 
+def _wants(name: str, kind: str, fields: Mapping[str, Any]) -> bool:
+    """Does the log of this name tell of such an event?"""
+    captured = kind == "graph" and fields["stage"] == "captured"
+    if name in _COMPONENTS:
+        level, told = _enabled[name], _COMPONENTS[name]
+        kinds = _ERRORS if level > logging.INFO else told[logging.INFO]
+        kinds += told[logging.DEBUG] if level <= logging.DEBUG else ()
+        return (f"graph:{'captured' if captured else 'aot'}" if kind == "graph" else kind) in kinds
+    if kind == "graph":
+        return captured if name in ("graph_code", "graph_sizes") else name == "aot_graphs"
+    if kind == "fallback" and name == "cudagraphs":
+        return str(fields["reason"]).startswith("TJ-CG-")
+    return kind in _NAMES[name]
+
+
 def _listen(kind: str, fields: dict[str, Any]) -> None:
-    if "all" not in _enabled and not any(kind in _NAMES[name] for name in _enabled):
+    asked = [name for name in _enabled if name != "all" and _wants(name, kind, fields)]
+    if not asked and "all" not in _enabled:
         return
-    if kind == "graph" and "all" not in _enabled:
-        captured = fields["stage"] == "captured"
-        if ("graph_code" if captured else "aot_graphs") not in _enabled:
-            return
-    _log.info("[%s] %s", fields.get("compile_id") or "-", _text_of(kind, fields))
+    text = _text_of(kind, fields)
+    if kind == "graph" and {"graph_sizes", "all"} & {*asked, *_enabled}:
+        sizes = "\n".join(f"    {name}: {value}" for name, value in fields.get("values", {}).items())
+        text = f"sizes\n{sizes}" if asked == ["graph_sizes"] else f"{text}\nsizes\n{sizes}"
+    _log.info("[%s] %s", fields.get("compile_id") or "-", text)

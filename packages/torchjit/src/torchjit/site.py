@@ -23,8 +23,9 @@ import torchjit_aot
 import torchjit_fx
 import torchjit_guards
 import torchjit_vm
-from torchjit import exc, guard_costs, inlining
+from torchjit import entries, exc, guard_costs, inlining
 from torchjit.backends import aot_eager, call_backend, is_ours
+from torchjit.call_chain import CallSite, chain_of
 from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
@@ -36,16 +37,17 @@ from torchjit.rerun import MOST_CAUGHT, OnRaise
 from torchjit.stance import WOULD_COMPILE, current_stance, forced_backend
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
+from torchjit_core.expr import Symbol
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
+from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak, NotYet, Reason, TorchjitError, UserError, reason
-from torchjit_core.showing import shortened
+from torchjit_core.showing import shortened, shown
 from torchjit_core.turns import turn
 from torchjit_frame import Entry, FrontDoor
 from torchjit_guards import torch_support
 
 if TYPE_CHECKING:
-    from torchjit.call_chain import CallSite
     from torchjit.compilation import Compilation
     from torchjit.guard_costs import GuardCosts
 
@@ -443,6 +445,9 @@ class Site:
         made.guards = (*ambient, *captured.guards, *sizes.guards())
         sizes.seal()  # what a lazily compiled backward decides later could not be checked any more
         self._report(made, captured.gather)
+        entries.tell_bytecode(self, made, captured.target)
+        if events.listening() and (symbols := sizes.sources()):
+            events.emit("symbols", symbols=[_symbol_fields(s, path, slots) for s, path in symbols.items()])
         program = torchjit_guards.GuardProgram(made.guards, captured.gather, self.region.nslots)
         if owner.measures_guards:
             made.costs = guard_costs.measure(program, made.guards, slots)
@@ -488,10 +493,10 @@ class Site:
     # ------------------------------------------------------------------ telling
     def _explain_miss(self, slots: tuple[Any, ...]) -> tuple[str, Recompile | None]:
         """The guard that missed in the newest entry, as text and as data, and a `recompile` event."""
-        entries = self.door.entries()
-        if not entries:
+        made = self.door.entries()
+        if not made:
             return FIRST_CALL, None
-        miss = entries[-1].guard.explain(slots)
+        miss = made[-1].guard.explain(slots)
         if miss is None:
             return "no guard misses now: the state changed while the call was checked", None
         if self.region.code is _MODULE_CALL and (miss.location is None or not _is_users(miss.location)):
@@ -545,6 +550,7 @@ class Site:
                 line=where.line() if where else "",
                 function=where.function if where else self.name,
                 stack=[{"filename": at.filename, "lineno": at.lineno, "function": at.function} for at in record.stack],
+                calls=[call.as_fields() for call in chain_of(record, self.callers)],
             )
         if not made.source:
             events.emit("emitted", source=_call_of_graph(gather))
@@ -774,6 +780,16 @@ def _must_run_eagerly() -> bool:
         or _is_fx_tracing()
         or forward_ad._current_level >= 0  # graphs have no tangents; guards see to it that none runs here
     )
+
+
+def _symbol_fields(symbol: Symbol, path: AccessPath, slots: tuple[Any, ...]) -> dict[str, Any]:
+    try:
+        value = shown(path.resolve(slots))
+    except Exception:  # what emitted code makes is not there yet
+        value = "?"
+    bounds = symbol.bounds
+    low, high = ("" if b is None else str(b) for b in (bounds.lower, bounds.upper))
+    return {"name": symbol.name, "path": shortened(str(path)), "value": value, "range": f"{low}..{high}"}
 
 
 def _guard_fields(guard: Guard) -> dict[str, Any]:

@@ -376,8 +376,10 @@ class CaptureDomain:
         found: list[tuple[type, AccessPath] | None] = []
         for frame in self.vm.frames:
             receiver = frame.fast[0] if frame.fast and frame.code.locals[0] == "self" else None
-            known = isinstance(receiver, Obj) and receiver.path is not None
-            found.append((receiver.cls, receiver.path) if known else None)
+            if isinstance(receiver, Obj) and receiver.path is not None:
+                found.append((receiver.cls, receiver.path))
+            else:
+                found.append(None)
         return tuple(found)
 
     def new_object(self, type: type, items: Sequence[object]) -> object:
