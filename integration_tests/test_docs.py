@@ -32,22 +32,15 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("page", READMES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_blocks_run(page: Path, tmp_path: Path) -> None:
-    # One file per page: blocks build on each other, and inspect finds their source lines.
-    program = tmp_path / "page.py"
-    program.write_text("\n".join(BLOCK.findall(page.read_text())))
-    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_pages_of_the_guide_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pages", [GUIDE, READMES], ids=["guide", "readmes"])
+def test_blocks_run(pages: list[Path], tmp_path: Path) -> None:
     """All in one process, since most of a page's time is that of importing torch."""
     programs = []
-    for page in GUIDE:
+    for page in pages:
         if page.name in NEEDS and importlib.util.find_spec(NEEDS[page.name]) is None:
             continue
-        program = tmp_path / f"{page.stem.replace('-', '_')}.py"
+        # One file per page: blocks build on each other, and inspect finds their source lines.
+        program = tmp_path / f"{'_'.join(page.relative_to(ROOT).with_suffix('').parts).replace('-', '_')}.py"
         program.write_text("\n".join(BLOCK.findall(page.read_text())))
         programs.append(str(program))
     command = [sys.executable, "-c", RUN_PAGES, *programs]
