@@ -24,6 +24,7 @@ from torchjit_vm.capture import (
     iteration,
     lengths,
     library,
+    members,
     operators,
     packing,
     sets,
@@ -182,6 +183,9 @@ def _add_note(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     notes = value.attrs.get("__notes__")
     if isinstance(notes, Value) and not issubclass(type_of(domain, notes), list):
         raise domain.error(TypeError, "Cannot add note: __notes__ is not a list")
+    if notes is None and members.find_member(domain, value.cls, "__setattr__").kind == members.FUNCTION:
+        domain.vm.call(Known(setattr), [value, Const("__notes__"), ListValue([])])  # a frozen dataclass refuses
+        notes = value.attrs.get("__notes__")
     if notes is None:
         notes = value.attrs["__notes__"] = ListValue([])
     packing.list_append(domain, cast(Value, notes), args[1])

@@ -92,7 +92,12 @@ def object_expr(out: Rebuilder, value: Obj) -> str:
     elif issubclass(cls, BaseException):
         arguments = out.domain.unpack_all(cast(Value, value.attrs.get("args", TupleValue([]))))
         known = out.expr(Known(cls))
-        name = out.assign(f"{known}.__new__({known}{''.join(', ' + out.expr(a) for a in arguments)})")
+        given = "".join(", " + out.expr(a) for a in arguments)
+        base = next(c for c in cls.__mro__ if isinstance(c.__dict__.get("__new__"), types.BuiltinFunctionType))
+        # A `__new__` of the program has run, and may take other arguments than those that it has left in `args`.
+        own = not isinstance(cls.__new__, types.BuiltinFunctionType)
+        make = f"{out.runtime(runtime.new)}({out.expr(Known(base))}, {known}" if own else f"{known}.__new__({known}"
+        name = out.assign(f"{make}{given})")
         out.name(value, name)
     else:
         name = out.assign(f"{out.runtime(runtime.new)}(object, {out.expr(Known(cls))})")

@@ -188,20 +188,25 @@ def stale_iterator(owner: Any, size: int) -> Any:
     return iterator
 
 
+def set_context(error: BaseException, context: BaseException | None) -> None:
+    """As the interpreter does it, past any `__setattr__` of the class (that of a frozen dataclass raises)."""
+    object.__setattr__(error, "__context__", context)
+
+
 def trace(error: BaseException, raiser: Callable[[BaseException], Any]) -> None:
     """Give a new exception the traceback that `raiser(error)` leaves, which raises it below the frames that it came through."""
     context = error.__context__
     try:
         raiser(error)
     except BaseException:
-        error.__context__ = context
+        set_context(error, context)
     drop_entries(error, 1)  # this function's
 
 
 def chained(error: BaseException, context: BaseException) -> None:
     """Give an exception that was raised its context back; what the caller handles is that of the first one in its chain."""
     handled = error.__context__
-    error.__context__ = context
+    set_context(error, context)
     if handled is None or handled is context:
         return
     outer: BaseException | None = handled
@@ -214,7 +219,7 @@ def chained(error: BaseException, context: BaseException) -> None:
         seen.add(outer)
         outer = outer.__context__
     if outer is None:
-        link.__context__ = handled
+        set_context(link, handled)
 
 
 def drop_entries(error: BaseException, count: int) -> BaseException:
