@@ -201,6 +201,75 @@ def test_parameters_go_with_their_model(backend: str) -> None:
     assert [r() is None for r in references] == [True] * 4
 
 
+class Straight(torch.nn.Module):
+    """One graph, and no break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.register_buffer("scale", torch.full((3,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).relu() * self.scale
+
+
+class Holder(Straight):
+    """Holds what was compiled of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = [torchjit.compile(self, backend="eager")]
+
+
+def _uses(compiled: Any) -> None:
+    compiled(torch.ones(2, 3)).sum().backward()
+    with torch.no_grad():
+        compiled(torch.ones(4, 3))
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("make", [Straight, Block])
+def test_a_module_goes_with_what_was_compiled_of_it(make: Callable[[], Any], backend: str) -> None:
+    """Also without a collection: never called, called, hooked, compiled twice."""
+    for prepare in (
+        lambda compiled: None,
+        _uses,
+        lambda compiled: (compiled.register_forward_hook(lambda *_: None), _uses(compiled)),
+        lambda compiled: _uses(torchjit.compile(compiled, backend=backend)),
+    ):
+        module = make()
+        compiled = torchjit.compile(module, backend=backend)
+        prepare(compiled)
+        references = [weakref.ref(module), *map(weakref.ref, module.state_dict(keep_vars=True).values())]
+        del compiled
+        assert references[0]() is module
+        del module
+        assert [r() is None for r in references] == [True] * len(references)
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_module_stays_with_what_was_compiled_of_it() -> None:
+    module = Straight()
+    compiled = torchjit.compile(module, backend="eager")
+    reference = weakref.ref(module)
+    del module
+    torchjit.compile(compiled, backend="eager")  # and another is dropped
+    made = type(torchjit.compile(Straight(), backend="eager"))()  # the class outlives its instance
+    assert type(made) is Straight and made(torch.ones(1, 3)).shape == (1, 3)
+    assert compiled(torch.ones(1, 3)).shape == (1, 3)
+    assert reference() is compiled._orig_mod
+
+
+def test_a_module_that_holds_what_was_compiled_of_it_goes_with_a_collection() -> None:
+    module = Holder()
+    module.kept[0](torch.ones(2, 3))
+    references = [weakref.ref(module), weakref.ref(module.linear.weight)]
+    del module
+    gc.collect()
+    assert [r() is None for r in references] == [True, True]
+
+
 def test_code_objects_go_with_their_functions() -> None:
     references = []
     for number in range(5):

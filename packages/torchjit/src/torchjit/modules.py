@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -60,6 +61,7 @@ def compiled_module(
         "__qualname__": original_class.__qualname__,
         "_load_from_state_dict": _load_from_state_dict,
         "_torchjit_original": module,
+        "_torchjit_class": original_class,
         "_torchjit_door": door,
         "_torchjit_start": (start, again, arguments),
         "_compile_kwargs": dict(arguments),
@@ -73,7 +75,21 @@ def compiled_module(
     subclass = type.__call__(metaclass, original_class.__name__, (original_class,), members)
     made: _M = object.__new__(subclass)
     object.__setattr__(made, "__dict__", module.__dict__)
+    # Weakly: the module may hold what was made of it, which then goes with a collection.
+    weakref.finalize(made, _let_go, weakref.ref(subclass)).atexit = False
     return made
+
+
+_HOLDING = ("__call__", "_torchjit_original", "_torchjit_door", "_torchjit_start", "compiled", "_orig_mod")
+"""Members through which a class made for a module holds it, and what was compiled."""
+
+
+def _let_go(subclass: weakref.ref[type]) -> None:
+    """The only instance is gone. A class is in a cycle with itself, and would keep the module until a collection comes."""
+    cls = subclass()
+    for name in _HOLDING if cls is not None else ():
+        if name in cls.__dict__:
+            type.__delattr__(cls, name)
 
 
 def _plain_call(cls: type[torch.nn.Module]) -> types.FunctionType:
@@ -192,7 +208,7 @@ def _below(cls: type, wrapper: type) -> type:
 
 def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """Without `__init__`: one of the class that the program wrote."""
-    original = type(cls._torchjit_original)
+    original = cls._torchjit_class
     return original.__new__(original, *args, **kwargs)
 
 
@@ -201,6 +217,6 @@ def _metaclass(of: Any) -> Any:
     """One for a compiled module's class, whose calls make modules of the class that the program wrote."""
 
     def call(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return type(cls._torchjit_original)(*args, **kwargs)
+        return cls._torchjit_class(*args, **kwargs)
 
     return type(of.__name__, (of,), {"__call__": call})
