@@ -99,6 +99,40 @@ def test_recompiles_come_with_advice() -> None:
     assert "<li>mark_dynamic(x, 0)</li>" in render_html([start(), Event("recompile", missed)])
 
 
+def test_many_recompiles_of_one_line_are_one_card_and_a_few_notes() -> None:
+    fields = {
+        "function": "outer",
+        "advice": "mark_dynamic(x, 0)",
+        "compile_id": "0/0",
+        "filename": "/m/net.py",
+        "lineno": 11,
+    }
+    many = [Event("recompile", {**fields, "guard": f"size == {n}", "expected": n, "actual": n + 1}) for n in range(40)]
+    other = Event("recompile", {**fields, "guard": "mode", "expected": "a", "actual": "b", "advice": "set it once"})
+    page = render_html([start(), *many, other])
+    assert page.count("<li>mark_dynamic(x, 0)</li>") == page.count("<li>set it once</li>") == 1
+    assert "Guards missed 40 times" in page and page.count("A guard missed") == 1
+    assert all(f'id="f1r{k}"' in page for k in range(1, 42))
+    assert page.count('<div class="note recompile">') == 4 and "and 38 more guards" in page
+
+
+def test_a_break_shows_the_calls_that_lead_to_it() -> None:
+    places = [{"filename": "/m/net.py", "lineno": 12, "function": "Outer.forward", "module": "self: Outer"}]
+    places += [{"filename": "/m/sub.py", "lineno": 4, "function": "Inner.forward", "module": "blocks.0: Inner"}]
+    page = render_html([start(), graph_break(calls=places)])
+    calls = re.search(r'<ol class="calls">(.*?)</ol>', page, re.DOTALL)
+    assert calls is not None and calls[1].count("<li>") == 2
+    assert calls[1].index("Outer.forward") < calls[1].index("blocks.0: Inner") < calls[1].index("sub.py:4")
+
+
+def test_bytecode_and_symbols_have_a_place() -> None:
+    code = Event("bytecode", {"original": "LOAD_FAST 0", "rewritten": "", "source": "", "compile_id": "0/0"})
+    sizes = Event("symbols", {"symbols": [{"name": "s0", "path": "x.size(0)", "range": "2.."}], "compile_id": "0/0"})
+    page = render_html([start(), code, sizes])
+    assert "Original bytecode" in page and "Rewritten bytecode" not in page
+    assert "s0 is x.size(0) (2..)" in page
+
+
 def test_graphs_have_shapes_and_lines() -> None:
     code = "def forward(self, x, y : torch.Tensor):\n    add = x + y;  x = y = None\n    return (add,)\n"
     values = {"x": "float32[3]", "y": "float32[3]", "add": "float32[3]"}

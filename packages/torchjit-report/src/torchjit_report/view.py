@@ -12,12 +12,13 @@ from markupsafe import Markup
 
 from torchjit_report import highlight
 from torchjit_report.by_line import BreakLine, by_line
-from torchjit_report.model import Break, Compilation, Function, Place, Report
+from torchjit_report.model import Break, Compilation, Function, Place, Recompile, Report
 from torchjit_report.phases import OTHER, Node, Row, Segment, flat, rows, segments, tree
 
 __all__ = [
     "CompilationView",
     "FunctionView",
+    "Missed",
     "Note",
     "PageView",
     "SourceLine",
@@ -28,6 +29,7 @@ __all__ = [
 
 Notes: TypeAlias = "dict[Place, dict[object, Note]]"
 
+_MOST_NOTES = 3  # recompiles under one source line
 _COLORS = 12  # in the style sheet, classes p0 to p11
 
 
@@ -70,6 +72,20 @@ class CompilationView:
 
 @final
 @attrs.frozen
+class Missed:
+    """Recompilations of one line that one change of the program avoids.
+
+    Attributes:
+        recompiles: each with its anchor.
+    """
+
+    place: Place
+    advice: str
+    recompiles: tuple[tuple[str, Recompile], ...]
+
+
+@final
+@attrs.frozen
 class FunctionView:
     """A function and where it is on the page.
 
@@ -84,6 +100,7 @@ class FunctionView:
     compilations: tuple[CompilationView, ...]
     bar: tuple[Segment, ...]
     shows_source: bool
+    missed: tuple[Missed, ...] = ()
 
     def line_anchor(self, place: Place | None) -> str | None:
         """The anchor of a source line, if this function's source has it."""
@@ -166,7 +183,16 @@ def _function(function: Function, anchor: str, slowest: float, breaks: Notes, *,
     times = [node for c in function.compilations for node in tree(c.phases, c.seconds) or [Node(OTHER, c.seconds)]]
     bar = tuple(segments(flat(times), slowest))
     lines = _source(function, anchor, breaks)
-    return FunctionView(function, anchor, lines, views, bar, not repeats or any(line.notes for line in lines))
+    shows = not repeats or any(line.notes for line in lines)
+    return FunctionView(function, anchor, lines, views, bar, shows, _missed(function, anchor))
+
+
+def _missed(function: Function, anchor: str) -> tuple[Missed, ...]:
+    """By line and advice, in the order in which they came."""
+    found: dict[tuple[Place, str], list[tuple[str, Recompile]]] = {}
+    for k, recompile in enumerate(function.recompiles, 1):
+        found.setdefault((recompile.place, recompile.advice), []).append((f"{anchor}r{k}", recompile))
+    return tuple(Missed(place, advice, tuple(items)) for (place, advice), items in found.items())
 
 
 def _compilation(compilation: Compilation, anchor: str, number: int) -> CompilationView:
@@ -217,11 +243,17 @@ def _break_notes(functions: list[tuple[str, Function]]) -> Notes:
 
 
 def _notes(function: Function, anchor: str) -> Notes:
-    """Recompiles by line; equal ones once."""
+    """Recompiles by line; equal ones once, and of many the first."""
     found: Notes = {}
     for k, missed in enumerate(function.recompiles, 1):
         note = Note("recompile", "recompiled", missed.guard, f"#{anchor}r{k}")
         found.setdefault(missed.place, {}).setdefault((note.kind, note.text), note)
+    for notes in found.values():
+        rest = list(notes)[_MOST_NOTES:]
+        if len(rest) > 1:
+            notes["more"] = attrs.evolve(notes[rest[0]], text=f"and {len(rest)} more guards")
+            for key in rest:
+                del notes[key]
     return found
 
 
