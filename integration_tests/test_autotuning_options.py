@@ -1,17 +1,13 @@
-"""Options of autotuning, the bar that it shows, and products of narrow types with what follows them."""
+"""Options of autotuning, and products of narrow types with what follows them."""
 
-import io
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 import torchjit
 from torchjit.options import make_options
 from torchjit.pipeline import _inductor_settings
-from torchjit.progress import progress_line
 from torchjit_core import events
 
 F8 = torch.float8_e4m3fn
@@ -87,30 +83,3 @@ def test_padding_is_an_option() -> None:
     for padding in (True, False):
         compiled = torchjit.compile(lambda a, b: (a @ b).relu(), options={"shape_padding": padding})
         torch.testing.assert_close(compiled(x, w), (x @ w).relu())
-
-
-def test_a_terminal_shows_how_much_has_been_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchjit.progress.DELAY", 0.0)
-    monkeypatch.delenv("RANK", raising=False)
-
-    def show(console: Console) -> None:
-        with progress_line(console):
-            events.emit("compile_start", function="train", compile_id="0/0", filename="f", lineno=1, cause="first call")
-            for timer in _timers():
-                timer.join()
-            events.emit("autotune_progress", what="1 x [64, 64]", tried=3, known=11)
-            console.print("")  # draws what there is
-            events.emit("compile_end", seconds=1.0, ok=True)
-
-    shown = io.StringIO()
-    show(Console(file=shown, force_terminal=True, width=120))
-    assert "autotuning 1 x [64, 64]" in shown.getvalue() and "3/11" in shown.getvalue()
-    plain = io.StringIO()
-    show(Console(file=plain, force_terminal=False, width=120))
-    assert "autotuning" not in plain.getvalue()
-
-
-def _timers() -> list[Any]:
-    import threading
-
-    return [t for t in threading.enumerate() if isinstance(t, threading.Timer)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 from torchjit_aot.ambient import aside
 from torchjit_aot.compiler_protocol import CompiledGraph
+from torchjit_core.events import activity, current_compile_id
 from torchjit_core.forks import new_lock
 
 __all__ = ["BackwardOfSome", "Backwards", "LazyBackward"]
@@ -39,13 +40,15 @@ class LazyBackward:
         self._stepwise = functools.cache(lambda: _boxed(stepwise()))
         self._lock = new_lock()
         self._context = contextvars.copy_context()
+        self._compile_id = current_compile_id()
 
     def compile(self) -> Callable[[list[Any]], Sequence[Any]]:
         """The compiled graph, as a function of one list that it may empty; other threads wait for the first."""
         with self._lock:
             if self.boxed is None and self._build is not None:
-                self.boxed = _boxed(self._later(functools.partial(_apart, self._context, self._build)))
-                self._build = None
+                with activity("backward", compile_id=self._compile_id):
+                    self.boxed = _boxed(self._later(functools.partial(_apart, self._context, self._build)))
+                    self._build = None
         assert self.boxed is not None
         return self.boxed
 

@@ -36,7 +36,7 @@ from torchjit_aot.settings import AotSettings
 from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, shared_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_joint, tell_saved
-from torchjit_core.events import emit, phase
+from torchjit_core.events import emit, phase, raised_by_listener
 from torchjit_core.handlers import let_through
 from torchjit_core.reasons import GraphBreak
 
@@ -218,7 +218,7 @@ def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, sett
         return _invoke(compiler, built, "backward", name)
     except Exception as error:  # in the middle of the user's training step there is no other way to go on
         let_through()
-        if not settings.fallback:
+        if not settings.fallback or raised_by_listener(error):
             raise
         _tell_fallback(error)
         return _operators_of(built, name)
@@ -315,7 +315,7 @@ def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Ba
                     _finish(pruned.built, joint, settings)
         except Exception as error:  # as for the whole backward
             let_through()
-            if not settings.fallback:
+            if not settings.fallback or raised_by_listener(error):
                 raise
             _tell_fallback(error)
             return BackwardOfSome(whole, (True,) * len(missing))

@@ -10,11 +10,14 @@ import contextlib
 import contextvars
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 __all__ = [
+    "ACTIVITY_END",
+    "ACTIVITY_START",
     "Notes",
+    "activity",
     "current_compile_id",
     "emit",
     "emit_lazy",
@@ -31,6 +34,8 @@ __all__ = [
 
 Listener = Callable[[str, dict[str, Any]], None]
 _listeners: list[Listener] = []
+_choosers: list[tuple[frozenset[str], Listener]] = []
+"""Listeners to some kinds. They make nobody compute what is expensive."""
 _compile_id: contextvars.ContextVar[str | None] = contextvars.ContextVar("torchjit_compile_id", default=None)
 
 
@@ -61,28 +66,58 @@ def note(kind: str, **fields: Any) -> None:
         notes.items.append((kind, fields))
 
 
+ACTIVITY_START, ACTIVITY_END = "activity_start", "activity_end"
+"""The kinds of `activity`. Only listeners that ask for them are told: others hear of the same in events that say more."""
+
+
 def listening() -> bool:
-    """Is anybody listening? Ask before computing expensive fields."""
+    """Is anybody listening to everything? Ask before computing expensive fields."""
     return bool(_listeners)
 
 
 def emit(kind: str, **fields: Any) -> None:
     """Tell every listener. Adds `compile_id` and `time` (seconds, `time.time()`). A listener's error propagates."""
-    if _listeners:
-        fields.setdefault("compile_id", _compile_id.get())
-        fields.setdefault("time", time.time())
-        for listener in tuple(_listeners):
-            try:
-                listener(kind, fields)
-            except Exception as error:
-                error.__torchjit_listener__ = listener  # type: ignore[attr-defined]
-                raise
+    if _listeners or _choosers:
+        hearers = _hearers(kind)
+        if hearers:
+            fields.setdefault("compile_id", _compile_id.get())
+            fields.setdefault("time", time.time())
+            for listener in hearers:
+                try:
+                    listener(kind, fields)
+                except Exception as error:
+                    if not hasattr(error, "__torchjit_listener__"):
+                        error.__torchjit_listener__ = listener  # type: ignore[attr-defined]
+                    raise
 
 
 def emit_lazy(kind: str, make: Callable[[], dict[str, Any]]) -> None:
     """Like `emit`, with the fields computed only if somebody listens."""
-    if _listeners:
+    if (_listeners or _choosers) and _hearers(kind):
         emit(kind, **make())
+
+
+def _hearers(kind: str) -> list[Listener]:
+    chosen = [listener for kinds, listener in _choosers if kind in kinds]
+    return chosen if kind in (ACTIVITY_START, ACTIVITY_END) else [*_listeners, *chosen]
+
+
+@contextlib.contextmanager
+def activity(name: str, **fields: Any) -> Iterator[None]:
+    """Work that a program waits for: a capture, the compilation of a backward, autotuning, the recording of a CUDA graph.
+
+    Emits `activity_start` with the name and the fields, and in every case `activity_end`, with `seconds` and `ok` besides.
+    """
+    if not _choosers:
+        yield
+        return
+    start, ok = time.perf_counter(), False
+    emit(ACTIVITY_START, name=name, **fields)
+    try:
+        yield
+        ok = True
+    finally:
+        emit(ACTIVITY_END, name=name, seconds=time.perf_counter() - start, ok=ok, **fields)
 
 
 def raised_by_listener(error: BaseException) -> bool:
@@ -124,21 +159,34 @@ def phase(name: str) -> Iterator[None]:
         emit("phase", name=name, seconds=end - start)
 
 
-def start_listening(listener: Listener) -> None:
-    """Listen from now on. The same listener twice hears everything twice."""
-    _listeners.append(listener)
+def start_listening(listener: Listener, kinds: Iterable[str] | None = None) -> None:
+    """Listen from now on. The same listener twice hears everything twice.
+
+    Args:
+        listener: called with the kind and the fields.
+        kinds: what to listen to; None is everything but activities.
+    """
+    if kinds is None:
+        _listeners.append(listener)
+    else:
+        _choosers.append((frozenset(kinds), listener))
 
 
 def stop_listening(listener: Listener) -> None:
     """Stop what `start_listening` began; nothing if it was not listening."""
     if listener in _listeners:
         _listeners.remove(listener)
+        return
+    for entry in _choosers:
+        if entry[1] == listener:
+            _choosers.remove(entry)
+            return
 
 
 @contextlib.contextmanager
-def listen(listener: Listener) -> Iterator[None]:
+def listen(listener: Listener, kinds: Iterable[str] | None = None) -> Iterator[None]:
     """Listen while the block runs."""
-    start_listening(listener)
+    start_listening(listener, kinds)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from typing import Any, final
 import attrs
 import torch
 
-from torchjit_core.events import current_compile_id, emit, phase
+from torchjit_core.events import activity, current_compile_id, emit, phase
 from torchjit_core.reasons import Reason
 from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.inputs import signature
@@ -310,13 +310,14 @@ class Recorded:
         def copy(position: int, nbytes: int) -> bool:
             return copy_all or (nbytes <= small and position not in self.internal)
 
-        try:
-            with phase("cudagraph_capture"):
-                recording = Recording(self.compiled, inputs, pool, copy, fixed_layouts=self._fixed_layouts)
-        except Exception as error:  # anything at all: the graph still runs without a recording
-            self._broken = True
-            self._tell(CAPTURE_FAILED, f"{type(error).__name__}: {error}")
-            return None
+        with activity("cudagraph", **self._of):
+            try:
+                with phase("cudagraph_capture"):
+                    recording = Recording(self.compiled, inputs, pool, copy, fixed_layouts=self._fixed_layouts)
+            except Exception as error:  # anything at all: the graph still runs without a recording
+                self._broken = True
+                self._tell(CAPTURE_FAILED, f"{type(error).__name__}: {error}")
+                return None
         emit(
             "cudagraph_captured", recordings=self.recordings + 1, copies=copy_all, kept=len(recording.kept), **self._of
         )

@@ -17,6 +17,7 @@ from typing import Any, final
 import attrs
 import torch
 
+from torchjit_core.events import activity
 from torchjit_inductor.cpp.build import machine
 from torchjit_inductor.measurements import Measurements
 
@@ -78,7 +79,8 @@ class Races:
         text = repr((*key, threads, *(("elapsed",) if threads > 1 else ())))
         found: tuple[float, float] | None = self._known.get(text)
         if found is None:
-            outcome = best_times(*contest(), threads)
+            with activity("autotuning"):
+                outcome = best_times(*contest(), threads)
             found = outcome.first, outcome.second
             self._known.put(text, found, keep=outcome.quiet)
         return found

@@ -16,6 +16,7 @@ from torchjit.backends import (
     register_backend,
     set_default_backend,
 )
+from torchjit.callbacks import CompileEvent, on_compile_end, on_compile_start
 from torchjit.compiler import compile, is_compiled, reset
 from torchjit.config import config
 from torchjit.control import (
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompileEvent",
     "allow_in_graph",
     "assume_constant_result",
     "compile",
@@ -92,6 +94,8 @@ __all__ = [
     "maybe_mark_dynamic",
     "nested_compile_region",
     "nonstrict_trace",
+    "on_compile_end",
+    "on_compile_start",
     "register_backend",
     "replace_torch_compile",
     "reset",

@@ -219,7 +219,7 @@ class Compilation:
 
         Functions that Python called during a break and that were left alone do not count.
         """
-        return tuple(s for s in self._sites.values() if s.specializations or not s.only_with_tensors)
+        return tuple(s for s in list(self._sites.values()) if s.specializations or not s.only_with_tensors)
 
     @property
     def specializations(self) -> list[Specialization]:

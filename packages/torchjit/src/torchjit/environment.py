@@ -55,6 +55,10 @@ VARIABLES = (
         "by `compile`",
     ),
     Described(
+        "TORCHJIT_PROGRESS", _SWITCH, "1", "A line on the terminal says what is being compiled, once that takes longer than a second.", "",
+        "by the first `compile`",
+    ),
+    Described(
         "TORCHJIT_ON_ERROR", "`raise` or `eager`", "", "What an error inside torchjit does where the call's own `on_error` does not say it, "
         "over the setting.", "TORCHDYNAMO_SUPPRESS_ERRORS (as `eager`)", "by `compile`",
     ),
@@ -83,6 +87,7 @@ class Environment:
     debug_dir: Path | None = None
     cache_dir: Path | None = None
     caches_off: bool = False
+    progress: bool = True
     on_error: Literal["raise", "eager"] | None = None
     compiler_seconds: float = 600.0
     compiler: str | None = None
@@ -110,6 +115,7 @@ def read_environment() -> Environment:
         debug_dir=Path(debug) if debug else None,
         cache_dir=Path(cache) if cache else None,
         caches_off=_flag("TORCHJIT_FORCE_DISABLE_CACHES"),
+        progress=_flag("TORCHJIT_PROGRESS", "1"),
         on_error=_on_error(),
         compiler_seconds=_seconds("TORCHJIT_COMPILER_SECONDS", 600.0),
         compiler=os.environ[named_by] if named_by else None,
@@ -117,8 +123,8 @@ def read_environment() -> Environment:
     )
 
 
-def _flag(name: str) -> bool:
-    value = os.environ.get(name, "").strip().lower()
+def _flag(name: str, default: str = "") -> bool:
+    value = (os.environ.get(name) or default).strip().lower()
     if value not in (*_ON, *_OFF):
         near = difflib.get_close_matches(value, (*_ON, *filter(None, _OFF)), n=1)
         guess = f"; did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Who listens to events because the environment asks for it: logs and traces."""
+"""Who listens to events because the environment asks for it: logs, traces, and the line on a terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from torchjit import logs
 from torchjit.environment import BAD_VARIABLE, Environment
 from torchjit.exc import UserError
+from torchjit.progress import show_progress
 from torchjit_core import events
 from torchjit_report import Recorder
 
@@ -28,6 +29,8 @@ def start_from_environment(environment: Environment) -> None:
         return
     recorder = None if environment.trace is None else _recorder(environment.trace)
     _started.append(recorder)
+    if environment.progress:
+        show_progress()
     if environment.logs:
         logs.set_logs_from_text(environment.logs)
     if recorder is not None:

@@ -1,103 +1,127 @@
-"""One line on a terminal that says what is being compiled, once it takes longer than a second, with a bar while it autotunes."""
+"""One line on a terminal that says what is being compiled, once it takes longer than a second; gone when that has ended."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, final
+from typing import Any, TextIO, final
 
-from rich.console import Console
-from rich.progress_bar import ProgressBar
-from rich.status import Status
-from rich.table import Table
-
+from torchjit.callbacks import CompileEvent, describe_activity
 from torchjit_core import events
+from torchjit_core.forks import new_lock
 
-__all__ = ["progress_line"]
+__all__ = ["progress_line", "show_progress"]
 
 DELAY = 1.0  # seconds of compilation before the line appears
+_REDRAW = 0.25  # seconds
+_ERASE = "\r\x1b[K"
+_BAR = 20  # characters
+_TEXTS = {
+    "capture": "compiling {0}",
+    "backward": "compiling the backward of {0}",
+    "autotuning": "compiling {0}: autotuning",
+    "cudagraph": "recording a CUDA graph of {0}",
+}
 
 
 @final
 class _Line:
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    """Draws from a thread of its own, so that the time goes on where the compiler takes long over one thing."""
+
+    KINDS = (events.ACTIVITY_START, events.ACTIVITY_END, "kernel", "waiting", "autotune_progress")
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
         self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._status: Status | None = None
-        self._timer: threading.Timer | None = None
-        self._depth = 0
-        self._text = ""
+        self._lock = new_lock()
+        self._texts: list[str] = []
+        """Of what has begun and not ended, the innermost last."""
+        self._doing = ""
         self._since = 0.0
+        self._ended = threading.Event()
 
     def __call__(self, kind: str, fields: dict[str, Any]) -> None:
         if os.getpid() != self._process:
-            return  # forked: what draws the line, and may hold the lock, is a thread of the parent
+            return  # forked: what draws the line is a thread of the parent
         with self._lock:
-            if kind == "compile_start":
-                self._start(fields)
-            elif kind == "compile_end":
+            if kind == events.ACTIVITY_START:
+                self._begin(describe_activity(fields))
+            elif kind == events.ACTIVITY_END:
                 self._end()
             elif kind == "kernel":
-                self._show(f"{self._text}: kernel {fields['name']}")
+                self._doing = f"kernel {fields['name']}"
             elif kind == "waiting":
-                self._show(f"{self._text}: waiting for {fields['what']}")
-            elif kind == "autotune_progress":
-                self._show_bar(fields)
-            elif kind == "graph":
-                self._show(f"{self._text}: {fields['stage']} graph, {fields['nodes']} nodes")
+                self._doing = f"waiting for {fields['what']}"
+            else:
+                tried, known = fields["tried"], max(fields["known"], 1)
+                done = min(_BAR * tried // known, _BAR)
+                self._doing = f"{fields['what']} [{'#' * done}{'-' * (_BAR - done)}] {tried}/{fields['known']}"
 
-    def _start(self, fields: dict[str, Any]) -> None:
-        self._depth += 1
-        self._text = f"compiling {fields['function']} [{fields.get('compile_id')}]"
-        if self._depth == 1:
-            self._since = time.monotonic()
-            self._timer = threading.Timer(DELAY, self._appear)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _appear(self) -> None:
-        with self._lock:
-            if self._depth and self._status is None:
-                self._status = self._console.status(self._text)
-                self._status.start()
-
-    def _show(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(f"{text} ({time.monotonic() - self._since:.0f} s)")
-
-    def _show_bar(self, fields: dict[str, Any]) -> None:
-        """How many of the configurations that are known so far have been tried."""
-        if self._status is not None:
-            grid = Table.grid(padding=(0, 1))
-            grid.add_row(
-                f"{self._text}: autotuning {fields['what']}",
-                ProgressBar(total=max(fields["known"], 1), completed=fields["tried"], width=20),
-                f"{fields['tried']}/{fields['known']} ({time.monotonic() - self._since:.0f} s)",
-            )
-            self._status.update(grid)
+    def _begin(self, event: CompileEvent) -> None:
+        self._texts.append(f"{_TEXTS[event.phase].format(event.function or 'a graph')} [{event.compile_id or '-'}]")
+        self._doing = ""
+        if len(self._texts) == 1:
+            self._since, self._ended = time.monotonic(), threading.Event()
+            drawing = threading.Thread(target=self._draw, args=(self._ended,), name="torchjit-progress", daemon=True)
+            drawing.start()
 
     def _end(self) -> None:
-        self._depth = max(0, self._depth - 1)
-        if self._depth:
+        self._doing = ""
+        if self._texts:
+            self._texts.pop()
+        if not self._texts:
+            self._ended.set()
+
+    def _draw(self, ended: threading.Event) -> None:
+        if ended.wait(DELAY):
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        stream = self._stream or sys.stderr
+        if self._stream is None and not _is_terminal(stream):
+            return
+        with contextlib.suppress(OSError, ValueError):  # it was closed
+            while True:
+                stream.write(_ERASE + self._text())
+                stream.flush()
+                if ended.wait(_REDRAW):
+                    break
+            stream.write(_ERASE)
+            stream.flush()
+
+    def _text(self) -> str:
+        with self._lock:
+            text = ": ".join(filter(None, (self._texts[-1] if self._texts else "", self._doing)))
+        taken = f" ({time.monotonic() - self._since:.0f} s)"
+        room = shutil.get_terminal_size().columns - len(taken) - 1
+        return (text if len(text) <= room else text[: max(room - 3, 0)] + "...") + taken
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    except (AttributeError, OSError, ValueError):  # of something that stands in for a stream, or was closed
+        return False
 
 
 @contextlib.contextmanager
-def progress_line(console: Console | None = None) -> Iterator[None]:
-    """Show the line inside the block, if standard error is a terminal and this is rank 0."""
-    chosen = console or Console(stderr=True)
-    if not chosen.is_terminal or os.environ.get("RANK", "0") != "0":
+def progress_line(stream: TextIO | None = None) -> Iterator[None]:
+    """Show the line inside the block, on `stream`, or on standard error if that is a terminal; of several ranks only on rank 0."""
+    if os.environ.get("RANK", "0") != "0":
         yield
         return
-    with events.listen(_Line(chosen)):
+    with events.listen(_Line(stream), _Line.KINDS):
         yield
+
+
+_shown: list[_Line] = []
+
+
+def show_progress() -> None:
+    """Show it from now on, if standard error is a terminal and this is rank 0."""
+    if not _shown and os.environ.get("RANK", "0") == "0" and _is_terminal(sys.stderr):
+        _shown.append(_Line(None))
+        events.start_listening(_shown[0], _Line.KINDS)

@@ -14,7 +14,7 @@ import torch
 
 from torchjit import exc
 from torchjit.counters import counters
-from torchjit.interrupts import raised_in_handler
+from torchjit.interrupts import is_programs, raised_in_handler
 from torchjit_core.events import emit
 from torchjit_core.reasons import TorchjitError, reason
 from torchjit_core.writing import WRITES_FROM, nothing_written
@@ -116,6 +116,8 @@ class OnRaise:
             if type(error) is not GraphRaised:
                 return error
             error = error.error
+        if is_programs(error):
+            return error
         fault = is_of_our_code(error)
         if not self.repeats or (self.writes and not nothing_written(error)):
             return self._told(error) if fault else error

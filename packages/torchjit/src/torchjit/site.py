@@ -106,6 +106,7 @@ class Specialization:
         notes: phases and kernels of its compilation, as events.
         costs: of its guards, if they were measured.
         location: for a module, the first line of its `forward`.
+        filename, lineno: where the code starts; of a module, its `forward`.
     """
 
     compile_id: str
@@ -124,6 +125,8 @@ class Specialization:
     notes: events.Notes = attrs.field(init=False)
     costs: GuardCosts | None = None
     location: CodeLocation | None = None
+    filename: str = ""
+    lineno: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.notes = events.Notes(self.compile_id)
@@ -367,13 +370,15 @@ class Site:
         made = Specialization(f"{self.number}/{len(self.specializations)}", cause, recompile, forced=forced_backend())
         if self.region.code is _MODULE_CALL:
             made.location = _start_of(getattr(type(slots[0]), "forward", None))
+        code = self._code_of(slots)
+        made.filename, made.lineno = code.co_filename, code.co_firstlineno
         self._unfinished = made
         self.specializations.append(made)
         if made is not self.specializations[0]:
             counters["recompiles"][self.name] += 1
         start = time.perf_counter()
         ok = False
-        with events.using_compile_id(made.compile_id):
+        with events.using_compile_id(made.compile_id), events.activity("capture"):
             events.emit_lazy("compile_start", lambda: self._describe(cause, slots))
             try:
                 with collector_paused() as collects:
@@ -384,8 +389,8 @@ class Site:
             finally:
                 made.seconds = time.perf_counter() - start
                 events.emit("compile_end", seconds=made.seconds, ok=ok)
-        self.door.append(entry)
-        self._unfinished = None
+            self.door.append(entry)
+            self._unfinished = None
         return entry
 
     def _capture(self, slots: tuple[Any, ...], made: Specialization, collects: bool) -> Entry:
@@ -515,16 +520,22 @@ class Site:
         )
         return shortened(str(miss.text)), recompile
 
-    def _describe(self, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
-        name, code = self.name, self.region.code
+    def _code_of(self, slots: tuple[Any, ...]) -> types.CodeType:
+        """The code that people know: of a module, its `forward`."""
+        code = self.region.code
         if code is _MODULE_CALL:
-            code = getattr(type(slots[0]).forward, "__code__", code)
+            found = getattr(getattr(type(slots[0]), "forward", None), "__code__", code)
+            return found if isinstance(found, types.CodeType) else code
+        return code
+
+    def _describe(self, cause: str, slots: tuple[Any, ...]) -> dict[str, Any]:
+        code = self._code_of(slots)
         try:
             source = "".join(inspect.getsourcelines(code)[0])
         except (OSError, TypeError):
             source = ""
         return {
-            "function": name,
+            "function": self.name,
             "filename": code.co_filename,
             "lineno": code.co_firstlineno,
             "source": source,

@@ -11,7 +11,7 @@ import attrs
 import torch
 import torch.fx
 
-from torchjit_core.events import emit
+from torchjit_core.events import emit, raised_by_listener
 from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_core.reasons import reason
 from torchjit_inductor.attention_call import AttentionChoice, symbols_of
@@ -402,6 +402,8 @@ class _GraphLowering:
         except (GraphNotSupported, CompilerMissing):
             raise
         except Exception as error:  # a bug in one lowering must not cost the graph
+            if raised_by_listener(error):
+                raise
             # A formula that wants a number's value now is no bug: aten gets the number when it runs.
             if not has_number((args, kwargs)):
                 detail = f"{node.target}: {error!r}"

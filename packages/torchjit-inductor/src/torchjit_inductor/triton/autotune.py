@@ -15,7 +15,7 @@ import torch
 import triton
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchjit_core.events import emit, phase
+from torchjit_core.events import activity, emit, phase
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.measurements import Measurements
@@ -154,7 +154,13 @@ class ProductTuner:
     def _measuring(self, device: torch.device) -> Iterator[None]:
         start = time.perf_counter()
         try:
-            with phase("inductor autotuning"), _disable_current_modes(), torch.no_grad(), torch.cuda.device(device):
+            with (
+                activity("autotuning"),
+                phase("inductor autotuning"),
+                _disable_current_modes(),
+                torch.no_grad(),
+                torch.cuda.device(device),
+            ):
                 yield
         finally:
             self._left -= time.perf_counter() - start

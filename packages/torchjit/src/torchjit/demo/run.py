@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from torchjit.demo.measure import PHASES, Row, measure
 from torchjit.demo.models import GPT, resnet18
-from torchjit.progress import progress_line
 from torchjit_core import events
 from torchjit_report import Recorder, write_report
 
@@ -49,7 +48,7 @@ def run_demo(
     console.print(f"torchjit demo on {where}, torch {torch.__version__}")
     recorder = Recorder()
     rows: list[Row] = []
-    with events.listen(recorder), progress_line():
+    with events.listen(recorder):
         for name, make, inputs, loss in _jobs(chosen, small):
             for phase in PHASES:
                 row = measure(name, make, inputs, loss, phase, seconds=seconds, mode=mode)
