@@ -18,6 +18,50 @@ is_further_frame(FrontDoor *door, Invocation *call)
 
 static PyObject *call_door(FrontDoor *door, Invocation *call);
 
+/* What begins ranges while a profiler runs, see set_ranges; else NULL. */
+static PyObject *ranges = NULL;
+
+PyObject *
+door_set_ranges(PyObject *Py_UNUSED(module), PyObject *begin)
+{
+    if (begin != Py_None && !PyCallable_Check(begin)) {
+        return PyErr_Format(PyExc_TypeError, "set_ranges takes a callable or None, not '%.200s'", Py_TYPE(begin)->tp_name);
+    }
+    Py_XSETREF(ranges, begin == Py_None ? NULL : Py_NewRef(begin));
+    Py_RETURN_NONE;
+}
+
+/* A new reference to what ends the range; NULL: an exception is set. `what` is an entry that is called, or None for the search. */
+static Py_NO_INLINE PyObject *
+range_begin(FrameThread *thread, PyObject *what)
+{
+    PyObject *begin = Py_NewRef(ranges);
+    thread->hook_suspended++;
+    PyObject *end = PyObject_CallOneArg(begin, what);
+    thread->hook_suspended--;
+    Py_DECREF(begin);
+    return end;
+}
+
+/* Takes over the reference. Returns 0, or -1 with an exception set. One that is set already stays. */
+static Py_NO_INLINE int
+range_end(FrameThread *thread, PyObject *end)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    thread->hook_suspended++;
+    PyObject *done = PyObject_CallNoArgs(end);
+    thread->hook_suspended--;
+    Py_DECREF(end);
+    Py_XDECREF(done);
+    if (type != NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, error, traceback);
+        return 0;
+    }
+    return done == NULL ? -1 : 0;
+}
+
 /* The calls that targets have left to us, until one gives a result. Takes over the reference. */
 static PyObject *
 finish_tail_calls(FrameThread *thread, PyObject *result)
@@ -353,11 +397,23 @@ call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathere
         frame_stack_leave(credit);
         return NULL;
     }
+    PyObject *range = NULL;
+    if (__builtin_expect(ranges != NULL, 0) && (range = range_begin(thread, (PyObject *)entry)) == NULL) {
+        gathered_release(gathered);
+        if (entry->scope != NULL) {
+            hook_close(thread, entry->scope);
+        }
+        frame_stack_leave(credit);
+        return NULL;
+    }
     /* What we emitted is not to be captured in turn; what it calls may be. */
     thread->bypass = hook_installed ? entry->target : NULL;
     int lent = is_further_frame(door, call) ? frame_lend_level(thread) : 0;
     PyObject *result = entry_call(entry, gathered);
     thread->bypass = NULL;
+    if (__builtin_expect(range != NULL, 0) && range_end(thread, range) < 0) {
+        Py_CLEAR(result);
+    }
     PyObject *on_raise = result == NULL ? entry->on_raise : NULL;
     if (door->leave != NULL) {
         call->handed_on = result != NULL || graph_was_over(entry);
@@ -457,7 +513,18 @@ pick_and_call(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invo
     Entry *found = NULL;
     Gathered gathered;
     PyObject *result = NULL;
+    PyObject *range = NULL;
+    if (__builtin_expect(ranges != NULL, 0) && (range = range_begin(thread, Py_None)) == NULL) {
+        Py_DECREF(entries);
+        return NULL;
+    }
     int status = pick_entry(door, entries, slots, &found, &gathered);
+    if (__builtin_expect(range != NULL, 0) && range_end(thread, range) < 0) {
+        if (status > 0) {
+            gathered_release(&gathered);
+        }
+        status = -1;
+    }
     if (status > 0) {
         result = call_entry(door, thread, found, &gathered, call);
     }

@@ -57,6 +57,7 @@ typedef struct {
 PyObject *door_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 /* The call with the slots already bound; `nargs` must be door->nslots. */
 PyObject *door_enter(FrontDoor *door, PyObject *const *slots, Py_ssize_t nargs);
+PyObject *door_set_ranges(PyObject *module, PyObject *begin);
 PyObject *door_run_original(FrontDoor *door, Invocation *call);
 /* The call whose frame the hook was given. The frame is gone afterwards, or (3.11) left for the caller to clear. */
 PyObject *door_enter_frame(FrontDoor *door, PyThreadState *tstate, InterpreterFrame *frame);

@@ -23,6 +23,9 @@ static PyMethodDef module_methods[] = {
      "bind_code(code, function)\n--\n\nSay that a replacement is for one function only; it must be among the code's constants."},
     {"hook_counters", hook_counters, METH_NOARGS,
      "hook_counters()\n--\n\nOf this process: open scopes, callbacks asked, frames swapped in place, calls of twins."},
+    {"set_ranges", door_set_ranges, METH_O,
+     "set_ranges(begin)\n--\n\nOf every front door: call begin(entry) before an entry is called, and begin(None) before one is searched,\n"
+     "and what that returns afterwards; None: call nothing."},
     {"_after_fork", hook_after_fork, METH_NOARGS,
      "_after_fork()\n--\n\nForget the scopes of threads that the child of a fork does not have."},
     {"_shutdown", hook_shutdown, METH_NOARGS, "_shutdown()\n--\n\nTake the hook out for good; for atexit."},

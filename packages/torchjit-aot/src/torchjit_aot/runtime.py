@@ -28,6 +28,7 @@ from torchjit_aot.wrapper import (
     make_bases,
     move_versions,
     parameters_of,
+    range_name,
     replays_and_return,
     slot_names,
     slot_versions,
@@ -75,6 +76,8 @@ def make_inference(
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     guarded = bool(joint.mutated) or autocast or any(_is_made_by_writes(slot) for slot in joint.slots)
     if not must_disable and not guarded and _is_direct(joint, inputs, state):
+        if hasattr(compiled, "range_name"):
+            compiled.range_name = range_name(name)
         return compiled
     make_bases(joint, source)
     call = in_range(

@@ -13,6 +13,7 @@ from torchjit_aot.flatten import rebuild_source
 from torchjit_aot.freed import with_freed_history
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.shared_inputs import real_base
+from torchjit_core.events import current_compile_id
 from torchjit_core.writing import WRITES_FROM
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "make_bases",
     "move_versions",
     "parameters_of",
+    "range_name",
     "replays_and_return",
     "slot_names",
     "slot_versions",
@@ -159,9 +161,15 @@ def in_grad_mode(source: Source, enabled: bool, lines: Sequence[str]) -> list[st
     ]
 
 
+def range_name(name: str) -> str:
+    """What ranges of calls of a graph are called, as upstream's, with the compile id."""
+    key = current_compile_id()
+    return f"## Call CompiledFxGraph {name}{f' {key}' if key else ''} ##"
+
+
 def in_range(source: Source, call: str, name: str, result: str = "s") -> list[str]:
     """Lines for the call of a compiled graph, as a range of the profiler while there is one. Nothing else is paid for it."""
-    label = source.bind(f"## Call CompiledFxGraph {name} ##", "label")
+    label = source.bind(range_name(name), "label")
     return [
         f"if {source.bind(torch._C._autograd._profiler_enabled)}():",
         f"    with {source.bind(torch.profiler.record_function)}({label}):",

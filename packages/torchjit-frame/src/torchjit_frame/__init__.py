@@ -16,6 +16,7 @@ from torchjit_frame._c import (
     hook_scope,
     is_eager,
     set_eager,
+    set_ranges,
     unhooked,
 )
 from torchjit_frame.eager import eager
@@ -34,6 +35,7 @@ __all__ = [
     "hook_scope",
     "is_eager",
     "set_eager",
+    "set_ranges",
     "trampoline",
     "unhooked",
 ]

@@ -129,6 +129,8 @@ class TensorDomain:
         self.hook_steps: dict[int, Step] = {}
         self.made_leaves: dict[int, tuple[TensorLeaf, int]] = {}
         self.caught = CaughtErrors(allowed=settings.errors_in_tries)
+        self.ranges: list[str] = []
+        """Of the profiler, that the region enters."""
         self.needs_history = False  # of single operations: no compiled graph can be
         self.writes_outside = False  # of the region's graph
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}

@@ -16,6 +16,7 @@ __all__ = [
     "enter_checkpoint",
     "enter_forward",
     "enter_hook",
+    "enter_range",
     "enter_transform",
     "finish_control_flow",
     "finish_flex_attention",
@@ -188,9 +189,14 @@ def convert_results(function: Any, result: Any, cls: type) -> Any:
     _only_interpreted()
 
 
+def enter_range(name: str) -> None:
+    """A range of the profiler begins: the region is to have one of this name. For real, behind a break, there is none."""
+
+
 INTRINSICS = (
     refuse,
     announce_block,
+    enter_range,
     switch_dispatch,
     convert_results,
     enter_forward,

@@ -25,6 +25,7 @@ from torchjit_fx.functions import INTRINSIC_CALLS
 from torchjit_fx.histories import keep_history
 from torchjit_fx.indices import INDEX_CALLS
 from torchjit_fx.inference_state import set_inference_mode
+from torchjit_fx.intrinsics import enter_range
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.legacy import LEGACY_CHECK, LEGACY_CONSTRUCTORS, VARIABLE, construct, is_of_legacy_class, make_variable
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
@@ -68,6 +69,12 @@ def _type(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     if len(args) + len(kwargs) > 1:
         return NotImplemented
     return _refuse(domain, fn, args, kwargs, capture)
+
+
+def _enter_range(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
+    (name,) = args
+    if type(name) is str and name not in domain.ranges:
+        domain.ranges.append(name)
 
 
 def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
@@ -398,6 +405,7 @@ def _table() -> dict[Any, Any]:
     table.update(dict.fromkeys((str, repr, ascii, format), _text))
     table.update(INTRINSIC_CALLS)
     table.update(SUBCLASS_CALLS)
+    table[enter_range] = _enter_range
     table.update(INDEX_CALLS)
     table.update(DATA_CALLS)
     table.update(GROUP_CALLS)

@@ -1,7 +1,7 @@
 """Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""
 
 from torchjit_inductor.attention_call import AttentionCall, AttentionOperators, Formula
-from torchjit_inductor.compiled import CompiledGraph, Inductor
+from torchjit_inductor.compiled import CompiledGraph, Inductor, show_ranges
 from torchjit_inductor.cpp.folders import private_folder
 from torchjit_inductor.freezing import freeze
 from torchjit_inductor.joint_layouts import LayoutPlan
@@ -17,4 +17,5 @@ __all__ = [
     "LayoutPlan",
     "freeze",
     "private_folder",
+    "show_ranges",
 ]

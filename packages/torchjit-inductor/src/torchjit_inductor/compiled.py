@@ -6,6 +6,7 @@ import functools
 import re
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, final
 
@@ -26,7 +27,7 @@ from torchjit_inductor.cpp.depthwise import DepthwiseKernels
 from torchjit_inductor.depthwise import divide_depthwise
 from torchjit_inductor.estimates import TYPICAL
 from torchjit_inductor.evaluated import evaluated
-from torchjit_inductor.host import write_host_program
+from torchjit_inductor.host import Ranged, show_kernels, write_host_program
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.contractions import ProductChoice
@@ -43,7 +44,7 @@ from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, Step
 
-__all__ = ["CompiledGraph", "Inductor"]
+__all__ = ["CompiledGraph", "Inductor", "show_ranges"]
 
 NO_BACKEND = reason(
     "TJ-IND-004",
@@ -73,6 +74,16 @@ NO_ATTENTION = reason(
 Kind = Literal["inference", "forward", "backward"]
 
 
+_graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+
+
+def show_ranges(shown: bool) -> None:
+    """Are graphs and launches of kernels ranges of torch's profiler? Calls do not look: what they call is replaced."""
+    show_kernels(shown)
+    for graph in list(_graphs):
+        graph.show_range(shown)
+
+
 @final
 class CompiledGraph:
     """A compiled graph: call it with the graph's inputs, get a list of its outputs.
@@ -85,6 +96,7 @@ class CompiledGraph:
         device: of all tensors, or None when there are several or none.
         reason_not_recordable: why a CUDA graph cannot record a call; None when it can.
         boxed: the same call with the inputs in one list, which it empties to free them early; None when there is none.
+        range_name: of the range of torch's profiler that calls are, if they are to be one.
         writes_last: operators without results run before the first write to an input, and errors tell whether they came before it.
     """
 
@@ -109,6 +121,15 @@ class CompiledGraph:
         self.source, self.kernels = source, tuple(kernels)
         self.static_inputs, self.mutated_inputs, self.device = static_inputs, mutated_inputs, device
         self.reason_not_recordable = reason_not_recordable
+        self.range_name: str | None = None
+        _graphs.add(self)
+
+    def show_range(self, shown: bool) -> None:
+        """Are calls a range, if this graph has a name for it?"""
+        if isinstance(self._call, Ranged):
+            self._call = self._call.launch
+        if shown and self.range_name is not None:
+            self._call = Ranged(self.range_name, self._call)
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         return self._call(*inputs)

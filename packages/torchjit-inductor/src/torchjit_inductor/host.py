@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -20,7 +21,7 @@ from torchjit_inductor.lowering.tensors import contiguous_strides
 from torchjit_inductor.memory import MemoryEvent, plan_reuse
 from torchjit_inductor.steps import ExternStep, HostNumber, KernelStep, Program, TensorRef
 
-__all__ = ["HostProgram", "write_host_program"]
+__all__ = ["HostProgram", "Ranged", "show_kernels", "write_host_program"]
 
 _NO_IDENTIFIER = re.compile(r"^\d|\W", re.ASCII)
 _STRIDES_KNOWN = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise", "_linear_pointwise.default"})
@@ -74,7 +75,45 @@ def write_host_program(
     source = writer.text()
     namespace: dict[str, Any] = {**writer.names, WRITES_FROM: writer.writes_from}
     exec(compile(source, f"<torchjit {program.name}>", "exec"), namespace)
-    return HostProgram(source, namespace["call"])
+    call = namespace["call"]
+    _launches[call] = tuple(s.kernel.name for s in program.steps if isinstance(s, KernelStep))
+    if _shown:
+        _replace_launches(call, True)
+    return HostProgram(source, call)
+
+
+_launches: weakref.WeakKeyDictionary[Any, tuple[str, ...]] = weakref.WeakKeyDictionary()
+"""The names of the kernels that each program launches."""
+_shown: list[bool] = [True] if getattr(torch.autograd.profiler, "_is_profiler_enabled", False) else []
+
+
+def show_kernels(shown: bool) -> None:
+    """Is each launch of a kernel a range of torch's profiler, by the kernel's name?"""
+    if shown != bool(_shown):
+        _shown[:] = [True] if shown else []
+        for call in list(_launches):
+            _replace_launches(call, shown)
+
+
+def _replace_launches(call: Any, shown: bool) -> None:
+    names = call.__globals__
+    for name in _launches[call]:
+        launch = names[name]
+        launch = launch.launch if isinstance(launch, Ranged) else launch
+        names[name] = Ranged(name, launch) if shown else launch
+
+
+@final
+class Ranged:
+    """A call as a range."""
+
+    def __init__(self, name: str, launch: Callable[..., Any]) -> None:
+        self.__name__ = name
+        self.launch = launch
+
+    def __call__(self, *args: Any) -> Any:
+        with torch.profiler.record_function(self.__name__):
+            return self.launch(*args)
 
 
 def conformed(tensor: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> torch.Tensor:

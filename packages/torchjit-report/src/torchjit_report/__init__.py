@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torchjit_report.chrome import chrome_trace, write_chrome_trace
 from torchjit_report.trace import Event, Recorder, Trace, read_trace, recording
 
 if TYPE_CHECKING:
@@ -12,11 +13,13 @@ __all__ = [
     "Event",
     "Recorder",
     "Trace",
+    "chrome_trace",
     "draw_steps",
     "read_trace",
     "recording",
     "render",
     "render_html",
+    "write_chrome_trace",
     "write_report",
 ]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 import torch
 
-from torchjit import disabling, listeners, stance, upstream
+from torchjit import disabling, listeners, profiling, stance, upstream
 from torchjit.backends import Backend, aot_eager, eager, get_default_backend, is_ours, lookup_backend, with_arguments
 from torchjit.compilation import Compilation, all_compilations
 from torchjit.config import config
@@ -279,3 +279,4 @@ def reset() -> None:
 
 
 upstream.watch(reset, stance.tell)
+profiling.follow()

@@ -107,6 +107,7 @@ class Specialization:
         costs: of its guards, if they were measured.
         location: for a module, the first line of its `forward`.
         filename, lineno: where the code starts; of a module, its `forward`.
+        ranges: of the profiler, by `record_function` in the region.
     """
 
     compile_id: str
@@ -127,6 +128,7 @@ class Specialization:
     location: CodeLocation | None = None
     filename: str = ""
     lineno: int = 0
+    ranges: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         self.notes = events.Notes(self.compile_id)
@@ -336,7 +338,7 @@ class Site:
         theirs: Specialization = entry.data
         made = Specialization(
             f"{self.number}/{len(self.specializations)}", f"shared with {theirs.compile_id}",
-            guards=theirs.guards, graphs=theirs.graphs, breaks=theirs.breaks, source=theirs.source,
+            guards=theirs.guards, graphs=theirs.graphs, breaks=theirs.breaks, source=theirs.source, ranges=theirs.ranges,
             forced=theirs.forced,
         )  # fmt: skip
         # What goes on in continuations needs the compilation that has them.
@@ -442,6 +444,7 @@ class Site:
                 domain.release()
         counters["stats"]["unique_graphs"] += len(made.graphs)
         made.breaks, made.source = captured.breaks, captured.source
+        made.ranges = tuple(domains[-1].ranges)
         made.continuations = tuple(region.key for region in captured.continuations)
         for region in captured.continuations:
             owner.follow_calls(region, captured.breaks, self.callers)

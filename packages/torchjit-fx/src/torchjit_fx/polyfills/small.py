@@ -11,7 +11,7 @@ from torch.nn import attention
 from torch.utils._device import DeviceContext, _device_constructors
 
 from torchjit_fx.inference_state import set_inference_mode
-from torchjit_fx.intrinsics import announce_block, convert_results, refuse, switch_dispatch
+from torchjit_fx.intrinsics import announce_block, convert_results, enter_range, refuse, switch_dispatch
 
 __all__ = [
     "InferenceBlock",
@@ -34,13 +34,14 @@ _SCALAR = torch.Size()
 
 
 class NoRange:
-    """In the place of `record_function`: profiler ranges inside a graph would mark nothing."""
+    """In the place of `record_function`: operations of a graph are fused across the ends of ranges, so its region has them as a whole."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name
         self.args = args
 
     def __enter__(self) -> NoRange:
+        enter_range(self.name)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -49,6 +50,7 @@ class NoRange:
 
 def range_enter(self: Any) -> Any:
     """Interpreted instead of `record_function.__enter__`, of a range that was made before (the decorator's): see `NoRange`."""
+    enter_range(self.name)
     return self
 
 

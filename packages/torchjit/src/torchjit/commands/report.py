@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchjit_report import read_trace, write_report
+from torchjit_report import read_trace, write_chrome_trace, write_report
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -16,7 +16,14 @@ HELP = "make the HTML report of a trace (see TORCHJIT_TRACE)"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("trace", type=Path, help="a trace file, or the folder that TORCHJIT_TRACE named")
-    parser.add_argument("-o", "--output", type=Path, default=Path("torchjit-report.html"))
+    parser.add_argument(
+        "--perfetto",
+        action="store_true",
+        help="write the times as a file for https://ui.perfetto.dev or chrome://tracing instead",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, help="default: torchjit-report.html, or torchjit-trace.json with --perfetto"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,6 +34,12 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 2
-    write_report(read_trace(options.trace), options.output)
-    print(f"Report: {options.output.resolve()}")
+    write, kind = (write_chrome_trace, "Trace") if options.perfetto else (write_report, "Report")
+    output = options.output or Path("torchjit-trace.json" if options.perfetto else "torchjit-report.html")
+    try:
+        write(read_trace(options.trace), output)
+    except OSError as error:
+        print(f"torchjit report: {error}", file=sys.stderr)
+        return 1
+    print(f"{kind}: {output.resolve()}")
     return 0

@@ -1,0 +1,61 @@
+"""Ranges in torch.profiler: the search of an entry, the region that is called, the graph and its kernels.
+
+Nobody looks on a call whether a profiler runs. torch says when one starts and ends, and then front doors and programs are changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchjit_frame import Entry, set_ranges
+
+__all__ = ["follow"]
+
+LOOKUP = "TorchDynamo Cache Lookup"
+REGION = "Torch-Compiled Region: {0}"
+
+
+def follow() -> None:
+    """Be told of every profiler that starts from now on, and of one that runs already."""
+    profiler: Any = torch.autograd.profiler
+    for name, runs in (("_run_on_profiler_start", True), ("_run_on_profiler_stop", False)):
+        function = getattr(profiler, name, None)
+        if function is not None and not hasattr(function, "_torchjit_told"):
+            setattr(profiler, name, _telling(function, runs))
+    if getattr(profiler, "_is_profiler_enabled", False):
+        _show(True)
+
+
+def _telling(function: Callable[[], object], runs: bool) -> Callable[[], object]:
+    @functools.wraps(function)
+    def told() -> object:
+        result = function()
+        _show(runs)
+        return result
+
+    told._torchjit_told = True  # type: ignore[attr-defined]
+    return told
+
+
+def _show(runs: bool) -> None:
+    set_ranges(_begin if runs else None)
+    inductor = sys.modules.get("torchjit_inductor.compiled")  # one that is imported later looks itself
+    if inductor is not None:
+        inductor.show_ranges(runs)
+
+
+def _begin(entry: Entry | None) -> Callable[[], object]:
+    stack = contextlib.ExitStack()
+    if entry is None:
+        names: tuple[str, ...] = (LOOKUP,)
+    else:
+        names = (REGION.format(getattr(entry.data, "compile_id", "-")), *getattr(entry.data, "ranges", ()))
+    for name in names:
+        stack.enter_context(torch.profiler.record_function(name))
+    return stack.close
