@@ -16,6 +16,7 @@ from torchjit.backends import (
     register_backend,
     set_default_backend,
 )
+from torchjit.cache import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from torchjit.callbacks import CompileEvent, on_compile_end, on_compile_start
 from torchjit.compiler import compile, is_compiled, reset
 from torchjit.config import config
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CacheInfo",
     "CompileEvent",
     "allow_in_graph",
     "assume_constant_result",
@@ -86,6 +88,7 @@ __all__ = [
     "list_backends",
     "list_mode_options",
     "list_options",
+    "load_cache_artifacts",
     "lookup_backend",
     "mark_dynamic",
     "mark_static",
@@ -99,6 +102,7 @@ __all__ = [
     "register_backend",
     "replace_torch_compile",
     "reset",
+    "save_cache_artifacts",
     "set_default_backend",
     "set_logs",
     "set_stance",

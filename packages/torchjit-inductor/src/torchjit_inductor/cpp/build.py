@@ -31,7 +31,7 @@ from torchjit_inductor.cpp.folders import UnusableFolder, clear, scratch_folder,
 from torchjit_inductor.cpp.library_files import digest, is_complete, is_trusted
 from torchjit_inductor.cpp.limited import PATIENCE, Running, TookTooLong, run_limited, tell_waiting
 
-__all__ = ["Compiler", "build", "default_vector_bytes", "find_compiler", "machine", "trim"]
+__all__ = ["Compiler", "build", "default_vector_bytes", "find_compiler", "machine", "trim", "used_libraries"]
 
 ABI = "torchjit-c-1"
 KEY_LENGTH = 40
@@ -182,7 +182,16 @@ def _build_into(
         if not target.exists():  # another process has trimmed the folder just now
             _compile_once(source, target, compiler, seconds, None)
         _try_to_load(target)
+    _used.update(targets)
     return targets
+
+
+_used: set[Path] = set()
+
+
+def used_libraries() -> frozenset[Path]:
+    """The libraries that this process has built or found."""
+    return frozenset(_used)
 
 
 def _compile_all(todo: Sequence[tuple[str, Path]], compiler: Compiler, jobs: int, seconds: float) -> None:

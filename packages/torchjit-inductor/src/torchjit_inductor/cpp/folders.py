@@ -23,7 +23,16 @@ from torchjit_core.handlers import let_through
 from torchjit_core.reasons import reason
 from torchjit_core.user_warnings import warn_user
 
-__all__ = ["UnusableFolder", "cache_folder", "clear", "private_folder", "scratch_folder", "stand_in", "usable_folder"]
+__all__ = [
+    "UnusableFolder",
+    "cache_folder",
+    "clear",
+    "is_noexec",
+    "private_folder",
+    "scratch_folder",
+    "stand_in",
+    "usable_folder",
+]
 
 UNUSABLE = reason(
     "TJ-IND-009",
@@ -140,12 +149,13 @@ def _temporary_parent() -> Path:
     except OSError as error:
         raise UnusableFolder("no temporary folder", error) from None
     for folder in (usual, Path("/dev/shm"), Path("/var/tmp")):
-        if os.access(folder, os.W_OK | os.X_OK) and not _is_noexec(folder):
+        if os.access(folder, os.W_OK | os.X_OK) and not is_noexec(folder):
             return folder
     return usual
 
 
-def _is_noexec(folder: Path) -> bool:
+def is_noexec(folder: Path) -> bool:
+    """Can no library be loaded from a folder?"""
     try:
         return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
     except (AttributeError, OSError):  # not known here

@@ -3,8 +3,8 @@
 A command is a module with `HELP` (one line), `add_arguments(parser)` and `run(options)`, which returns the exit status.
 """
 
-from torchjit.commands import backends, bench, demo, doctor, explain, info, logs, modes, options, reasons, report
+from torchjit.commands import backends, bench, cache, demo, doctor, explain, info, logs, modes, options, reasons, report
 
 __all__ = ["COMMANDS"]
 
-COMMANDS = (demo, explain, bench, report, doctor, info, backends, modes, options, logs, reasons)
+COMMANDS = (demo, explain, bench, report, cache, doctor, info, backends, modes, options, logs, reasons)

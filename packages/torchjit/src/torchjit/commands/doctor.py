@@ -8,18 +8,14 @@ import importlib.metadata
 import os
 import platform
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Literal, final
 
-import attrs
 import torch
 
 import torchjit
 from torchjit.commands.console import console
-from torchjit.environment import read_environment
+from torchjit.commands.findings import Finding, print_findings
 from torchjit_core.reasons import TorchjitError
 
 __all__ = ["HELP", "Finding", "add_arguments", "findings", "run"]
@@ -31,25 +27,6 @@ PACKAGES = tuple(
 )
 OLDEST_TORCH = (2, 11)
 PYTHONS = ((3, 11), (3, 13))
-MARKS = {"ok": "[green]ok[/]   ", "note": "[yellow]note[/] ", "fail": "[red]fail[/] "}
-
-
-@final
-@attrs.frozen
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        what: its name.
-        state: `ok`; `note`, where something is slower or missing and programs run all the same; `fail`, where nothing compiles.
-        detail: what was seen.
-        cure: what to do about it.
-    """
-
-    what: str
-    state: Literal["ok", "note", "fail"]
-    detail: str
-    cure: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,15 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the findings; exit status 1 where one of them keeps programs from being compiled."""
-    out = console()
-    failed = False
-    for finding in findings():
-        failed |= finding.state == "fail"
-        out.print(f"{MARKS[finding.state]} {finding.what}: ", end="")
-        out.print(finding.detail, markup=False)
-        if finding.cure:
-            out.print(f"       -> {finding.cure}", markup=False)
-    out.print(
+    failed = print_findings(findings())
+    console().print(
         "Programs run, but something above keeps them from being compiled."
         if failed
         else "Everything that is needed is there."
@@ -205,35 +175,9 @@ def _triton() -> Iterator[Finding]:
 
 
 def _cache() -> Iterator[Finding]:
-    environment = read_environment()
-    if environment.caches_off:
-        yield Finding(
-            "cache",
-            "note",
-            "TORCHJIT_FORCE_DISABLE_CACHES is set",
-            "Unset it: without the cache kernels are built in every process.",
-        )
-        return
-    folder: Path | str = os.environ.get("TORCHJIT_CACHE_DIR") or "the user's cache folder"
-    try:
-        folder = _cache_folder()
-        with tempfile.NamedTemporaryFile(dir=folder):
-            size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-    except OSError as error:
-        yield Finding(
-            "cache",
-            "note",
-            f"{folder}: {error.strerror or error}",
-            "Kernels are kept in a temporary folder; set TORCHJIT_CACHE_DIR to one that can be written.",
-        )
-        return
-    yield Finding("cache", "ok", f"{folder}, {size / 1e6:.1f} MB")
+    from torchjit.commands.cache import cache_findings  # noqa: PLC0415  the commands of a broken installation import too
 
-
-def _cache_folder() -> Path:
-    from torchjit_inductor.cpp.folders import cache_folder  # noqa: PLC0415  the commands of a broken installation import too
-
-    return cache_folder(os.environ.get("TORCHJIT_CACHE_DIR") or None)
+    yield from cache_findings()
 
 
 def _settings() -> Iterator[Finding]:
