@@ -16,7 +16,6 @@ from torchjit.backends import (
     register_backend,
     set_default_backend,
 )
-from torchjit.cache import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from torchjit.callbacks import CompileEvent, on_compile_end, on_compile_start
 from torchjit.compiler import compile, is_compiled, reset
 from torchjit.config import config
@@ -55,6 +54,7 @@ from torchjit.stance import set_stance
 from torchjit.switching import replace_torch_compile
 
 if TYPE_CHECKING:
+    from torchjit.cache import CacheInfo, load_cache_artifacts, save_cache_artifacts
     from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
     from torchjit_cudagraphs import mark_warmup_incomplete as cudagraph_mark_warmup_incomplete
 
@@ -117,15 +117,22 @@ __all__ = [
 ]
 
 
+_OF_CACHE = ("CacheInfo", "load_cache_artifacts", "save_cache_artifacts")
+
+
 def __getattr__(name: str) -> Any:
     """What the import itself has no use for, when it is first asked for."""
     prefix, _, function = name.partition("_")
-    if prefix != "cudagraph" or name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Imported here for that reason.
-    import torchjit_cudagraphs  # noqa: PLC0415
+    if name in _OF_CACHE:
+        from torchjit import cache as module  # noqa: PLC0415
 
-    found = globals()[name] = getattr(torchjit_cudagraphs, function)
+        function = name
+    elif prefix == "cudagraph" and name in __all__:
+        import torchjit_cudagraphs as module  # type: ignore[no-redef]  # noqa: PLC0415
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(module, function)
     return found
 
 
