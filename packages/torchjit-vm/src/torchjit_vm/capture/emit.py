@@ -416,10 +416,33 @@ class _BreakWriter:
     def _go_on(self, state: _State, outcomes: tuple[Outcome, ...]) -> str:
         """An expression for the return value of a frame that goes on after its instruction."""
         *conditional, otherwise = outcomes
+        if otherwise.interrupted is not None:
+            return self._go_on_in_block(state, otherwise, otherwise.interrupted)
         text = self._continue(state, otherwise)
         for outcome in conditional:
             text = f"{self._continue(state, outcome)} if {outcome.condition} else {text}"
         return text
+
+    def _go_on_in_block(self, state: _State, outcome: Outcome, interrupted: str) -> str:
+        """Likewise where the instruction has entered a block: what came as an exception since then, it is left with."""
+        out, code = self.out, state.frame.code
+        row = code.handler_of(state.pc)
+        if row is None:
+            raise AssertionError("no block")
+        stack = [*state.stack[: len(state.stack) - outcome.pops], *outcome.pushes][: row.depth]
+        offset, live = code.offsets[state.pc], live_locals(code, row.target)
+        goes_on = self._continue(state, outcome)
+        leaves = self._door(state, offset, stack, live, f"{interrupted}.pop()")
+        if self.domain.policy.tail_call is None or state is not self.states[0]:
+            return f"{goes_on} if {interrupted} is None else {leaves}"
+        result = out.fresh("r")  # behind the call that makes a tail call handlers of signals run, too
+        out.write("try:")
+        out.write(f"    {result} = {goes_on} if {interrupted} is None else None")
+        out.write("except BaseException as error:")
+        out.write(f"    {interrupted} = [error]")
+        out.write(f"if {interrupted} is not None:")
+        out.write(f"    {result} = {leaves}")
+        return result
 
     def _continue(self, state: _State, outcome: Outcome) -> str:
         code = state.frame.code

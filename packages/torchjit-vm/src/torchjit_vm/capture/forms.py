@@ -30,12 +30,15 @@ class Outcome:
         pops: entries that the instruction takes off the stack.
         pushes: expressions that it puts there; None is NULL.
         target: index of the next instruction; None for the following one.
+        interrupted: a variable for an exception that came once the instruction had entered the block that follows it: None, or a
+            list of it.
     """
 
     condition: str | None
     pops: int
     pushes: tuple[str | None, ...]
     target: int | None = None
+    interrupted: str | None = None
 
 
 @final
@@ -337,9 +340,20 @@ def _build_map(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> F
 
 @_form("BEFORE_WITH")
 def _before_with(out: Rebuilder, frame: Frame[Value], arg: int, stack: Texts) -> Form:
-    leave, entered = out.fresh("r"), out.fresh("r")
-    line = f"{leave}, {entered} = {out.runtime(runtime.resume_enter)}({stack[-1]})"
-    return Form((line,), (Outcome(None, 1, (leave, entered)),))
+    leave, enter, entered, interrupted = (out.fresh(kind) for kind in "rrrx")
+    lines = (
+        f"{leave}, {enter} = {out.runtime(runtime.resume_enter)}({stack[-1]})",
+        f"{interrupted} = None",
+        f"{entered} = []",
+        "try:",
+        # The call and keeping its result are one call: a handler of a signal runs before both or behind both.
+        f"    {entered}.extend({out.constant(map, '_map')}({out.constant(operator.call, '_call')}, ({enter},)))",
+        "except BaseException as error:",
+        f"    if not {entered}:",
+        "        raise",
+        f"    {interrupted} = [error]",
+    )
+    return Form(lines, (Outcome(None, 1, (leave, f"{entered}[0]"), interrupted=interrupted),))
 
 
 @_form("WITH_EXCEPT_START")

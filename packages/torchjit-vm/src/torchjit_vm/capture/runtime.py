@@ -273,14 +273,22 @@ def warn(text: str, category: type[Warning], filename: str, lineno: int, globals
 
 
 def resume_enter(manager: Any) -> tuple[Any, Any]:
-    """What a with statement does first: the bound `__exit__`, and the result of `__enter__`."""
+    """The bound `__exit__` and `__enter__` of what a with statement is about to enter.
+
+    Raises:
+        TypeError: its class has none.
+    """
     cls = type(manager)
-    try:
-        enter = cls.__enter__
-        leave = cls.__exit__
-    except AttributeError as error:
-        missed = " (missed __exit__ method)" if error.name == "__exit__" else ""
-        text = f"'{type_label(cls)}' object does not support the context manager protocol{missed}"
-        raise TypeError(text) from None
-    bound = leave.__get__(manager, cls)
-    return bound, enter(manager)
+    text = f"'{type_label(cls)}' object does not support the context manager protocol"
+    enter = _bound_special(manager, "__enter__", text)
+    return _bound_special(manager, "__exit__", f"{text} (missed __exit__ method)"), enter
+
+
+def _bound_special(manager: Any, name: str, missing: str) -> Any:
+    cls = type(manager)
+    for base in cls.__mro__:
+        if name in vars(base):
+            method = vars(base)[name]
+            bind = getattr(type(method), "__get__", None)
+            return method if bind is None else bind(method, manager, cls)
+    raise TypeError(missing)

@@ -95,9 +95,11 @@ def in_frames(out: Rebuilder, frames: Sequence[Standin], statements: Sequence[st
 
     They do the same; tracebacks, and whoever walks the stack, see the file, the function and the line of every frame.
     """
-    names = [n for n in ast.walk(ast.parse("\n".join(statements))) if isinstance(n, ast.Name)]
+    nodes = list(ast.walk(ast.parse("\n".join(statements))))
+    names = [n for n in nodes if isinstance(n, ast.Name)]
+    caught = {n.name for n in nodes if isinstance(n, ast.ExceptHandler)}
     results = list(dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Store)))
-    loads = dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Load) and n.id not in results)
+    loads = dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Load) and n.id not in {*results, *caught})
     constants = {n: out.constants[n] for n in loads if n in out.constants}
     parameters = [n for n in loads if n not in constants and not hasattr(builtins, n)]
     signature = ", ".join(parameters)
