@@ -185,6 +185,17 @@ def test_a_backend_of_the_entry_point_group_works_unchanged():
         close(compiled(x), model(x))
 
 
+@pytest.mark.parametrize("batch", [2, 3])
+def test_a_backend_that_nobody_here_knows_works_by_its_name(batch):
+    """iree-turbine's, of the entry-point group."""
+    pytest.importorskip("iree.turbine")
+    assert "turbine_cpu" in torchjit.list_backends()
+    model = convolutional().eval()
+    with torch.no_grad():
+        x = torch.randn(batch, 3, 16, 16)
+        close(torchjit.compile(model, backend="turbine_cpu", dynamic=False)(x), model(x))
+
+
 # ---------------------------------------------------------------------- stand-ins
 STAND_INS = {
     "tensorrt": (

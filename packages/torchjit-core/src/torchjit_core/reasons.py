@@ -22,10 +22,14 @@ from torchjit_core.location import CodeLocation
 __all__ = [
     "GraphBreak",
     "InvalidIR",
+    "MissingPackage",
     "NotYet",
     "Reason",
     "TorchjitError",
+    "UserAttributeError",
     "UserError",
+    "UserIndexError",
+    "UserTypeError",
     "all_reasons",
     "find_reason",
     "reason",
@@ -121,9 +125,28 @@ class GraphBreak(TorchjitError):
     """Expected: this operation cannot be captured; run it for real and go on after it."""
 
 
-@final
 class UserError(TorchjitError, ValueError):
     """The user asked for something that cannot be done; the message says what to do."""
+
+
+@final
+class UserTypeError(UserError, TypeError):
+    """A value of a wrong type, or a call with wrong arguments."""
+
+
+@final
+class UserIndexError(UserError, IndexError):
+    """A dimension that a tensor does not have."""
+
+
+@final
+class UserAttributeError(UserError, AttributeError):
+    """An attribute that there is not."""
+
+
+@final
+class MissingPackage(UserError, ImportError):
+    """A package that is needed is not installed."""
 
 
 @final

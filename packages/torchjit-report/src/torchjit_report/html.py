@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import tempfile
@@ -79,6 +80,8 @@ def write_report(events: Iterable[Event], path: PathLike, *, title: str = "torch
         OSError: the file cannot be written.
     """
     target = Path(path).absolute()
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no folder for the report", str(target))
     html = render_html(events, title=title).encode("utf-8", errors="replace")
     handle, temporary = tempfile.mkstemp(prefix=".report-", suffix=".html", dir=target.parent)
     try:

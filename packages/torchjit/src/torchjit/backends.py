@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, final, overload
 
 import attrs
@@ -19,7 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 import torchjit_aot
 from torchjit import upstream
-from torchjit.exc import UserError, unknown_name
+from torchjit.exc import MissingPackage, UserError, UserTypeError, told, unknown_name, wrong_type
 from torchjit_core.forks import new_lock
 from torchjit_core.reasons import reason
 from torchjit_core.turns import others_may_go_on
@@ -125,7 +125,13 @@ def register_backend(compiler_fn: Backend | None = None, name: str | None = None
     """Register a backend under `name` (default: the function's name). Also a decorator."""
     if compiler_fn is None:
         return lambda fn: register_backend(fn, name, tags)
-    chosen = name or compiler_fn.__name__
+    if not callable(compiler_fn):
+        raise wrong_type("compiler_fn", compiler_fn, "a function; a name goes into name=")
+    if name is not None and not isinstance(name, str):
+        raise wrong_type("name", name, "a str")
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise wrong_type("tags", tags, "a list of strings")
+    chosen = name or str(getattr(compiler_fn, "__name__", type(compiler_fn).__name__))
     _registered[chosen] = compiler_fn
     _TAGS[chosen] = tuple(tags)
     return compiler_fn
@@ -133,6 +139,8 @@ def register_backend(compiler_fn: Backend | None = None, name: str | None = None
 
 def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
     """The names of the backends that can be used now, without those that carry one of `exclude_tags`."""
+    if exclude_tags is not None and (isinstance(exclude_tags, str) or not isinstance(exclude_tags, Iterable)):
+        raise wrong_type("exclude_tags", exclude_tags, "a list of tags")
     tags = {**dict.fromkeys(_entry_points(), ()), **{n: t for n, (_, t) in upstream.backends().items()}}
     tags.update({name: _TAGS.get(name, ()) for name in _registered})
     tags.update({name: () for name, known in _EXTERNAL.items() if name not in tags and known.is_there()})
@@ -166,6 +174,8 @@ def lookup_backend(compiler_fn: str | Backend) -> Backend:
         UserError: the name is unknown (the nearest names are told), or its package is missing.
     """
     if not isinstance(compiler_fn, str):
+        if not callable(compiler_fn):
+            raise wrong_type("backend", compiler_fn, "a name or a callable")
         return compiler_fn
     if compiler_fn in _registered:
         return _registered[compiler_fn]
@@ -197,7 +207,7 @@ def set_default_backend(backend: str | Backend | None) -> None:
     """
     global _default
     if backend is not None and not isinstance(backend, str) and not callable(backend):
-        raise unknown_name("backend", backend, list_backends(None))
+        raise wrong_type("backend", backend, "a name or a callable")
     if backend is not None:
         lookup_backend(backend)
     _default = backend
@@ -228,7 +238,7 @@ def with_arguments(compiler: Backend, mode: str | None, options: Mapping[str, An
         inspect.signature(compiler).bind(None, None, **keywords)
     except TypeError as error:
         name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
-        raise UserError(NO_ARGUMENTS, f"backend {name}: {error}") from None
+        raise UserTypeError(NO_ARGUMENTS, f"backend {name}: {error}") from None
     except ValueError:  # a C function that does not tell
         pass
     return functools.partial(compiler, **keywords)
@@ -252,7 +262,7 @@ def call_backend(compiler: Backend, gm: torch.fx.GraphModule, example_inputs: Se
         made = compiler(gm, example_inputs)
     if not callable(made):
         name = getattr(compiler, "__qualname__", None) or type(compiler).__qualname__
-        raise UserError(RETURNS_NO_CALLABLE, f"backend {name} returned {repr(made)[:200]}")
+        raise UserTypeError(RETURNS_NO_CALLABLE, f"backend {name} returned {told(made)}")
     return made
 
 
@@ -282,7 +292,7 @@ def _alone(compiler: Backend) -> Iterator[None]:
 def _unavailable(name: str, known: _Known) -> UserError:
     if known.adapter is None:
         return UserError(RETIRED, f"{name!r} (package {known.package})")
-    return UserError(MISSING_PACKAGE, f"backend {name!r} needs: pip install {known.package}")
+    return MissingPackage(MISSING_PACKAGE, f"backend {name!r} needs: pip install {known.package}")
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:

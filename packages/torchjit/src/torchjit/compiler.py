@@ -17,7 +17,7 @@ from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.dynamic_shapes import DynamicShapes
 from torchjit.environment import read_environment
-from torchjit.exc import UserError
+from torchjit.exc import UserError, UserTypeError, told
 from torchjit.modules import compiled_module, passed_on
 from torchjit.options import Options, make_options
 from torchjit.sharing import family_of
@@ -227,7 +227,12 @@ def _compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping
     if isinstance(call, types.FunctionType):
         return types.MethodType(start(call, of_object=True), model)
     if isinstance(model, type) or not callable(model):
-        raise UserError(NOT_CALLABLE, f"got {model!r}")
+        kind = (
+            f"the class {model.__name__}: compile an instance of it, {model.__name__}(...)"
+            if isinstance(model, type)
+            else ""
+        )
+        raise UserTypeError(NOT_CALLABLE, f"got {kind or _told(model)}")
 
     def call_builtin(*args: Any, **kwargs: Any) -> Any:
         return model(*args, **kwargs)
@@ -237,20 +242,30 @@ def _compile_any(model: Any, start: Callable[..., FrontDoor], arguments: Mapping
     return start(function)
 
 
+def _told(model: object) -> str:
+    return "a Tensor: compile the function that makes it" if isinstance(model, torch.Tensor) else told(model)
+
+
 def _check_arguments(keywords: Mapping[str, Any]) -> None:
     for name in ("fullgraph", "disable", "isolate_recompiles"):
-        if not isinstance(keywords[name], bool):
-            raise UserError(BAD_ARGUMENT, f"{name}={keywords[name]!r}, want True or False")
-    if keywords["dynamic"] not in (True, False, None):
-        raise UserError(BAD_ARGUMENT, f"dynamic={keywords['dynamic']!r}, want True, False or None")
+        _check(name, keywords[name], "True or False", isinstance(keywords[name], bool))
+    dynamic, backend, limit = keywords["dynamic"], keywords["backend"], keywords["recompile_limit"]
+    _check("dynamic", dynamic, "True, False or None", dynamic is None or isinstance(dynamic, bool))
+    _check("backend", backend, "a name or a callable", backend is None or isinstance(backend, str) or callable(backend))
+    _check("mode", keywords["mode"], "a str, the name of a mode", isinstance(keywords["mode"], str | None))
+    _check("options", keywords["options"], "a dict of options", isinstance(keywords["options"], Mapping | None))
+    _check("name", keywords["name"], "a str", isinstance(keywords["name"], str | None))
+    counts = limit is None or (isinstance(limit, int) and not isinstance(limit, bool))
+    _check("recompile_limit", limit, "an int of at least 0", counts)
+    if limit is not None and limit < 0:
+        raise UserError(BAD_ARGUMENT, f"recompile_limit={limit!r}, want an int of at least 0")
     if keywords["on_error"] not in ("raise", "eager", None):
         raise UserError(BAD_ARGUMENT, f"on_error={keywords['on_error']!r}, want 'raise', 'eager' or None")
-    limit = keywords["recompile_limit"]
-    if limit is not None and (not isinstance(limit, int) or limit < 0):
-        raise UserError(BAD_ARGUMENT, f"recompile_limit={limit!r}, want an int of at least 0")
-    backend = keywords["backend"]
-    if backend is not None and not isinstance(backend, str) and not callable(backend):
-        raise UserError(BAD_ARGUMENT, f"backend={backend!r}, want a name or a callable")
+
+
+def _check(name: str, value: object, wanted: str, right: bool) -> None:
+    if not right:
+        raise UserTypeError(BAD_ARGUMENT, f"{name}={told(value)}, want {wanted}")
 
 
 def compilation_of(compiled: Any) -> Compilation | None:

@@ -19,7 +19,7 @@ import attrs
 
 from torchjit import upstream
 from torchjit.described import Described, entries_of
-from torchjit.exc import unknown_name
+from torchjit.exc import UserAttributeError, unknown_name, wrong_type
 from torchjit.kinds import COUNT, FUNCTIONS, SWITCH, Kind, choice, number
 from torchjit_core.reasons import reason
 
@@ -107,7 +107,7 @@ def _named(changes: Mapping[str, Any]) -> dict[str, Any]:
     for given, value in changes.items():
         name = _ALIASES.get(given, given)
         if name not in _FIELDS:
-            raise unknown_name("setting", given, _FIELDS)
+            raise unknown_name("setting", given, _FIELDS, UserAttributeError)
         named[name] = _kind(name).check(f"torchjit.config.{given}", value, BAD_SETTING)
     return named
 
@@ -181,6 +181,8 @@ class Config:
         Raises:
             UserError: at once: an unknown name, or a value that the setting cannot have; the nearest right ones are told.
         """
+        if not isinstance(first, (str, Mapping, type(None))):
+            raise wrong_type("config.patch", first, "a dict of settings, or keywords")
         given = {**({first: value} if isinstance(first, str) else first or {}), **changes}
         return self._patched(_named(given))
 

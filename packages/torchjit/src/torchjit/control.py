@@ -13,8 +13,9 @@ import torch
 import torch.utils._pytree as pytree
 
 import torchjit_fx
+from torchjit.exc import UserTypeError, told, wrong_type
 from torchjit.modules import class_for_libraries
-from torchjit_core.reasons import UserError, reason
+from torchjit_core.reasons import reason
 from torchjit_vm import Foldable
 
 __all__ = [
@@ -53,7 +54,8 @@ BAD_SUBSTITUTE = reason(
 NO_FUNCTION = reason(
     "TJ-API-045",
     "what was marked cannot be called",
-    "disallow_in_graph, forbid_in_graph, nonstrict_trace, nested_compile_region and wrap_numpy take a function.",
+    "allow_in_graph, assume_constant_result, disallow_in_graph, forbid_in_graph, nonstrict_trace, nested_compile_region and wrap_numpy "
+    "take a function.",
 )
 
 ALLOWED_IN_GRAPH: set[Callable[..., Any]] = set()
@@ -85,6 +87,8 @@ class error_on_graph_break:  # named as torch names it, like torch.no_grad
     """
 
     def __init__(self, error_on_graph_break: bool) -> None:
+        if not isinstance(error_on_graph_break, bool):
+            raise wrong_type("error_on_graph_break", error_on_graph_break, "True or False")
         self.error = error_on_graph_break
         self._before: list[bool] = []
 
@@ -133,11 +137,13 @@ def substitute_in_graph(
         UserError: `original_fn` is a class or cannot be called, or the signatures differ.
     """
     if isinstance(original_fn, type) or not callable(original_fn):
-        raise UserError(BAD_SUBSTITUTE, f"{original_fn!r} is no function")
+        raise UserTypeError(BAD_SUBSTITUTE, f"{told(original_fn)} is no function")
 
     def register(substitute: _F) -> _F:
+        if not callable(substitute):
+            raise UserTypeError(BAD_SUBSTITUTE, f"{told(substitute)} is no function")
         if not skip_signature_check and _parameters(original_fn) not in (None, _parameters(substitute)):
-            raise UserError(BAD_SUBSTITUTE, f"{original_fn!r} and {substitute!r} have other parameters")
+            raise UserTypeError(BAD_SUBSTITUTE, f"{told(original_fn)} and {told(substitute)} have other parameters")
         SUBSTITUTED[original_fn] = Foldable(original_fn, substitute) if can_constant_fold_through else substitute
         return substitute
 
@@ -153,12 +159,14 @@ def _parameters(fn: Callable[..., Any]) -> list[tuple[str, Any]] | None:
 
 def allow_in_graph(fn: _F) -> _F:
     """Put calls of `fn` into the graph as they are. `fn` must work on tensors only and have no side effect."""
+    _named_function("allow_in_graph", fn)
     ALLOWED_IN_GRAPH.add(fn)
     return fn
 
 
 def assume_constant_result(fn: _F) -> _F:
     """Take what `fn` returns at capture for constant. The caller answers for it: no guard is made."""
+    _named_function("assume_constant_result", fn)
     CONSTANT_RESULTS.add(fn)
     return fn
 
@@ -179,7 +187,7 @@ def forbid_in_graph(fn: _F) -> _F:
 
 def _named_function(name: str, fn: object) -> None:
     if not callable(fn):
-        raise UserError(NO_FUNCTION, f"{name} got {fn!r}")
+        raise UserTypeError(NO_FUNCTION, f"{name} got {told(fn)}")
 
 
 def nonstrict_trace(traceable_fn: Callable[_P, _R]) -> Callable[_P, _R]:

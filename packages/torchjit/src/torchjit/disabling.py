@@ -13,7 +13,8 @@ import torch
 
 import torchjit_frame
 from torchjit import control, upstream
-from torchjit_core.reasons import UserError, reason
+from torchjit.exc import UserTypeError, wrong_type
+from torchjit_core.reasons import reason
 from torchjit_vm import LeftAlone
 
 __all__ = ["DISABLED", "EXPLICIT_BREAK", "NOT_CALLABLE", "disable", "is_disabled", "leaves_first_call", "left_alone"]
@@ -76,6 +77,10 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
+    if not isinstance(recursive, bool):
+        raise wrong_type("recursive", recursive, "True or False")
+    if reason is not None and not isinstance(reason, str):
+        raise wrong_type("reason", reason, "a str")
     said = reason or ""
     if isinstance(fn, staticmethod | classmethod):
         return type(fn)(_plain(fn.__func__, recursive, said))
@@ -84,7 +89,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if isinstance(fn, torch.nn.Module):
         return _disable_module(getattr(fn, "_torchjit_original", fn), recursive, said)
     if not callable(fn):
-        raise UserError(NOT_CALLABLE, f"got {fn!r}")
+        raise UserTypeError(NOT_CALLABLE, f"got {fn!r}")
     inner = fn.__wrapped__ if isinstance(fn, torchjit_frame.FrontDoor) else fn
     if not recursive and isinstance(inner, types.FunctionType):
         setattr(inner, _DISABLED, said)  # the frame hook meets the function itself, too, as upstream has it

@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 
 import torchjit_vm
-from torchjit.exc import UserError, unknown_name
+from torchjit.exc import UserError, UserTypeError, unknown_name
 from torchjit_core.marks import SizeMark
 from torchjit_core.reasons import reason
 from torchjit_fx.marks import MARKS
@@ -44,7 +44,7 @@ class DynamicShapes:
     def __init__(self, given: Any) -> None:
         given = _plain(given)
         if isinstance(given, str) or not isinstance(given, (Mapping, Sequence)):
-            raise UserError(BAD_SHAPES, f"got a {type(given).__name__}, want a dict by names of arguments")
+            raise UserTypeError(BAD_SHAPES, f"got a {type(given).__name__}, want a dict by names of arguments")
         self._given: Mapping[str, Any] | Sequence[Any] = given
 
     def check(self, model: Any) -> None:

@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import final
 
 from torchjit_core.location import CodeLocation
-from torchjit_core.reasons import GraphBreak, InvalidIR, Reason, TorchjitError, UserError, reason
+from torchjit_core.reasons import (
+    GraphBreak,
+    InvalidIR,
+    MissingPackage,
+    Reason,
+    TorchjitError,
+    UserAttributeError,
+    UserError,
+    UserIndexError,
+    UserTypeError,
+    reason,
+)
+from torchjit_core.showing import shortened
 
 __all__ = [
     "BackendCompilerFailed",
     "FailOnRecompile",
     "GraphBreak",
     "InvalidIR",
+    "MissingPackage",
     "RecompileLimitExceeded",
     "TorchjitError",
     "Unsupported",
+    "UserAttributeError",
     "UserError",
+    "UserIndexError",
+    "UserTypeError",
+    "told",
     "unknown_name",
+    "wrong_type",
 ]
 
 
@@ -53,15 +72,40 @@ UNKNOWN_NAME = reason(
 )
 
 
-def unknown_name(what: str, given: object, known: Iterable[str]) -> UserError:
+WRONG_ARGUMENT = reason(
+    "TJ-API-063",
+    "an argument of a wrong type",
+    "Each function of torchjit takes the arguments of its docstring.",
+)
+
+
+def told(value: object) -> str:
+    """A value that the user passed, as short text without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", shortened(repr(value)))
+
+
+def wrong_type(name: str, given: object, wanted: str) -> UserError:
+    """The error for an argument of a wrong type.
+
+    Args:
+        name: of the argument.
+        given: what the user passed.
+        wanted: what it takes.
+    """
+    return UserTypeError(WRONG_ARGUMENT, f"{name}={told(given)}, want {wanted}")
+
+
+def unknown_name(what: str, given: object, known: Iterable[str], error: type[UserError] = UserError) -> UserError:
     """The error for a name that is not known, with the nearest ones that are.
 
     Args:
         what: kind of the name, such as "backend".
         given: what the user wrote.
         known: every name that would have been right.
+        error: its type.
     """
     names = sorted(known)
     near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.4)
+    near = near or [n for n in names if n.lower() == str(given).lower()]
     guess = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UserError(UNKNOWN_NAME, f"{what} {given!r}{guess} Known: {', '.join(names)}")
+    return error(UNKNOWN_NAME, f"{what} {given!r}{guess} Known: {', '.join(names)}")

@@ -11,9 +11,9 @@ import torch
 
 from torchjit.call_chain import CallSite, chain_of, shown_calls
 from torchjit.compilation import Compilation
-from torchjit.compiler import BAD_ARGUMENT, compilation_of, compile
+from torchjit.compiler import NOT_CALLABLE, compilation_of, compile
 from torchjit.cures import cures
-from torchjit.exc import UserError
+from torchjit.exc import UserTypeError, told, wrong_type
 from torchjit.obstacles import Obstacle, by_line
 from torchjit.recompiles import Recompile
 from torchjit.region_tree import RegionNode, tree_of
@@ -289,11 +289,13 @@ def explain(f: Any, *, dynamic: bool | None = None) -> Callable[..., Explanation
     Raises:
         UserError: a wrong value; the call raises what `compile` and the function raise.
     """
+    if not callable(f):
+        raise UserTypeError(NOT_CALLABLE, f"got {told(f)}")
     found = compilation_of(f)
     original = f if found is None else getattr(f, "_torchjit_original", found.function)
 
     if dynamic not in (True, False, None):
-        raise UserError(BAD_ARGUMENT, f"dynamic={dynamic!r}, want True, False or None")
+        raise wrong_type("dynamic", dynamic, "True, False or None")
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         compiled = compile(original, backend="eager", isolate_recompiles=True, dynamic=dynamic)

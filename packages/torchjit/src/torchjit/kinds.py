@@ -8,7 +8,7 @@ from typing import Any, final
 
 import attrs
 
-from torchjit.exc import UserError
+from torchjit.exc import UserError, UserTypeError, told
 from torchjit_core.reasons import Reason
 
 __all__ = ["COUNT", "FUNCTIONS", "SIZES", "SWITCH", "Kind", "choice", "number"]
@@ -27,11 +27,17 @@ class Kind:
         text: which values these are, for tables and messages: `True or False`.
         take: the value as it is kept; a ValueError, perhaps with a more exact text, if it cannot be.
         guess: the right value next to a wrong one, None if there is none near.
+        types: those of values that may be right; another one is a TypeError.
     """
 
     text: str
     take: Callable[[Any], Any]
     guess: Callable[[Any], Any] = _no_guess
+    types: tuple[type, ...] = ()
+
+    def _takes(self, value: Any) -> bool:
+        """Is at least the type right?"""
+        return isinstance(value, self.types) and (bool in self.types or not isinstance(value, bool))
 
     def check(self, name: str, value: Any, why: Reason) -> Any:
         """The value as it is kept.
@@ -43,9 +49,10 @@ class Kind:
             return self.take(value)
         except ValueError as error:
             near = self.guess(value)
-            wanted = "" if near is None else f"; did you mean {near!r}?"
+            wanted = "" if near is None else f"; did you mean {told(near)}?"
             said = f": {error}" if str(error) else ""
-            raise UserError(why, f"{name}={value!r}, want {self.text}{wanted}{said}") from None
+            error_type = UserError if self._takes(value) else UserTypeError
+            raise error_type(why, f"{name}={told(value)}, want {self.text}{wanted}{said}") from None
 
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -64,7 +71,7 @@ def _near_switch(value: Any) -> bool | None:
     return near[0] in _YES if near else None
 
 
-SWITCH = Kind("True or False", _switch, _near_switch)
+SWITCH = Kind("True or False", _switch, _near_switch, (bool,))
 
 
 def _count(value: Any) -> int:
@@ -79,7 +86,7 @@ def _near_count(value: Any) -> int | None:
     return int(near) if near is not None and near >= 0 and near == int(near) else None
 
 
-COUNT = Kind("an int of at least 0", _count, _near_count)
+COUNT = Kind("an int of at least 0", _count, _near_count, (int,))
 
 
 def _as_number(value: Any) -> float | None:
@@ -104,7 +111,7 @@ def number(text: str, lowest: float, highest: float) -> Kind:
         near = _as_number(value)
         return None if near is None else min(max(near, lowest), highest)
 
-    return Kind(text, take, guess)
+    return Kind(text, take, guess, (int, float))
 
 
 def choice(*choices: str) -> Kind:
@@ -119,7 +126,7 @@ def choice(*choices: str) -> Kind:
         near = difflib.get_close_matches(str(value).strip().lower(), choices, n=1, cutoff=0.5)
         return near[0] if near else None
 
-    return Kind(" or ".join(map(repr, choices)), take, guess)
+    return Kind(" or ".join(map(repr, choices)), take, guess, (str,))
 
 
 def _functions(value: Any) -> set[Any]:
@@ -141,4 +148,4 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(sorted(set(given)))
 
 
-SIZES = Kind("positive integers", _sizes)
+SIZES = Kind("positive integers", _sizes, types=(int, list, tuple))

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from torchjit.entries import bytecode_wanted_by
-from torchjit.environment import BAD_VARIABLE, read_environment
-from torchjit.exc import UserError, unknown_name
+from torchjit.environment import read_environment
+from torchjit.exc import unknown_name, wrong_type
 from torchjit_core import events
 from torchjit_report import remarks
 
@@ -164,7 +164,7 @@ def set_logs(**names: bool | int) -> None:
     for name, level in names.items():
         _check(name, "log")
         if type(level) not in (bool, int):
-            raise UserError(BAD_VARIABLE, f"{name}={level!r}, want True, False or a level of logging")
+            raise wrong_type(name, level, "True, False or a level of logging")
     if read_environment().logs:
         set_logs_from_text(read_environment().logs)
         return

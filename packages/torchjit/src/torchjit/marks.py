@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchjit.exc import UserError
+from torchjit.exc import UserError, UserIndexError, UserTypeError
 from torchjit_core.marks import SizeMark
 from torchjit_core.reasons import reason
 from torchjit_fx.marks import ADDRESS, MARKS
@@ -18,6 +18,7 @@ BAD_MARK = reason(
     "TJ-API-012",
     "a mark on a dimension that the tensor does not have, or an empty range",
     "Dimensions are counted from 0, or from the end with negative numbers; a range goes from min to max, both included.",
+    "For instance torchjit.mark_dynamic(batch, 0, min=2, max=64).",
 )
 Dimensions = int | Sequence[int]
 
@@ -59,7 +60,7 @@ def maybe_mark_dynamic(t: torch.Tensor, index: Dimensions, *, min: int | None = 
 
 def mark_static(t: torch.Tensor, index: Dimensions | None = None) -> None:
     """The size of this dimension (None: every size of the tensor) stays a constant, also when it changed between calls."""
-    _mark(t, range(t.dim()) if index is None else index, "static")
+    _mark(t, range(t.dim()) if index is None and isinstance(t, torch.Tensor) else index, "static")
 
 
 def mark_static_address(t: torch.Tensor, guard: bool = False) -> None:
@@ -109,23 +110,30 @@ def mark_unbacked(
 
 def _mark(
     t: torch.Tensor,
-    index: Dimensions,
+    index: Dimensions | None,
     kind: Literal["dynamic", "maybe", "static", "unbacked"],
     lower: int | None = None,
     upper: int | None = None,
     same_as: str | None = None,
 ) -> None:
     _check_tensor(t)
+    for name, size in (("min", lower), ("max", upper)):
+        if size is not None and type(size) is not int:
+            raise UserTypeError(BAD_MARK, f"{name}={size!r}, want an int")
+        if size is not None and size < 0:
+            raise UserError(BAD_MARK, f"{name}={size}, want a size, which is at least 0")
     if lower is not None and upper is not None and lower > upper:
-        raise UserError(BAD_MARK, f"min={lower}, max={upper}")
+        raise UserError(BAD_MARK, f"min={lower}, max={upper}: the range is empty")
     marks: dict[int, SizeMark] = t.__dict__.setdefault(MARKS, {})
     chosen: Any = (index,) if isinstance(index, int) else index
+    if isinstance(index, bool) or not isinstance(chosen, Sequence) or any(type(dim) is not int for dim in chosen):
+        raise UserTypeError(BAD_MARK, f"{index!r} for dimensions, want an int or a list of ints")
     for dim in chosen:
         if not -t.dim() <= dim < t.dim():
-            raise UserError(BAD_MARK, f"dimension {dim} of a tensor with {t.dim()}")
+            raise UserIndexError(BAD_MARK, f"dimension {dim} of a tensor with {t.dim()}")
         marks[dim % t.dim()] = SizeMark(kind, lower, upper, same_as)
 
 
 def _check_tensor(t: object) -> None:
     if not isinstance(t, torch.Tensor):
-        raise UserError(BAD_MARK, f"got a {type(t).__name__}, want a tensor")
+        raise UserTypeError(BAD_MARK, f"got a {type(t).__name__}, want a tensor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -10,7 +11,7 @@ import attrs
 
 import torchjit_aot
 from torchjit.described import Described, entries_of
-from torchjit.exc import UserError, unknown_name
+from torchjit.exc import UserError, UserTypeError, unknown_name, wrong_type
 from torchjit.kinds import SIZES, SWITCH, Kind, number
 from torchjit_core.reasons import reason
 
@@ -147,7 +148,7 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
         UserError: there is no such mode, or `dynamic` is neither True, False nor None.
     """
     if dynamic not in (True, False, None):
-        raise UserError(BAD_VALUE, f"dynamic={dynamic!r}, want True, False or None")
+        raise wrong_type("dynamic", dynamic, "True, False or None")
     if mode is None:
         return {name: dict(options) for name, options in _MODES.items()}
     if mode not in _MODES:
@@ -167,7 +168,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
     fields: dict[str, Any] = {}
     guard_filter = given.pop(_GUARD_FILTER.name, None)
     if guard_filter is not None and not callable(guard_filter):
-        raise UserError(BAD_VALUE, f"guard_filter_fn={guard_filter!r}, want a function of guards")
+        raise UserTypeError(BAD_VALUE, f"guard_filter_fn={guard_filter!r}, want a function of guards")
     for name, value in given.items():
         field = _FIELDS.get(name)
         if field is None:
@@ -188,7 +189,9 @@ _KINDS = {
     "bool": SWITCH,
     "float": number("a number from 0 to 1", 0, 1),
     "tuple[int, ...]": SIZES,
-    "tuple[torchjit_aot.GraphPass, ...]": Kind("a pass, or a tuple of passes", _passes),
+    "tuple[torchjit_aot.GraphPass, ...]": Kind(
+        "a pass, or a tuple of passes", _passes, types=(types.FunctionType, list, tuple)
+    ),
 }
 """By the annotations of `Options`."""
 

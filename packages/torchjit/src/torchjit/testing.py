@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from torchjit import backends
 from torchjit.compiler import compilation_of, compile, is_compiled, reset
 from torchjit.config import config
-from torchjit.exc import UserError
+from torchjit.exc import UserError, UserTypeError, wrong_type
 from torchjit.inspection import Explanation, describe, explain
 from torchjit.stance import set_stance
 from torchjit_core.reasons import reason
@@ -121,7 +121,8 @@ def assert_recompiles(f: Any, calls: Iterable[Any], *, at_most: int = 0, dynamic
     """
     __tracebackhide__ = True
     if type(at_most) is not int or at_most < 0:
-        raise UserError(BAD_ARGUMENT, f"at_most={at_most!r}, want an int of at least 0")
+        kind = UserError if type(at_most) is int else UserTypeError
+        raise kind(BAD_ARGUMENT, f"at_most={at_most!r}, want an int of at least 0")
     bound = _bound(calls)
     _callable(f)
     compiled = f if is_compiled(f) else compile(f, backend="eager", isolate_recompiles=True, dynamic=dynamic)
@@ -170,6 +171,12 @@ def assert_equal_to_eager(
         UserError: arguments that cannot be copied.
     """
     __tracebackhide__ = True
+    if not isinstance(gradients, bool):
+        raise wrong_type("gradients", gradients, "True or False")
+    if not callable(compile):
+        raise wrong_type("compile", compile, "a function, such as functools.partial(torchjit.compile, dynamic=True)")
+    if not all(isinstance(tolerance, float | int | None) for tolerance in (rtol, atol)):
+        raise UserTypeError(BAD_ARGUMENT, f"rtol={rtol!r}, atol={atol!r}, want numbers")
     if (rtol is None) != (atol is None):
         raise UserError(BAD_ARGUMENT, f"rtol={rtol!r}, atol={atol!r}: give both, or none")
     _callable(f)
@@ -206,12 +213,12 @@ def _stats(compiled: Any) -> Explanation:
 
 def _callable(f: Any) -> None:
     if not callable(f):
-        raise UserError(BAD_ARGUMENT, f"got a {type(f).__name__}, want something that can be called")
+        raise UserTypeError(BAD_ARGUMENT, f"got a {type(f).__name__}, want something that can be called")
 
 
 def _bound(calls: Iterable[Any]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     if isinstance(calls, (str, Mapping, torch.Tensor)) or not isinstance(calls, Iterable):
-        raise UserError(BAD_CALLS, f"calls is a {type(calls).__name__}, want a list")
+        raise UserTypeError(BAD_CALLS, f"calls is a {type(calls).__name__}, want a list")
     bound: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     for call in calls:
         if isinstance(call, Mapping):
@@ -219,7 +226,7 @@ def _bound(calls: Iterable[Any]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]
         elif isinstance(call, tuple):
             bound.append((call, {}))
         else:
-            raise UserError(BAD_CALLS, f"call {len(bound)} is a {type(call).__name__}, want a tuple or a dict")
+            raise UserTypeError(BAD_CALLS, f"call {len(bound)} is a {type(call).__name__}, want a tuple or a dict")
     return bound
 
 
@@ -315,7 +322,7 @@ def _copied(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         return _copied_owner(f, memo), copied_args, copied_kwargs
     except Exception as error:
         text = f"{type(error).__name__}: {error}; make what cannot be copied inside the function"
-        raise UserError(BAD_ARGUMENT, f"the arguments of {_name(f)} cannot be copied: {text}") from error
+        raise UserTypeError(BAD_ARGUMENT, f"the arguments of {_name(f)} cannot be copied: {text}") from None
 
 
 def _copied_owner(f: Any, memo: dict[int, Any]) -> Any:

@@ -37,7 +37,15 @@ def run(options: argparse.Namespace) -> int:
     write, kind = (write_chrome_trace, "Trace") if options.perfetto else (write_report, "Report")
     output = options.output or Path("torchjit-trace.json" if options.perfetto else "torchjit-report.html")
     try:
-        write(read_trace(options.trace), output)
+        trace = read_trace(options.trace)
+        if not trace.events:
+            print(
+                f"torchjit report: there are no events in {options.trace}; run the program with TORCHJIT_TRACE=FOLDER "
+                "first, and name that folder",
+                file=sys.stderr,
+            )
+            return 2
+        write(trace, output)
     except OSError as error:
         print(f"torchjit report: {error}", file=sys.stderr)
         return 1
