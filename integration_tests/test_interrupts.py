@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import dis
 import functools
 import gc
 import importlib.abc
@@ -543,35 +542,30 @@ def test_a_hit_that_is_interrupted_in_a_guard_makes_no_specialisation(error, mon
 def modes_left_by_interrupts(function, *args):
     """The grad modes after a call that is interrupted: at each place in turn where CPython calls handlers of signals.
 
-    That is the entry of a function, and behind a call. The tool sees each instruction; the call ends where none is left.
+    That is the entry of a function, and behind the call of a C function, still inside of the blocks that the call is in.
     """
     before, left = torch.is_grad_enabled(), set()
     for count in itertools.count(1):
-        seen, last = [0], {}
+        seen = [0]
 
-        def trace(frame, event, arg, seen=seen, last=last, count=count):
-            frame.f_trace_opcodes = True
-            opcode = frame.f_code.co_code[frame.f_lasti]
-            behind_a_call = event == "opcode" and dis.opname[last.get(frame, 0)].startswith("CALL")
-            if event == "opcode":
-                last[frame] = opcode
-            if event == "call" or behind_a_call:
+        def profile(frame, event, arg, seen=seen, count=count):
+            if event in ("call", "c_return") and arg is not sys.setprofile:
                 seen[0] += 1
                 if seen[0] == count:
                     raise Stop
-            return trace
 
-        sys.settrace(trace)
+        sys.setprofile(profile)
         try:
             function(*args)
         except Stop:
-            sys.settrace(None)
+            sys.setprofile(None)
             left.add(torch.is_grad_enabled())
             torch.set_grad_enabled(before)
+            assert torchjit_frame.set_eager(False) is False, count
         else:
             return left, count
         finally:
-            sys.settrace(None)
+            sys.setprofile(None)
 
 
 def without_history(x, p):
@@ -608,6 +602,13 @@ def test_no_moment_of_a_call_leaves_the_grad_mode_of_our_own_code(program, grad,
             compiled(x, p)
         left, count = modes_left_by_interrupts(compiled, x, p)
     assert left == {grad} and count > 4
+
+
+def test_no_moment_of_a_disabled_function_leaves_others_disabled():
+    """Here the flag that runs compiled functions as plain Python."""
+    function = torchjit.disable(lambda x, p: abs(x.sum()) + heavy(p).sum())
+    left, count = modes_left_by_interrupts(function, torch.randn(3), torch.randn(3))
+    assert left == {True} and count > 4
 
 
 def test_no_moment_of_a_backward_leaves_the_grad_mode_of_our_own_code():

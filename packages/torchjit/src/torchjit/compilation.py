@@ -26,7 +26,7 @@ from torchjit.sharing import Family
 from torchjit.site import Site, Specialization
 from torchjit.stance import forced_backend, on_change
 from torchjit.user_warnings import warn_user
-from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, eager, forget, forget_all, unhooked
+from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager, unhooked
 
 if TYPE_CHECKING:
     from torchjit.dynamic_shapes import DynamicShapes
@@ -364,8 +364,12 @@ def _lazy_resume(region: torchjit_vm.Region) -> Callable[..., Any]:
 
     def resume(*slots: Any) -> Any:
         if not made:
-            with eager():  # the assembler is not the user's code: the hook must not capture it
+            before = is_eager()
+            try:
+                set_eager(True)  # the assembler is not the user's code: the hook must not capture it
                 made.append(torchjit_vm.resume_function(region))
+            finally:
+                set_eager(before)
         return TailCall(made[0], *slots)
 
     return resume

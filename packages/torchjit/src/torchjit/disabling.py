@@ -102,8 +102,9 @@ def _plain(inner: Callable[..., Any], recursive: bool, said: str) -> Callable[..
 
         @functools.wraps(inner)
         def disabled(*args: Any, **kwargs: Any) -> Any:
-            before = torchjit_frame.set_eager(True)
+            before = torchjit_frame.is_eager()
             try:
+                torchjit_frame.set_eager(True)  # in the block: no handler of a signal raises between the two
                 return inner(*args, **kwargs)
             finally:
                 torchjit_frame.set_eager(before)
