@@ -41,7 +41,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    print(f"loss after three steps: {float(loss):.3f}")
+    print(f"loss after three steps: {float(loss.detach()):.3f}")
 
 
 if __name__ == "__main__":
