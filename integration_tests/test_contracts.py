@@ -46,6 +46,12 @@ def test_importing_leaves_torch_unloaded(package: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_processes_that_tests_start_keep_bytecode() -> None:
+    """Or each compiles torch's modules anew (`conftest.py`)."""
+    code = "import sys; sys.exit(sys.dont_write_bytecode)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_a_first_call_imports_neither_sympy_nor_what_writes_reports() -> None:
     code = """
 import sys, torch, torchjit
