@@ -11,6 +11,7 @@ from torchjit_aot.ambient import aside
 from torchjit_aot.compiler_protocol import CompiledGraph
 from torchjit_core.events import activity, current_compile_id
 from torchjit_core.forks import new_lock
+from torchjit_core.reasons import TorchjitError
 
 __all__ = ["BackwardOfSome", "Backwards", "LazyBackward"]
 
@@ -47,10 +48,16 @@ class LazyBackward:
         with self._lock:
             if self.boxed is None and self._build is not None:
                 with activity("backward", compile_id=self._compile_id):
-                    self.boxed = _boxed(self._later(functools.partial(_apart, self._context, self._build)))
+                    self.boxed = self._built(self._build)
                     self._build = None
         assert self.boxed is not None
         return self.boxed
+
+    def _built(self, build: Callable[[], CompiledGraph]) -> Callable[[list[Any]], Sequence[Any]]:
+        try:
+            return _boxed(self._later(functools.partial(_apart, self._context, build)))
+        except TorchjitError as error:
+            raise error.with_traceback(None) from error.__cause__  # the compiler's own frames tell the program nothing
 
     def stepwise(self) -> Callable[[list[Any]], Sequence[Any]]:
         """The graph's operators one by one, for tangents that compiled code cannot read."""

@@ -37,8 +37,10 @@ from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, share
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_joint, tell_saved
 from torchjit_core.events import emit, phase, raised_by_listener
+from torchjit_core.failures import failures_are_raised
 from torchjit_core.handlers import let_through
-from torchjit_core.reasons import GraphBreak
+from torchjit_core.reasons import GraphBreak, InvalidIR, TorchjitError
+from torchjit_core.user_warnings import warn_user
 
 __all__ = ["compile", "prepare_joint"]
 
@@ -220,13 +222,23 @@ def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, sett
         let_through()
         if not settings.fallback or raised_by_listener(error):
             raise
-        _tell_fallback(error)
+        _fail_or_tell(error)
         return _operators_of(built, name)
 
 
-def _tell_fallback(error: Exception) -> None:
+def _fail_or_tell(error: Exception) -> None:
+    """Raise, where failures are to be seen; else say that operators run one by one.
+
+    Raises:
+        TorchjitError: what has failed is its cause.
+    """
     detail = f"{type(error).__name__}: {error}"
+    if failures_are_raised():
+        if isinstance(error, TorchjitError):
+            raise error
+        raise InvalidIR(BACKWARD_COMPILER, detail) from error
     emit("fallback", reason=BACKWARD_COMPILER.id, headline=BACKWARD_COMPILER.headline, detail=detail)
+    warn_user(str(InvalidIR(BACKWARD_COMPILER, detail)))
 
 
 def _operators_of(built: BuiltGraph, name: str) -> CompiledGraph:
@@ -317,7 +329,7 @@ def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Ba
             let_through()
             if not settings.fallback or raised_by_listener(error):
                 raise
-            _tell_fallback(error)
+            _fail_or_tell(error)
             return BackwardOfSome(whole, (True,) * len(missing))
         return BackwardOfSome(lazily(pruned.built) if pruned.changed else whole, pruned.reads)
 

@@ -16,8 +16,9 @@ import torch.fx
 
 from torchjit_core import events
 from torchjit_core.expr import Symbol
+from torchjit_core.failures import failures_are_raised
 from torchjit_core.handlers import let_through
-from torchjit_core.reasons import Reason, reason
+from torchjit_core.reasons import Reason, UserError, reason
 from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
 from torchjit_inductor.attention_call import AttentionOperators
@@ -210,6 +211,8 @@ class Inductor:
             return self._interpreted(gm, DATA_DEPENDENT, str(refusal), static_inputs, mutated, device, str(refusal))
         except CompilerMissing as missing:
             let_through()
+            if failures_are_raised():
+                raise UserError(NO_COMPILER, str(missing)) from missing
             _warn(str(missing))
             return self._interpreted(gm, NO_COMPILER, str(missing), static_inputs, mutated, device, _waits(gm, device))
         events.emit("host_program", name=name, source=source.source)

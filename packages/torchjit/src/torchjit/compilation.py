@@ -118,6 +118,7 @@ class Compilation:
         self._sites: dict[tuple[Any, ...], Site] = {}
         self.told: dict[str, Any] = {}
         """How it was asked for, as text: backend, mode, options and the like, for the report."""
+        self._reported: set[tuple[object, ...]] = set()
         self.exhausted: set[types.CodeType] = set()
         """Code objects whose regions reached the accumulated limit: said once."""
         asked: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
@@ -270,6 +271,13 @@ class Compilation:
         """What a backend returned, such that the frame hook leaves all that it does alone: it is no code of the program."""
         return graph if is_ours(self.backend) else unhooked(graph)
 
+    def reports(self, cause: tuple[object, ...]) -> bool:
+        """Is a failure with this cause to be told of? The first one is."""
+        if cause in self._reported:
+            return False
+        self._reported.add(cause)
+        return True
+
     def accumulated(self, code: types.CodeType) -> list[Specialization]:
         """Specialisations of all regions of a code object."""
         return [made for s in list(self._sites.values()) if s.region.code is code for made in s.specializations]
@@ -317,6 +325,7 @@ class Compilation:
         """Forget every specialisation."""
         forget_all()
         self.exhausted.clear()
+        self._reported.clear()
         for site in self._sites.values():
             site.door.clear()
             site.door.sealed = False

@@ -38,6 +38,7 @@ from torchjit.stance import WOULD_COMPILE, current_stance, forced_backend
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
 from torchjit_core.expr import Symbol
+from torchjit_core.failures import raising_failures
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
@@ -232,7 +233,8 @@ class Site:
             with turn():  # fake tensors and torch's tracing are the process's in practice
                 return self._in_turn(slots)
         except TorchjitError as error:
-            return self._leave_blocks(slots, error)
+            # What the compiler's own frames did tells the program nothing; those of an error of ours are in its cause.
+            return self._leave_blocks(slots, error.with_traceback(None))
 
     def _measured(self, slots: tuple[Any, ...]) -> Entry | None:
         """The entry for this call, which was passed over, after its guards have been measured over it."""
@@ -380,7 +382,8 @@ class Site:
             counters["recompiles"][self.name] += 1
         start = time.perf_counter()
         ok = False
-        with events.using_compile_id(made.compile_id), events.activity("capture"):
+        raised = raising_failures(self.owner.on_error == "raise")
+        with events.using_compile_id(made.compile_id), raised, events.activity("capture"):
             events.emit_lazy("compile_start", lambda: self._describe(cause, slots))
             try:
                 with collector_paused() as collects:
@@ -647,7 +650,9 @@ class Site:
         """
         user_backend = isinstance(error, exc.BackendCompilerFailed) and self.owner.backend_is_users
         if self.owner.on_error == "raise" or (user_backend and self.owner.on_error is None):
-            raise error
+            if isinstance(error, TorchjitError) or has_no_memory(error):
+                raise error
+            raise exc.InvalidIR(INTERNAL_ERROR, f"{self.name}: {type(error).__name__}: {error}") from error
         if has_no_memory(error):
             self.ran_out += 1
             if self.ran_out < MOST_OUT_OF_MEMORY:
@@ -665,7 +670,18 @@ class Site:
         self.door.sealed = not self.door.entries()
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
-        warn_user(str(wrapped))
+        if self.owner.reports(_cause_of(wrapped, error)):
+            warn_user(str(wrapped))
+
+
+def _cause_of(told: TorchjitError, error: BaseException) -> tuple[object, ...]:
+    """What is reported once: an error of one kind at one place."""
+    error = error.__cause__ or error
+    *_, place = [
+        None,
+        *(f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)),
+    ]
+    return told.reason.id, type(error), place
 
 
 _ON_MISS = Site.on_miss.__code__

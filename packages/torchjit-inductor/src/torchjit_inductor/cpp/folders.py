@@ -18,9 +18,10 @@ from typing import final
 
 import platformdirs
 
+from torchjit_core.failures import failures_are_raised
 from torchjit_core.forks import new_lock
 from torchjit_core.handlers import let_through
-from torchjit_core.reasons import reason
+from torchjit_core.reasons import UserError, reason
 from torchjit_core.user_warnings import warn_user
 
 __all__ = [
@@ -102,14 +103,17 @@ def stand_in(cache_dir: str | None, why: object) -> Path:
 
     Raises:
         UnusableFolder: there is no such folder either.
+        UserError: failures of this compilation are to be raised.
     """
     let_through()
     with _lock:
         told = cache_dir in _unusable
+        named = cache_dir if cache_dir is not None else platformdirs.user_cache_dir("torchjit")
+        if not told and failures_are_raised():
+            raise UserError(UNUSABLE, f"{named}: {why}")
         _unusable.add(cache_dir)
         folder = private_folder()
     if not told:
-        named = cache_dir if cache_dir is not None else platformdirs.user_cache_dir("torchjit")
         detail = f"{named}: {why}; kernels are compiled in {folder}"
         warn_user(f"{UNUSABLE.id}: {UNUSABLE.headline}: {detail}. {' '.join(UNUSABLE.hints)}")
     return folder
