@@ -34,7 +34,7 @@ VARIABLES = (
         "TORCHJIT_DISABLE", _SWITCH, "0", "`compile` returns what it is given.", "TORCH_COMPILE_DISABLE", "by `compile`"
     ),
     Described(
-        "TORCHJIT_LOGS", "names of logs, separated by commas, `-` before one turns it off", "", "As `torchjit.set_logs`, over its calls.",
+        "TORCHJIT_LOGS", "names of logs, separated by commas; `+` before one tells more, `-` less or nothing; `help` lists them", "", "As `torchjit.set_logs`, over its calls.",
         "TORCH_LOGS", "by `compile`",
     ),
     Described(
