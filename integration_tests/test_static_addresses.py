@@ -145,3 +145,21 @@ def test_it_is_no_constant_for_freezing() -> None:
 def test_wrong_marks() -> None:
     with pytest.raises(exc.UserError, match="got a list, want a tensor"):
         torchjit.mark_static_address([1])  # type: ignore[arg-type]
+
+
+def test_the_marks_of_torchjit_itself(made: Made) -> None:
+    """`cudagraph_mark_step_begin` and `cudagraph_mark_warmup_incomplete`, as a program calls them."""
+    asked = [True, True, False]
+
+    @torch.library.custom_op("parity_tests::tuned", mutates_args=())
+    def tuned(x: torch.Tensor) -> torch.Tensor:
+        if asked and asked.pop(0):
+            torchjit.cudagraph_mark_warmup_incomplete()
+        return x * 2
+
+    tuned.register_fake(torch.empty_like)
+    compiled = torchjit.compile(lambda x: tuned(x) + 1, backend="cudagraphs")
+    for _ in range(5):
+        torchjit.cudagraph_mark_step_begin()
+        assert compiled(torch.ones(2)).tolist() == [3, 3]
+    assert (made.driver.warmups, made.driver.captures) == (3, 1)

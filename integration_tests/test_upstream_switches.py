@@ -192,6 +192,15 @@ class TestSettings:
                 assert compiles() == 4
         assert compiles() == 6
 
+    @pytest.mark.parametrize("config", [torch._dynamo.config, torchjit.config])
+    def test_accumulated_limits(self, counting: Counting, config: Any) -> None:
+        compiled = torchjit.compile(double, backend=counting, dynamic=False)
+        with config.patch(accumulated_cache_size_limit=2), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for n in range(2, 6):
+                compiled(torch.ones(n))
+        assert counting.compiled == 2
+
     def test_of_capture(self) -> None:
         def f(x: torch.Tensor) -> torch.Tensor:
             return x * x.sum().item()

@@ -6,9 +6,10 @@
 Unrelated to `torch.jit` (TorchScript).
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-from torchjit import exc, testing
+from torchjit import exc, instead, testing
 from torchjit.backends import (
     get_default_backend,
     list_backends,
@@ -120,20 +121,24 @@ __all__ = [
 _OF_CACHE = ("CacheInfo", "load_cache_artifacts", "save_cache_artifacts")
 
 
-def __getattr__(name: str) -> Any:
-    """What the import itself has no use for, when it is first asked for."""
-    prefix, _, function = name.partition("_")
-    # Imported here for that reason.
-    if name in _OF_CACHE:
-        from torchjit import cache as module  # noqa: PLC0415
+if not TYPE_CHECKING:  # type checkers shall go on to report names that are not there
 
-        function = name
-    elif prefix == "cudagraph" and name in __all__:
-        import torchjit_cudagraphs as module  # type: ignore[no-redef]  # noqa: PLC0415
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(module, function)
-    return found
+    def __getattr__(name: str) -> Any:
+        """What the import itself has no use for, when it is first asked for; for PyTorch's other names an error says what to write."""
+        prefix, _, function = name.partition("_")
+        # Imported here for that reason.
+        if name in _OF_CACHE:
+            from torchjit import cache as module  # noqa: PLC0415
+
+            function = name
+        elif prefix == "cudagraph" and name in __all__:
+            import torchjit_cudagraphs as module  # noqa: PLC0415
+        else:
+            answer = instead.CALLS.get(name)
+            text = f"module {__name__!r} has no attribute {name!r}" + (f"; {answer}" if answer else "")
+            raise AttributeError(text, name=name, obj=sys.modules[__name__])
+        found = globals()[name] = getattr(module, function)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ import attrs
 from torchjit import upstream
 from torchjit.described import Described, entries_of
 from torchjit.exc import UserAttributeError, unknown_name, wrong_type
+from torchjit.instead import SETTINGS
 from torchjit.kinds import COUNT, FUNCTIONS, SWITCH, Kind, choice, number
 from torchjit_core.reasons import reason
 
@@ -107,7 +108,7 @@ def _named(changes: Mapping[str, Any]) -> dict[str, Any]:
     for given, value in changes.items():
         name = _ALIASES.get(given, given)
         if name not in _FIELDS:
-            raise unknown_name("setting", given, _FIELDS, UserAttributeError)
+            raise unknown_name("setting", given, _FIELDS, UserAttributeError, SETTINGS)
         named[name] = _kind(name).check(f"torchjit.config.{given}", value, BAD_SETTING)
     return named
 
@@ -146,7 +147,7 @@ class Config:
         name = _ALIASES.get(name, name)
         if name.startswith("_") or name not in _FIELDS:
             # AttributeError, so that hasattr and copy work; the message is the helpful one
-            raise AttributeError(str(unknown_name("setting", name, _FIELDS)))
+            raise AttributeError(str(unknown_name("setting", name, _FIELDS, instead=SETTINGS)))
         return self._values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import final
 
 from torchjit_core.location import CodeLocation
@@ -95,7 +95,13 @@ def wrong_type(name: str, given: object, wanted: str) -> UserError:
     return UserTypeError(WRONG_ARGUMENT, f"{name}={told(given)}, want {wanted}")
 
 
-def unknown_name(what: str, given: object, known: Iterable[str], error: type[UserError] = UserError) -> UserError:
+def unknown_name(
+    what: str,
+    given: object,
+    known: Iterable[str],
+    error: type[UserError] = UserError,
+    instead: Mapping[str, str] | None = None,
+) -> UserError:
     """The error for a name that is not known, with the nearest ones that are.
 
     Args:
@@ -103,7 +109,10 @@ def unknown_name(what: str, given: object, known: Iterable[str], error: type[Use
         given: what the user wrote.
         known: every name that would have been right.
         error: its type.
+        instead: names of PyTorch's that are none of these, and what to write.
     """
+    if instead is not None and isinstance(given, str) and given in instead:
+        return error(UNKNOWN_NAME, f"{what} {given!r} is PyTorch's; {instead[given]}")
     names = sorted(known)
     near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.4)
     near = near or [n for n in names if n.lower() == str(given).lower()]

@@ -12,6 +12,7 @@ import attrs
 import torchjit_aot
 from torchjit.described import Described, entries_of
 from torchjit.exc import UserError, UserTypeError, unknown_name, wrong_type
+from torchjit.instead import OPTIONS
 from torchjit.kinds import SIZES, SWITCH, Kind, number
 from torchjit_core.reasons import reason
 
@@ -172,7 +173,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Options
     for name, value in given.items():
         field = _FIELDS.get(name)
         if field is None:
-            raise unknown_name("option", name, list_options())
+            raise unknown_name("option", name, list_options(), instead=OPTIONS)
         fields[field.name] = _kind(field).check(name, value, BAD_VALUE)
     made = Options(**fields)
     if made.capture_sizes and not made.cudagraphs:
