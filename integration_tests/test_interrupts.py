@@ -649,7 +649,8 @@ class Interrupting:
 
 def entered_here(x, manager):
     with manager:
-        x = x * 2
+        for _ in range(3):  # Python looks for signals at each turn
+            x = x * 2
         LOG.append("body")
     return x
 
@@ -657,6 +658,8 @@ def entered_here(x, manager):
 def entered_in_a_try(x, manager):
     try:
         with manager as entered:
+            for _ in range(3):
+                x = x * 2
             LOG.append(entered)
     finally:
         LOG.append("finally")
@@ -672,7 +675,8 @@ def entered_while_an_error_is_handled(x, manager):
         raise ValueError
     except ValueError:
         with manager:
-            LOG.append("body")
+            for _ in range(3):
+                x = x * 2
     return x + 1
 
 

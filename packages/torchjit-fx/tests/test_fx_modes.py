@@ -10,6 +10,7 @@ import torch
 
 from torchjit_core.paths import Arg
 from torchjit_fx import FxSettings, TensorDomain
+from torchjit_fx.modes import autocast_nesting
 from torchjit_fx.testing import Captured, StaticSizes, _Context, capture_by_proxy
 
 Check = Callable[..., Captured]
@@ -118,14 +119,15 @@ def test_autocast_as_python_enters_it(cache: bool) -> None:
         call(torch.get_autocast_dtype, "cpu"),
         torch.is_autocast_cache_enabled(),
     )
+    nesting = autocast_nesting()
     call(torch.set_autocast_enabled, "cpu", True)
     call(torch.set_autocast_dtype, "cpu", torch.bfloat16)
-    assert call(torch.autocast_increment_nesting) == 1
+    assert call(torch.autocast_increment_nesting) == nesting + 1
     call(torch.set_autocast_cache_enabled, cache)
     assert call(torch.is_autocast_enabled, "cpu") and not torch.is_autocast_enabled("cpu")
     half = call(torch.matmul, leaf, weight)
     assert domain.getattr(half, "dtype", context) is torch.bfloat16
-    assert call(torch.autocast_decrement_nesting) == 0
+    assert call(torch.autocast_decrement_nesting) == nesting
     call(torch.clear_autocast_cache)
     call(torch.set_autocast_enabled, "cpu", before[0])
     call(torch.set_autocast_dtype, "cpu", before[1])
