@@ -384,6 +384,45 @@ run_again(FrontDoor *door, FrameThread *thread, PyObject *on_raise, Invocation *
     return result;
 }
 
+/* As pick_entry, in a range. */
+static Py_NO_INLINE int
+pick_entry_ranged(FrontDoor *door, FrameThread *thread, PyObject *entries, PyObject *const *slots, Entry **found,
+                  Gathered *gathered)
+{
+    PyObject *range = range_begin(thread, Py_None);
+    if (range == NULL) {
+        return -1;
+    }
+    int status = pick_entry(door, entries, slots, found, gathered);
+    if (range_end(thread, range) < 0) {
+        if (status > 0) {
+            gathered_release(gathered);
+        }
+        return -1;
+    }
+    return status;
+}
+
+/* As entry_call, in a range. What begins and ends it is no target. */
+static Py_NO_INLINE PyObject *
+entry_call_ranged(FrameThread *thread, Entry *entry, Gathered *gathered)
+{
+    PyObject *bypass = thread->bypass;
+    thread->bypass = NULL;
+    PyObject *range = range_begin(thread, (PyObject *)entry);
+    if (range == NULL) {
+        gathered_release(gathered);
+        return NULL;
+    }
+    thread->bypass = bypass;
+    PyObject *result = entry_call(entry, gathered);
+    thread->bypass = NULL;
+    if (range_end(thread, range) < 0) {
+        Py_CLEAR(result);
+    }
+    return result;
+}
+
 static PyObject *
 call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathered, Invocation *call)
 {
@@ -397,23 +436,12 @@ call_entry(FrontDoor *door, FrameThread *thread, Entry *entry, Gathered *gathere
         frame_stack_leave(credit);
         return NULL;
     }
-    PyObject *range = NULL;
-    if (__builtin_expect(ranges != NULL, 0) && (range = range_begin(thread, (PyObject *)entry)) == NULL) {
-        gathered_release(gathered);
-        if (entry->scope != NULL) {
-            hook_close(thread, entry->scope);
-        }
-        frame_stack_leave(credit);
-        return NULL;
-    }
     /* What we emitted is not to be captured in turn; what it calls may be. */
     thread->bypass = hook_installed ? entry->target : NULL;
     int lent = is_further_frame(door, call) ? frame_lend_level(thread) : 0;
-    PyObject *result = entry_call(entry, gathered);
+    PyObject *result = __builtin_expect(ranges != NULL, 0) ? entry_call_ranged(thread, entry, gathered)
+                                                           : entry_call(entry, gathered);
     thread->bypass = NULL;
-    if (__builtin_expect(range != NULL, 0) && range_end(thread, range) < 0) {
-        Py_CLEAR(result);
-    }
     PyObject *on_raise = result == NULL ? entry->on_raise : NULL;
     if (door->leave != NULL) {
         call->handed_on = result != NULL || graph_was_over(entry);
@@ -513,18 +541,9 @@ pick_and_call(FrontDoor *door, FrameThread *thread, PyObject *const *slots, Invo
     Entry *found = NULL;
     Gathered gathered;
     PyObject *result = NULL;
-    PyObject *range = NULL;
-    if (__builtin_expect(ranges != NULL, 0) && (range = range_begin(thread, Py_None)) == NULL) {
-        Py_DECREF(entries);
-        return NULL;
-    }
-    int status = pick_entry(door, entries, slots, &found, &gathered);
-    if (__builtin_expect(range != NULL, 0) && range_end(thread, range) < 0) {
-        if (status > 0) {
-            gathered_release(&gathered);
-        }
-        status = -1;
-    }
+    int status = __builtin_expect(ranges != NULL, 0)
+                     ? pick_entry_ranged(door, thread, entries, slots, &found, &gathered)
+                     : pick_entry(door, entries, slots, &found, &gathered);
     if (status > 0) {
         result = call_entry(door, thread, found, &gathered, call);
     }
