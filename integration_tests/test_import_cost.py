@@ -18,7 +18,7 @@ _LIGHT = {
 _PAGES = {"torchjit_report.diagram", "torchjit_report.html", "torchjit_report.highlight", "torchjit_report.view"}
 """Of the report: what writes pages and pictures. What records events is light."""
 _OTHERS = {
-    "attr", "attrs", "numpy", "cython", "hmac", "secrets", "unicodedata", "html", "typing_extensions",
+    "attr", "attrs", "numpy", "cython", "cython_runtime", "hmac", "secrets", "unicodedata", "html", "typing_extensions",
     "torch.fx.experimental._constant_symnode", "torch.nested", "torch.utils._device",
 }  # fmt: skip
 """Packages and modules beside our own: adding one costs every program that imports torchjit."""
