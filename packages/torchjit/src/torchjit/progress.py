@@ -44,6 +44,7 @@ class _Line:
         self._doing = ""
         self._since = 0.0
         self._ended = threading.Event()
+        self._drawn_on: TextIO | None = None
 
     def __call__(self, kind: str, fields: dict[str, Any]) -> None:
         if os.getpid() != self._process:
@@ -74,8 +75,11 @@ class _Line:
         self._doing = ""
         if self._texts:
             self._texts.pop()
-        if not self._texts:
+        if not self._texts and not self._ended.is_set():
             self._ended.set()
+            if self._drawn_on is not None:  # here: what the program writes next begins on an empty line
+                self._write(self._drawn_on, _ERASE)
+                self._drawn_on = None
 
     def _draw(self, ended: threading.Event) -> None:
         if ended.wait(DELAY):
@@ -83,18 +87,25 @@ class _Line:
         stream = self._stream or sys.stderr
         if self._stream is None and not _is_terminal(stream):
             return
-        with contextlib.suppress(OSError, ValueError):  # it was closed
-            while True:
-                stream.write(_ERASE + self._text())
-                stream.flush()
-                if ended.wait(_REDRAW):
-                    break
-            stream.write(_ERASE)
+        while not ended.is_set():
+            with self._lock:
+                if ended.is_set() or not self._write(stream, _ERASE + self._text()):
+                    return
+                self._drawn_on = stream
+            ended.wait(_REDRAW)
+
+    @staticmethod
+    def _write(stream: TextIO, text: str) -> bool:
+        """Write to the terminal; False if it was closed."""
+        try:
+            stream.write(text)
             stream.flush()
+        except (OSError, ValueError):
+            return False
+        return True
 
     def _text(self) -> str:
-        with self._lock:
-            text = ": ".join(filter(None, (self._texts[-1] if self._texts else "", self._doing)))
+        text = ": ".join(filter(None, (self._texts[-1] if self._texts else "", self._doing)))
         taken = f" ({time.monotonic() - self._since:.0f} s)"
         room = shutil.get_terminal_size().columns - len(taken) - 1
         return (text if len(text) <= room else text[: max(room - 3, 0)] + "...") + taken
