@@ -51,3 +51,28 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if options.dist == "no":
         options.dist = "loadfile"  # tests of a file share what it has compiled
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads of two processes that wait must not spin
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --few-parameters, for a second run of tests that have run whole elsewhere.
+
+    Whether a package's tests import and run in an environment that holds only this package does not depend on the parameters.
+    """
+    parser.addoption(
+        "--few-parameters", action="store_true", help="the first and the last case of each test function only"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what lies between the first and the last case of a function, after others have left out what they leave out."""
+    if not config.getoption("few_parameters"):
+        return
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    ends = {id(item) for cases in functions.values() for item in (cases[0], cases[-1])}
+    left_out = [item for item in items if id(item) not in ends]
+    if left_out:
+        items[:] = [item for item in items if id(item) in ends]
+        config.hook.pytest_deselected(items=left_out)
