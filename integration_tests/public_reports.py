@@ -519,6 +519,57 @@ def two_threads_136833(compile: Compile) -> Any:
     return [results[n] for n in sorted(results)]
 
 
+class _GradMode:
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        self.before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(self.mode)
+
+    def __exit__(self, *exc: object) -> None:
+        torch._C._set_grad_enabled(self.before)
+
+
+def generator_begun_inside_a_manager_134030(compile: Compile) -> Any:
+    seen: list[Any] = []
+
+    def values(x):
+        seen.append(torch.is_grad_enabled())
+        try:
+            torch.set_default_dtype(torch.float64)
+            yield x + torch.ones(3)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    @compile
+    def f(x):
+        made = values(x)
+        with _GradMode(False):
+            y = next(made)
+        made.close()
+        return y, torch.zeros(2)
+
+    return [f(torch.ones(3)) for _ in range(2)], seen, torch.get_default_dtype()
+
+
+def class_replaced_by_another_119715(compile: Compile) -> Any:
+    class Holder:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    space: dict[str, Any] = {"Holder": Holder}
+
+    def f(x):
+        held = space["Holder"](5)
+        return x + (held.x if type(held) is Holder else held)
+
+    compiled = compile(f)
+    first = compiled(torch.ones(2))
+    space["Holder"] = float
+    return first, compiled(torch.ones(2))
+
+
 PROGRAMS = {
     name: value
     for name, value in list(globals().items())
