@@ -9,7 +9,7 @@ import torch
 
 from torchjit_fx.leaves import InputLeaf, Storage, TensorLeaf
 
-__all__ = ["CHECK", "FINISHED", "IN_RANGE", "WITHIN", "can_be_tested"]
+__all__ = ["CHECK", "FINISHED", "IN_RANGE", "WITHIN", "can_be_tested", "runtime_check"]
 
 _library: Any = torch.library.Library
 _LIBRARY = _library("torchjit_checks", "DEF")
@@ -94,3 +94,13 @@ def can_be_tested(leaf: TensorLeaf, written: Sequence[Storage]) -> bool:
     one = all(type(n) is int and n == 1 for n in leaf.record.sizes)
     quiet = not any(isinstance(other, InputLeaf) for storage in written for other in storage.leaves)
     return one and quiet and leaf.record.device.type == "cpu"
+
+
+def runtime_check(holds: Any, text: str) -> None:
+    """What a graph calls where the program stated a fact about a number that only the run knows.
+
+    Raises:
+        RuntimeError: it does not hold.
+    """
+    stated = getattr(holds.node, "stated", None) if isinstance(holds, torch.SymBool) else None
+    torch._check(holds if stated is None else stated(text), lambda: text)

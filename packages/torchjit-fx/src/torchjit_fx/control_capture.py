@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.control_flow import Body, Branches, ControlFlow, Loop, Program, Scan
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import enter_body, finish_control_flow, leave_body
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import AmbientState
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["CONTROL_FLOW_CALLS", "BodyCapture", "captured_bodies"]
 
@@ -32,7 +30,7 @@ class BodyCapture:
         rows: those from this one on are seen row by row.
     """
 
-    def __init__(self, domain: TensorDomain, flat: Sequence[Any], rows: int, mark: int) -> None:
+    def __init__(self, domain: CallDomain, flat: Sequence[Any], rows: int, mark: int) -> None:
         if not all(isinstance(leaf, TensorLeaf) for leaf in flat):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an operand of structured control flow")
         self.domain = domain
@@ -80,28 +78,35 @@ def _is_given(step: Any, given: Sequence[TensorLeaf]) -> bool:
     return any(leaf in given for storage in step.written for leaf in storage.leaves)
 
 
-def _enter(domain: TensorDomain, flat: list[Any], rows: int, capture: CaptureContext) -> list[Any]:
+class _Bodies(list[BodyCapture]):
+    """Those of calls that were not recorded yet, in order."""
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()
+
+
+def _enter(domain: CallDomain, flat: list[Any], rows: int, capture: CaptureContext) -> list[Any]:
     made = BodyCapture(domain, flat, rows, capture.mark())
-    domain.bodies.append(made)
+    domain.of(_Bodies).append(made)
     capture.forbid_effects(True)
     return list(made.given)
 
 
-def _leave(domain: TensorDomain, outputs: list[Any], capture: CaptureContext) -> None:
+def _leave(domain: CallDomain, outputs: list[Any], capture: CaptureContext) -> None:
     capture.forbid_effects(False)
-    open_bodies = [body for body in domain.bodies if not body.scope.closed]
+    open_bodies = [body for body in domain.of(_Bodies) if not body.scope.closed]
     open_bodies[-1].leave(outputs)
 
 
-def captured_bodies(domain: TensorDomain, count: int) -> tuple[list[Body], list[TensorLeaf], list[SymLeaf]]:
+def captured_bodies(domain: CallDomain, count: int) -> tuple[list[Body], list[TensorLeaf], list[SymLeaf]]:
     """The bodies captured last, over the tensors and numbers from outside that any of them uses."""
-    bodies = domain.bodies[-count:]
-    del domain.bodies[-count:]
+    bodies = domain.of(_Bodies)[-count:]
+    del domain.of(_Bodies)[-count:]
     tensors, numbers = _outside(bodies)
     return [body.body([*tensors, *numbers]) for body in bodies], tensors, numbers
 
 
-def _finish(domain: TensorDomain, kind: str, first: list[Any], operands: list[Any], capture: CaptureContext) -> Any:
+def _finish(domain: CallDomain, kind: str, first: list[Any], operands: list[Any], capture: CaptureContext) -> Any:
     """Record the call.
 
     Args:
@@ -109,7 +114,7 @@ def _finish(domain: TensorDomain, kind: str, first: list[Any], operands: list[An
         first: of `cond`, the condition.
         operands: what the bodies were given, all of them alike.
     """
-    carried = domain.bodies[-1].rows  # of a scan
+    carried = domain.of(_Bodies)[-1].rows  # of a scan
     made, tensors, numbers = captured_bodies(domain, 1 if kind == "scan" else 2)
     program: Program
     if kind == "cond":

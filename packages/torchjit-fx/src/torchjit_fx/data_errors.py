@@ -8,7 +8,7 @@ the operations run for real, between two graphs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 import torch.nn.functional as F
@@ -18,13 +18,10 @@ from torchjit_fx import breaks
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import FINISHED
 from torchjit_fx.data_tests import INDEXING, ITEMS, VALUES, record_test, value_tests
+from torchjit_fx.domain_protocol import CallDomain, StepRecorder
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import TensorLeaf
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-    from torchjit_fx.protocols import CaptureContext
-    from torchjit_fx.tracing import Recorder
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["CaughtErrors", "may_raise", "raises_anything"]
 
@@ -81,23 +78,21 @@ def _on_a_device(args: tuple[Any, ...]) -> bool:
 class CaughtErrors:
     """The operations of one region whose errors the program may catch.
 
-    Args:
-        allowed: they may be captured.
-
     Attributes:
+        allowed: they may be captured.
         marks: of those that were.
         in_blocks: there are others in blocks that seldom catch errors: `with`, and a `try` of a library.
         tested: the indices of the call that is being done are tested.
     """
 
-    def __init__(self, *, allowed: bool) -> None:
-        self.allowed = allowed
+    def __init__(self, domain: CallDomain) -> None:
+        self.allowed = domain.settings.errors_in_tries
         self.marks: list[tuple[int, GraphBreak]] = []
         self.in_blocks = False
         self.tested = False
 
     def call(
-        self, domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext
+        self, domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext
     ) -> Any:
         """Do such a call.
 
@@ -134,7 +129,7 @@ class CaughtErrors:
         self.marks.append((mark, why))
         return result
 
-    def may_assert(self, recorder: Recorder, capture: CaptureContext) -> bool:
+    def may_assert(self, recorder: StepRecorder, capture: CaptureContext) -> bool:
         """May an assertion be tested where its error has to come in its place?"""
         if not self.allowed or recorder.checkpointed or not capture.runs_again():
             return False

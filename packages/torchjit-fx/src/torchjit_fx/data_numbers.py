@@ -7,16 +7,14 @@ that varies, beside the constants, and stays right for other numbers.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw, marker_items
 from torchjit_fx.leaves import SymLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["DATA_CALLS"]
 
@@ -24,7 +22,7 @@ _MOST_NUMBERS = 64
 """That vary: each is an operation. In data with more of them they are fixed."""
 
 
-def _make(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+def _make(domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
     of_tensor = fn is torch.Tensor.new_tensor
     place = int(of_tensor)
     data = args[place] if len(args) > place else kwargs.get("data", kwargs.get("obj"))
@@ -91,7 +89,7 @@ def _shape(data: Any) -> list[int] | None:
     return None if first is None or any(shape != first for shape in shapes) else [len(items), *first]
 
 
-def _dtype(domain: TensorDomain, numbers: list[Any]) -> torch.dtype:
+def _dtype(domain: CallDomain, numbers: list[Any]) -> torch.dtype:
     """What PyTorch infers for numbers of which one varies, and is no truth value."""
     if any(type(n) is float or (isinstance(n, SymLeaf) and isinstance(n.value, torch.SymFloat)) for n in numbers):
         default: torch.dtype = domain.modes.read(DEFAULT_DTYPE)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from torchjit_fx.assertions import IN_RANGE, WITHIN
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.indices import dimensions
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-    from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["INDEXING", "ITEMS", "VALUES", "Test", "record_test", "value_tests"]
 
@@ -37,7 +35,7 @@ def value_tests(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
     return None if rule is None else rule(args, kwargs)
 
 
-def record_test(test: Test, domain: TensorDomain, capture: CaptureContext) -> None:
+def record_test(test: Test, domain: CallDomain, capture: CaptureContext) -> None:
     """Add it to the graph."""
     op, tensor, *rest = test
     if op is IN_RANGE and isinstance(rest[0], tuple):
@@ -46,7 +44,7 @@ def record_test(test: Test, domain: TensorDomain, capture: CaptureContext) -> No
     domain.recorder.add_test(op, (tensor, *rest), capture)
 
 
-def _count(base: TensorLeaf, domain: TensorDomain, capture: CaptureContext) -> Any:
+def _count(base: TensorLeaf, domain: CallDomain, capture: CaptureContext) -> Any:
     count: Any = 1
     for dim in range(len(base.record.sizes)):
         count = domain.call_plainly(operator.mul, (count, domain.dimension(base, dim, capture)), {}, capture)

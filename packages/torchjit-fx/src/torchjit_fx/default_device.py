@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import get_testing_overrides
@@ -17,12 +17,11 @@ from torch.utils._device import _device_constructors
 from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import TensorLeaf
 from torchjit_fx.modes import DEFAULT_DEVICE
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
+from torchjit_fx.numpy_arrays import Arrays
 
 __all__ = ["get_default_device", "may_make", "set_default_device", "with_device"]
 
@@ -41,10 +40,10 @@ def _overridable() -> frozenset[Any]:
     return frozenset(get_testing_overrides())
 
 
-def set_default_device(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
+def set_default_device(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
     """`torch.set_default_device(device)`: no step; the process is told at the end of the region."""
     wanted = args[0] if args else kwargs["device"]
-    if capture.state("intercepted") or domain.recorder.scope is not None or domain.arrays.used:
+    if capture.state("intercepted") or domain.recorder.scope is not None or domain.of(Arrays).used:
         raise GraphBreak(breaks.NOT_CAPTURABLE, "set_default_device under another mode", capture.location())
     try:
         device = None if wanted is None else torch.device(wanted)
@@ -68,7 +67,7 @@ def _is_alone() -> bool:
     return torch._C._len_torch_function_stack() == 1 and getattr(context, "prev_mode", None) is None
 
 
-def get_default_device(domain: TensorDomain) -> torch.device:
+def get_default_device(domain: CallDomain) -> torch.device:
     """What `torch.get_default_device()` gives while the program has set another one than that of the start."""
     device = domain.modes.read(DEFAULT_DEVICE) or torch.device("cpu")
     with device:  # a device without an index is told the current one
@@ -81,7 +80,7 @@ def may_make(fn: Any) -> bool:
 
 
 def with_device(
-    domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
+    domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
 ) -> dict[str, Any]:
     """The keywords with which a call does under the graph's default device what it does under the program's.
 

@@ -6,33 +6,33 @@ written with its `dtype=`; one that takes none breaks the graph, and runs for re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.flatten import Arguments, UnwritableArgument
-from torchjit_fx.metas import Constant, Made, Nested, Outcome, Same, Sym, Template
+from torchjit_fx.metas import Constant, Made, MetaService, Nested, Outcome, Same, Sym, Template
+from torchjit_fx.modes import TorchModes
 from torchjit_fx.ownership import graph_target
-
-if TYPE_CHECKING:
-    from torchjit_fx.tracing import Recorder
 
 __all__ = ["written_out"]
 
 
-def written_out(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def written_out(
+    metas: MetaService, modes: TorchModes, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
     """The keywords with which a call does under the first default dtype what it does under the program's.
 
     Raises:
         GraphBreak: there are none, or the call fails.
     """
     try:
-        wanted = _outcome(recorder, fn, args, kwargs)
+        wanted = _outcome(metas, fn, args, kwargs)
         dtypes = {made.record.dtype for made in _made(wanted.result)}
-        with recorder.modes.first_default():
+        with modes.first_default():
             for more in ({}, *({"dtype": dtype} for dtype in dtypes if kwargs.get("dtype") is None)):
                 try:
-                    found = _outcome(recorder, fn, args, kwargs | more)
+                    found = _outcome(metas, fn, args, kwargs | more)
                 except GraphBreak:
                     continue  # it takes no such keyword
                 if _alike(found.result, wanted.result) and found.changed == wanted.changed:
@@ -42,9 +42,9 @@ def written_out(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict
     raise GraphBreak(breaks.NOT_CAPTURABLE, f"{getattr(fn, '__qualname__', fn)} under another default dtype")
 
 
-def _outcome(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+def _outcome(metas: MetaService, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
     op, target = graph_target(fn)
-    return recorder.metas.run(op, target, args, kwargs, Arguments(args, kwargs), own_fakes=True)[0]
+    return metas.run(op, target, args, kwargs, Arguments(args, kwargs), own_fakes=True)[0]
 
 
 def _made(template: Template) -> list[Made]:

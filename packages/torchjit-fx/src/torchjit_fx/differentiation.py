@@ -8,7 +8,7 @@ history and differentiating those.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 import torch
@@ -16,17 +16,14 @@ import torch
 from torchjit_core.guards import IdIs
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.assertions import CHECK
+from torchjit_fx.assertions import CHECK, runtime_check
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.histories import keep_history
+from torchjit_fx.histories import HookedInputs, keep_history
 from torchjit_fx.leaves import InputLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.metas import follow
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.region import live_steps, used_inputs
-from torchjit_fx.unbacked import runtime_check
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = [
     "DIFFERENTIATION_CALLS",
@@ -81,7 +78,7 @@ def _refused(detail: str, capture: CaptureContext) -> GraphBreak:
     return GraphBreak(breaks.AUTOGRAD_CALL, f"autograd.grad {detail}", capture.location())
 
 
-def differentiate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Any:
+def differentiate(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Any:
     """`torch.autograd.grad(...)`.
 
     Raises:
@@ -98,7 +95,7 @@ def differentiate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture
         raise
 
 
-def _differentiate(domain: TensorDomain, given: dict[str, Any], capture: CaptureContext) -> Any:
+def _differentiate(domain: CallDomain, given: dict[str, Any], capture: CaptureContext) -> Any:
     outputs, inputs = _tensors(given["outputs"], capture), _tensors(given["inputs"], capture)
     weights = given.get("grad_outputs")
     weights = list(weights) if isinstance(weights, tuple | list) else [weights] * len(outputs)
@@ -131,7 +128,7 @@ def _tensors(value: Any, capture: CaptureContext) -> list[TensorLeaf]:
 
 
 def _check_inputs(
-    domain: TensorDomain, outputs: Sequence[TensorLeaf], inputs: Sequence[TensorLeaf], capture: CaptureContext
+    domain: CallDomain, outputs: Sequence[TensorLeaf], inputs: Sequence[TensorLeaf], capture: CaptureContext
 ) -> None:
     """The way from the outputs to the inputs must lie in the region.
 
@@ -139,7 +136,7 @@ def _check_inputs(
     """
     asked = [leaf for leaf in inputs if isinstance(leaf, InputLeaf)]
     for leaf in asked:
-        if leaf.real._backward_hooks or id(leaf) in domain.hooked:
+        if leaf.real._backward_hooks or id(leaf) in domain.of(HookedInputs):
             raise _refused("with respect to a tensor with a hook", capture)
         capture.guard(IdIs(leaf.path.attr("_backward_hooks"), None, capture.location()))
     if not asked:
@@ -152,7 +149,7 @@ def _check_inputs(
             capture.guard(leaf.leafness(capture.location()))
 
 
-def _try(domain: TensorDomain, call: Differentiated, leaves: Sequence[TensorLeaf], capture: CaptureContext) -> Any:
+def _try(domain: CallDomain, call: Differentiated, leaves: Sequence[TensorLeaf], capture: CaptureContext) -> Any:
     """What the call gives, over fakes of the capture."""
     run = _Rerun(domain)
     steps = live_steps(domain.recorder.steps, leaves, domain.modes.graph_initial)
@@ -203,7 +200,7 @@ def _looks_at_values(outputs: Sequence[torch.Tensor]) -> bool:
 class _Rerun:
     """Runs steps once more on fakes of their own, which get the history that the graph's tensors will have."""
 
-    def __init__(self, domain: TensorDomain) -> None:
+    def __init__(self, domain: CallDomain) -> None:
         self.domain = domain
         self.symbolic = False
         self.memory: set[int] = set()
@@ -235,7 +232,7 @@ class _Rerun:
             self._results[id(step)] = self.domain.metas.evaluate(step.op, step.target, args, kwargs, self.symbolic)
 
 
-def make_leaf(domain: TensorDomain, leaf: TensorLeaf, capture: CaptureContext) -> TensorLeaf:
+def make_leaf(domain: CallDomain, leaf: TensorLeaf, capture: CaptureContext) -> TensorLeaf:
     """`requires_grad_()` of a tensor that the region made: from here on a leaf of autograd, as long as it stays inside."""
     r = leaf.record
     plain = r.dtype.is_floating_point or r.dtype.is_complex
@@ -255,27 +252,35 @@ def make_leaf(domain: TensorDomain, leaf: TensorLeaf, capture: CaptureContext) -
     flags = (True, True, r.conj, r.neg, r.inference)
     leaf.record = domain.fakes.records.get(r.dtype, r.device, r.sizes, r.strides, r.offset, flags)
     leaf.fake = leaf.stand_in = None
-    domain.made_leaves[id(leaf)] = (leaf, capture.mark())
+    domain.of(MadeLeaves)[id(leaf)] = (leaf, capture.mark())
     return leaf
 
 
-def note_made_leaf(domain: TensorDomain, made: Any, capture: CaptureContext) -> None:
+@final
+class MadeLeaves(dict[int, tuple[TensorLeaf, int]]):
+    """The leaves of autograd that the region made, and where: the capture breaks there if one has to leave it."""
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()
+
+
+def note_made_leaf(domain: CallDomain, made: Any, capture: CaptureContext) -> None:
     """What `torch.zeros(2, requires_grad=True)` and its kind make is a leaf of autograd, as long as it stays inside."""
     if type(made) is TensorLeaf and made.step is not None and made.record.requires_grad and made.record.is_leaf:
-        domain.made_leaves[id(made)] = (made, capture.mark())
+        domain.of(MadeLeaves)[id(made)] = (made, capture.mark())
 
 
-def refuse_escaping_leaves(domain: TensorDomain, asked: Sequence[Any], capture: CaptureContext) -> None:
+def refuse_escaping_leaves(domain: CallDomain, asked: Sequence[Any], capture: CaptureContext) -> None:
     """A leaf that the region made must be one for the caller too, whose gradient is there after a backward."""
     for leaf in asked:
-        if not domain.made_leaves or not isinstance(leaf, TensorLeaf) or not leaf.record.requires_grad:
+        if not domain.of(MadeLeaves) or not isinstance(leaf, TensorLeaf) or not leaf.record.requires_grad:
             continue
         for other in [leaf] if leaf.storage is None else leaf.storage.leaves:
-            if id(other) in domain.made_leaves:
+            if id(other) in domain.of(MadeLeaves):
                 why = GraphBreak(
                     breaks.METADATA_MUTATION, "requires_grad of a tensor that leaves the region", capture.location()
                 )
-                capture.break_at_mark(domain.made_leaves[id(other)][1], why)
+                capture.break_at_mark(domain.of(MadeLeaves)[id(other)][1], why)
 
 
 DIFFERENTIATION_CALLS = {torch.autograd.grad: differentiate}

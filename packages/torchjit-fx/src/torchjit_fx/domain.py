@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import fx
@@ -17,21 +17,20 @@ from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
-from torchjit_fx.control_capture import BodyCapture
 from torchjit_fx.data_errors import CaughtErrors, may_raise, raises_anything
 from torchjit_fx.default_device import may_make, with_device
 from torchjit_fx.differentiation import make_leaf, note_made_leaf
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.fakes import FakeFactory
-from torchjit_fx.fills import fill
+from torchjit_fx.fills import fill, select
 from torchjit_fx.flatten import plain_sizes
 from torchjit_fx.float_node import FloatNode
 from torchjit_fx.followed_classes import dispatches, is_followed
-from torchjit_fx.functions import FunctionCapture
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.known_shapes import call_with_known_shape
 from torchjit_fx.large_captures import LargeCaptureNotice
-from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, Step, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.legacy import TELLS_SIZES_FROM_DATA
 from torchjit_fx.marks import address_mark, marks_of
 from torchjit_fx.metas import MetaCache, MetaService
@@ -45,9 +44,8 @@ from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region_end import compile_region
 from torchjit_fx.required_gradients import is_refused_by_mode, switch
-from torchjit_fx.selections import select
 from torchjit_fx.settings import FxSettings
-from torchjit_fx.special_calls import special_call
+from torchjit_fx.special_calls import Ranges, special_call
 from torchjit_fx.subclasses import (
     as_plain,
     has_default_method,
@@ -58,10 +56,9 @@ from torchjit_fx.subclasses import (
     see_subclass,
 )
 from torchjit_fx.symbolic import SymbolicNumbers
-from torchjit_fx.tensor_hooks import HOOK_DICTS, HookCapture
+from torchjit_fx.tensor_hooks import HOOK_DICTS
 from torchjit_fx.tracing import Recorder
 from torchjit_fx.transcripts import TranscriptCache
-from torchjit_fx.transforms import KeptFunction, TransformCapture
 from torchjit_fx.unit_interval import decided
 from torchjit_fx.versions import CaptureFakeMode
 
@@ -72,6 +69,7 @@ _RECORDS = RecordTable()
 _OUTCOMES = MetaCache()
 _TRANSCRIPTS = TranscriptCache()
 _OBJECT: Any = object
+_State = TypeVar("_State")
 
 
 def forget_outcomes() -> None:
@@ -117,24 +115,26 @@ class TensorDomain:
         self.memory = InputMemory(writes_to_shared=settings.writes_to_shared_inputs)
         notice = LargeCaptureNotice(settings.large_nodes, settings.large_seconds, settings.tell_large)
         self.recorder = Recorder(self.metas, self.modes, _OUTCOMES, _TRANSCRIPTS, self.memory, notice)
-        self.arrays = Arrays(self)
         self.known = KnownNumbers(sizes, self.recorder.data)
-        self.functions: list[FunctionCapture] = []
-        self.transforms: list[TransformCapture] = []
-        self.kept_functions: dict[int, KeptFunction] = {}
-        self.bodies: list[BodyCapture] = []
-        self.hooks: list[HookCapture] = []
-        self.hooked: set[int] = set()
-        """Inputs that the region gave a hook."""
-        self.hook_steps: dict[int, Step] = {}
-        self.made_leaves: dict[int, tuple[TensorLeaf, int]] = {}
-        self.caught = CaughtErrors(allowed=settings.errors_in_tries)
-        self.ranges: list[str] = []
-        """Of the profiler, that the region enters."""
+        self._features: dict[Callable[[CallDomain], Any], Any] = {}
+        self.arrays = self.of(Arrays)
+        self.caught = self.of(CaughtErrors)
         self.needs_history = False  # of single operations: no compiled graph can be
         self.writes_outside = False  # of the region's graph
         self._inputs: dict[int, InputLeaf | OpaqueLeaf] = {}
         self._number_inputs: dict[AccessPath, int | Expr] = {}
+
+    def of(self, feature: Callable[[CallDomain], _State]) -> _State:
+        """The state of one feature in this capture: made by its class, which is given the domain, when first asked for."""
+        state: _State | None = self._features.get(feature)
+        if state is None:
+            state = self._features[feature] = feature(self)
+        return state
+
+    @property
+    def ranges(self) -> list[str]:
+        """Of the profiler, that the region enters."""
+        return self.of(Ranges)
 
     # ---- the leaf protocol
 

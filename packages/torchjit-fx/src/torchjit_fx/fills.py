@@ -1,18 +1,24 @@
-"""`torch.full(size, t)` with a number `t` in a tensor: PyTorch reads the number; a graph fills the memory with the tensor."""
+"""Calls that read a number in a tensor, done without reading it: the graph computes with the tensor.
+
+`torch.full(size, t)` fills its memory with the tensor; `x[t]` takes a copy of the row, see `selections`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from torchjit_fx.data_errors import CaughtErrors
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
+__all__ = ["fill", "select"]
 
-__all__ = ["fill"]
+_ITEMS = frozenset({operator.getitem, torch.Tensor.__getitem__})
 
 _EMPTY: dict[Any, tuple[Any, int]] = {
     torch.full: (torch.empty, 1),
@@ -22,7 +28,7 @@ _EMPTY: dict[Any, tuple[Any, int]] = {
 """To the function that makes the memory, and the place of the number among the arguments."""
 
 
-def fill(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+def fill(domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
     """The call, where the number cannot be out of the range of the result's type; NotImplemented for all else."""
     if fn not in _EMPTY or kwargs.get("out") is not None or kwargs.get("requires_grad"):
         return NotImplemented
@@ -41,8 +47,40 @@ def fill(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str,
     return domain.call(torch.Tensor.fill_, (made, value), {}, capture)
 
 
-def _dtype_of_number(domain: TensorDomain, dtype: torch.dtype) -> Any:
+def _dtype_of_number(domain: CallDomain, dtype: torch.dtype) -> Any:
     """Of what `torch.full` makes of a Python number that was read from a tensor of this type."""
     if dtype is torch.bool:
         return dtype
     return domain.modes.read(DEFAULT_DTYPE) if dtype.is_floating_point else torch.int64
+
+
+def select(domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+    """`x[t]` for a contiguous `x` and an integer `t` that is not known at capture; NotImplemented for all else."""
+    if fn not in _ITEMS or len(args) != 2 or kwargs:
+        return NotImplemented
+    base, index = args
+    recorder = domain.recorder
+    if not (isinstance(base, TensorLeaf) and isinstance(index, TensorLeaf)) or recorder.scope is not None:
+        return NotImplemented
+    b, i = base.record, index.record
+    if capture.may_catch() and not domain.of(CaughtErrors).tested:  # an index out of range
+        return NotImplemented
+    if i.sizes != () or i.dtype not in (torch.int64, torch.int32) or i.device != b.device or recorder.checkpointed:
+        return NotImplemented
+    if not b.sizes or not all(type(n) is int for n in (*b.sizes, *b.strides)) or b.strides != _contiguous(b.sizes):
+        return NotImplemented
+    mark = capture.mark()
+    rows = recorder.call(
+        operator.getitem, (base, recorder.call(torch.reshape, (index, (1,)), {}, capture)), {}, capture
+    )
+    row = recorder.call(torch.squeeze, (rows, 0), {}, capture)
+    recorder.selections.add(base, row, mark)
+    return row
+
+
+def _contiguous(sizes: Sequence[Any]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(sizes):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 
@@ -16,13 +16,11 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.control_capture import captured_bodies
 from torchjit_fx.control_flow import Body
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flex_operator import FORWARD, laid_out_like, name_of, takes
 from torchjit_fx.intrinsics import finish_flex_attention
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["FLEX_CALLS", "FlexAttention"]
 
@@ -148,7 +146,7 @@ class FlexAttention:
 
 
 def _finish(
-    domain: TensorDomain, operands: list[Any], blocks: list[Any], scale: Any, options: Any, capture: CaptureContext
+    domain: CallDomain, operands: list[Any], blocks: list[Any], scale: Any, options: Any, capture: CaptureContext
 ) -> Any:
     if type(scale) is SymLeaf:
         scale = domain.concrete(scale, capture)

@@ -6,7 +6,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -15,14 +15,12 @@ from torch.utils._device import _device_constructors
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.intrinsics import INTRINSICS
 from torchjit_fx.leaves import OpaqueLeaf, TensorLeaf
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["asks_for_modes", "seen_by_function_modes"]
 
@@ -75,7 +73,7 @@ class _Look(TorchFunctionMode):
 
 
 def seen_by_function_modes(
-    domain: TensorDomain, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    domain: CallDomain, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...] | None:
     """The arguments of the mode's `__torch_function__`, found by making the call on fakes, up to the mode.
 

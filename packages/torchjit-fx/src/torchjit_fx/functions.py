@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 from torch.utils.checkpoint import _CachingTorchDispatchMode
@@ -12,6 +12,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.control_capture import CONTROL_FLOW_CALLS
 from torchjit_fx.custom_gradient import Backward, CapturedFunction
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flex_attention import FLEX_CALLS
 from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
 from torchjit_fx.intrinsics import (
@@ -32,9 +33,6 @@ from torchjit_fx.subclasses import refuse_subclasses
 from torchjit_fx.tensor_hooks import HOOK_CALLS
 from torchjit_fx.transforms import TRANSFORM_CALLS
 
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-
 __all__ = ["INTRINSIC_CALLS", "FunctionCapture"]
 
 
@@ -42,7 +40,7 @@ __all__ = ["INTRINSIC_CALLS", "FunctionCapture"]
 class FunctionCapture:
     """One call of a custom autograd function that is being captured."""
 
-    def __init__(self, domain: TensorDomain, tensors: Sequence[TensorLeaf], mark: int) -> None:
+    def __init__(self, domain: CallDomain, tensors: Sequence[TensorLeaf], mark: int) -> None:
         self.domain = domain
         self.tensors = list(tensors)
         self.forward = Scope(domain, mark)
@@ -157,14 +155,14 @@ def _unique(leaves: Sequence[Any]) -> list[Any]:
 # ---- the intrinsics
 
 
-def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _refuse(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     raise GraphBreak(breaks.CUSTOM_FUNCTION, str(args[0]), capture.location())
 
 
 def _located(action: Callable[..., Any]) -> Callable[..., Any]:
     """Breaks get the user's line."""
 
-    def run(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    def run(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
         if capture.state("subclasses"):
             refuse_subclasses(args, capture)
         try:
@@ -177,41 +175,48 @@ def _located(action: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _enter_forward(domain: TensorDomain, tensors: list[Any], capture: CaptureContext) -> None:
+class _OpenFunctions(list[FunctionCapture]):
+    """The custom functions that are being captured, innermost last."""
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()
+
+
+def _enter_forward(domain: CallDomain, tensors: list[Any], capture: CaptureContext) -> None:
     for leaf in tensors:
         if not isinstance(leaf, TensorLeaf):
             raise GraphBreak(breaks.UNSUPPORTED_TENSOR, "an argument of a custom autograd function")
-    domain.functions.append(FunctionCapture(domain, tensors, capture.mark()))
+    domain.of(_OpenFunctions).append(FunctionCapture(domain, tensors, capture.mark()))
 
 
 def _leave_forward(
-    domain: TensorDomain,
+    domain: CallDomain,
     outputs: list[Any],
     saved: list[Any],
     constant: list[Any],
     dirty: list[Any],
     capture: CaptureContext,
 ) -> None:
-    domain.functions[-1].leave_forward(outputs, saved, constant, dirty)
+    domain.of(_OpenFunctions)[-1].leave_forward(outputs, saved, constant, dirty)
 
 
-def _enter_backward(domain: TensorDomain, defined: list[bool], capture: CaptureContext) -> Any:
-    return domain.functions[-1].enter_backward(defined, capture)
+def _enter_backward(domain: CallDomain, defined: list[bool], capture: CaptureContext) -> Any:
+    return domain.of(_OpenFunctions)[-1].enter_backward(defined, capture)
 
 
-def _leave_backward(domain: TensorDomain, gradients: list[Any], capture: CaptureContext) -> None:
-    domain.functions[-1].leave_backward(gradients, capture)
+def _leave_backward(domain: CallDomain, gradients: list[Any], capture: CaptureContext) -> None:
+    domain.of(_OpenFunctions)[-1].leave_backward(gradients, capture)
 
 
-def _abandon_backward(domain: TensorDomain, capture: CaptureContext) -> None:
-    domain.functions[-1].abandon_backward(capture)
+def _abandon_backward(domain: CallDomain, capture: CaptureContext) -> None:
+    domain.of(_OpenFunctions)[-1].abandon_backward(capture)
 
 
-def _finish(domain: TensorDomain, name: str, materialize: bool, once: bool, capture: CaptureContext) -> Any:
-    return domain.functions.pop().finish(name, materialize, once, capture)
+def _finish(domain: CallDomain, name: str, materialize: bool, once: bool, capture: CaptureContext) -> Any:
+    return domain.of(_OpenFunctions).pop().finish(name, materialize, once, capture)
 
 
-def _enter_checkpoint(domain: TensorDomain, context_fn: Any, *args: Any) -> None:
+def _enter_checkpoint(domain: CallDomain, context_fn: Any, *args: Any) -> None:
     *given, _ = args  # the last is the capture
     domain.recorder.enter_checkpoint(None if context_fn is None else _policy_of(context_fn, *given))
 
@@ -228,7 +233,7 @@ def _policy_of(context_fn: Callable[..., Any], *args: Any) -> Callable[..., Any]
     return policy
 
 
-def _leave_checkpoint(domain: TensorDomain, capture: CaptureContext) -> None:
+def _leave_checkpoint(domain: CallDomain, capture: CaptureContext) -> None:
     domain.recorder.leave_checkpoint()
 
 

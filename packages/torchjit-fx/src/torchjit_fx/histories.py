@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-
-__all__ = ["keep_history", "keep_history_beyond"]
+__all__ = ["HookedInputs", "keep_history", "keep_history_beyond"]
 
 
-def keep_history(domain: TensorDomain, tensors: Sequence[Any]) -> None:
+def keep_history(domain: CallDomain, tensors: Sequence[Any]) -> None:
     """The program is about to ask for the gradients of these tensors: let the graph not be compiled if it has uses of them.
 
     What comes out of a compiled graph are results of one node of autograd: none of them is behind another one, so that the
@@ -27,7 +25,7 @@ def keep_history(domain: TensorDomain, tensors: Sequence[Any]) -> None:
             domain.needs_history = _is_made(tensor, steps) and any(_goes_on(step, tensor) for step in steps)
 
 
-def keep_history_beyond(domain: TensorDomain, leaves: Sequence[Any], names: AbstractSet[str]) -> None:
+def keep_history_beyond(domain: CallDomain, leaves: Sequence[Any], names: AbstractSet[str]) -> None:
     """The region ends, and the program goes on with these leaves in code with these names: may it ask for their gradients there?
 
     The code is only looked at for the names of what asks. Who asks in a function called later is not seen.
@@ -55,3 +53,10 @@ def _goes_on(step: Step, tensor: TensorLeaf) -> bool:
     if not any(leaf is tensor for leaf in read):
         return False
     return bool(step.written) or any(made.record.requires_grad for made in step.results)
+
+
+class HookedInputs(set[int]):
+    """The identities of the inputs that the region gave a hook."""
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
 
 from torchjit_core.expr import as_expr, conj, ge, lt
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.unbacked import read_number
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["INDEX_CALLS", "dimensions"]
 
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
-def _item(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _item(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`x[key]`, and `x[key] = value`."""
     if len(args) < 2 or kwargs or not isinstance(args[0], TensorLeaf):
         return NotImplemented
@@ -61,7 +59,7 @@ def _is_inside(index: SymLeaf, size: Any) -> bool:
     return bool(node.context.decide(conj(ge(place, -length), lt(place, length))))
 
 
-def _with_numbers(domain: TensorDomain, piece: slice, capture: Any) -> slice:
+def _with_numbers(domain: CallDomain, piece: slice, capture: Any) -> slice:
     """The slice with the numbers that tensors hold."""
     ends = (piece.start, piece.stop, piece.step)
     if not domain.settings.capture_scalar_outputs or not any(isinstance(end, TensorLeaf) for end in ends):

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import math
 import types
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 
 from torchjit_core.guards import ValueEquals
+from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.metas import follow
-
-if TYPE_CHECKING:
-    from torchjit_fx.assigned_data import AssignedData
-    from torchjit_fx.protocols import SymbolicSizes
+from torchjit_fx.protocols import SymbolicSizes
 
 __all__ = ["KnownNumbers"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import TensorLeaf
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["call_with_known_shape"]
 
@@ -19,7 +17,7 @@ _REPEATS = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
 def call_with_known_shape(
-    domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
+    domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
 ) -> Any:
     """The result of a call that the recorder refused for the shape of its result; NotImplemented if that is not known."""
     if fn in _REPEATS and len(args) > 1 and kwargs.get("output_size") is None:
@@ -38,7 +36,7 @@ def call_with_known_shape(
     return tuple(constant(domain, t, capture) for t in found)
 
 
-def _without_masks(domain: TensorDomain, base: Any, index: Any, capture: Any) -> Any:
+def _without_masks(domain: CallDomain, base: Any, index: Any, capture: Any) -> Any:
     """An index that does the same, with the places where its known masks are true; None if there is none."""
     items: list[Any] = []
     at, changed = 0, False
@@ -58,7 +56,7 @@ def _without_masks(domain: TensorDomain, base: Any, index: Any, capture: Any) ->
     return tuple(items) if changed else None
 
 
-def constant(domain: TensorDomain, real: torch.Tensor, capture: Any) -> TensorLeaf:
+def constant(domain: CallDomain, real: torch.Tensor, capture: Any) -> TensorLeaf:
     """A small tensor of integers as a step of the graph."""
     fn: Any = torch.tensor if real.numel() else torch.zeros
     given = real.tolist() if real.numel() else tuple(real.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, Protocol, final
 
 import attrs
 import torch
@@ -16,10 +16,7 @@ from torchjit_core.reasons import Reason
 from torchjit_fx.floats import FloatExpr
 from torchjit_fx.records import TensorRecord
 
-if TYPE_CHECKING:
-    from torchjit_fx.scopes import Scope
-
-__all__ = ["Checkpoint", "InputLeaf", "OpaqueLeaf", "Step", "Storage", "SymLeaf", "TensorLeaf"]
+__all__ = ["Checkpoint", "InputLeaf", "OpaqueLeaf", "Step", "StepScope", "Storage", "SymLeaf", "TensorLeaf"]
 
 
 @final
@@ -34,6 +31,32 @@ class Checkpoint:
 
     number: int
     policy: Callable[..., Any] | None = None
+
+
+class StepScope(Protocol):
+    """What a step and the recorder know of the scope that steps are recorded in, see `scopes.Scope`."""
+
+    @property
+    def mark(self) -> int:
+        """Where the capture breaks if it turns out that the scope cannot be."""
+
+    @property
+    def closed(self) -> bool:
+        """Its leaves are out of reach for everybody else."""
+
+    @property
+    def parent(self) -> StepScope | None:
+        """The scope around it, None for the region itself."""
+
+    @property
+    def sees(self) -> StepScope | None:
+        """A closed scope whose leaves may be used here."""
+
+    def note_write(self, storage: Storage) -> None:
+        """A step is about to write this memory."""
+
+    def may_use(self, leaf: TensorLeaf | SymLeaf) -> bool:
+        """May a step of this scope use the leaf?"""
 
 
 @final
@@ -94,7 +117,7 @@ class Step:
         self.effect = False
         self.random = False
         self.mode: tuple[Any, Any] | None = None
-        self.scope: Scope | None = None
+        self.scope: StepScope | None = None
         self.checkpoint: Checkpoint | None = None
         self.modules: tuple[tuple[type, AccessPath], ...] = ()
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import marker_items
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = [
     "LEGACY_CHECK",
@@ -46,7 +44,7 @@ TELLS_SIZES_FROM_DATA = frozenset({*LEGACY_CONSTRUCTORS, torch.Tensor.new, torch
 """What does one thing with a `torch.Size` and another with a tuple of the same numbers."""
 
 
-def construct(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def construct(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Call one with sizes or with numbers.
 
     Raises:
@@ -80,7 +78,7 @@ def _is_whole(size: Any) -> bool:
 LEGACY_CHECK: Any = type(torch.FloatTensor).__instancecheck__
 
 
-def is_of_legacy_class(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def is_of_legacy_class(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`isinstance(tensor, torch.FloatTensor)`, which asks for the dtype and the device (`Tensor_instancecheck`)."""
     cls, leaf = args
     if not isinstance(leaf, TensorLeaf) or leaf.cls not in (torch.Tensor, torch.nn.Parameter):
@@ -92,7 +90,7 @@ def is_of_legacy_class(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, ca
     return record.device.type == kind and record.dtype is cls.dtype and not cls.is_sparse and not cls.is_sparse_csr
 
 
-def make_variable(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def make_variable(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`Variable(tensor)`, which is the tensor without its history (`legacy_variable_ctor`).
 
     Raises:

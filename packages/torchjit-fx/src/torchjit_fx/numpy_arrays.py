@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 
@@ -19,11 +19,9 @@ from torchjit_core.guards import TypeIs
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
 from torchjit_fx.numpy_calls import FOLDED, IN_PLACE, NUMPY_SCALARS, PLAIN_ATOMS, WRITING, numpy_module
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["ArrayLeaf", "Arrays", "holds_array", "is_captured", "name_of", "with_arrays"]
 
@@ -92,7 +90,7 @@ class ArrayLeaf:
 class Arrays:
     """The arrays of one capture."""
 
-    def __init__(self, domain: TensorDomain) -> None:
+    def __init__(self, domain: CallDomain) -> None:
         self.domain = domain
         self._known: dict[int, ArrayLeaf] = {}
         self._memories: dict[int, Memory] = {}
@@ -187,9 +185,9 @@ class Arrays:
         return ArrayLeaf(real, None, path=path)
 
     def _read(self, array: ArrayLeaf, path: AccessPath, capture: Any) -> InputLeaf:
-        leaf = self.domain.input(tensor_of_array(array.real), path.computed(tensor_of_array), capture)
-        self.domain.memory.add_array(leaf, capture)  # type: ignore[arg-type]
-        return leaf  # type: ignore[return-value]
+        leaf: InputLeaf = self.domain.input(tensor_of_array(array.real), path.computed(tensor_of_array), capture)
+        self.domain.memory.add_array(leaf, capture)
+        return leaf
 
     def _view(self, array: ArrayLeaf, capture: Any) -> TensorLeaf:
         memory: Any = array.memory
@@ -209,7 +207,8 @@ class Arrays:
             values = torch.from_numpy(_np.array(real, order="K", copy=True))
         except (TypeError, ValueError) as error:
             raise GraphBreak(breaks.NUMPY, str(error), capture.location()) from error
-        return self.domain.input(values, None, capture)  # type: ignore[return-value]
+        leaf: InputLeaf = self.domain.input(values, None, capture)
+        return leaf
 
     def snapshot(self, real: Any, capture: Any) -> TensorLeaf:
         """A new tensor with the values that an array of constants has now."""

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf, holds_array, name_of
+from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, holds_array, name_of
 from torchjit_fx.numpy_calls import IN_PLACE, NUMPY_FUNCTIONS, numpy_module
 from torchjit_fx.numpy_functions import COMPUTES, KEYWORDS, OPERATORS, READERS, SHARED, VIEWS, numpy_call
 from torchjit_fx.numpy_indexing import getitem, index_arrays, setitem
@@ -27,15 +28,12 @@ from torchjit_fx.numpy_rules import (
     tensors_of,
 )
 
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-
 __all__ = ["array_attribute", "array_rows", "call_arrays", "of_tensor"]
 
 _np = numpy_module
 
 
-def call_arrays(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+def call_arrays(domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
     """A call of a function of NumPy, or of any function that is given an array.
 
     Raises:
@@ -48,7 +46,7 @@ def call_arrays(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: di
             return result
     if id(fn) not in NUMPY_FUNCTIONS and fn not in OPERATORS and fn not in IN_PLACE and not _is_python(fn):
         raise GraphBreak(breaks.NUMPY, f"{name_of(fn)} of an array", capture.location())
-    folded = domain.arrays.fold(fn, args, kwargs, capture)
+    folded = domain.of(Arrays).fold(fn, args, kwargs, capture)
     if folded is not NotImplemented:
         return folded
     if domain.recorder.modes.read(("autocast", "cpu")) or torch.get_default_device().type != "cpu":
@@ -59,7 +57,7 @@ def call_arrays(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: di
         return _in_place(domain, fn, args, capture)
     name = OPERATORS.get(fn) if id(fn) not in NUMPY_FUNCTIONS else getattr(fn, "__name__", "")
     if name in ("item", "tolist") and len(args) == 1 and not kwargs:
-        return domain.call(getattr(torch.Tensor, name), (domain.arrays.tensor(args[0], capture),), {}, capture)
+        return domain.call(getattr(torch.Tensor, name), (domain.of(Arrays).tensor(args[0], capture),), {}, capture)
     if (
         fn is operator.pow
         and type(args[1]) is float
@@ -79,7 +77,7 @@ def _is_python(fn: Any) -> bool:
     return getattr(fn, "__module__", None) in ("builtins", "_operator")
 
 
-def _graph_call(domain: TensorDomain, name: str, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _graph_call(domain: CallDomain, name: str, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     if not (name in COMPUTES or name in VIEWS) or not KEYWORDS.issuperset(kwargs):
         raise refuse(fn, "of an array that depends on a tensor", capture)
     varying = name == "transpose" or name == "reshape"
@@ -94,7 +92,7 @@ def _graph_call(domain: TensorDomain, name: str, fn: Any, args: Any, kwargs: Any
         result = domain.recorder.call(numpy_call, (name, *raw), named, capture)
         if not isinstance(result, TensorLeaf) or result.record.dtype is not raw[0].record.dtype:
             raise refuse(fn, "gives another type in torch", capture)
-        return domain.arrays.made(result)
+        return domain.of(Arrays).made(result)
     dtype, ndim, scalar = expected(fn, name, args, kwargs, capture)
     given = {leaf.record.dtype for leaf in _leaves(raw)}
     if dtype.is_floating_point and not any(d.is_floating_point or d.is_complex for d in given):
@@ -106,17 +104,17 @@ def _graph_call(domain: TensorDomain, name: str, fn: Any, args: Any, kwargs: Any
         raise refuse(fn, "gives another type in torch", capture)
     if result.alias or any(result is leaf for leaf in _leaves(raw)):
         result = domain.recorder.call(torch.clone, (result,), {}, capture)
-    return domain.arrays.made(result, scalar)
+    return domain.of(Arrays).made(result, scalar)
 
 
-def _converted(domain: TensorDomain, arg: Any, dtype: torch.dtype, capture: Any) -> Any:
+def _converted(domain: CallDomain, arg: Any, dtype: torch.dtype, capture: Any) -> Any:
     if isinstance(arg, TensorLeaf):
         return domain.recorder.call(torch.Tensor.to, (arg, dtype), {}, capture)
     return type(arg)([_converted(domain, a, dtype, capture) for a in arg]) if type(arg) in (list, tuple) else arg
 
 
-def _of_floats(domain: TensorDomain, array: ArrayLeaf, capture: Any) -> bool:
-    return domain.arrays.tensor(array, capture).record.dtype.is_floating_point
+def _of_floats(domain: CallDomain, array: ArrayLeaf, capture: Any) -> bool:
+    return domain.of(Arrays).tensor(array, capture).record.dtype.is_floating_point
 
 
 def _leaves(raw: Any) -> list[Any]:
@@ -126,12 +124,12 @@ def _leaves(raw: Any) -> list[Any]:
 # ---- operators of Python
 
 
-def _in_place(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
+def _in_place(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
     target = args[0]
     result = domain.call(IN_PLACE[fn], args, {}, capture)
     if type(target) is not ArrayLeaf or target.scalar:
         return result
-    memory = domain.arrays.tensor(target, capture)
+    memory = domain.of(Arrays).tensor(target, capture)
     if (
         type(result) is not ArrayLeaf
         or result.leaf is None
@@ -142,8 +140,8 @@ def _in_place(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
     return target
 
 
-def _read(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
-    return domain.call(fn, (domain.arrays.tensor(args[0], capture),), {}, capture)
+def _read(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
+    return domain.call(fn, (domain.of(Arrays).tensor(args[0], capture),), {}, capture)
 
 
 _PYTHON: dict[Any, Callable[..., Any]] = {
@@ -154,19 +152,19 @@ _PYTHON: dict[Any, Callable[..., Any]] = {
 }
 
 
-def array_rows(domain: TensorDomain, array: ArrayLeaf, capture: Any) -> list[Any]:
+def array_rows(domain: CallDomain, array: ArrayLeaf, capture: Any) -> list[Any]:
     """What iteration gives."""
     if array.constant:
         if not array.real.ndim:
             raise refuse(iter, "of a 0-d array", capture)
-        return [domain.arrays.fold(operator.getitem, (array, i), {}, capture) for i in range(len(array.real))]
-    sizes = domain.arrays.tensor(array, capture).record.sizes
+        return [domain.of(Arrays).fold(operator.getitem, (array, i), {}, capture) for i in range(len(array.real))]
+    sizes = domain.of(Arrays).tensor(array, capture).record.sizes
     if array.scalar or not sizes or type(sizes[0]) is not int:
         raise refuse(iter, "of this array", capture)
     return [getitem(domain, operator.getitem, (array, i), capture) for i in range(sizes[0])]
 
 
-def array_attribute(domain: TensorDomain, array: ArrayLeaf, name: str, capture: Any) -> Any:
+def array_attribute(domain: CallDomain, array: ArrayLeaf, name: str, capture: Any) -> Any:
     """An attribute of an array.
 
     Raises:
@@ -176,8 +174,8 @@ def array_attribute(domain: TensorDomain, array: ArrayLeaf, name: str, capture: 
     if array.constant and name in ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides"):
         return getattr(array.real, name)
     if array.constant and name in ("T", "real", "imag"):
-        return domain.arrays.array(getattr(array.real, name))
-    leaf = domain.arrays.tensor(array, capture)
+        return domain.of(Arrays).array(getattr(array.real, name))
+    leaf = domain.of(Arrays).tensor(array, capture)
     if name == "dtype":
         return numpy_dtype(leaf.record.dtype)
     if name == "ndim":
@@ -190,7 +188,7 @@ def array_attribute(domain: TensorDomain, array: ArrayLeaf, name: str, capture: 
         return leaf.record.dtype.itemsize
     if name == "T" and not array.scalar:
         order = tuple(reversed(range(len(leaf.record.sizes))))
-        return domain.arrays.made(domain.recorder.call(torch.Tensor.permute, (leaf, order), {}, capture))
+        return domain.of(Arrays).made(domain.recorder.call(torch.Tensor.permute, (leaf, order), {}, capture))
     if not hasattr(_np.ndarray, name):
         raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
     raise GraphBreak(breaks.NUMPY, f"ndarray.{name}", capture.location())
@@ -199,7 +197,7 @@ def array_attribute(domain: TensorDomain, array: ArrayLeaf, name: str, capture: 
 # ---- the border to torch
 
 
-def of_tensor(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def of_tensor(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`tensor.numpy()`, and `np.asarray(tensor)`, which asks the tensor for it."""
     leaf = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(leaf, TensorLeaf):
@@ -208,10 +206,10 @@ def of_tensor(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
     readable = record.device.type == "cpu" and not record.requires_grad and not record.conj and not record.neg
     if not readable or _np is None or record.dtype not in SHARED:
         raise GraphBreak(breaks.DATA_DEPENDENT, f"{name_of(fn)} of a tensor of {record.dtype}", capture.location())
-    return domain.arrays.of_tensor(leaf, capture)
+    return domain.of(Arrays).of_tensor(leaf, capture)
 
 
-def _make(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _make(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`np.array`, `np.asarray` of a tensor."""
     if not (args and isinstance(args[0], TensorLeaf)):
         if fn is _np.asarray and len(args) == 1 and not kwargs and type(args[0]) is ArrayLeaf and not args[0].scalar:
@@ -221,17 +219,17 @@ def _make(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     return _graph_call(domain, "copy", _np.copy, (array,), {}, capture) if fn is _np.array else array
 
 
-def _from_numpy(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _from_numpy(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """A tensor on the memory of an array."""
     array = args[0] if len(args) == 1 and not kwargs else None
     if type(array) is not ArrayLeaf or array.scalar:
         return NotImplemented if fn is not torch.from_numpy else _raise(fn, capture)
     first = array.leaf is None
-    leaf = domain.arrays.tensor(array, capture)
+    leaf = domain.of(Arrays).tensor(array, capture)
     return leaf if first else domain.recorder.call(torch.Tensor.detach, (leaf,), {}, capture)
 
 
-def _tensor(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _tensor(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`torch.tensor`, `as_tensor`, `asarray` of an array."""
     array = args[0] if len(args) == 1 else None
     if type(array) is not ArrayLeaf or not {"dtype", "device", "requires_grad"}.issuperset(kwargs):
@@ -246,7 +244,9 @@ def _tensor(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     if fn is not torch.tensor and not array.scalar:
         shared = _from_numpy(domain, torch.from_numpy, (array,), {}, capture)
         return domain.recorder.call(torch.Tensor.to, (shared,), kwargs, capture) if kwargs else shared
-    copied = domain.arrays.snapshot(array.real, capture) if array.constant else domain.arrays.tensor(array, capture)
+    copied = (
+        domain.of(Arrays).snapshot(array.real, capture) if array.constant else domain.of(Arrays).tensor(array, capture)
+    )
     if not array.constant:
         copied = domain.recorder.call(torch.clone, (copied,), {}, capture)
     return domain.recorder.call(torch.Tensor.to, (copied,), kwargs, capture) if kwargs else copied
@@ -256,7 +256,7 @@ def _raise(fn: Any, capture: Any) -> Any:
     raise refuse(fn, "of this array", capture)
 
 
-def _subscript(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _subscript(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """A tensor that is indexed by arrays of constants, as NumPy's arrays are."""
     if not isinstance(args[0], TensorLeaf):
         return NotImplemented

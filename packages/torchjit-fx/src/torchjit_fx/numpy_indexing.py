@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf
+from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays
 from torchjit_fx.numpy_calls import NUMPY_SCALARS, numpy_module
 from torchjit_fx.numpy_rules import fits, refuse, same_kind, tensors_of
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["getitem", "index_arrays", "setitem"]
 
 _np = numpy_module
 
 
-def getitem(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
+def getitem(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
     array, index = args
     if type(array) is not ArrayLeaf or array.scalar:
         raise refuse(fn, "of this", capture)
-    leaf = domain.arrays.tensor(array, capture)
+    leaf = domain.of(Arrays).tensor(array, capture)
     items, advanced = _index(domain, index, False, capture)
     result = domain.recorder.call(operator.getitem, (leaf, items), {}, capture)
     scalar = not advanced and len(items) == len(leaf.record.sizes) and all(type(i) is int for i in items)
     if scalar:
         result = domain.recorder.call(torch.clone, (result,), {}, capture)
-    return domain.arrays.made(result, scalar)
+    return domain.of(Arrays).made(result, scalar)
 
 
-def setitem(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
+def setitem(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
     array, index, value = args
     if type(array) is not ArrayLeaf or array.scalar:
         raise refuse(fn, "of this", capture)
-    leaf = domain.arrays.tensor(array, capture)
+    leaf = domain.of(Arrays).tensor(array, capture)
     plain = type(value) in (int, float, bool) or isinstance(value, NUMPY_SCALARS)
     items, _ = _index(domain, index, plain, capture)
     wanted = leaf.record.dtype
@@ -54,7 +52,7 @@ def setitem(domain: TensorDomain, fn: Any, args: Any, capture: Any) -> Any:
     return None
 
 
-def _index(domain: TensorDomain, index: Any, mask_allowed: bool, capture: Any) -> tuple[tuple[Any, ...], bool]:
+def _index(domain: CallDomain, index: Any, mask_allowed: bool, capture: Any) -> tuple[tuple[Any, ...], bool]:
     """An index for torch, and whether arrays are in it; NumPy and torch differ where numbers stand beside arrays."""
     items: list[Any] = []
     arrays = numbers = 0
@@ -76,20 +74,20 @@ def _index(domain: TensorDomain, index: Any, mask_allowed: bool, capture: Any) -
     return tuple(items), bool(arrays)
 
 
-def index_arrays(domain: TensorDomain, item: Any, mask_allowed: bool, capture: Any) -> list[Any]:
+def index_arrays(domain: CallDomain, item: Any, mask_allowed: bool, capture: Any) -> list[Any]:
     """The tensors that index as an array does: of a mask of constants, its places."""
     if type(item) is list:
-        item = domain.arrays.fold(_np.array, (item,), {}, capture)
+        item = domain.of(Arrays).fold(_np.array, (item,), {}, capture)
     if type(item) is not ArrayLeaf or item.scalar:
         raise refuse(operator.getitem, "by this", capture)
     if item.constant:
         real = item.real
         if real.dtype.kind == "b" and real.ndim:
-            return [domain.arrays.constant(places, capture) for places in real.nonzero()]
+            return [domain.of(Arrays).constant(places, capture) for places in real.nonzero()]
         if real.dtype.kind != "i" or not real.ndim:
             raise refuse(operator.getitem, f"by an array of {real.dtype}", capture)
-        return [domain.arrays.constant(real.astype(_np.int64), capture)]
-    leaf = domain.arrays.tensor(item, capture)
+        return [domain.of(Arrays).constant(real.astype(_np.int64), capture)]
+    leaf = domain.of(Arrays).tensor(item, capture)
     if leaf.record.dtype is torch.bool and mask_allowed:
         return [leaf]
     if leaf.record.dtype not in (torch.int64, torch.int32) or not leaf.record.sizes:

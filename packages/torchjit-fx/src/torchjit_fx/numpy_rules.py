@@ -6,20 +6,18 @@ NumPy says what type and rank a result has, asked with small arrays.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.forks import caught_warnings
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf, name_of
+from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, name_of
 from torchjit_fx.numpy_calls import NUMPY_SCALARS, PLAIN_ATOMS, numpy_module
 from torchjit_fx.numpy_functions import COUNTING, OF_COMPLEX
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = [
     "check_values", "expected", "fits", "numpy_dtype", "numpy_or_torch_dtype", "refuse", "same_kind", "tensors_of", "torch_dtype",
@@ -138,10 +136,10 @@ def same_kind(given: torch.dtype, wanted: torch.dtype) -> bool:
     return bool(_np.can_cast(numpy_dtype(given), numpy_dtype(wanted), "same_kind"))
 
 
-def tensors_of(domain: TensorDomain, arg: Any, fn: Any, capture: Any) -> Any:
+def tensors_of(domain: CallDomain, arg: Any, fn: Any, capture: Any) -> Any:
     """The argument for `numpy_call`."""
     if type(arg) is ArrayLeaf:
-        return domain.arrays.constant(arg.real, capture) if arg.constant else domain.arrays.tensor(arg, capture)
+        return domain.of(Arrays).constant(arg.real, capture) if arg.constant else domain.of(Arrays).tensor(arg, capture)
     if isinstance(arg, NUMPY_SCALARS):  # its type counts
         return domain.recorder.call(torch.full, ((), arg.item()), {"dtype": torch_dtype(arg.dtype)}, capture)
     if type(arg) in (list, tuple):

@@ -6,17 +6,15 @@ input like any other and writes its values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
 from torchjit_fx.records import TensorRecord
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["make_parameter", "new_parameter"]
 
@@ -30,7 +28,7 @@ def new_parameter(
     return torch.nn.Parameter(data, requires_grad)
 
 
-def make_parameter(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def make_parameter(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`torch.nn.Parameter(data, requires_grad)`.
 
     The parameter has memory of its own, and what the program still does to `data` is done to that memory.
@@ -63,13 +61,13 @@ def make_parameter(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captur
     return leaf
 
 
-def _has_own_memory(domain: TensorDomain, data: TensorLeaf) -> bool:
+def _has_own_memory(domain: CallDomain, data: TensorLeaf) -> bool:
     recorder = domain.recorder
     here = recorder.scope is None and not recorder.checkpointed and data.step is not None and data.step.scope is None
     return here and data.is_alone() and id(data) not in recorder.data.values
 
 
-def _can_be_made(domain: TensorDomain, r: TensorRecord) -> bool:
+def _can_be_made(domain: CallDomain, r: TensorRecord) -> bool:
     if r.symbolic or r.requires_grad or r.conj or r.neg or r.inference or r.offset != 0:
         return False
     if domain.modes.inference or domain.modes.inference_changed:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 
 from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import group_name, group_rank, group_size, reduction_name, refuse_collective
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-    from torchjit_fx.protocols import CaptureContext
+from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["GROUP_CALLS"]
 
 
-def _name(domain: TensorDomain, group: Any, tag: str, capture: CaptureContext) -> str:
+def _name(domain: CallDomain, group: Any, tag: str, capture: CaptureContext) -> str:
     """The name of a group: a `ProcessGroup`, a name, a mesh of one dimension, or None for the default group."""
     if not dist.is_available() or not dist.is_initialized():
         raise GraphBreak(breaks.COLLECTIVE, "torch.distributed is not initialized")
@@ -68,7 +66,7 @@ def _known(name: str) -> tuple[int, tuple[int, ...]]:
     return found
 
 
-def _group_name(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> str:
+def _group_name(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> str:
     try:
         return _name(domain, args[0], args[1] if len(args) > 1 else "", capture)
     except GraphBreak as stop:
@@ -77,11 +75,11 @@ def _group_name(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: 
         raise GraphBreak(breaks.COLLECTIVE, str(error), capture.location()) from error
 
 
-def _group_size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> int:
+def _group_size(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> int:
     return len(_known(args[0])[1])
 
 
-def _group_rank(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> int:
+def _group_rank(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> int:
     own, ranks = _known(args[0])
     if args[1] is None:
         return own
@@ -90,7 +88,7 @@ def _group_rank(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: 
     return ranks.index(args[1])
 
 
-def _reduction_name(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> str:
+def _reduction_name(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> str:
     operation = args[0]
     if isinstance(operation, str):
         return operation.lower()
@@ -100,7 +98,7 @@ def _reduction_name(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captu
     raise GraphBreak(breaks.COLLECTIVE, f"the reduction {operation}", capture.location())
 
 
-def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _refuse(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     raise GraphBreak(breaks.COLLECTIVE, args[0], capture.location())
 
 

@@ -7,16 +7,14 @@ holds between and after the calls of a region is what eager PyTorch leaves there
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["RANDOM_STATE_CALLS", "is_seeding"]
 
@@ -73,13 +71,13 @@ def _refused(fn: Any, capture: Any) -> GraphBreak:
     return GraphBreak(breaks.NOT_CAPTURABLE, getattr(fn, "__qualname__", str(fn)), capture.location())
 
 
-def _check_place(domain: TensorDomain, fn: Any, capture: Any) -> None:
+def _check_place(domain: CallDomain, fn: Any, capture: Any) -> None:
     """A backward pass that runs a checkpointed forward again would set the state once more."""
     if domain.recorder.scope is not None or domain.recorder.checkpointed:
         raise _refused(fn, capture)
 
 
-def _manual_seed(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _manual_seed(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     seed = args[0] if args else kwargs.get("seed")
     _check_place(domain, fn, capture)
     known = type(seed) in (int, bool) and -(2**63) <= seed < 2**63
@@ -106,13 +104,13 @@ def _device(fn: Any, given: Any, capture: Any) -> torch.device | None:
     return device
 
 
-def _read_state(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _read_state(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     _check_place(domain, fn, capture)
     device = _device(fn, args[0] if args else kwargs.get("device", "cuda"), capture)
     return domain.recorder.call(_OPERATORS.get_state.default, (device,), {}, capture)
 
 
-def _write_state(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _write_state(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     given = dict(zip(("new_state", "device"), args, strict=False)) | kwargs
     state = given["new_state"]
     _check_place(domain, fn, capture)

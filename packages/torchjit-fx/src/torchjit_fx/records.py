@@ -30,7 +30,7 @@ class TensorRecord:
     Attributes:
         dtype, device: as torch has them; the device has its index.
         sizes, strides: ints, or expressions where symbolic. Strides and `offset` count elements.
-        offset: from the start of the storage; inputs of a graph count from their own start (see `TensorDomain.input`).
+        offset: from the start of the storage; inputs of a graph count from their own start (see `CallDomain.input`).
         requires_grad, is_leaf: as autograd has them.
         conj, neg: the lazy conjugate and negative bits.
         inference: made under inference mode: false, true, or `DETACHED`.

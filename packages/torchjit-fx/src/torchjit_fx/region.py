@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 from torch import fx
@@ -18,11 +18,8 @@ from torchjit_core.paths import AccessPath
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.custom_gradient import CapturedFunction
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Step, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import module_name, placeholder_name
-
-if TYPE_CHECKING:
-    from torchjit_fx.scopes import Scope
 
 __all__ = ["GraphWriter", "acts_outside", "emit_graph", "live_steps", "storage_guards", "used_inputs"]
 
@@ -31,7 +28,7 @@ def live_steps(
     steps: Sequence[Step],
     asked: Sequence[TensorLeaf | SymLeaf],
     initial: Callable[[Any], Any],
-    scope: Scope | None = None,
+    scope: StepScope | None = None,
 ) -> list[Step]:
     """The steps that the asked leaves, the inputs' memory or the outside world need, in order.
 
@@ -57,7 +54,7 @@ def live_steps(
 
 
 def _needed_steps(
-    steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf], scope: Scope | None, read_later: set[int]
+    steps: Sequence[Step], asked: Sequence[TensorLeaf | SymLeaf], scope: StepScope | None, read_later: set[int]
 ) -> list[Step]:
     needed_steps: set[int] = set()
     needed_memory: set[int] = set(read_later)
@@ -110,7 +107,7 @@ def _must_run(step: Step) -> bool:
     return step.effect or is_custom_operator(step.target)
 
 
-def _is_needed(storage: Storage, needed: set[int], scope: Scope | None) -> bool:
+def _is_needed(storage: Storage, needed: set[int], scope: StepScope | None) -> bool:
     return id(storage) in needed or any(leaf.step is None or leaf.step.scope is not scope for leaf in storage.leaves)
 
 

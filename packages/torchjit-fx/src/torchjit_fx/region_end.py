@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from torch import fx
 
@@ -12,25 +12,39 @@ from torchjit_core.reasons import InvalidIR
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.answers import is_custom_operator
+from torchjit_fx.data_errors import CaughtErrors
 from torchjit_fx.differentiation import refuse_escaping_leaves
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.histories import keep_history_beyond
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf, with_arrays
+from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, with_arrays
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
 from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers, is_repeatable
 from torchjit_fx.required_gradients import example_of, preparing
 from torchjit_fx.subclasses import with_subclasses
 from torchjit_fx.tracing import escaped
-from torchjit_fx.versions import FIRST_WRITE, lazy_graph_module
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
+from torchjit_fx.versions import FIRST_WRITE, CaptureFakeMode, lazy_graph_module
 
 __all__ = ["compile_region"]
 
 
-def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: CaptureContext) -> RegionCode:
+class RegionDomain(CallDomain, Protocol):
+    """What the end of a region uses of the domain besides.
+
+    Attributes:
+        writes_outside: set here: the region's graph writes to what was there before.
+    """
+
+    writes_outside: bool
+
+    @property
+    def mode(self) -> CaptureFakeMode: ...
+    @property
+    def compile_graph(self) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]: ...
+
+
+def compile_region(domain: RegionDomain, leaves: Sequence[object], capture: CaptureContext) -> RegionCode:
     """Compile what the asked leaves and the outside world need of the steps recorded so far.
 
     Args:
@@ -55,7 +69,7 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
     for leaf in leaves:
         path = _path_of(domain, leaf)
         outputs.append(path if path is not None else -1 if type(leaf) is ArrayLeaf else place(leaf))
-    makers = domain.arrays.makers(arrays, place, capture)
+    makers = domain.of(Arrays).makers(arrays, place, capture)
     found = iter(range(len(asked), len(asked) + len(arrays)))
     outputs = [next(found) if where == -1 else where for where in outputs]
     refuse_escaping_leaves(domain, asked, capture)
@@ -67,7 +81,7 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
     repeatable = capture.runs_again() and is_repeatable(steps, used_inputs(steps, asked)[0])
     acts = any(is_custom_operator(step.target) for step in steps)
     # A compiled graph promises nothing about when custom operators are called.
-    domain.caught.settle(repeatable and not acts, capture)
+    domain.of(CaughtErrors).settle(repeatable and not acts, capture)
     if not steps:
         return RegionCode(with_arrays(None, makers) if makers else None, (), tuple(outputs), epilogue)
     gm, paths, examples = _graph(domain, steps, asked, capture)
@@ -76,7 +90,7 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
         target = gm.forward if domain.needs_history else domain.compile_graph(gm, examples)
     domain.writes_outside = gm.meta[FIRST_WRITE] is not None
     if domain.writes_outside and repeatable:
-        domain.caught.settle(errors_come_first(target, gm, steps), capture)
+        domain.of(CaughtErrors).settle(errors_come_first(target, gm, steps), capture)
     target = domain.recorder.place.running(target, asked)
     target = with_subclasses(target, used_inputs(steps, asked), asked)
     target = preparing(target, domain.recorder.data, used_inputs(steps, asked))
@@ -89,7 +103,7 @@ def compile_region(domain: TensorDomain, leaves: Sequence[object], capture: Capt
     return RegionCode(target, paths, tuple(outputs), epilogue, repeatable, acts)
 
 
-def _keep_what_is_remembered(domain: TensorDomain, asked: Sequence[Any], capture: CaptureContext) -> None:
+def _keep_what_is_remembered(domain: CallDomain, asked: Sequence[Any], capture: CaptureContext) -> None:
     """Only what runs operation by operation remembers the same tensors as eager PyTorch, where that matters."""
     matters, before = domain.recorder.remembered(asked)
     domain.needs_history |= matters
@@ -97,7 +111,7 @@ def _keep_what_is_remembered(domain: TensorDomain, asked: Sequence[Any], capture
         capture.break_at_mark(*before)
 
 
-def _path_of(domain: TensorDomain, leaf: object) -> AccessPath | None:
+def _path_of(domain: CallDomain, leaf: object) -> AccessPath | None:
     if isinstance(leaf, InputLeaf | OpaqueLeaf | ArrayLeaf):
         return leaf.path
     if isinstance(leaf, SymLeaf) and leaf.step is None and leaf.expr is not None:
@@ -106,7 +120,7 @@ def _path_of(domain: TensorDomain, leaf: object) -> AccessPath | None:
 
 
 def _graph(
-    domain: TensorDomain, steps: Sequence[Any], asked: Sequence[Any], capture: CaptureContext
+    domain: RegionDomain, steps: Sequence[Any], asked: Sequence[Any], capture: CaptureContext
 ) -> tuple[fx.GraphModule, tuple[AccessPath, ...], list[Any]]:
     tensors, symbols = used_inputs(steps, asked)
     writer = GraphWriter()

@@ -7,33 +7,31 @@ The interpreter stores it for real at the region's end. Where it is off, calls a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.assigned_data import AssignedData
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
-
-if TYPE_CHECKING:
-    from torchjit_fx.assigned_data import AssignedData
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["example_of", "is_refused_by_mode", "preparing", "requires_grad_now", "switch"]
 
 
-def requires_grad_now(domain: TensorDomain, leaf: InputLeaf) -> bool:
+def requires_grad_now(domain: CallDomain, leaf: InputLeaf) -> bool:
     """As the program sees it here."""
     return leaf.record.requires_grad and id(leaf) not in domain.recorder.data.frozen
 
 
-def is_refused_by_mode(domain: TensorDomain, leaf: TensorLeaf, wanted: object) -> bool:
+def is_refused_by_mode(domain: CallDomain, leaf: TensorLeaf, wanted: object) -> bool:
     """Does eager refuse `requires_grad = wanted`, also where it is so already: of an inference tensor, outside of inference mode?"""
     return wanted is True and bool(leaf.record.inference) and not domain.modes.inference
 
 
-def switch(domain: TensorDomain, leaf: InputLeaf, wanted: bool, capture: Any) -> bool:
+def switch(domain: CallDomain, leaf: InputLeaf, wanted: bool, capture: Any) -> bool:
     """`leaf.requires_grad = wanted`.
 
     Returns:
@@ -65,7 +63,7 @@ def switch(domain: TensorDomain, leaf: InputLeaf, wanted: bool, capture: Any) ->
     return True
 
 
-def _may_switch(domain: TensorDomain, leaf: InputLeaf, capture: Any) -> bool:
+def _may_switch(domain: CallDomain, leaf: InputLeaf, capture: Any) -> bool:
     recorder, r = domain.recorder, leaf.record
     if recorder.scope is not None or recorder.checkpointed or r.inference or domain.modes.inference:
         return False
@@ -75,7 +73,7 @@ def _may_switch(domain: TensorDomain, leaf: InputLeaf, capture: Any) -> bool:
     return plain and (id(leaf) in recorder.data.frozen or id(leaf) not in recorder.data.values)
 
 
-def _switch_on(domain: TensorDomain, leaf: InputLeaf, capture: Any) -> None:
+def _switch_on(domain: CallDomain, leaf: InputLeaf, capture: Any) -> None:
     """The graph runs with the gradient on, so nothing may have been done to the tensor without it."""
     used = not leaf.is_alone()
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from torch import fx
 
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Step, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.region import GraphWriter, live_steps
 from torchjit_fx.versions import lazy_graph_module
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["Scope", "scope_graph"]
 
@@ -32,7 +30,7 @@ class Scope:
         closed: its leaves are out of reach for everybody else.
     """
 
-    def __init__(self, domain: TensorDomain, mark: int, sees: Scope | None = None) -> None:
+    def __init__(self, domain: CallDomain, mark: int, sees: StepScope | None = None) -> None:
         recorder = domain.recorder
         if domain.modes.inference:
             recorder.place.must_be_inside("a graph of its own", None)
@@ -88,7 +86,7 @@ class Scope:
         made_in = None if leaf.step is None else leaf.step.scope
         if made_in is None or not made_in.closed:
             return True
-        scope: Scope | None = self
+        scope: StepScope | None = self
         while scope is not None:
             if made_in is scope or made_in is scope.sees:
                 return True

@@ -6,24 +6,15 @@ turns out not to hold, the capture breaks before the indexing.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, final
-
-import torch
+from typing import Any, final
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
 
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-    from torchjit_fx.input_memory import InputMemory
-    from torchjit_fx.tracing import Recorder
-
-__all__ = ["Selections", "select"]
-
-_ITEMS = frozenset({operator.getitem, torch.Tensor.__getitem__})
+__all__ = ["Selections"]
 
 
 @final
@@ -64,35 +55,3 @@ class Selections:
     def _break(self, mark: int, why: str, capture: Any) -> None:
         stop = GraphBreak(breaks.DATA_DEPENDENT, f"the number in an index, for a view {why}", capture.location())
         capture.break_at_mark(mark, stop)
-
-
-def select(domain: TensorDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
-    """`x[t]` for a contiguous `x` and an integer `t` that is not known at capture; NotImplemented for all else."""
-    if fn not in _ITEMS or len(args) != 2 or kwargs:
-        return NotImplemented
-    base, index = args
-    recorder: Recorder = domain.recorder
-    if not (isinstance(base, TensorLeaf) and isinstance(index, TensorLeaf)) or recorder.scope is not None:
-        return NotImplemented
-    b, i = base.record, index.record
-    if capture.may_catch() and not domain.caught.tested:  # an index out of range
-        return NotImplemented
-    if i.sizes != () or i.dtype not in (torch.int64, torch.int32) or i.device != b.device or recorder.checkpointed:
-        return NotImplemented
-    if not b.sizes or not all(type(n) is int for n in (*b.sizes, *b.strides)) or b.strides != _contiguous(b.sizes):
-        return NotImplemented
-    mark = capture.mark()
-    rows = recorder.call(
-        operator.getitem, (base, recorder.call(torch.reshape, (index, (1,)), {}, capture)), {}, capture
-    )
-    row = recorder.call(torch.squeeze, (rows, 0), {}, capture)
-    recorder.selections.add(base, row, mark)
-    return row
-
-
-def _contiguous(sizes: Sequence[Any]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(sizes):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))

@@ -6,7 +6,7 @@ import contextlib
 import enum
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torchjit_fx.arithmetic import ARITHMETIC
 from torchjit_fx.data_numbers import DATA_CALLS
 from torchjit_fx.default_device import get_default_device, set_default_device
 from torchjit_fx.differentiation import DIFFERENTIATION_CALLS, make_leaf
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.function_modes import asks_for_modes
 from torchjit_fx.functions import INTRINSIC_CALLS
@@ -41,13 +42,10 @@ from torchjit_fx.subclasses import SUBCLASS_CALLS, of_another_class
 from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 from torchjit_fx.unit_interval import decided
 
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-
-__all__ = ["SPECIAL", "special_call"]
+__all__ = ["SPECIAL", "Ranges", "special_call"]
 
 
-def _refuse_backward(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _refuse_backward(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`backward()`; with `create_graph`, what was recorded so far is differentiated twice."""
     inputs = kwargs.get("inputs")
     keep_history(domain, inputs if isinstance(inputs, tuple | list) else [inputs])
@@ -55,29 +53,37 @@ def _refuse_backward(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capt
     return _refuse(domain, fn, args, kwargs, capture)
 
 
-def _refuse_retaining(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _refuse_retaining(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     keep_history(domain, args[:1])
     return _refuse(domain, fn, args, kwargs, capture)
 
 
-def _refuse(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _refuse(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     raise GraphBreak(REFUSED[fn], getattr(fn, "__qualname__", repr(fn)), capture.location())
 
 
-def _type(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _type(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`x.type(dtype)` is a cast; `x.type()` a string that fakes do not know."""
     if len(args) + len(kwargs) > 1:
         return NotImplemented
     return _refuse(domain, fn, args, kwargs, capture)
 
 
-def _enter_range(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
+class Ranges(list[str]):
+    """Of the profiler, that the region enters."""
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()
+
+
+def _enter_range(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
     (name,) = args
-    if type(name) is str and name not in domain.ranges:
-        domain.ranges.append(name)
+    ranges = domain.of(Ranges)
+    if type(name) is str and name not in ranges:
+        ranges.append(name)
 
 
-def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _read_mode(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     key = MODE_READERS[fn](*args, **kwargs)
     _guard_mode(domain, key, capture)
     return domain.modes.read(key)
@@ -86,7 +92,7 @@ def _read_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: A
 _ALWAYS_GUARDED = frozenset({GRAD, INFERENCE, ("autocast", "cpu"), ("autocast", "cuda"), DEFAULT_DTYPE})
 
 
-def _guard_mode(domain: TensorDomain, key: Any, capture: Any) -> None:
+def _guard_mode(domain: CallDomain, key: Any, capture: Any) -> None:
     """Attention kernels, the types and the cache of autocast ... are guarded where a program reads or sets them."""
     if key not in _ALWAYS_GUARDED:
         domain.modes.read(key)
@@ -101,7 +107,7 @@ def _is_condition(value: Any) -> bool:
     return type(value) is SymLeaf and isinstance(value.value, torch.SymBool)
 
 
-def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _set_mode(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     args = tuple([domain.numbers.truth(a) if _is_condition(a) else a for a in args])
     key, value = MODE_SETTERS[fn](*args, **kwargs)
     _guard_mode(domain, key, capture)
@@ -118,7 +124,7 @@ def _set_mode(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
     return None
 
 
-def _set_strictness(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _set_strictness(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """No step: nothing in the graph depends on it, but how the capture ends does."""
     key, value = ("strict",), bool(args[0])
     before = domain.modes.read(key)
@@ -128,14 +134,14 @@ def _set_strictness(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captu
     return before
 
 
-def _set_inference(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _set_inference(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """A graph runs in one mode, see `inference`; its grad mode may change."""
     if domain.recorder.scope is not None:
         raise GraphBreak(breaks.MODE_OBJECT, f"inference_mode({args[0]})", capture.location())
     _set_grad(domain, INFERENCE, domain.numbers.truth(args[0]) if _is_condition(args[0]) else args[0], capture)
 
 
-def _set_grad(domain: TensorDomain, key: Any, value: bool, capture: Any) -> None:
+def _set_grad(domain: CallDomain, key: Any, value: bool, capture: Any) -> None:
     """Set one of the two modes that say whether autograd records; where it makes a difference, in the graph too."""
     before = domain.modes.graph_grad
     domain.modes.write(key, value)
@@ -144,7 +150,7 @@ def _set_grad(domain: TensorDomain, key: Any, value: bool, capture: Any) -> None
         domain.recorder.add_mode_change(torch._C._set_grad_enabled, (now,), (GRAD, now), capture)
 
 
-def _nest_autocast(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _nest_autocast(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     domain.modes.nesting += 1 if fn is torch.autocast_increment_nesting else -1
     # No step: only the value that this returns has an effect, on whether Python clears the cache.
     base = torch.autocast_increment_nesting() - 1
@@ -152,11 +158,11 @@ def _nest_autocast(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captur
     return base + domain.modes.nesting
 
 
-def _clear_autocast_cache(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _clear_autocast_cache(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     domain.recorder.add_mode_change(fn, (), (("clear",), object()), capture)
 
 
-def _evaluate(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _evaluate(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """A function of constants. Over leaves it is asked of the fakes like any other."""
     args = (*args, *kwargs.values())
     if fn is torch.is_tensor or fn is torch.overrides.is_tensor_like:
@@ -213,7 +219,7 @@ def _holds_leaf(args: Any) -> bool:
     return bool(found.leaves or found.sym)
 
 
-def _size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _size(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`size()` and `size(d)`."""
     leaf = args[0]
     if not isinstance(leaf, TensorLeaf):
@@ -234,7 +240,7 @@ def _size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -
     return NotImplemented
 
 
-def _dropout(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _dropout(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Outside of training the input itself; torch 2.11 makes a copy of fakes with symbolic sizes."""
     given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
     probability, training = given.get("p", 0.5), given.get("training", given.get("train", True))
@@ -250,7 +256,7 @@ def _dropout(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any
     )
 
 
-def _new(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _new(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`x.new(size)`: it tells a torch.Size, which a graph holds as a tuple, from other sequences, which are data."""
     given: Any = args[1] if len(args) == 2 and not kwargs else None
     sizes: Any = given if isinstance(given, torch.Size) else None
@@ -262,18 +268,18 @@ def _new(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) ->
     return domain.recorder.call(torch.Tensor.new_empty, (args[0], tuple(sizes)), {}, capture)
 
 
-def _length(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _length(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     leaf = args[0]
     if not isinstance(leaf, TensorLeaf) or not leaf.record.sizes:
         return NotImplemented
     return domain.dimension(leaf, 0, capture)
 
 
-def _rank(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _rank(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     return len(args[0].record.sizes) if isinstance(args[0], TensorLeaf) else NotImplemented
 
 
-def _offset(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _offset(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Calls that see where a tensor begins in its storage; inputs are recorded as beginning at zero."""
     leaf = args[0] if args else kwargs.get("input")
     storage = leaf.storage if isinstance(leaf, TensorLeaf) else None
@@ -288,7 +294,7 @@ def _offset(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     return NotImplemented
 
 
-def _elements(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _elements(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`torch.Size.numel` over symbolic sizes."""
     product: Any = 1
     for n in marker_items(args[0]) or args[0]:
@@ -297,7 +303,7 @@ def _elements(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: An
     return product
 
 
-def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _number(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Python's own conversions: of tensors they read data, of symbolic numbers the domain decides."""
     number = args[0]
     if isinstance(number, TensorLeaf):
@@ -314,13 +320,13 @@ def _number(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     return NotImplemented
 
 
-def _item(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _item(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], TensorLeaf):
         return read_number(domain, args[0], f"Tensor.{fn.__name__}", capture)
     return _refuse(domain, fn, args, kwargs, capture)
 
 
-def _tolist(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _tolist(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], TensorLeaf):
         known = domain.known.tensor(args[0], capture)
         if known is not None:
@@ -330,7 +336,7 @@ def _tolist(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any)
     return _refuse(domain, fn, args, kwargs, capture)
 
 
-def _squeeze(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _squeeze(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """The rank of the result must not depend on a size that only the run knows."""
     leaf = args[0] if args else None
     if isinstance(leaf, TensorLeaf) and leaf.record.symbolic:
@@ -340,7 +346,7 @@ def _squeeze(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any
     return NotImplemented
 
 
-def _arithmetic(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _arithmetic(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Python arithmetic on numbers of which one is a float that varies: no tensor is involved, so no fake is asked."""
     if kwargs or not any(type(a) is SymLeaf and isinstance(a.value, torch.SymFloat) for a in args):
         return NotImplemented
@@ -349,7 +355,7 @@ def _arithmetic(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: 
     return domain.arithmetic(fn, args, capture)
 
 
-def _equality(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _equality(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`tensor == None`: torch knows no such comparison, so Python compares the two objects."""
     for leaf, other in (args, args[::-1]):
         if isinstance(leaf, TensorLeaf) and _is_incomparable(other):
@@ -363,7 +369,7 @@ def _is_incomparable(other: Any) -> bool:
     return other is None or type(other) in (str, bytes, type)
 
 
-def _requires_grad(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _requires_grad(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`requires_grad_()`: on a tensor that the region made, or where it changes nothing, as on what a frozen layer gave."""
     wanted = kwargs.get("requires_grad", args[1] if len(args) > 1 else True)
     if isinstance(args[0], TensorLeaf) and is_refused_by_mode(domain, args[0], wanted):
@@ -375,14 +381,14 @@ def _requires_grad(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, captur
     return _refuse(domain, fn, args, kwargs, capture)
 
 
-def _text(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _text(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`str`, `repr`, `format`: of a tensor they print its data; a symbolic number is fixed to its value."""
     if isinstance(args[0], SymLeaf):
         return fn(domain.concrete(args[0], capture), *args[1:])
     raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__}() of a tensor", capture.location())
 
 
-def _one_row(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _one_row(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`multilabel_margin_loss` of one row is a number, reduced or not; on fakes, not reduced, torch gives it a dimension."""
     given = dict(zip(("input", "target", "size_average", "reduce", "reduction"), args, strict=False)) | kwargs
     deprecated = given.get("size_average") is not None or given.get("reduce") is not None

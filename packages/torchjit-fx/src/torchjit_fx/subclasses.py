@@ -8,20 +8,18 @@ and what leaves the region becomes a tensor of its class.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.intrinsics import announce_block, convert_results, switch_dispatch
 from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.ownership import owns
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = [
     "SUBCLASS_CALLS",
@@ -54,7 +52,7 @@ def of_another_class(value: Any) -> bool:
     return isinstance(value, TensorLeaf) and value.cls is not torch.Tensor and dispatches(value.cls)
 
 
-def overriding_classes(domain: TensorDomain, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[type, ...]:
+def overriding_classes(domain: CallDomain, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[type, ...]:
     """The classes whose `__torch_function__` a call is shown to, in the order in which torch asks them: subclasses first."""
     found: list[type] = []
 
@@ -79,21 +77,21 @@ def refuse_subclasses(values: Any, capture: Any) -> None:
     map_raw(values, note)
 
 
-def _as_subclass(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _as_subclass(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`tensor.as_subclass(cls)`."""
     if len(args) != 2 or kwargs or not isinstance(args[0], TensorLeaf):
         raise GraphBreak(breaks.NOT_CAPTURABLE, "as_subclass", capture.location())
     return _alias(domain, torch.ops.aten.alias.default, args[0], args[1], capture)
 
 
-def _make_subclass(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _make_subclass(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`Tensor._make_subclass(cls, data)`."""
     if len(args) != 2 or kwargs or not isinstance(args[1], TensorLeaf):
         raise GraphBreak(breaks.NOT_CAPTURABLE, "_make_subclass", capture.location())
     return _alias(domain, torch.Tensor.detach, args[1], args[0], capture)
 
 
-def _alias(domain: TensorDomain, fn: Any, leaf: TensorLeaf, cls: Any, capture: Any) -> TensorLeaf:
+def _alias(domain: CallDomain, fn: Any, leaf: TensorLeaf, cls: Any, capture: Any) -> TensorLeaf:
     plain = cls is torch.Tensor
     if not isinstance(cls, type) or not (plain or is_followed(cls)) or domain.modes.inference or leaf.record.inference:
         raise GraphBreak(breaks.UNSUPPORTED_TENSOR, f"as {getattr(cls, '__name__', cls)}", capture.location())
@@ -104,7 +102,7 @@ def _alias(domain: TensorDomain, fn: Any, leaf: TensorLeaf, cls: Any, capture: A
     return made
 
 
-def _convert(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _convert(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`convert_results(func, result, cls)`. Source: `_convert` in torch/_tensor.py (torch 2.15)."""
     func, result, cls = args
     if func in torch.overrides.get_default_nowrap_functions() or cls is torch.Tensor:
@@ -133,12 +131,12 @@ def has_default_method(cls: Any) -> bool:
     return getattr(cls.__torch_function__, "__func__", None) is _Tensor.__torch_function__.__func__
 
 
-def _announce(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
+def _announce(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
     if not capture.state("dispatch_off"):
         capture.set_state("block", capture.call_mark())
 
 
-def _switch(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> bool:
+def _switch(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> bool:
     before = bool(capture.state("dispatch_off"))
     capture.set_state("dispatch_off", args[0])
     return before

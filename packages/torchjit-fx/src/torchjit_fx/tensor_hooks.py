@@ -6,7 +6,7 @@ Hooks of leaves that were there before are stores of the program's (see `polyfil
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 import torch
@@ -14,15 +14,13 @@ from torch import fx
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
-from torchjit_fx.histories import keep_history
+from torchjit_fx.histories import HookedInputs, keep_history
 from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, remove_hook
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["HOOK_CALLS", "HOOK_DICTS", "CapturedHook"]
 
@@ -69,7 +67,21 @@ class HookCapture:
     needed_history: bool
 
 
-def _enter(domain: TensorDomain, tensor: Any, capture: CaptureContext) -> TensorLeaf:
+@final
+class Hooks:
+    """The hooks of one capture.
+
+    Attributes:
+        open: those that are being captured, innermost last.
+        steps: by the identity of the leaf that stands for each.
+    """
+
+    def __init__(self, domain: CallDomain) -> None:
+        self.open: list[HookCapture] = []
+        self.steps: dict[int, Step] = {}
+
+
+def _enter(domain: CallDomain, tensor: Any, capture: CaptureContext) -> TensorLeaf:
     needed = domain.needs_history
     keep_history(domain, [tensor])  # if the hook breaks the graph
     if not isinstance(tensor, TensorLeaf) or isinstance(tensor, InputLeaf) or domain.recorder.scope is not None:
@@ -79,15 +91,15 @@ def _enter(domain: TensorDomain, tensor: Any, capture: CaptureContext) -> Tensor
     outside_of_autocast(domain.modes)
     scope.begin()
     gradient = scope.parameter(TensorLeaf(gradient_record(domain.fakes.records, tensor.record), None))
-    domain.hooks.append(HookCapture(tensor, scope, gradient, needed))
+    domain.of(Hooks).open.append(HookCapture(tensor, scope, gradient, needed))
     capture.forbid_effects(True)
     return gradient
 
 
-def _leave(domain: TensorDomain, result: Any, capture: CaptureContext) -> TensorLeaf:
+def _leave(domain: CallDomain, result: Any, capture: CaptureContext) -> TensorLeaf:
     """Gives what stands for the hook: a leaf of the closed scope, so that a handle that is kept breaks at the mark."""
     capture.forbid_effects(False)
-    found = domain.hooks.pop()
+    found = domain.of(Hooks).open.pop()
     found.scope.close()
     seen, want = found.gradient, found.tensor.record
     if not isinstance(result, TensorLeaf) or (result.record.sizes, result.record.dtype) != (want.sizes, want.dtype):
@@ -99,7 +111,7 @@ def _leave(domain: TensorDomain, result: Any, capture: CaptureContext) -> Tensor
     graph, lifted = scope_graph(found.scope, [seen], [result])
     call = CapturedHook(graph, layout_of(seen.record))
     domain.recorder.record(call, (found.tensor, *lifted), capture)
-    domain.hook_steps[id(seen)] = domain.recorder.steps[-1]
+    domain.of(Hooks).steps[id(seen)] = domain.recorder.steps[-1]
     domain.needs_history = found.needed_history
     return seen
 
@@ -108,18 +120,18 @@ def _writes(step: Step, gradient: TensorLeaf) -> bool:
     return any(leaf is gradient for storage in step.written for leaf in storage.leaves)
 
 
-def _remove(domain: TensorDomain, token: Any, capture: CaptureContext) -> None:
+def _remove(domain: CallDomain, token: Any, capture: CaptureContext) -> None:
     """The step has no other effect: without it nobody needs it."""
-    domain.hook_steps[id(token)].effect = False
+    domain.of(Hooks).steps[id(token)].effect = False
 
 
-def _hook_leaf(domain: TensorDomain, tensor: Any, capture: CaptureContext) -> None:
+def _hook_leaf(domain: CallDomain, tensor: Any, capture: CaptureContext) -> None:
     """The interpreter stores it at the region's end, which is early enough: nothing is differentiated by then but in the graph."""
     if not isinstance(tensor, InputLeaf) or tensor.entry is not tensor.found:
         raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook of a leaf that the region made")
     if domain.recorder.scope is not None or id(tensor) in domain.recorder.data.values:
         raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook under a transform, or of a tensor whose data was assigned")
-    domain.hooked.add(id(tensor))
+    domain.of(HookedInputs).add(id(tensor))
 
 
 HOOK_CALLS: dict[Any, Callable[..., Any]] = {

@@ -5,22 +5,24 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import answers_from_metadata, has_answer
-from torchjit_fx.assertions import CHECK
+from torchjit_fx.assertions import CHECK, runtime_check
 from torchjit_fx.assigned_data import AssignedData, with_gradient_for
 from torchjit_fx.default_dtype import written_out
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw, without_enums
 from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
+from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.kernel_checks import BEYOND, overlaps_itself
-from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, Storage, SymLeaf, TensorLeaf
+from torchjit_fx.large_captures import LargeCaptureNotice
+from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.numpy_calls import NUMPY_SCALARS, plain_numbers
@@ -30,15 +32,8 @@ from torchjit_fx.records import TensorRecord
 from torchjit_fx.region import live_steps
 from torchjit_fx.selections import Selections
 from torchjit_fx.shape_rules import outcome_by_rule
-from torchjit_fx.transcripts import can_be_shared, noted
-from torchjit_fx.unbacked import runtime_check
+from torchjit_fx.transcripts import TranscriptCache, can_be_shared, noted
 from torchjit_fx.unrecorded_views import check_views
-
-if TYPE_CHECKING:
-    from torchjit_fx.input_memory import InputMemory
-    from torchjit_fx.large_captures import LargeCaptureNotice
-    from torchjit_fx.scopes import Scope
-    from torchjit_fx.transcripts import TranscriptCache
 
 __all__ = ["Recorder", "escaped"]
 
@@ -92,7 +87,7 @@ class Recorder:
         self._transcripts = transcripts
         self._own = MetaCache()
         self._inputs = inputs
-        self.scope: Scope | None = None
+        self.scope: StepScope | None = None
         self.place = Place(modes)
         self.data = AssignedData()
         self._checkpoints: list[Checkpoint] = []
@@ -114,7 +109,7 @@ class Recorder:
             if seen is not None:
                 return self.data.given_back(self.call(fn, *seen, capture), args)
         if self.modes.default_changed:
-            kwargs = written_out(self, fn, args, kwargs)
+            kwargs = written_out(self.metas, self.modes, fn, args, kwargs)
             with self.modes.first_default():
                 return self.call(fn, args, kwargs, capture)
         try:

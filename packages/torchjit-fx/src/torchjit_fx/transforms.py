@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 import torch
@@ -11,14 +11,12 @@ from torch import fx
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform
 from torchjit_fx.leaves import TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
-
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
 
 __all__ = ["TRANSFORM_CALLS", "TransformCapture", "Transformed"]
 
@@ -127,7 +125,7 @@ class TransformCapture:
 
     def __init__(
         self,
-        domain: TensorDomain,
+        domain: CallDomain,
         flat: Sequence[Any],
         dims: Sequence[int | None],
         wrapped: Sequence[bool | None],
@@ -189,16 +187,21 @@ class TransformCapture:
         return found, body, list(lifted)
 
 
-def _enter(domain: TensorDomain, flat: Any, dims: Any, wrapped: Any, capture: CaptureContext) -> list[Any]:
+class _OpenTransforms(list[TransformCapture]):
+    """The functions under transforms that are being captured, innermost last."""
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()
+
+
+def _enter(domain: CallDomain, flat: Any, dims: Any, wrapped: Any, capture: CaptureContext) -> list[Any]:
     made = TransformCapture(domain, flat, dims, wrapped, capture.mark())
-    domain.transforms.append(made)
+    domain.of(_OpenTransforms).append(made)
     return list(made.given)
 
 
-def _leave(
-    domain: TensorDomain, kind: str, outputs: Any, options: Any, more: Any, capture: CaptureContext
-) -> list[Any]:
-    return domain.transforms.pop().finish(kind, outputs, options, more, capture)
+def _leave(domain: CallDomain, kind: str, outputs: Any, options: Any, more: Any, capture: CaptureContext) -> list[Any]:
+    return domain.of(_OpenTransforms).pop().finish(kind, outputs, options, more, capture)
 
 
 @final
@@ -223,8 +226,15 @@ class KeptFunction:
     mark: int
 
 
-def _keep(domain: TensorDomain, results: list[Any], rest: list[Any], capture: CaptureContext) -> Any:
-    capturing = domain.transforms.pop()
+class _KeptFunctions(dict[int, KeptFunction]):
+    """By the identity of the leaf that stands for each."""
+
+    def __init__(self, domain: CallDomain) -> None:
+        super().__init__()
+
+
+def _keep(domain: CallDomain, results: list[Any], rest: list[Any], capture: CaptureContext) -> Any:
+    capturing = domain.of(_OpenTransforms).pop()
     scope = capturing.scope
     options = {"count": len(capturing.flat), "outputs": len(results), "cotangents": 0}
     found, body, lifted = capturing.finish_with_body("vjp", [*results, *rest], options, [], capture)
@@ -232,14 +242,14 @@ def _keep(domain: TensorDomain, results: list[Any], rest: list[Any], capture: Ca
         raise GraphBreak(breaks.CUSTOM_FUNCTION, "a function under vjp draws random numbers")
     inputs, kept = tuple(capturing.flat), capturing.given[0]
     # This leaf belongs to the closed scope: where the program keeps it beyond the region, the capture breaks at the mark.
-    domain.kept_functions[id(kept)] = KeptFunction(
+    domain.of(_KeptFunctions)[id(kept)] = KeptFunction(
         body, inputs, tuple(lifted), len(results), len(domain.recorder.writes), scope.mark
     )
     return found, kept
 
 
-def _derive(domain: TensorDomain, token: Any, kind: str, directions: list[Any], capture: CaptureContext) -> list[Any]:
-    kept = domain.kept_functions[id(token)]
+def _derive(domain: CallDomain, token: Any, kind: str, directions: list[Any], capture: CaptureContext) -> list[Any]:
+    kept = domain.of(_KeptFunctions)[id(token)]
     if domain.modes.inference:
         why = GraphBreak(breaks.MODE_OBJECT, _IN_INFERENCE_MODE, capture.location())
         capture.break_at_mark(kept.mark, why)

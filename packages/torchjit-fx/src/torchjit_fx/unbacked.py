@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 
-if TYPE_CHECKING:
-    from torchjit_fx.domain import TensorDomain
-
-__all__ = ["SHAPE_QUESTIONS", "check_is_size", "read_list", "read_number", "runtime_check"]
+__all__ = ["SHAPE_QUESTIONS", "check_is_size", "read_list", "read_number"]
 
 _MOST_ITEMS = 1024
 """Of a `tolist()` that becomes single reads."""
 
 
-def runtime_check(holds: Any, text: str) -> None:
-    """What a graph calls where the program stated a fact about a number that only the run knows.
-
-    Raises:
-        RuntimeError: it does not hold.
-    """
-    stated = getattr(holds.node, "stated", None) if isinstance(holds, torch.SymBool) else None
-    torch._check(holds if stated is None else stated(text), lambda: text)
-
-
-def read_number(domain: TensorDomain, leaf: TensorLeaf, what: str, capture: Any) -> Any:
+def read_number(domain: CallDomain, leaf: TensorLeaf, what: str, capture: Any) -> Any:
     """`leaf.item()` as a number of the graph.
 
     Raises:
@@ -44,7 +32,7 @@ def read_number(domain: TensorDomain, leaf: TensorLeaf, what: str, capture: Any)
     return domain.recorder.call(torch.Tensor.item, (leaf,), {}, capture)
 
 
-def read_list(domain: TensorDomain, leaf: TensorLeaf, capture: Any) -> Any:
+def read_list(domain: CallDomain, leaf: TensorLeaf, capture: Any) -> Any:
     """`leaf.tolist()`."""
     sizes = leaf.record.sizes
     count = 1
@@ -60,7 +48,7 @@ def read_list(domain: TensorDomain, leaf: TensorLeaf, capture: Any) -> Any:
     return [read_list(domain, row, capture) for row in rows]
 
 
-def _expect_true(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _expect_true(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """Below `torch._check`: a fact about a number of the run is tested there, and known from here on."""
     leaf = args[0]
     if type(leaf) is not SymLeaf or not isinstance(leaf.value, torch.SymBool):
@@ -75,7 +63,7 @@ def _expect_true(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture:
     return True
 
 
-def check_is_size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def check_is_size(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     """`torch._check_is_size(i, message=None, *, max=None)`: read as Python it warns, which would break the graph."""
     number, most = args[0], kwargs.get("max")
     if type(number) is not SymLeaf:
@@ -90,12 +78,12 @@ def check_is_size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture
     return None
 
 
-def _advise_is_size(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _advise_is_size(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     return None  # what it tells torch's own engine follows here from the number's range
 
 
 def _guard_or(default: bool) -> Any:
-    def answer(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+    def answer(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
         leaf = args[0]
         if type(leaf) is not SymLeaf or not isinstance(leaf.value, torch.SymBool):
             return bool(leaf) if type(leaf) is not SymLeaf else domain.truth(leaf, capture)
@@ -105,7 +93,7 @@ def _guard_or(default: bool) -> Any:
     return answer
 
 
-def _statically_known(domain: TensorDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _statically_known(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
     leaf = args[0]
     return leaf.value.node.statically_known_true() if type(leaf) is SymLeaf else leaf is True
 
