@@ -21,7 +21,9 @@ from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
 from torchjit_vm.capture.interception import leave_no_interceptor
+from torchjit_vm.capture.missed import Finalizers
 from torchjit_vm.capture.policy import BreakForbidden, CapturePolicy, LeafHandler, RegionCompiler
+from torchjit_vm.capture.python_semantics import PythonSemantics
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import (
@@ -169,7 +171,7 @@ class _Capture:
     ) -> None:
         self.region, self.slots = region, slots
         self.compiler, self.doors, self.policy = compiler, doors, policy
-        self.domain = CaptureDomain(leaves, policy, break_at)
+        self.domain = PythonSemantics(leaves, policy, break_at)
         limit = policy.step_limit if break_at is None else min(break_at[0], policy.step_limit)
         self.vm: Interpreter[Value] = Interpreter(self.domain, limit=limit)
         self.vm.deep, self.vm.on_deep = _SELDOM_DEEPER, self._deep
@@ -233,7 +235,7 @@ class _Capture:
         for i in (*region.locals, *region.cells):
             frame.fast[i] = next(rest)
         live = live_locals(decoded, decoded.index_of[region.offset])
-        domain.carried = {id(frame.fast[i]) for i in region.locals if i not in live}
+        domain.of(Finalizers).carried = {id(frame.fast[i]) for i in region.locals if i not in live}
         self.vm.handled = next(rest) if region.handled else None
         frame.pc = decoded.index_of[region.offset]
         return frame, next(rest) if region.throwing else None
@@ -391,7 +393,7 @@ def _holds_leaf(domain: CaptureDomain, value: Value | None) -> bool:
 
 def _guard_against_aliases(domain: CaptureDomain) -> None:
     """What was changed under one path must not be reached under another one that was read as another object."""
-    changed = {type(v.real) for v in domain.touched if getattr(v, "real", NEW) is not NEW}
+    changed = {type(getattr(v, "real", NEW)) for v in domain.touched} - {type(NEW)}
     for cls in changed:
         paths = [
             v.path

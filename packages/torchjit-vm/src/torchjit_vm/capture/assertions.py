@@ -37,7 +37,7 @@ class Assertion:
 def current_assertion(domain: CaptureDomain) -> Assertion | None:
     """What the instruction that runs now asserts about the value that it looks at, or None."""
     frames = domain.vm.frames
-    if not frames or domain.quiet is not None or domain.interceptors or domain.generators:
+    if not frames or domain.barrier is not None or domain.interceptors or domain.generators:
         return None
     found = _asserted(frames[-1])
     if found is None:

@@ -19,12 +19,16 @@ def _is_none(value: Value) -> bool:
     return type(value) is Const and value.value is None
 
 
+class DocumentedProperties(set[Value]):
+    """Properties whose text is that of their getter."""
+
+
 def _document(domain: CaptureDomain, made: Obj, getter: Value, untold: bool) -> None:
     """A property without a text has that of its getter."""
     if not untold:
         return
     found = attributes.lookup(domain, getter, "__doc__")
-    domain.documented.add(made)
+    domain.of(DocumentedProperties).add(made)
     if found is not None:
         made.attrs["__doc__"] = found
 
@@ -64,9 +68,9 @@ def _accessor(name: str, field: str) -> None:
         made.attrs = {**fields, field: args[1]}
         if field == "fget":
             told = before.attrs.get("__doc__") if isinstance(before, Obj) else None
-            _document(domain, made, args[1], told is None or before in domain.documented)
-        elif isinstance(before, Obj) and before in domain.documented:
-            domain.documented.add(made)
+            _document(domain, made, args[1], told is None or before in domain.of(DocumentedProperties))
+        elif isinstance(before, Obj) and before in domain.of(DocumentedProperties):
+            domain.of(DocumentedProperties).add(made)
         return made
 
     method(name, property)(change)

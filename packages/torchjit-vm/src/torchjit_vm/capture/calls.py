@@ -31,7 +31,7 @@ from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.deferred import defer_or_break
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
-from torchjit_vm.capture.lru_caches import call_cached
+from torchjit_vm.capture.lru_caches import call_cached, is_made_cache
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.pass_through import pass_through
 from torchjit_vm.capture.policy import (
@@ -77,6 +77,10 @@ __all__ = ["Callee", "call", "call_ex", "keywords"]
 Callee: TypeAlias = "Callable[[CaptureDomain, Known, list[Value], dict[str, Value]], Value | Frame[Value]]"
 
 
+class Callees(dict[int, Callee]):
+    """Ids of real callables to what calls of them mean."""
+
+
 def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value | Frame[Value]:
     """Call a value.
 
@@ -91,14 +95,14 @@ def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict
         args = [function.self_, *args]
         function = function.function
     if type(function) is Known:
-        callee = domain.callees.get(id(function.obj))
+        callee = domain.of(Callees).get(id(function.obj))
         if callee is None:
-            callee = domain.callees[id(function.obj)] = _callee(domain, function.obj)
+            callee = domain.of(Callees)[id(function.obj)] = _callee(domain, function.obj)
         return callee(domain, function, args, kwargs)
     if isinstance(function, FunctionValue):
         return functions.enter_value(domain, function, args, kwargs)
     if isinstance(function, Obj):
-        if function in domain.caches or function in domain.decorators:
+        if is_made_cache(domain, function):
             cached = call_cached(domain, function, args, kwargs)
             if cached is not None:
                 return cached

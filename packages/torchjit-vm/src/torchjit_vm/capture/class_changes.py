@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.reasons import CLASS_BODY
 from torchjit_vm.capture.twins import twin_of
@@ -14,40 +13,7 @@ from torchjit_vm.type_labels import type_label
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["MadeClass", "delete_from_class", "is_made", "note_change", "store_in_class"]
-
-
-@final
-class MadeClass:
-    """How the region made a class, so that emitted code can do it again.
-
-    Attributes:
-        make: `make_class` or `make_library_class`; None if `before` was changed into this class by the last of its calls.
-        meta, name, bases, namespace, keywords: its arguments.
-        log: what happened to the class later, in order: ("set", name, value), ("delete", name) and
-            ("call", function, further arguments, keywords, the class in its place or None).
-        before: the class that a decorator replaced with this one.
-        born: the step of the instruction that made it.
-    """
-
-    __slots__ = ("bases", "before", "born", "keywords", "log", "make", "meta", "name", "namespace")
-
-    def __init__(
-        self,
-        make: Callable[..., Any] | None,
-        meta: Value,
-        name: str,
-        bases: list[Value],
-        namespace: dict[str, Value],
-        keywords: dict[str, Value],
-        before: type | None = None,
-        *,
-        born: int,
-    ) -> None:
-        self.make, self.meta, self.name, self.bases = make, meta, name, bases
-        self.namespace, self.keywords, self.before = namespace, keywords, before
-        self.log: list[tuple[Any, ...]] = []
-        self.born = born
+__all__ = ["delete_from_class", "is_made", "note_change", "store_in_class"]
 
 
 def is_made(domain: CaptureDomain, value: Value) -> bool:

@@ -23,7 +23,7 @@ import attrs
 
 from torchjit_vm.capture import dicts, elements, keys, members, subscripts
 from torchjit_vm.capture.builtin_table import builtin, method
-from torchjit_vm.capture.class_changes import MadeClass, is_made, note_change
+from torchjit_vm.capture.class_changes import is_made, note_change
 from torchjit_vm.capture.class_making import (
     functions_of,
     is_library,
@@ -32,10 +32,11 @@ from torchjit_vm.capture.class_making import (
     make_named_tuple,
     subclass_hook,
 )
+from torchjit_vm.capture.effect_records import MadeClass
 from torchjit_vm.capture.raw import is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
 from torchjit_vm.capture.reasons import CLASS_BODY
-from torchjit_vm.capture.twins import twin_of
+from torchjit_vm.capture.twins import StandIns, twin_of
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -74,7 +75,11 @@ def _build_class(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Val
     library = meta.obj in _LIBRARY_METACLASSES or meta.obj in domain.policy.class_makers
     namespace = DictValue() if library else _prepare(domain, meta, [name, TupleValue(bases)], keywords)
     if library:
-        domain.library_bodies[namespace] = (meta.obj, str(domain.use(name)), tuple(cast(Known, b).obj for b in bases))
+        domain.of(LibraryBodies)[namespace] = (
+            meta.obj,
+            str(domain.use(name)),
+            tuple(cast(Known, b).obj for b in bases),
+        )
     frame = domain.vm.new_frame(body.code, [], list(body.closure), body.globals, body)
     frame.namespace = namespace
     cell = domain.vm.finish(frame)
@@ -128,6 +133,10 @@ def _metaclass(domain: CaptureDomain, asked: Value | None, bases: list[Value]) -
             )
             raise domain.error(TypeError, text)
     return cast(Known, pinned(domain, winner, winner.__qualname__))
+
+
+class LibraryBodies(dict[Value, tuple[type, str, tuple[type, ...]]]):
+    """Namespaces of class bodies of the library's metaclasses, to metaclass, name and bases."""
 
 
 def _prepare(domain: CaptureDomain, meta: Known, args: list[Value], keywords: dict[str, Value]) -> DictValue:
@@ -262,8 +271,8 @@ def _library_class(
 def _remember(domain: CaptureDomain, twin: type, made: MadeClass) -> Known:
     domain.mutated_at = domain.vm.step
     domain.made_classes[twin] = made
-    domain.twin_ids.add(id(twin))
-    domain.kept.append(twin)
+    domain.stand_in_ids.add(id(twin))
+    domain.of(StandIns).kept.append(twin)
     value = domain.interned[id(twin)] = Known(twin)
     _note_parts(domain, twin)
     return value
@@ -353,7 +362,7 @@ for _function in (dataclasses.dataclass, attrs.define, attr.attrs, functools.tot
 
 def _numbered(domain: CaptureDomain, namespace: DictValue, name: str) -> Value:
     """What the body of an enum finds for a member whose value is `auto()`: its number, which storing it has settled."""
-    meta, cls, bases = domain.library_bodies[namespace]
+    meta, cls, bases = domain.of(LibraryBodies)[namespace]
     entries, _ = _namespace(domain, namespace)
     _refuse_hooks(domain, entries, bases)
     prepared = meta.__prepare__(cls, bases)
@@ -381,7 +390,7 @@ def load_name(domain: CaptureDomain, namespace: Value, name: str) -> Value | Non
         raise domain.graph_break(CLASS_BODY, name)
     if namespace.cls is dict:
         found = dicts.dict_lookup(domain, namespace, name)
-        if isinstance(found, Obj) and found.cls is enum.auto and namespace in domain.library_bodies:
+        if isinstance(found, Obj) and found.cls is enum.auto and namespace in domain.of(LibraryBodies):
             return _numbered(domain, namespace, name)
         return found
     try:

@@ -16,6 +16,7 @@ from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.exceptions import new_exception
 from torchjit_vm.capture.reading import pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
+from torchjit_vm.capture.state import Tentative
 from torchjit_vm.capture.values import DELETED, NEW, Const, Known, Obj, Value
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ class ContextStore:
     content: Value | None
     token: Obj
     before: Any
+
+
+class ContextVariables(Tentative):
+    """What context variables hold in the region (DELETED if nothing), the stores in order, and those whose token can serve."""
+
+    def __init__(self) -> None:
+        self.held: dict[Obj, Any] = {}
+        self.stores: list[ContextStore] = []
+        self.tokens: dict[Obj, ContextStore] = {}
 
 
 def context_value(variable: Any) -> Any:
@@ -63,7 +73,7 @@ def _variable(domain: CaptureDomain, args: _Args) -> Obj | None:
 
 def _held(domain: CaptureDomain, variable: Obj) -> Any:
     """What the variable holds; DELETED if nothing."""
-    found = domain.context.get(variable)
+    found = domain.of(ContextVariables).held.get(variable)
     if found is not None:
         return found
     path = Pinned.of(variable.real, f"<variable {variable.real.name}>")
@@ -75,7 +85,7 @@ def _held(domain: CaptureDomain, variable: Obj) -> Any:
         found = DELETED
     else:
         found = wrap(domain, real, path.computed(context_value))
-    domain.context[variable] = found
+    domain.of(ContextVariables).held[variable] = found
     return found
 
 
@@ -106,9 +116,9 @@ def _set(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     domain.touch(variable)
     before = _held(domain, variable)
     store = ContextStore(variable, args[1], token, before)
-    domain.context_stores.append(store)
-    domain.context_tokens[token] = store
-    domain.context[variable] = args[1]
+    domain.of(ContextVariables).stores.append(store)
+    domain.of(ContextVariables).tokens[token] = store
+    domain.of(ContextVariables).held[variable] = args[1]
     return token
 
 
@@ -116,20 +126,20 @@ def _set(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _reset(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     variable = _variable(domain, args)
     token = args[1] if len(args) == 2 else None
-    store = domain.context_tokens.get(token) if isinstance(token, Obj) else None
+    store = domain.of(ContextVariables).tokens.get(token) if isinstance(token, Obj) else None
     if variable is None or store is None or store.variable is not variable:
         return None  # a token of another region or variable: the real call knows
     domain.touch(variable)
-    del domain.context_tokens[store.token]  # it serves once
-    domain.context_stores.append(ContextStore(variable, None, store.token, None))
-    domain.context[variable] = store.before
+    del domain.of(ContextVariables).tokens[store.token]  # it serves once
+    domain.of(ContextVariables).stores.append(ContextStore(variable, None, store.token, None))
+    domain.of(ContextVariables).held[variable] = store.before
     return Const(None)
 
 
 def write_context_stores(domain: CaptureDomain, out: Rebuilder) -> None:
     """Write the stores that have not been written yet, in order; each is a call that gives its token a name."""
-    while out.context_stores < len(domain.context_stores):
-        store = domain.context_stores[out.context_stores]
+    while out.context_stores < len(domain.of(ContextVariables).stores):
+        store = domain.of(ContextVariables).stores[out.context_stores]
         out.context_stores += 1
         variable = out.expr(store.variable)
         if store.content is None:
@@ -146,7 +156,7 @@ def token_attr(domain: CaptureDomain, token: Obj, name: str) -> Value | None:
         return None
     if token.real is not NEW and token.path is not None:
         return wrap(domain, getattr(token.real, name), token.path.attr(name))
-    store = next(s for s in domain.context_stores if s.token is token)
+    store = next(s for s in domain.of(ContextVariables).stores if s.token is token)
     if name == "var":
         return store.variable
     return Known(contextvars.Token.MISSING) if store.before is DELETED else cast(Value, store.before)

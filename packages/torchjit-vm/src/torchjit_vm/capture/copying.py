@@ -51,6 +51,10 @@ _HOOKS = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getn
 _SHARED = (Const, Known, FunctionValue)
 
 
+class Memos(dict[Value, _Memo]):
+    """The dicts that `__deepcopy__` is given, to what they stand for."""
+
+
 @builtin(copy.copy)
 def _copy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     value = args[0]
@@ -68,8 +72,8 @@ def _deepcopy(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]
     shared = args[1] if len(args) > 1 else kwargs.get("memo")
     if shared is None or (type(shared) is Const and shared.value is None):
         return _deep(domain, args[0], _Memo())
-    memo = domain.memos.get(shared)
-    return None if memo is None else _deep(domain, args[0], cast(_Memo, memo))
+    memo = domain.of(Memos).get(shared)
+    return None if memo is None else _deep(domain, args[0], memo)
 
 
 def _method(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
@@ -92,7 +96,7 @@ def _deep(domain: CaptureDomain, value: Value, memo: _Memo) -> Value:
     if isinstance(value, (Obj, InstanceDict)):
         hook = None if isinstance(value, InstanceDict) else _copier(domain, value)
         if hook is not None:
-            domain.memos[memo.seen] = memo
+            domain.of(Memos)[memo.seen] = memo
             made = domain.vm.call(hook, [memo.seen])
         else:
             made = _duplicate(domain, value, memo)
@@ -198,7 +202,7 @@ def _reconstructed(domain: CaptureDomain, value: Obj, reduced: Value, memo: _Mem
         return value
     shared: Value = Const(None)
     if memo is not None:
-        domain.memos[memo.seen] = memo
+        domain.of(Memos)[memo.seen] = memo
         shared = memo.seen
     function = Known(copy._reconstruct)  # type: ignore[attr-defined]
     return domain.vm.call(function, [value, shared, *domain.unpack_all(reduced)])

@@ -13,20 +13,19 @@ import sys
 import types
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
-
-import attrs
+from typing import TYPE_CHECKING, Any
 
 from torchjit_core.guards import Predicate
 from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import dicts, library, runtime
 from torchjit_vm.capture.builtin_table import builtin
-from torchjit_vm.capture.quiet import Quiet
+from torchjit_vm.capture.effect_barrier import EffectBarrier
+from torchjit_vm.capture.effect_records import ReorderedCall, Standin
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.reasons import QUIET, UNKNOWN_CALL
-from torchjit_vm.capture.source import Standin, in_frames
+from torchjit_vm.capture.source import in_frames
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, Const, DictValue, Known, Leaf, ListValue, Obj, SetValue, TupleValue, Value
 from torchjit_vm.frame import Raised
@@ -35,25 +34,10 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["Deferred", "cached_report", "defer_or_break", "put_off", "write_deferred"]
+__all__ = ["cached_report", "defer_or_break", "put_off", "write_deferred"]
 
 _Args = list[Value]
 _Kwargs = dict[str, Value]
-
-
-@final
-@attrs.frozen
-class Deferred:
-    """A call that was put off: the real function, its arguments, and the frames that made it, outermost first.
-
-    `early`: no leaf operation came before it, so it is made before the graph, which may raise.
-    """
-
-    function: Any
-    args: tuple[Value, ...]
-    kwargs: Mapping[str, Value]
-    frames: tuple[Standin, ...]
-    early: bool
 
 
 def write_deferred(domain: CaptureDomain, out: Rebuilder, *, early: bool = False) -> None:
@@ -75,12 +59,12 @@ def write_deferred(domain: CaptureDomain, out: Rebuilder, *, early: bool = False
 
 def put_off(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
     """Make a call at the end of the region; what it is given must be what it is then."""
-    if domain.quiet is not None and not domain.quiet.reports:
+    if domain.barrier is not None and not domain.barrier.reports:
         raise domain.graph_break(QUIET, getattr(function, "__qualname__", repr(function)))
     frames = tuple(Standin.of(f) for f in domain.vm.frames if f.code.code.co_filename != library.__file__)
     early = not domain.used_leaves and not any(map(has_leaf, [*args, *kwargs.values()]))
     early = early and all(d.early for d in domain.deferred)
-    domain.deferred.append(Deferred(function, tuple(args), dict(kwargs), frames, early))
+    domain.deferred.append(ReorderedCall(function, tuple(args), dict(kwargs), frames, early))
     domain.mutated_at = domain.vm.step
     return Const(None)
 
@@ -265,9 +249,9 @@ def cached_report(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kw
         return None
     if not all(isinstance(a, (Const, Known)) or _is_logger(a) for a in [*args, *kwargs.values()]):
         return None
-    before, deferred, quiet = domain.mutated_at, list(domain.deferred), domain.quiet
+    before, deferred, quiet = domain.mutated_at, list(domain.deferred), domain.barrier
     if quiet is None:
-        domain.quiet = Quiet(domain.vm.frames, reports=True)
+        domain.barrier = EffectBarrier(domain.vm.frames, reports=True)
     try:
         result = domain.vm.call(pinned(domain, below, below.__qualname__), args, kwargs)
         reports = len(domain.deferred) > len(deferred)
@@ -275,7 +259,7 @@ def cached_report(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kw
         result, reports = None, False
         domain.nested_stack = None
     finally:
-        domain.quiet = quiet
+        domain.barrier = quiet
     domain.deferred[:] = deferred
     domain.mutated_at = before
     if not reports or type(result) is not Const:

@@ -200,6 +200,10 @@ def view_items(domain: CaptureDomain, view: DictView) -> list[Value]:
     return [TupleValue([k, v]) for k, v in pairs]
 
 
+class StoredAgain(set[tuple[Obj, str]]):
+    """Attributes that were deleted and stored again, and are the last ones now."""
+
+
 def instance_pairs(domain: CaptureDomain, value: InstanceDict) -> list[tuple[Value, Value]]:
     """All of `vars(obj)`."""
     owner = value.owner
@@ -209,7 +213,7 @@ def instance_pairs(domain: CaptureDomain, value: InstanceDict) -> list[tuple[Val
         domain.guard_keys(owner.path.attr("__dict__"), tuple(real))
         for name in real:
             attribute = attributes.instance_attr(domain, owner, name)
-            if attribute is not None and (owner, name) not in domain.restored:
+            if attribute is not None and (owner, name) not in domain.of(StoredAgain):
                 found[name] = attribute
     for name, attribute in owner.attrs.items():
         member = members.find_member(domain, owner.cls, name)

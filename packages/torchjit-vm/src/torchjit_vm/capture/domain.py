@@ -1,49 +1,28 @@
-"""The state of one capture, and the domain that the interpreter runs over."""
+"""The state of one capture, and what the interpreter's operations and the leaf handler may ask of it.
+
+`CaptureDomain` is abstract: what Python's operations do with values is added by `python_semantics`. The modules of this package take
+a `CaptureDomain`, so that they know its operations without importing one another.
+"""
 
 from __future__ import annotations
 
 import operator
-import random
 import types
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Drawn
 from torchjit_core.reasons import GraphBreak, Reason
-from torchjit_vm.capture import (
-    answers,
-    attributes,
-    calls,
-    comparisons,
-    coroutines,
-    exceptions,
-    formatting,
-    functions,
-    groups,
-    guard_recording,
-    iteration,
-    lengths,
-    made_later,
-    members,
-    names,
-    operators,
-    packing,
-    stores,
-    subscripts,
-)
-from torchjit_vm.capture.atoms import base_of
-from torchjit_vm.capture.class_changes import MadeClass
-from torchjit_vm.capture.contexts import ContextStore
-from torchjit_vm.capture.deferred import Deferred
-from torchjit_vm.capture.draws import Prepared, Step, prepare
+from torchjit_vm.capture.effect_barrier import EffectBarrier
+from torchjit_vm.capture.effect_records import Prepared, ReorderedCall, Step
+from torchjit_vm.capture.guard_recording import GuardRecorder
 from torchjit_vm.capture.policy import CapturePolicy, LeafHandler, NewObject
-from torchjit_vm.capture.quiet import Quiet
-from torchjit_vm.capture.reasons import STEP_LIMIT, UNKNOWN_OPERATION
+from torchjit_vm.capture.reasons import QUIET, STEP_LIMIT, UNKNOWN_OPERATION
 from torchjit_vm.capture.restart import Restart, raised_anew
-from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.state import FeatureStates, StateOf
 from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
@@ -57,92 +36,85 @@ from torchjit_vm.capture.values import (
     SliceValue,
     Value,
 )
-from torchjit_vm.decode import Decoded
-from torchjit_vm.frame import Raised
-from torchjit_vm.interpreter import Interpreter
-from torchjit_vm.type_labels import type_label
+from torchjit_vm.domain import Domain
+
+if TYPE_CHECKING:
+    from torchjit_core.guards import Guard
+    from torchjit_vm.capture.member_kinds import Member
+    from torchjit_vm.decode import Decoded
+    from torchjit_vm.frame import Raised
+    from torchjit_vm.interpreter import Interpreter
 
 __all__ = ["CaptureDomain"]
 
 _TRUE, _FALSE, _NONE = Const(True), Const(False), Const(None)
 
 
-@final
-class CaptureDomain:
-    """`Domain[Value]`, and the `CaptureContext` of the leaf handler.
+class CaptureDomain(Domain[Value], GuardRecorder):
+    """What every part of a capture has at hand: its values, what was noted so far, and Python's operations.
+
+    It is the `CaptureContext` of the leaf handler. What one feature alone needs is `of(...)`.
 
     Args:
         leaves: the leaf handler.
         policy: how to capture.
         break_at: a step at which to break, for this reason (found by an earlier attempt).
-    """
 
-    vm: Interpreter[Value]
+    Attributes:
+        of: the state that one feature owns, see `state`.
+        interned: ids of real objects to their values; `payloads` the same for what the leaf handler gives.
+        members: what classes have under a name, as far as it was looked up.
+        namespaces: ids of the dicts of modules to their values.
+        touched: values with real objects that the region changes; `stored_leaves` those that are leaves.
+        class_stores: what the region stored in real classes.
+        mutated_at: the step of the last instruction that changed something.
+        deferred: calls that are made at the end of the region.
+        draws: what emitted code does before the graph.
+        generators: those whose body is interpreted.
+        thrown: exceptions that were raised.
+        origins: a part of an exception group: the group, until the part is raised anew.
+        pretended: the program was told that it is compiled.
+        has_numbers: numbers that `id` gave for values are keys; `object_numbers` those of objects that are relied on.
+        library_values: a number of a library was read.
+        used_leaves: the leaf handler was asked to do something.
+        nested_stack: the active frames where a break was raised in a nested loop.
+        barrier: refuses effects, while there is one.
+        interceptors: what sees calls of the leaf handler, innermost last.
+        overrides: calls go to the classes of leaves.
+    """
 
     def __init__(
         self, leaves: LeafHandler, policy: CapturePolicy, break_at: tuple[int, GraphBreak] | None = None
     ) -> None:
+        GuardRecorder.__init__(self)
         self.leaves = leaves
         self.policy = policy
         self.break_at = break_at
-        self.pending: dict[tuple[Any, ...], tuple[type[Guard], tuple[Any, ...], Decoded | None, int]] = {}
-        self.extra_guards: list[Guard] = []
-        self.constants_read: list[Const] = []
+        self._states = FeatureStates()
+        self.of: StateOf = self._states.__getitem__
         self.interned: dict[int, Value] = {}
         self.payloads: dict[int, Leaf] = {}
-        self.keys_by_identity: dict[Value, None] = {}
-        self.has_numbers = False  # are numbers that `id` gave for values keys?
-        self.object_numbers: set[int] = set()  # those that it gave for objects that are relied on
-        self.members: dict[tuple[type, str], members.Member] = {}
-        self.generators: list[GeneratorValue] = []
-        self.memos: dict[Value, object] = {}
-        self.thrown: set[Value] = set()
-        self.origins: dict[Value, Value] = {}  # a part of an exception group: the group, until the part is raised anew
-        self.class_stores: dict[tuple[type, str], Value] = {}
-        self.made_classes: dict[type, MadeClass] = {}
-        self.class_parts: dict[
-            int, tuple[type, str]
-        ] = {}  # what belongs to a made class: the class, and under what name
-        self.twins: dict[Value, Any] = {}
-        self.twin_ids: set[int] = set()
+        self.members: dict[tuple[type, str], Member] = {}
         self.namespaces: dict[int, DictValue] = {}
-        self.callees: dict[int, calls.Callee] = {}
-        self.functions: dict[types.FunctionType, functions.Facts] = {}
-        self.passed: dict[types.FunctionType, bool] = {}
-        self.touched: dict[Any, None] = {}
-        self.restored: set[tuple[Obj, str]] = set()  # attributes that were deleted and stored again
+        self.touched: dict[Value, None] = {}
         self.stored_leaves: dict[Leaf, None] = {}
-        self.pretended = False  # was the program told that it is compiled?
+        self.class_stores: dict[tuple[type, str], Value] = {}
         self.mutated_at = -1
-        self.deferred: list[Deferred] = []
+        self.deferred: list[ReorderedCall] = []
         self.draws: list[Step] = []
-        self.documented: set[Value] = set()  # properties whose text is that of their getter
-        self.shown: set[Value] = set()  # containers whose text is being made
-        self.library_bodies: dict[
-            Value, tuple[Any, str, tuple[Any, ...]]
-        ] = {}  # namespaces of class bodies of the library's metaclasses
-        self.context: dict[Obj, Any] = {}  # context variables to what they hold, DELETED if nothing
-        self.context_stores: list[ContextStore] = []
-        self.context_tokens: dict[Obj, ContextStore] = {}
-        self.caches: dict[Obj, Value] = {}  # functions with an LRU cache that the region made, and what keeps it
-        self.cached: dict[tuple[int, Any], Value] = {}  # results that a call in the run will put into a real LRU cache
-        self.crowded_caches: set[int] = set()  # ids of functions whose full LRU cache gives up entries in the run
-        self.carried: set[int] = set()  # ids of what variables brought into the region that nothing reads any more
-        self.watched: list[Value] = []  # what weak references of the region lead to, and those that call something
-        self.counted = 0  # calls that were put off, and only count a hit of such a cache
-        self.decorators: dict[Obj, tuple[Value, Value]] = {}  # what makes them, and its settings
-        self.seeded: dict[Obj, random.Random] = {}  # generators of random numbers whose state is known
-        self.library_values = False  # was a number of a library read?
-        self.number_leaves: dict[Const, Leaf] = {}  # numbers of a library that vary, and the Python numbers in them
-        self.used_leaves = False  # has the leaf handler been asked to do something?
+        self.generators: list[GeneratorValue] = []
+        self.thrown: set[Value] = set()
+        self.origins: dict[Value, Value] = {}
+        self.pretended = False
+        self.has_numbers = False
+        self.object_numbers: set[int] = set()
+        self.library_values = False
+        self.used_leaves = False
         self.nested_stack: tuple[CodeLocation, ...] | None = None
-        self.root_location: CodeLocation | None = None
-        self.kept: list[Any] = []
-        self.quiet: Quiet | None = None
-        self._outer_quiet: list[Quiet | None] = []
+        self.barrier: EffectBarrier | None = None
+        self._outer_barriers: list[EffectBarrier | None] = []
         self.interceptors: list[Value] = []
-        self.interception_mark = -1
-        self.overrides = False  # do calls go to the classes of leaves?
+        self.overrides = False
         self._state: dict[str, object] = {}
 
     # What the interpreter needs.
@@ -153,41 +125,11 @@ class CaptureDomain:
 
     def forget(self) -> None:
         """Let go of the values of a capture that is over, and of the real objects that they stand for."""
-        for table in (
-            self.interned,
-            self.namespaces,
-            self.number_leaves,
-            self.functions,
-            self.passed,
-            self.touched,
-            self.stored_leaves,
-            self.class_stores,
-            self.made_classes,
-            self.class_parts,
-            self.twins,
-            self.memos,
-            self.payloads,
-            self.keys_by_identity,
-        ):
-            table.clear()
-        self.constants_read.clear()
-        self.interceptors = []
-        self.thrown.clear()
-        self.origins.clear()
         for generator in self.generators:
             generator.frame.forget()
-        self.generators.clear()
-        self.deferred.clear()
-        self.draws.clear()
-        self.seeded.clear()
-        self.caches.clear()
-        self.cached.clear()
-        self.crowded_caches.clear()
-        self.watched.clear()
-        self.context.clear()
-        self.context_stores.clear()
-        self.context_tokens.clear()
-        self.decorators.clear()
+        for content in vars(self).values():
+            if isinstance(content, (dict, list, set)):
+                content.clear()
         self.vm.forget()
         del self.vm  # the two name each other, and would wait for the collector
 
@@ -222,23 +164,6 @@ class CaptureDomain:
         if isinstance(error, GraphBreak) and self.nested_stack is None:
             self.nested_stack = self.stack()
 
-    def check_init(self, result: Value) -> None:
-        if not (type(result) is Const and result.value is None):
-            kind = type_label(type_of(self, result))
-            raise self.error(TypeError, f"__init__() should return None, not '{kind}'")
-
-    def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
-        """An exception that CPython raises here; `name`: the attribute or variable that is missing."""
-        made = exceptions.new_exception(self, type, [Const(message)])
-        if name is not None:
-            made.attrs["name"] = Const(name)
-        return self.raised(made)
-
-    def raised(self, exception: Value) -> Raised:
-        """A new exception that is raised here."""
-        exceptions.chain(self, exception, self.vm.current)
-        return Raised(exception)
-
     def graph_break(self, why: Reason, detail: str = "") -> GraphBreak:
         return GraphBreak(why, detail, self.location())
 
@@ -253,44 +178,58 @@ class CaptureDomain:
             return False
         return known or self.leaves.handles(obj)
 
-    def touch(self, value: Any) -> None:
+    def touch(self, value: Obj | CellValue | Leaf) -> None:
         """Note that a value is about to change; real ones are written back at the end."""
-        if self.quiet is not None:
-            self.quiet.check(self, value)
-        self.mutated_at = self.vm.step
+        self.note_change(value)
         if value.real is not NEW:
             self.touched[value] = None
 
-    # Guards.
+    def note_change(self, value: Value) -> None:
+        """A value of the region is about to change.
 
-    guard_type = guard_recording.guard_type
-    guard_id = guard_recording.guard_id
-    guard_value = guard_recording.guard_value
-    guard_length = guard_recording.guard_length
-    guard_keys = guard_recording.guard_keys
-    guard_contains = guard_recording.guard_contains
-    guard_lacks = guard_recording.guard_lacks
-    guard_class = guard_recording.guard_class
-    guard_mro = guard_recording.guard_mro
-    guard_same = guard_recording.guard_same
-    guard_different = guard_recording.guard_different
-    guard_test = guard_recording.guard_test
-    guard_set = guard_recording.guard_set
-    guards = guard_recording.guards
+        Raises:
+            GraphBreak: it may not, for it was there before effects were forbidden.
+        """
+        if self.barrier is not None and self.barrier.refuses(value, self.touched, made=self._made_here(value)):
+            cls = getattr(value, "cls", None) or type(getattr(value, "real", value))
+            raise self.graph_break(QUIET, f"a {cls.__name__} changes")
+        self.mutated_at = self.vm.step
 
+    def _made_here(self, value: Value) -> bool:
+        """Does the region make the object?"""
+        if type(value) is Known:
+            return isinstance(value.obj, type) and value.obj in self.made_classes
+        return getattr(value, "real", NEW) is NEW
+
+    # Operations of Python that the interpreter does not ask for by itself.
+
+    @abstractmethod
+    def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
+        """An exception that CPython raises here; `name`: the attribute or variable that is missing."""
+
+    @abstractmethod
+    def raised(self, exception: Value) -> Raised:
+        """A new exception that is raised here."""
+
+    @abstractmethod
     def use(self, const: Const | AtomObject) -> Any:
         """The value of a constant, from now on relied on."""
-        if type(const) is AtomObject:
-            const = base_of(const)
-        if not const.used:
-            const.used = True
-            if const.path is not None:
-                self.guard_value(const.path, const.value)
-            if const.made is not None:
-                made_later.settle(self, const)
-        return const.value
 
-    # Constants that operations need.
+    @abstractmethod
+    def index(self, value: Value) -> int:
+        """`operator.index(value)` as a constant."""
+
+    @abstractmethod
+    def slice(self, value: SliceValue) -> slice:
+        """A slice of constant bounds."""
+
+    @abstractmethod
+    def unpack_all(self, value: Value) -> list[Value]:
+        """All items of an iterable."""
+
+    @abstractmethod
+    def prepare(self, function: Callable[..., object], args: tuple[object, ...]) -> AccessPath:
+        """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
 
     def leaf_constant(self, leaf: Leaf) -> Any:
         """The value of a numeric leaf, if its handler can settle it.
@@ -305,48 +244,6 @@ class CaptureDomain:
         if type(result) in self.leaves.leaf_types:
             raise self.graph_break(UNKNOWN_OPERATION, f"the value of a symbolic {cls.__name__} is needed")
         return result
-
-    def index(self, value: Value) -> int:
-        """`operator.index(value)` as a constant."""
-        if type(value) is AtomObject and issubclass(value.cls, int):
-            value = base_of(value)  # C code asks no int for its `__index__`
-        if type(value) is Const:
-            real = self.use(value)
-            if hasattr(type(real), "__index__"):
-                return operator.index(real)
-            raise self.error(TypeError, f"'{type_label(type(real))}' object cannot be interpreted as an integer")
-        if type(value) is Known and isinstance(value.obj, int):
-            return int.__index__(value.obj)  # C code asks no int for its `__index__`
-        if type(value) is Leaf:
-            cls = self.leaves.type_of(value.payload)
-            if cls is float or cls is complex:
-                raise self.error(TypeError, f"'{type_label(cls)}' object cannot be interpreted as an integer")
-            return int(self.leaf_constant(value))
-        found = operators.special_call(self, value, "__index__", [])
-        if found is None:
-            name = type_label(type_of(self, value))
-            raise self.error(TypeError, f"'{name}' object cannot be interpreted as an integer")
-        found = answers.checked(self, value, "__index__", found, int, operator.index)
-        return int(self.use(found)) if type(found) is Const else self.index(found)
-
-    def slice(self, value: SliceValue) -> slice:
-        """A slice of constant bounds."""
-        step, start, stop = (self._bound(v) for v in (value.step, value.start, value.stop))  # asked in C's order
-        if step == 0:
-            raise self.error(ValueError, "slice step cannot be zero")
-        return slice(start, stop, step)
-
-    def _bound(self, value: Value) -> int | None:
-        if type(value) is Const and value.value is None:
-            self.use(value)
-            return None
-        if type(value) in (Const, Leaf) and not hasattr(type_of(self, value), "__index__"):
-            raise self.error(TypeError, "slice indices must be integers or None or have an __index__ method")
-        return self.index(value)
-
-    def unpack_all(self, value: Value) -> list[Value]:
-        """All items of an iterable."""
-        return iteration.items_of(self, value)
 
     # The capture context of the leaf handler.
 
@@ -421,108 +318,13 @@ class CaptureDomain:
         """What was captured at `mark` cannot stay: start again, and break there."""
         raise Restart(mark, why)
 
-    def prepare(self, function: Callable[..., object], args: tuple[object, ...]) -> AccessPath:
-        """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
-        return prepare(self, function, args)
-
     def forbid_effects(self, forbid: bool) -> None:
         """From now on what was there before may not change (or may again): the code does not run once, here and now. Nests."""
         if forbid:
-            self._outer_quiet.append(self.quiet)
-            self.quiet = Quiet(self.vm.frames[:-1])
+            self._outer_barriers.append(self.barrier)
+            self.barrier = EffectBarrier(self.vm.frames[:-1])
         else:
-            self.quiet = self._outer_quiet.pop()
-
-    # Names and cells.
-
-    load_global = names.load_global
-    store_global = names.store_global
-    delete_global = names.delete_global
-    load_name = names.load_name
-    store_name = names.store_name
-    delete_name = names.delete_name
-    setup_annotations = names.setup_annotations
-    import_name = names.import_name
-    import_from = names.import_from
+            self.barrier = self._outer_barriers.pop()
 
     def make_cell(self, content: Value | None) -> Value:
         return CellValue(content)
-
-    def cell_get(self, cell: Value) -> Value | None:
-        return names.cell_get(self, cell)
-
-    def cell_set(self, cell: Value, content: Value | None) -> None:
-        names.cell_set(self, cell, content)
-
-    # Operators and attributes.
-
-    unary = operators.unary
-    binary = operators.binary
-    compare = comparisons.compare
-    is_ = comparisons.is_
-    contains = comparisons.contains
-    truth = lengths.truth
-    setitem = subscripts.setitem
-    delitem = subscripts.delitem
-    format = formatting.format_value
-    length = lengths.length
-    load_attr = attributes.load_attr
-    store_attr = stores.store_attr
-    delete_attr = stores.delete_attr
-    load_special = attributes.load_special
-    load_super_attr = attributes.load_super_attr
-
-    def not_(self, value: Value) -> Value:
-        return _FALSE if lengths.truth(self, value) else _TRUE
-
-    # Containers.
-
-    build_list = packing.build_list
-    build_tuple = packing.build_tuple
-    build_set = packing.build_set
-    build_map = packing.build_map
-    build_slice = packing.build_slice
-    build_string = packing.build_string
-    list_append = packing.list_append
-    list_extend = packing.list_extend
-    list_to_tuple = packing.list_to_tuple
-    set_add = packing.set_add
-    set_update = packing.set_update
-    map_add = packing.map_add
-    dict_update = packing.dict_update
-    dict_merge = packing.dict_merge
-    unpack = packing.unpack
-    unpack_ex = packing.unpack_ex
-    match_sequence = packing.match_sequence
-    match_mapping = packing.match_mapping
-    match_keys = packing.match_keys
-    match_class = packing.match_class
-
-    # Iteration, calls, functions, exceptions.
-
-    iter = iteration.get_iter
-    next = iteration.advance
-    send = iteration.send
-    make_generator = iteration.make_generator
-    get_awaitable = coroutines.get_awaitable
-    aiter = coroutines.aiter
-    anext = coroutines.anext
-    ends_async_for = coroutines.ends_async_for
-    call = calls.call
-    call_ex = calls.call_ex
-    keywords = calls.keywords
-    make_function = functions.make_function
-    set_function_attribute = functions.set_function_attribute
-    make_raise = exceptions.make_raise
-    chain = exceptions.chain
-    exception_matches = exceptions.exception_matches
-    match_group = groups.match_group
-    prepare_reraise = groups.prepare_reraise
-    exception_triple = exceptions.exception_triple
-    stop_iteration_error = exceptions.stop_iteration_error
-
-    def build_class(self) -> Value:
-        return Known(__build_class__)
-
-    def assertion_error(self) -> Value:
-        return Known(AssertionError)

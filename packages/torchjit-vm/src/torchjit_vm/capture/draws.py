@@ -11,13 +11,12 @@ from __future__ import annotations
 import random
 from _random import Random as _CRandom
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, final
-
-import attrs
+from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Drawn
 from torchjit_vm.capture import elements, iteration, lengths, operators, runtime, subscripts
 from torchjit_vm.capture.builtin_table import Builtin, builtin, method
+from torchjit_vm.capture.effect_records import Draw, Part, Prepared, Settled, Step
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import QUIET
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["Draw", "Part", "Prepared", "Settled", "Step", "prepare", "state_of", "write_draws"]
+__all__ = ["prepare", "state_of", "write_draws"]
 
 _FLOATS = (
     "uniform", "triangular", "normalvariate", "gauss", "lognormvariate", "vonmisesvariate", "gammavariate", "betavariate",
@@ -39,48 +38,6 @@ _MOST_BITS = 62
 _MOST_PARTS = 64
 _Args = list[Value]
 _Kwargs = dict[str, Value]
-
-
-@final
-@attrs.frozen
-class Draw:
-    """A call of a function of a generator: the function, the generator, constant arguments, or a value as the only one."""
-
-    function: Any
-    generator: Obj
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = attrs.field(factory=dict)
-    given: Value | None = None
-
-
-@final
-@attrs.frozen
-class Part:
-    """An item of the list that another draw gives."""
-
-    draw: int
-    index: int
-
-
-@final
-@attrs.frozen(eq=False)
-class Settled:
-    """The state of a generator that the region seeded: that of the twin at the end, or at the next other step."""
-
-    generator: Obj
-    twin: random.Random
-
-
-@final
-@attrs.frozen
-class Prepared:
-    """What the leaf handler asked for: a new object, in each call, from a function of constants."""
-
-    function: Callable[..., object]
-    args: tuple[object, ...]
-
-
-Step: TypeAlias = "Draw | Part | Prepared | Settled"
 
 
 def write_draws(domain: CaptureDomain, out: Rebuilder) -> list[str]:
@@ -108,9 +65,13 @@ def write_draws(domain: CaptureDomain, out: Rebuilder) -> list[str]:
     return lines
 
 
+class SeededGenerators(dict[Obj, random.Random]):
+    """Generators whose state is known, to what is drawn from in their place."""
+
+
 def state_of(domain: CaptureDomain, generator: Obj) -> Any:
     """The state of a generator that the region made, or None for another object."""
-    twin = domain.seeded.get(generator)
+    twin = domain.of(SeededGenerators).get(generator)
     return None if twin is None else twin.getstate()
 
 
@@ -119,14 +80,14 @@ def state_of(domain: CaptureDomain, generator: Obj) -> Any:
 
 def _twin(domain: CaptureDomain, generator: Obj) -> random.Random | None:
     """What to draw from at capture, if the region seeded or made the generator."""
-    twin = domain.seeded.get(generator)
+    twin = domain.of(SeededGenerators).get(generator)
     if twin is None or generator.real is NEW:
         return twin
     last = domain.draws[-1] if domain.draws else None
     if not (isinstance(last, Settled) and last.twin is twin):
         fresh = random.Random()
         fresh.setstate(twin.getstate())
-        domain.seeded[generator] = twin = fresh
+        domain.of(SeededGenerators)[generator] = twin = fresh
         domain.draws.append(Settled(generator, twin))
     return twin
 
@@ -134,14 +95,14 @@ def _twin(domain: CaptureDomain, generator: Obj) -> random.Random | None:
 def _generator(domain: CaptureDomain, args: _Args) -> Obj | None:
     """The generator of a call that can be followed; None: the call breaks."""
     found = args[0] if args else None
-    if not (isinstance(found, Obj) and found.cls is random.Random) or found.written or domain.quiet is not None:
+    if not (isinstance(found, Obj) and found.cls is random.Random) or found.written or domain.barrier is not None:
         return None
-    return found if found.real is not NEW or found in domain.seeded else None
+    return found if found.real is not NEW or found in domain.of(SeededGenerators) else None
 
 
 def prepare(domain: CaptureDomain, function: Callable[..., object], args: tuple[object, ...]) -> Drawn:
     """The path of what `function(*args)` gives, which emitted code calls before the graph runs."""
-    if domain.quiet is not None:
+    if domain.barrier is not None:
         raise domain.graph_break(QUIET, function.__name__)
     return Drawn.of(_step(domain, Prepared(function, args)))
 
@@ -155,13 +116,13 @@ def _step(domain: CaptureDomain, step: Step) -> int:
 @builtin(random.Random)
 def _make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     seed = args[0] if args else None
-    if len(args) != 1 or kwargs or domain.quiet is not None or not _is_seed(domain, seed):
+    if len(args) != 1 or kwargs or domain.barrier is not None or not _is_seed(domain, seed):
         return None  # one that the operating system seeds is made for real
     made = Obj(random.Random)
     value = constant_of(domain, args[0])
     twin = random.Random()
     operators.compute(domain, twin.seed, value)
-    domain.seeded[made] = twin
+    domain.of(SeededGenerators)[made] = twin
     return made
 
 
@@ -185,14 +146,14 @@ def _seed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if real.get("a") is None:
         if generator.real is NEW:
             return None
-        domain.seeded.pop(generator, None)
+        domain.of(SeededGenerators).pop(generator, None)
         _step(domain, Draw(random.Random.seed, generator, (), real))
         return Const(None)
     if type(real["a"]) not in _SEEDS:
         return None
     twin = random.Random()
     operators.compute(domain, lambda: twin.seed(**real))
-    domain.seeded[generator] = twin
+    domain.of(SeededGenerators)[generator] = twin
     domain.mutated_at = domain.vm.step
     if generator.real is not NEW:
         _step(domain, Settled(generator, twin))
@@ -205,7 +166,7 @@ def _get_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
     if generator is None or len(args) != 1 or kwargs:
         return None
     if generator.real is NEW:
-        return constant_object(domain, domain.seeded[generator].getstate())
+        return constant_object(domain, domain.of(SeededGenerators)[generator].getstate())
     return RandomState(_step(domain, Draw(random.Random.getstate, generator)))
 
 
@@ -222,7 +183,7 @@ def _set_state(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
     outside = isinstance(state, TupleValue) and state.cls is tuple and state.real is not NEW and state.path is not None
     if not outside and type(state) is not RandomState:
         return None
-    domain.seeded.pop(generator, None)
+    domain.of(SeededGenerators).pop(generator, None)
     if isinstance(state, TupleValue) and not _is_state(state.real):
         return None
     _step(domain, Draw(random.Random.setstate, generator, given=state))
@@ -233,7 +194,7 @@ def _set_known(domain: CaptureDomain, generator: Obj, state: Any) -> Value | Non
     """Set a state that is the same in every call."""
     twin = random.Random()
     operators.compute(domain, lambda: twin.setstate(state))
-    domain.seeded[generator] = twin
+    domain.of(SeededGenerators)[generator] = twin
     domain.mutated_at = domain.vm.step
     if generator.real is not NEW:
         _step(domain, Settled(generator, twin))

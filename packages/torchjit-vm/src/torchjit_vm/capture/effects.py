@@ -14,6 +14,7 @@ from torchjit_core.paths import own_attr
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.byte_arrays import write_byte_array
 from torchjit_vm.capture.contexts import is_local, write_context_stores
+from torchjit_vm.capture.dicts import StoredAgain
 from torchjit_vm.capture.keys import real_key
 from torchjit_vm.capture.members import walk
 from torchjit_vm.capture.rebuild import Rebuilder
@@ -26,7 +27,6 @@ from torchjit_vm.capture.values import (
     Const,
     DictValue,
     Known,
-    Leaf,
     ListValue,
     Obj,
     SetValue,
@@ -59,7 +59,7 @@ def write_back(domain: CaptureDomain, out: Rebuilder) -> None:
             _dict(out, value)
         elif isinstance(value, SetValue):
             _set(out, value)
-        if not isinstance(value, Leaf):
+        if isinstance(value, (Obj, Known)):
             _attributes(out, value)
     out.flush()
     _leaf_attributes(domain, out)
@@ -100,7 +100,7 @@ def _cell(out: Rebuilder, value: CellValue) -> None:
 def _attributes(out: Rebuilder, value: Obj | Known) -> None:
     for name, before in (value.written or {}).items():
         content = value.attrs[name]
-        moved = (value, name) in out.domain.restored and content is not DELETED
+        moved = (value, name) in out.domain.of(StoredAgain) and content is not DELETED
         if content is before and not moved:
             continue
         if moved and _keeps_order(value, name):

@@ -15,12 +15,13 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.attributes import Sought
 from torchjit_vm.capture.deferred import write_deferred
 from torchjit_vm.capture.draws import write_draws
+from torchjit_vm.capture.effect_records import Standin
 from torchjit_vm.capture.effects import write_back
 from torchjit_vm.capture.forms import FORMS, Form, Outcome
 from torchjit_vm.capture.missed import would_be_missed
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
-from torchjit_vm.capture.source import Standin, compile_lines, in_frames
+from torchjit_vm.capture.source import compile_lines, in_frames, places_of
 from torchjit_vm.capture.values import CellValue, Leaf, Obj, Value
 from torchjit_vm.frame import Completion, Frame
 from torchjit_vm.liveness import live_locals
@@ -188,7 +189,7 @@ def write_raise(domain: CaptureDomain, out: Rebuilder, exception: Value) -> list
     before = out.expr(context) if isinstance(context, Obj) else None
     out.flush()
     _write_effects(domain, out)
-    places = Standin.places(domain, exception)
+    places = places_of(domain, exception)
     tail_call = domain.policy.tail_call
     if places:
         out.location = places[0].location

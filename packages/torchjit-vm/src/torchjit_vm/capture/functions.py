@@ -58,7 +58,7 @@ def enter_known(
     code = function.__code__
     if code.co_flags & _ASYNC:
         raise domain.graph_break(ASYNC, function.__qualname__)
-    defaults, kwdefaults, closure = domain.functions.get(function) or facts_of(domain, function)
+    defaults, kwdefaults, closure = domain.of(KnownFunctions).get(function) or facts_of(domain, function)
     slots = bind(domain, code, function.__qualname__, args, kwargs, defaults, kwdefaults)
     return domain.vm.new_frame(code, slots, list(closure), function.__globals__, value)
 
@@ -66,11 +66,15 @@ def enter_known(
 Facts = tuple[list[Value], "DictValue | None", list[Value]]
 
 
+class KnownFunctions(dict[FunctionType, Facts]):
+    """Real functions to what is relied on of them: defaults, defaults of keywords, cells."""
+
+
 def facts_of(domain: CaptureDomain, function: FunctionType) -> Facts:
     """Rely on a function's code and defaults; what they and its cells hold."""
-    known = domain.functions.get(function)
+    known = domain.of(KnownFunctions).get(function)
     if known is None:
-        known = domain.functions[function] = _facts(domain, function)
+        known = domain.of(KnownFunctions)[function] = _facts(domain, function)
     return known
 
 

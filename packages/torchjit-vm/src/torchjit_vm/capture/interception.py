@@ -9,6 +9,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture.raw import from_raw, has_leaf, to_raw
 from torchjit_vm.capture.reasons import INTERCEPTED
 from torchjit_vm.capture.restart import Restart
+from torchjit_vm.capture.state import Tentative
 from torchjit_vm.capture.values import Const, Known, Leaf, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -20,12 +21,19 @@ STATE = "intercepted"
 OFF = "dispatch_off"
 
 
+class Interceptors(Tentative):
+    """`mark`: the step at which the region's first interceptor was entered."""
+
+    def __init__(self) -> None:
+        self.mark = -1
+
+
 def push(domain: CaptureDomain, function: Known, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The program puts an interceptor on the stack."""
     if len(args) != 1 or kwargs:
         raise domain.graph_break(INTERCEPTED, "not one argument")
     if not domain.interceptors:
-        domain.interception_mark = domain.vm.step
+        domain.of(Interceptors).mark = domain.vm.step
     _set(domain, [*domain.interceptors, args[0]])
     return Const(None)
 
@@ -133,4 +141,4 @@ def leave_no_interceptor(domain: CaptureDomain, why: GraphBreak | None = None) -
 
 
 def _restart(domain: CaptureDomain, why: GraphBreak) -> NoReturn:
-    raise Restart(domain.interception_mark, why)
+    raise Restart(domain.of(Interceptors).mark, why)

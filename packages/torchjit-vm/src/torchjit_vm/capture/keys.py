@@ -139,7 +139,7 @@ def identity(domain: CaptureDomain, value: Value) -> Any:
         domain.guard_id(path, value.real)
         return value.real  # as for functions that are known
     if path is not None:
-        domain.keys_by_identity[value] = None
+        domain.keys_by_identity[value] = path
     return Ref(value)
 
 

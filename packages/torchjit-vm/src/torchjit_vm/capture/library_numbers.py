@@ -80,9 +80,13 @@ def varies(domain: CaptureDomain, value: Const) -> bool:
     return domain.library_values and converted(domain, float, value) is not None
 
 
+class NumberLeaves(dict[Const, Leaf]):
+    """Numbers of a library that vary, to the Python numbers in them."""
+
+
 def _number(domain: CaptureDomain, value: Const, read: Callable[[Any], int | float]) -> Leaf | None:
     """The leaf of the number that it holds; None if that does not vary."""
-    known = domain.number_leaves.get(value)
+    known = domain.of(NumberLeaves).get(value)
     if known is not None or value.path is None or type(value.path) is Pinned:
         return known
     number, path = read(value.value), value.path.computed(read)
@@ -91,7 +95,7 @@ def _number(domain: CaptureDomain, value: Const, read: Callable[[Any], int | flo
     domain.guard_type(value.path, type(value.value))
     payload = domain.leaves.input(number, path, domain)
     found = domain.payloads.setdefault(id(payload), Leaf(payload, path, number))
-    domain.number_leaves[value] = found
+    domain.of(NumberLeaves)[value] = found
     return found
 
 
@@ -207,7 +211,7 @@ def _computed(domain: CaptureDomain, function: Any, *values: Value) -> Const | N
         return None
     made = Const(result)
     made.used, made.made = False, (function, values)
-    domain.number_leaves[made] = leaf
+    domain.of(NumberLeaves)[made] = leaf
     return made
 
 

@@ -13,11 +13,25 @@ from torchjit_vm.frame import Frame
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["call_cached", "lru_arguments"]
+__all__ = ["call_cached", "is_made_cache", "lru_arguments"]
 
 _Args = list[Value]
 _Kwargs = dict[str, Value]
 _WRAPPER: Any = functools._lru_cache_wrapper
+
+
+class MadeCaches:
+    """Functions with a cache that the region made, to what keeps their results; what makes such functions, with its settings."""
+
+    def __init__(self) -> None:
+        self.caches: dict[Obj, Value] = {}
+        self.decorators: dict[Obj, tuple[Value, Value]] = {}
+
+
+def is_made_cache(domain: CaptureDomain, value: Obj) -> bool:
+    """Is it a function with a cache that the region made, or what makes one?"""
+    made = domain.of(MadeCaches)
+    return value in made.caches or value in made.decorators
 
 
 @builtin(functools.lru_cache)
@@ -33,14 +47,14 @@ def _lru_cache(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | F
     for name, value in (("maxsize", maxsize), ("typed", given.get("typed", Const(False)))):
         fixed.entries[name] = (Const(name), value)
     made.attrs = {"func": Known(functools.lru_cache), "args": TupleValue([]), "keywords": fixed}
-    domain.decorators[made] = (maxsize, given.get("typed", Const(False)))
+    domain.of(MadeCaches).decorators[made] = (maxsize, given.get("typed", Const(False)))
     return made
 
 
 def _wrap(domain: CaptureDomain, function: Value, maxsize: Value, typed: Value) -> Value:
     cache = domain.vm.call(Known(library.LruCache), [function, maxsize, typed])
     made = Obj(_WRAPPER)
-    domain.caches[made] = cache
+    domain.of(MadeCaches).caches[made] = cache
     parameters = Obj(functools.partial)  # of a function that gives a new dict each time
     bound = BoundMethod(Known(library.LruCache.parameters), cache)
     parameters.attrs = {"func": bound, "args": TupleValue([maxsize, typed]), "keywords": DictValue()}
@@ -51,10 +65,10 @@ def _wrap(domain: CaptureDomain, function: Value, maxsize: Value, typed: Value) 
 
 def call_cached(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     """Call a function with a cache, or a decorator that makes one; None if it is neither."""
-    decorator = domain.decorators.get(function)
+    decorator = domain.of(MadeCaches).decorators.get(function)
     if decorator is not None:
         return _wrap(domain, args[0], *decorator) if len(args) == 1 and not kwargs else None
-    cache = domain.caches.get(function)
+    cache = domain.of(MadeCaches).caches.get(function)
     if cache is None:
         return None
     named = DictValue()
@@ -65,7 +79,7 @@ def call_cached(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwar
 
 def lru_arguments(domain: CaptureDomain, function: Obj) -> tuple[list[Value], list[Value]]:
     """What a real function with the same cache is made from: its settings, and for each entry arguments, keywords, result."""
-    cache = cast(Obj, domain.caches[function])
+    cache = cast(Obj, domain.of(MadeCaches).caches[function])
     size, typed, below, hits, misses = (
         cast(Value, cache.attrs[n]) for n in ("maxsize", "typed", "function", "hits", "misses")
     )
@@ -96,4 +110,4 @@ def _clear(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 def _cache(domain: CaptureDomain, args: _Args) -> Value | None:
     function = args[0] if args else None
-    return domain.caches.get(function) if isinstance(function, Obj) and function.real is NEW else None
+    return domain.of(MadeCaches).caches.get(function) if isinstance(function, Obj) and function.real is NEW else None

@@ -6,13 +6,26 @@ from types import GeneratorType
 from typing import TYPE_CHECKING
 from weakref import getweakrefcount
 
-from torchjit_vm.capture.quiet import reachable
+from torchjit_vm.capture.effect_barrier import reachable
 from torchjit_vm.capture.values import NEW, Known, Obj, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["would_be_missed"]
+__all__ = ["Finalizers", "would_be_missed"]
+
+
+class Finalizers:
+    """Objects whose end somebody would notice.
+
+    Attributes:
+        watched: what weak references of the region lead to, and those that call something.
+        carried: ids of what variables brought into the region that nothing reads any more.
+    """
+
+    def __init__(self) -> None:
+        self.watched: list[Value] = []
+        self.carried: set[int] = set()
 
 
 def would_be_missed(domain: CaptureDomain, value: Value) -> bool:
@@ -21,11 +34,11 @@ def would_be_missed(domain: CaptureDomain, value: Value) -> bool:
     One that the region made may have weak references by the time that the break is over; of others it is known.
     A weak reference that is gone calls nothing.
     """
-    if id(value) in domain.carried:
+    if id(value) in domain.of(Finalizers).carried:
         return True
-    if domain.watched:
+    if domain.of(Finalizers).watched:
         inside = reachable([value], weak=True)
-        if any(id(watched) in inside for watched in domain.watched):
+        if any(id(watched) in inside for watched in domain.of(Finalizers).watched):
             return True
     if type(value) is Known:  # a class is among the subclasses of its bases
         return value.obj in domain.made_classes if isinstance(value.obj, type) else False

@@ -7,6 +7,7 @@ they read is read here, with the same guards; where anything is in the way the o
 from __future__ import annotations
 
 from collections import OrderedDict
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import attributes, comparisons, functions, lengths, members, names
@@ -60,13 +61,19 @@ def _is_empty(domain: CaptureDomain, found: Value | Frame[Value] | None) -> bool
     return type(found) is DictValue and found.cls in (dict, OrderedDict) and not lengths.truth(domain, found)
 
 
+class PassedMethods(dict[FunctionType, bool]):
+    """Is a method what its rule describes, and nothing in the way of all calls?"""
+
+
 def _is_plain(domain: CaptureDomain, rule: PassThrough, function: Known) -> bool:
     """Is the function what it was, and do the functions that it asks say no? Once per capture."""
-    known = domain.passed.get(function.obj)
+    known = domain.of(PassedMethods).get(function.obj)
     if known is None:
         functions.facts_of(domain, function.obj)
         same = function.obj.__code__ is rule.code
-        known = domain.passed[function.obj] = same and all(_says_no(domain, function, path) for path in rule.told_no)
+        known = domain.of(PassedMethods)[function.obj] = same and all(
+            _says_no(domain, function, path) for path in rule.told_no
+        )
     return known
 
 

@@ -75,7 +75,7 @@ def wrap(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
         return _const(domain, obj, path)
     found = domain.interned.get(id(obj))
     if found is not None:
-        if id(obj) not in domain.twin_ids:
+        if id(obj) not in domain.stand_in_ids:
             _alias(domain, found, obj, path)
         return found
     wrapper = _WRAPPERS.get(t, _wrap_other)

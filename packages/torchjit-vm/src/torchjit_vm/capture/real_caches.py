@@ -13,13 +13,14 @@ from weakref import WeakKeyDictionary
 from torchjit_core.guards import MISSING
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.deferred import cached_report, put_off
+from torchjit_vm.capture.effect_barrier import EffectBarrier
 from torchjit_vm.capture.hiding import hidden
 from torchjit_vm.capture.keys import key_of
-from torchjit_vm.capture.quiet import Quiet
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned
 from torchjit_vm.capture.reasons import RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.restart import Again
+from torchjit_vm.capture.state import Tentative
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, AtomObject, Const, Known, Leaf, Obj, TupleValue, Value
 from torchjit_vm.frame import Raised
@@ -223,22 +224,37 @@ def call_with_real_cache(domain: CaptureDomain, function: Known, args: list[Valu
     return _by_key(domain, function, cache, key, (args, kwargs, real, named))
 
 
+class ExpectedResults(Tentative):
+    """Results that calls in the run will put into real caches.
+
+    Attributes:
+        by_key: id of the function and key of the arguments to the result.
+        crowded: ids of functions whose full cache gives up entries in the run.
+        counted: calls that were put off, and only count a hit.
+    """
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[int, Any], Value] = {}
+        self.crowded: set[int] = set()
+        self.counted = 0
+
+
 _Given = tuple[list[Value], "dict[str, Value]", list[Any], "dict[str, Any]"]
 
 
 def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, given: _Given) -> Value:
     args, kwargs, real, named = given
-    known = domain.cached.get((id(function.obj), key))
-    if known is not None and id(function.obj) not in domain.crowded_caches:
+    known = domain.of(ExpectedResults).by_key.get((id(function.obj), key))
+    if known is not None and id(function.obj) not in domain.of(ExpectedResults).crowded:
         _count(domain, cache, key, args, kwargs)
         return known
     result = cache.get(key)
     new = result is MISSING
-    changed = domain.touched or domain.class_stores or len(domain.deferred) > domain.counted
-    if new and domain.quiet is not None and changed:
+    changed = domain.touched or domain.class_stores or len(domain.deferred) > domain.of(ExpectedResults).counted
+    if new and domain.barrier is not None and changed:
         return _interpret(domain, cache, args, kwargs)
-    missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.cached)
-    crowded = id(function.obj) in domain.crowded_caches or (new and not cache.has_room(missing))
+    missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.of(ExpectedResults).by_key)
+    crowded = id(function.obj) in domain.of(ExpectedResults).crowded or (new and not cache.has_room(missing))
     if crowded and _is_of_program(domain, cache):
         return _interpret_crowded(domain, function, cache, key, given)
     if new:
@@ -255,7 +271,7 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, 
             _made.setdefault(function.obj, []).append(key)
     value = domain.constant(result) if type(result) is bool else constant_object(domain, result)
     _rely(domain, _Holds(cache, key, _same_as(result)), given, result)
-    domain.counted += _count(domain, cache, key, args, kwargs)
+    domain.of(ExpectedResults).counted += _count(domain, cache, key, args, kwargs)
     return value
 
 
@@ -289,7 +305,7 @@ def _interpret_first(
         raise Again
     domain.used_leaves = leaves
     _rely(domain, _Holds(cache, key, _same_as(plain), missing), given, plain)
-    domain.cached[id(function.obj), key] = value
+    domain.of(ExpectedResults).by_key[id(function.obj), key] = value
     _count(domain, cache, key, args, kwargs)
     return value
 
@@ -302,15 +318,15 @@ def _interpret_crowded(domain: CaptureDomain, function: Known, cache: RealCache,
     args, kwargs, *_ = given
     leaves, domain.used_leaves = domain.used_leaves, False
     value = _interpret(domain, cache, args, kwargs)
-    plain, known = _plain(domain, value), domain.cached.get((id(function.obj), key))
+    plain, known = _plain(domain, value), domain.of(ExpectedResults).by_key.get((id(function.obj), key))
     same = _same_as(plain)
     kept = (cache.get(key), MISSING if known is None else _plain(domain, known))
     if domain.used_leaves or plain is MISSING or not all(result is MISSING or same(result) for result in kept):
         raise _refused(domain, function)
     domain.used_leaves = leaves
     _rely(domain, _Holds(cache, key, same, -1), given, plain)
-    domain.cached[id(function.obj), key] = value
-    domain.crowded_caches.add(id(function.obj))
+    domain.of(ExpectedResults).by_key[id(function.obj), key] = value
+    domain.of(ExpectedResults).crowded.add(id(function.obj))
     _count(domain, cache, key, args, kwargs)
     return value
 
@@ -348,7 +364,7 @@ def _plain(domain: CaptureDomain, value: Value) -> Any:
 
 def _counts(domain: CaptureDomain, cache: RealCache) -> bool:
     """May somebody look at what the cache counts? At those of the program, and where the code here is what runs."""
-    return domain.quiet is None and _is_of_program(domain, cache)
+    return domain.barrier is None and _is_of_program(domain, cache)
 
 
 def _is_of_program(domain: CaptureDomain, cache: RealCache) -> bool:
@@ -378,9 +394,9 @@ def _count(domain: CaptureDomain, cache: RealCache, key: Any, args: list[Value],
 def _interpret(domain: CaptureDomain, cache: RealCache, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Interpret the function below the cache, in one piece and without effects."""
     below = pinned(domain, cache.below, cache.function.__qualname__)
-    before = domain.quiet
+    before = domain.barrier
     if before is None:
-        domain.quiet = Quiet(domain.vm.frames)
+        domain.barrier = EffectBarrier(domain.vm.frames)
     try:
         return domain.vm.call(below, args, kwargs)
     except Raised as raised:
@@ -388,7 +404,7 @@ def _interpret(domain: CaptureDomain, cache: RealCache, args: list[Value], kwarg
         domain.nested_stack = domain.stack()
         raise domain.graph_break(RAISED_INSIDE, type_of(domain, raised.value).__name__) from None
     finally:
-        domain.quiet = before
+        domain.barrier = before
 
 
 def _is_number(domain: CaptureDomain, value: Value) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core.paths import AccessPath
-from torchjit_vm.capture.class_changes import MadeClass
 from torchjit_vm.capture.class_making import make_class, part_of
+from torchjit_vm.capture.effect_records import MadeClass
 from torchjit_vm.capture.values import Const, FunctionValue, Known, Obj, Value
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def known_expr(out: Rebuilder, obj: Any) -> str | None:
     part = domain.class_parts.get(id(obj))
     if part is not None:
         return out.assign(f"{out.runtime(part_of)}({class_expr(out, part[0])}, {part[1]!r})")
-    value = domain.interned.get(id(obj)) if id(obj) in domain.twin_ids else None
+    value = domain.interned.get(id(obj)) if id(obj) in domain.stand_in_ids else None
     return None if value is None or type(value) is Known else out.expr(value)
 
 

@@ -17,8 +17,8 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.contexts import write_context_stores
 from torchjit_vm.capture.draws import state_of
-from torchjit_vm.capture.lru_caches import lru_arguments
-from torchjit_vm.capture.source import Standin, raised_in
+from torchjit_vm.capture.lru_caches import is_made_cache, lru_arguments
+from torchjit_vm.capture.source import places_of, raised_in
 from torchjit_vm.capture.twins import WRAPPED
 from torchjit_vm.capture.values import (
     DELETED,
@@ -65,7 +65,7 @@ def object_expr(out: Rebuilder, value: Obj) -> str:
     if cls is contextvars.Token:  # which the store gives
         write_context_stores(out.domain, out)
         return out.named(value)
-    if value in out.domain.caches:
+    if is_made_cache(out.domain, value):
         return _cached_function(out, value)
     if cls in WRAPPED:
         given = ", ".join(out.expr(cast(Value, value.attrs[n])) for n in WRAPPED[cls])
@@ -138,7 +138,7 @@ def _cached_function(out: Rebuilder, value: Obj) -> str:
 
 def _trace(out: Rebuilder, value: Obj, name: str) -> None:
     """Write what gives an exception that was raised in the region its traceback."""
-    frames = tuple(Standin.places(out.domain, value))
+    frames = tuple(places_of(out.domain, value))
     if frames and "__traceback__" not in value.attrs:
         first = out.traced.setdefault(out.domain.origins.get(value, value), name)
         if first is not name:  # parts of a group are told by having its very traceback

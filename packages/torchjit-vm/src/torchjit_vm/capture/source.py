@@ -6,51 +6,29 @@ import ast
 import builtins
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from torchjit_core.location import CodeLocation
 from torchjit_vm.capture import library
+from torchjit_vm.capture.effect_records import Standin
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
     from torchjit_vm.capture.values import Value
-    from torchjit_vm.frame import Frame
 
-__all__ = ["Standin", "compile_lines", "in_frames", "raised_in"]
+__all__ = ["compile_lines", "in_frames", "places_of", "raised_in"]
 
 _MOST_FRAMES = 100
 """Of those that an exception left, that a traceback shows."""
 
 
-@final
-@attrs.frozen
-class Standin:
-    """What a frame looks like from outside.
-
-    Attributes:
-        code: its code object, for the names of file and function.
-        location: of its current instruction.
-        globals: its module's dict.
-    """
-
-    code: CodeType
-    location: CodeLocation
-    globals: dict[str, Any]
-
-    @classmethod
-    def of(cls, frame: Frame[Any], index: int | None = None) -> Standin:
-        """At an instruction, by default the current one."""
-        index = frame.pc - 1 if index is None else index
-        return cls(frame.code.code, frame.code.location(index), frame.globals)
-
-    @classmethod
-    def places(cls, domain: CaptureDomain, exception: Value) -> list[Standin]:
-        """Of the frames that an exception came through, outermost first; not of those that stand in for C functions."""
-        places = (domain.vm.tracebacks or {}).get(exception, [])[::-1]
-        return [cls.of(f, i) for f, i in places[:_MOST_FRAMES] if f.code.code.co_filename != library.__file__]
+def places_of(domain: CaptureDomain, exception: Value) -> list[Standin]:
+    """Of the frames that an exception came through, outermost first; not of those that stand in for C functions."""
+    places = (domain.vm.tracebacks or {}).get(exception, [])[::-1]
+    return [Standin.of(f, i) for f, i in places[:_MOST_FRAMES] if f.code.code.co_filename != library.__file__]
 
 
 def compile_lines(

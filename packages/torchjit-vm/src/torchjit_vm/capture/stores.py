@@ -13,6 +13,7 @@ from torchjit_core.handlers import let_through
 from torchjit_vm.capture.attributes import instance_attr, tell_sought
 from torchjit_vm.capture.class_changes import delete_from_class, store_in_class
 from torchjit_vm.capture.contexts import is_local
+from torchjit_vm.capture.dicts import StoredAgain
 from torchjit_vm.capture.interception import overridden
 from torchjit_vm.capture.members import (
     ABSENT,
@@ -157,7 +158,7 @@ def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) ->
         _check_plain(domain, value, name)
         domain.touch(value)
     else:
-        domain.mutated_at = domain.vm.step
+        domain.note_change(value)
         domain.touched[value] = None
     if value.written is None:
         value.written = {}
@@ -167,7 +168,7 @@ def write(domain: CaptureDomain, value: Obj | Known, name: str, content: Any) ->
     elif held is DELETED and content is not DELETED and isinstance(value, Obj):  # it comes after the others now
         value.written[name] = value.written.pop(name)
         if value.written[name] is not DELETED:
-            domain.restored.add((value, name))
+            domain.of(StoredAgain).add((value, name))
     if held is DELETED:
         del value.attrs[name]
     value.attrs[name] = content

@@ -59,15 +59,19 @@ def container_text(domain: CaptureDomain, value: Value) -> Const | None:
     return _guarded(domain, value, again.format(value.cls.__name__), lambda: text(domain, value))
 
 
+class ShownContainers(set[Value]):
+    """Those whose text is being made."""
+
+
 def _guarded(domain: CaptureDomain, value: Value, again: str, text: Callable[[], str]) -> Const:
     """The text, or `again` where the value is met inside its own."""
-    if value in domain.shown:
+    if value in domain.of(ShownContainers):
         return Const(again)
-    domain.shown.add(value)
+    domain.of(ShownContainers).add(value)
     try:
         return Const(text())
     finally:
-        domain.shown.discard(value)
+        domain.of(ShownContainers).discard(value)
 
 
 def _view_text(domain: CaptureDomain, value: DictView) -> str:

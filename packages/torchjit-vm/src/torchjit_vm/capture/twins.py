@@ -28,7 +28,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["WRAPPED", "twin_of"]
+__all__ = ["WRAPPED", "StandIns", "twin_of"]
 
 WRAPPED: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
@@ -48,17 +48,25 @@ class _Placeholder:
     __slots__ = ()
 
 
+class StandIns:
+    """Values to the real objects that stand for them, and what must live as long as the capture, whose ids are known."""
+
+    def __init__(self) -> None:
+        self.of_values: dict[Value, Any] = {}
+        self.kept: list[object] = []
+
+
 def twin_of(domain: CaptureDomain, value: Value) -> Any:
     """A real object that stands for a value in the namespace of a twin.
 
     Raises:
         GraphBreak: there is none.
     """
-    found = domain.twins.get(value)
+    found = domain.of(StandIns).of_values.get(value)
     if found is None:
         found = _twin(domain, value)
         if type(value) not in (Const, Known):
-            domain.twins[value] = found
+            domain.of(StandIns).of_values[value] = found
     return found
 
 
@@ -82,8 +90,8 @@ def _twin(domain: CaptureDomain, value: Value) -> Any:
 
 def _intern(domain: CaptureDomain, value: Value, twin: Any) -> Any:
     domain.interned[id(twin)] = value
-    domain.twin_ids.add(id(twin))
-    domain.kept.append(twin)
+    domain.stand_in_ids.add(id(twin))
+    domain.of(StandIns).kept.append(twin)
     return twin
 
 

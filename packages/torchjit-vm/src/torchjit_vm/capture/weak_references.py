@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.builtin_table import builtin, method
-from torchjit_vm.capture.quiet import reachable
+from torchjit_vm.capture.effect_barrier import reachable
+from torchjit_vm.capture.missed import Finalizers
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
@@ -49,7 +50,7 @@ def _make(domain: CaptureDomain, cls: type, args: _Args) -> Value | None:
         return None  # it goes at once
     made = Obj(cls)
     made.attrs["args"] = TupleValue(list(args))
-    domain.watched += [made, target] if len(args) == 2 else [target]
+    domain.of(Finalizers).watched += [made, target] if len(args) == 2 else [target]
     return made
 
 

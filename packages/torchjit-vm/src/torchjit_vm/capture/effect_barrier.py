@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
 from weakref import ReferenceType
 
-from torchjit_vm.capture.reasons import QUIET
-from torchjit_vm.capture.values import NEW, Value
+from torchjit_vm.capture.values import Value
 from torchjit_vm.frame import Frame
 
-if TYPE_CHECKING:
-    from torchjit_vm.capture.domain import CaptureDomain
-
-__all__ = ["Quiet", "reachable"]
+__all__ = ["EffectBarrier", "reachable"]
 
 
 @final
-class Quiet:
+class EffectBarrier:
     """Refuses changes of real objects, and of new ones that the program already holds.
 
     Args:
@@ -30,19 +26,19 @@ class Quiet:
         self._frames = tuple(frames)
         self._held: set[int] | None = None
 
-    def check(self, domain: CaptureDomain, value: Any) -> None:
-        """`value` is about to change.
+    def refuses(self, value: Value, touched: Mapping[Value, None], *, made: bool) -> bool:
+        """May `value` not change, because the program had it before the quiet code started?
 
-        Raises:
-            GraphBreak: it was there before the quiet code started.
+        Args:
+            value: what is about to change.
+            touched: what the region has changed, which keeps what it refers to.
+            made: the region made it.
         """
-        if value.real is NEW:
-            if self._held is None:
-                self._held = reachable([*self._frames, *domain.touched])
-            if id(value) not in self._held:
-                return
-        cls = getattr(value, "cls", None) or type(getattr(value, "real", value))
-        raise domain.graph_break(QUIET, f"a {cls.__name__} changes")
+        if not made:
+            return True
+        if self._held is None:
+            self._held = reachable([*self._frames, *touched])
+        return id(value) in self._held
 
 
 def reachable(roots: Sequence[Any], weak: bool = False) -> set[int]:

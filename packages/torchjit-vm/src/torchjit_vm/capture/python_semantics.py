@@ -1,0 +1,208 @@
+"""Python's operations over the values of a capture: the domain that the interpreter runs over."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, final
+
+from torchjit_core.paths import AccessPath
+from torchjit_vm.capture import (
+    answers,
+    attributes,
+    calls,
+    comparisons,
+    coroutines,
+    exceptions,
+    formatting,
+    functions,
+    groups,
+    iteration,
+    lengths,
+    made_later,
+    names,
+    operators,
+    packing,
+    stores,
+    subscripts,
+)
+from torchjit_vm.capture.atoms import base_of
+from torchjit_vm.capture.domain import CaptureDomain
+from torchjit_vm.capture.draws import prepare
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, SliceValue, Value
+from torchjit_vm.frame import Raised
+from torchjit_vm.type_labels import type_label
+
+__all__ = ["PythonSemantics"]
+
+
+@final
+class PythonSemantics(CaptureDomain):
+    """`Domain[Value]`: each operation is a function of the module that is named like its family."""
+
+    def check_init(self, result: Value) -> None:
+        if not (type(result) is Const and result.value is None):
+            kind = type_label(type_of(self, result))
+            raise self.error(TypeError, f"__init__() should return None, not '{kind}'")
+
+    def error(self, type: type[BaseException], message: str, name: str | None = None) -> Raised:
+        """An exception that CPython raises here; `name`: the attribute or variable that is missing."""
+        made = exceptions.new_exception(self, type, [Const(message)])
+        if name is not None:
+            made.attrs["name"] = Const(name)
+        return self.raised(made)
+
+    def raised(self, exception: Value) -> Raised:
+        """A new exception that is raised here."""
+        exceptions.chain(self, exception, self.vm.current)
+        return Raised(exception)
+
+    def use(self, const: Const | AtomObject) -> Any:
+        """The value of a constant, from now on relied on."""
+        if type(const) is AtomObject:
+            const = base_of(const)
+        if not const.used:
+            const.used = True
+            if const.path is not None:
+                self.guard_value(const.path, const.value)
+            if const.made is not None:
+                made_later.settle(self, const)
+        return const.value
+
+    def index(self, value: Value) -> int:
+        """`operator.index(value)` as a constant."""
+        if type(value) is AtomObject and issubclass(value.cls, int):
+            value = base_of(value)  # C code asks no int for its `__index__`
+        if type(value) is Const:
+            real = self.use(value)
+            if hasattr(type(real), "__index__"):
+                return operator.index(real)
+            raise self.error(TypeError, f"'{type_label(type(real))}' object cannot be interpreted as an integer")
+        if type(value) is Known and isinstance(value.obj, int):
+            return int.__index__(value.obj)  # C code asks no int for its `__index__`
+        if type(value) is Leaf:
+            cls = self.leaves.type_of(value.payload)
+            if cls is float or cls is complex:
+                raise self.error(TypeError, f"'{type_label(cls)}' object cannot be interpreted as an integer")
+            return int(self.leaf_constant(value))
+        found = operators.special_call(self, value, "__index__", [])
+        if found is None:
+            name = type_label(type_of(self, value))
+            raise self.error(TypeError, f"'{name}' object cannot be interpreted as an integer")
+        found = answers.checked(self, value, "__index__", found, int, operator.index)
+        return int(self.use(found)) if type(found) is Const else self.index(found)
+
+    def slice(self, value: SliceValue) -> slice:
+        """A slice of constant bounds."""
+        step, start, stop = (self._bound(v) for v in (value.step, value.start, value.stop))  # asked in C's order
+        if step == 0:
+            raise self.error(ValueError, "slice step cannot be zero")
+        return slice(start, stop, step)
+
+    def _bound(self, value: Value) -> int | None:
+        if type(value) is Const and value.value is None:
+            self.use(value)
+            return None
+        if type(value) in (Const, Leaf) and not hasattr(type_of(self, value), "__index__"):
+            raise self.error(TypeError, "slice indices must be integers or None or have an __index__ method")
+        return self.index(value)
+
+    def unpack_all(self, value: Value) -> list[Value]:
+        """All items of an iterable."""
+        return iteration.items_of(self, value)
+
+    def prepare(self, function: Callable[..., object], args: tuple[object, ...]) -> AccessPath:
+        """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
+        return prepare(self, function, args)
+
+    # Names and cells.
+
+    load_global = names.load_global
+    store_global = names.store_global
+    delete_global = names.delete_global
+    load_name = names.load_name
+    store_name = names.store_name
+    delete_name = names.delete_name
+    setup_annotations = names.setup_annotations
+    import_name = names.import_name
+    import_from = names.import_from
+
+    def cell_get(self, cell: Value) -> Value | None:
+        return names.cell_get(self, cell)
+
+    def cell_set(self, cell: Value, content: Value | None) -> None:
+        names.cell_set(self, cell, content)
+
+    # Operators and attributes.
+
+    unary = operators.unary
+    binary = operators.binary
+    compare = comparisons.compare
+    is_ = comparisons.is_
+    contains = comparisons.contains
+    truth = lengths.truth
+    setitem = subscripts.setitem
+    delitem = subscripts.delitem
+    format = formatting.format_value
+    length = lengths.length
+    load_attr = attributes.load_attr
+    store_attr = stores.store_attr
+    delete_attr = stores.delete_attr
+    load_special = attributes.load_special
+    load_super_attr = attributes.load_super_attr
+
+    def not_(self, value: Value) -> Value:
+        return self.constant(not lengths.truth(self, value))
+
+    # Containers.
+
+    build_list = packing.build_list
+    build_tuple = packing.build_tuple
+    build_set = packing.build_set
+    build_map = packing.build_map
+    build_slice = packing.build_slice
+    build_string = packing.build_string
+    list_append = packing.list_append
+    list_extend = packing.list_extend
+    list_to_tuple = packing.list_to_tuple
+    set_add = packing.set_add
+    set_update = packing.set_update
+    map_add = packing.map_add
+    dict_update = packing.dict_update
+    dict_merge = packing.dict_merge
+    unpack = packing.unpack
+    unpack_ex = packing.unpack_ex
+    match_sequence = packing.match_sequence
+    match_mapping = packing.match_mapping
+    match_keys = packing.match_keys
+    match_class = packing.match_class
+
+    # Iteration, calls, functions, exceptions.
+
+    iter = iteration.get_iter
+    next = iteration.advance
+    send = iteration.send
+    make_generator = iteration.make_generator
+    get_awaitable = coroutines.get_awaitable
+    aiter = coroutines.aiter
+    anext = coroutines.anext
+    ends_async_for = coroutines.ends_async_for
+    call = calls.call
+    call_ex = calls.call_ex
+    keywords = calls.keywords
+    make_function = functions.make_function
+    set_function_attribute = functions.set_function_attribute
+    make_raise = exceptions.make_raise
+    chain = exceptions.chain
+    exception_matches = exceptions.exception_matches
+    match_group = groups.match_group
+    prepare_reraise = groups.prepare_reraise
+    exception_triple = exceptions.exception_triple
+    stop_iteration_error = exceptions.stop_iteration_error
+
+    def build_class(self) -> Value:
+        return Known(__build_class__)
+
+    def assertion_error(self) -> Value:
+        return Known(AssertionError)
