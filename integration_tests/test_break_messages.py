@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import torchjit
-from torchjit import obstacles
 from torchjit.compiler import compilation_of
 from torchjit.cures import cures
 from torchjit.inspection import describe
 from torchjit_core.reasons import find_reason
+from torchjit_report.time_lost import SWITCH_SECONDS
 
 NUMBERS = torch.tensor([1.0, -2.0, 3.0])
 
@@ -149,8 +149,61 @@ def test_lines_are_grouped_and_ranked_by_time():
     assert sorted(found) == [3, 4, 5]
     assert (found[3].count, found[4].count, found[5].count) == (12, 4, 4)
     assert [o.seconds for o in told.obstacles] == sorted((o.seconds for o in told.obstacles), reverse=True)
-    assert all(o.seconds >= o.count * obstacles.BREAK_SECONDS for o in told.obstacles)
+    assert all(o.seconds >= o.count * SWITCH_SECONDS for o in told.obstacles)
     assert str(told).count("in_a_loop\n") == 3
+
+
+def five_and_one(x):
+    for _ in range(5):
+        torchjit.graph_break("cheap")
+    torchjit.graph_break("dear")
+    for _ in range(150):
+        x = x.sin() + 1
+    return x
+
+
+def test_one_break_before_much_code_costs_more_than_many_before_little():
+    told = torchjit.explain(five_and_one)(NUMBERS)
+    dear, *others = told.obstacles
+    (cheap,) = (o for o in others if "cheap" in o.texts[0])
+    assert "dear" in dear.texts[0] and dear.count < cheap.count and dear.seconds > cheap.seconds
+    assert dear.lost.compiling > cheap.lost.compiling and "compiling" in str(dear.lost)
+    assert str(told).index("dear") < str(told).index("cheap")
+    assert [o["seconds"] for o in told.as_dict()["obstacles"]] == [o.seconds for o in told.obstacles]
+
+
+def test_calls_make_a_break_costly():
+    def often(x):
+        y = x + 1
+        torchjit.graph_break("often")
+        return y * 2
+
+    compiled = torchjit.compile(often, backend="eager")
+    costs = []
+    for calls in (1, 2000):
+        for _ in range(calls):
+            compiled(NUMBERS)
+        (obstacle,) = compilation_of(compiled).stats.obstacles
+        costs.append(obstacle)
+    assert costs[0].lost.compiling == costs[1].lost.compiling
+    assert costs[1].count >= 2000 and costs[1].seconds - costs[0].seconds >= 1990 * SWITCH_SECONDS
+    assert f"{costs[1].lost.switches:,} times" in str(costs[1])
+
+
+def test_a_recompile_costs_what_it_took_and_stands_among_the_breaks():
+    def scale(x, kind):
+        torchjit.graph_break("first")
+        for _ in range(150 * (kind == "long")):
+            x = x + 1
+        return x * len(kind)
+
+    compiled = torchjit.compile(scale, backend="eager")
+    for kind in ("a", "long"):
+        compiled(NUMBERS, kind)
+    told = compilation_of(compiled).stats
+    assert sorted(o.kind for o in told.obstacles) == ["Break", "Recompile"]
+    missed = next(o for o in told.obstacles if o.kind == "Recompile")
+    assert missed.lost.compiling == sum(r.seconds for r in told.regions if r.recompile) and not missed.lost.switches
 
 
 def test_recompiles_of_one_line_are_one_entry():

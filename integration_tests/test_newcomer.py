@@ -68,6 +68,12 @@ def test_the_report_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "Report: " in capsys.readouterr().out
     page = (tmp_path / "report.html").read_text()
     assert "layer done" in page and "reorderable_logging_functions.add(print)" in page
+    costly = page.split('id="costly"')[1].split("</section>")[0]
+    assert (
+        costly.count("card break") == 2
+        and costly.count("entering regions behind it") == 2
+        and "does not tell" not in costly
+    )
 
 
 def test_a_hugging_face_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

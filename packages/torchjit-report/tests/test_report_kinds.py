@@ -62,17 +62,67 @@ def test_a_break_in_a_callee_is_marked_at_the_call_and_listed_by_line() -> None:
     page = render_html([start(), graph_break(), start("other", "1/0"), graph_break("1/0")])
     calls = page.split('<div class="line marked break" id="f1L12"')[1]
     assert "in inner (sub.py:4)" in calls.split("</div>\n    </div>")[0]
-    section = page.split('id="breaks"')[1].split("</section>")[0]
+    section = page.split('id="costly"')[1].split("</section>")[0]
     assert section.count("<article") == 1
     assert "2 regions" in section
     assert ">outer</a>" in section and ">other</a>" in section
     assert "write <code>f(print)</code>" in section
 
 
-def test_breaks_of_different_lines_are_apart_and_the_most_frequent_is_first() -> None:
-    again = [graph_break("1/0", lineno=9), graph_break("1/0", lineno=9)]
-    section = render_html([start(), graph_break(), start("b", "1/0"), *again]).split('id="breaks"')[1]
-    assert section.index("sub.py:9") < section.index("sub.py:4")
+def end(compile_id: str, seconds: float) -> Event:
+    return Event("compile_end", {"compile_id": compile_id, "seconds": seconds, "ok": True})
+
+
+def behind(compile_id: str, lineno: int) -> Event:
+    """The start of what goes on behind a break in sub.py."""
+    return start("rest", compile_id, follows=[{"filename": "/m/sub.py", "lineno": lineno}])
+
+
+def costly(*events: Event) -> list[str]:
+    """The cards of the costly lines, in their order."""
+    section = render_html(events).split('id="costly"')[1].split("</section>")[0]
+    return [card.split("</article>")[0] for card in section.split("<article")[1:]]
+
+
+def test_lines_are_ranked_by_time_and_not_by_their_number_of_regions() -> None:
+    many = [event for k in range(3) for event in (start("b", f"{k}/0"), graph_break(f"{k}/0", lineno=9))]
+    once = [start("a", "7/0"), graph_break("7/0", lineno=4)]
+    rest = [behind("8/0", 9), end("8/0", 0.004), behind("9/0", 4), end("9/0", 1.5)]
+    first, second = costly(*many, *once, *rest)
+    assert "sub.py:4" in first and "about 1.5 s lost: 1.5 s compiling" in first and "1 region<" in first
+    assert "sub.py:9" in second and "about 4 ms lost" in second and "3 regions" in second
+
+
+def test_lines_that_are_called_often_come_before_what_took_long_to_compile() -> None:
+    breaks = [start("b"), graph_break(lineno=9), start("a", "1/0"), graph_break("1/0", lineno=4)]
+    rest = [behind("2/0", 9), end("2/0", 0.001), behind("3/0", 4), end("3/0", 0.5)]
+    hits = Event("calls", {"hits": {"0/0": 400_000, "2/0": 400_000, "1/0": 1, "3/0": 1}})
+    first, second = costly(*breaks, *rest, hits)
+    assert "sub.py:9" in first and "1.2 s entering regions behind it 400,000 times" in first
+    assert "sub.py:4" in second
+    assert "sub.py:4" in costly(*breaks, *rest)[0]  # of a program that was killed, what is known
+
+
+def test_recompiles_are_ranked_among_the_breaks() -> None:
+    place = {"function": "outer", "filename": "/m/net.py", "compile_id": "0/0"}
+    slow = Event(
+        "recompile", {**place, "guard": "kind == 1", "expected": "1", "actual": "2", "advice": "fix it", "lineno": 11}
+    )
+    fast = Event("recompile", {**place, "guard": "n == 1", "expected": "1", "actual": "2", "lineno": 12})
+    refused = Event("recompile", {**place, "guard": "late", "expected": "1", "actual": "2", "lineno": 13})
+    made = [start(compile_id="0/1", cause="n == 1"), end("0/1", 0.01)]
+    made += [fast, start(compile_id="0/2", cause="n == 1"), end("0/2", 0.01)]
+    events = [start(), graph_break(), behind("1/0", 4), end("1/0", 0.5), fast, *made]
+    events += [slow, start(compile_id="0/3", cause="kind == 1"), end("0/3", 2.0), refused]
+    cards = costly(*events)
+    assert [re.findall(r"(\w+\.py:\d+)</b>", card) for card in cards] == [
+        ["net.py:11"],
+        ["sub.py:4"],
+        ["net.py:12"],
+        ["net.py:13"],
+    ]
+    assert "<li>fix it</li>" in cards[0] and 'class="excerpt"' in cards[0] and "2 recompiles" in cards[2]
+    assert "about 20 ms lost" in cards[2] and "about 0 us lost" in cards[3]  # nothing was compiled for the last one
 
 
 def test_the_head_says_how_it_was_compiled() -> None:
@@ -110,7 +160,9 @@ def test_many_recompiles_of_one_line_are_one_card_and_a_few_notes() -> None:
     many = [Event("recompile", {**fields, "guard": f"size == {n}", "expected": n, "actual": n + 1}) for n in range(40)]
     other = Event("recompile", {**fields, "guard": "mode", "expected": "a", "actual": "b", "advice": "set it once"})
     page = render_html([start(), *many, other])
-    assert page.count("<li>mark_dynamic(x, 0)</li>") == page.count("<li>set it once</li>") == 1
+    assert (
+        page.count("<li>mark_dynamic(x, 0)</li>") == page.count("<li>set it once</li>") == 2
+    )  # by line, and at the function
     assert "Guards missed 40 times" in page and page.count("A guard missed") == 1
     assert all(f'id="f1r{k}"' in page for k in range(1, 42))
     assert page.count('<div class="note recompile">') == 4 and "and 38 more guards" in page

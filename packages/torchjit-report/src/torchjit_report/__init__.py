@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from torchjit_report.chrome import chrome_trace, write_chrome_trace
+from torchjit_report.time_lost import TimeLost
 from torchjit_report.trace import Event, Recorder, Trace, read_trace, recording
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Event",
     "Recorder",
+    "TimeLost",
     "Trace",
     "chrome_trace",
     "draw_steps",

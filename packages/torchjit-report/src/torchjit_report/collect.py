@@ -232,7 +232,7 @@ _OF_A_COMPILATION: Final[dict[str, Callable[[Compilation, Fields], None]]] = {
     **{kind: functools.partial(_add_remark, kind) for kind in remarks.KINDS},
 }
 
-KNOWN: Final = frozenset({"session", "compile_start", "recompile", *_OF_A_COMPILATION})
+KNOWN: Final = frozenset({"session", "calls", "compile_start", "recompile", *_OF_A_COMPILATION})
 """Kinds that the page has a place for."""
 
 
@@ -245,6 +245,7 @@ class _Collector:
         self.compilations: dict[tuple[Any, Any], Compilation] = {}  # the latest by (pid, compile id)
         self.open: dict[Any, list[Compilation]] = {}  # started and not ended, by pid
         self.owners: dict[int, Function] = {}  # by id of the compilation
+        self.missed: dict[tuple[Any, str], Recompile] = {}  # told of, and not yet compiled for; by pid and function
         self.early: dict[str, list[Recompile]] = {}  # of functions not met yet, by name
 
     def take(self, event: Event) -> None:
@@ -258,6 +259,8 @@ class _Collector:
             report.session = report.session or fields
         elif event.kind == "compile_start":
             self._start(fields)
+        elif event.kind == "calls":
+            self._calls(fields)
         elif event.kind == "recompile":
             self._recompile(fields)
         elif event.kind in _OF_A_COMPILATION:
@@ -278,11 +281,20 @@ class _Collector:
         pid = _key(fields, "pid")
         made = Compilation(_text(fields, "compile_id"), _text(fields, "cause"), _number(fields, "time"))
         made.asked = _asked(fields)
+        made.follows = tuple(_place(row) for row in _rows(fields, "follows"))
+        made.recompile = self.missed.pop((pid, name), None)
         function.compilations.append(made)
         self.owners[id(made)] = function
         self.compilations[pid, _key(fields, "compile_id")] = made
         self.open.setdefault(pid, []).append(made)
         return made
+
+    def _calls(self, fields: Fields) -> None:
+        hits = _mapping(fields, "hits")
+        for identity in hits:
+            known = self.compilations.get((_key(fields, "pid"), identity))
+            if known is not None:
+                known.hits += int(_number(hits, identity))
 
     def _compilation(self, fields: Fields) -> Compilation:
         """The one that the event names, else the innermost that is under way, else one without a start."""
@@ -309,6 +321,7 @@ class _Collector:
             _text(fields, "advice"),
         )
         name = _text(fields, "function")
+        self.missed[_key(fields, "pid"), name] = missed
         identity = _key(fields, "compile_id")
         known = self.compilations.get((_key(fields, "pid"), identity)) if identity is not None else None
         owner = self.owners[id(known)] if known is not None else None

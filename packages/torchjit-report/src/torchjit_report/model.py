@@ -193,6 +193,9 @@ class Compilation:
     Attributes:
         ok: None if its end was not recorded.
         remarks: lines of text, and how often each was said.
+        hits: calls that it served, if the recording tells: programs do at their end.
+        follows: of a continuation, the lines of the breaks behind which it goes on.
+        recompile: the miss that made it necessary.
         asked: backend, mode, options and device, as text.
         late: phases after its end, such as a backward that is compiled when it is first needed.
     """
@@ -217,6 +220,9 @@ class Compilation:
     fallbacks: list[Fallback] = attrs.field(factory=list)
     remarks: dict[str, int] = attrs.field(factory=dict)
     asked: Mapping[str, str] = attrs.field(factory=dict)
+    hits: int = 0
+    follows: tuple[Place, ...] = ()
+    recompile: Recompile | None = None
 
     @property
     def status(self) -> str:
@@ -237,6 +243,12 @@ class Function:
     @property
     def seconds(self) -> float:
         return sum(c.seconds for c in self.compilations)
+
+    def line(self, place: Place) -> str:
+        """The text of a line of its source; "" of any other."""
+        lines = self.source.splitlines() if place.filename == self.place.filename else []
+        k = place.lineno - (self.place.lineno or 1)
+        return lines[k] if 0 <= k < len(lines) else ""
 
     def count(self, what: str) -> int:
         """How many `graphs`, `kernels`, `breaks` or `fallbacks` all compilations have together.
@@ -269,6 +281,11 @@ class Report:
     def total(self, what: str) -> int:
         """Sum of `Function.count` over the functions."""
         return sum(f.count(what) for f in self.functions)
+
+    @property
+    def tells_calls(self) -> bool:
+        """Does the recording tell how often what was compiled was called?"""
+        return any(c.hits for c in self.compilations)
 
     @property
     def compilations(self) -> Sequence[Compilation]:

@@ -11,7 +11,7 @@ import attrs
 from markupsafe import Markup
 
 from torchjit_report import highlight
-from torchjit_report.by_line import BreakLine, by_line
+from torchjit_report.by_line import CostlyLine, by_line
 from torchjit_report.model import Break, Compilation, Function, Place, Recompile, Report
 from torchjit_report.phases import OTHER, Node, Row, Segment, flat, rows, segments, tree
 
@@ -119,7 +119,7 @@ class PageView:
     functions: tuple[FunctionView, ...]
     title: str
     facts: tuple[str, ...]
-    breaks: tuple[BreakLine, ...]
+    costly: tuple[CostlyLine, ...]
     colors: Mapping[str, str]
 
 
@@ -149,10 +149,10 @@ def page(report: Report, title: str) -> PageView:
     slowest = max((f.seconds for f in report.functions), default=0.0)
     first = {f.place: f for f in reversed(report.functions)}  # continuations share the place of their function
     named = [(f"f{n}", f) for n, f in enumerate(report.functions, 1)]
-    breaks = by_line(named)
+    costly = by_line(named)
     notes = _break_notes(named)
     views = tuple(_function(f, anchor, slowest, notes, repeats=first[f.place] is not f) for anchor, f in named)
-    return PageView(report, views, title, _facts(report), tuple(breaks), _colors(report))
+    return PageView(report, views, title, _facts(report), tuple(costly), _colors(report))
 
 
 def _colors(report: Report) -> dict[str, str]:

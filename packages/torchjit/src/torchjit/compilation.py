@@ -17,7 +17,7 @@ import torchjit_guards
 import torchjit_vm
 from torchjit import control, disabling, inlining, upstream
 from torchjit.backends import Backend, is_ours, lookup_backend
-from torchjit.call_chain import CallSite, callers_of
+from torchjit.call_chain import callers_of
 from torchjit.config import config
 from torchjit.entries import CompiledEntry, entries_of
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
@@ -26,13 +26,14 @@ from torchjit.sharing import Family
 from torchjit.site import Site, Specialization
 from torchjit.stance import forced_backend, on_change
 from torchjit.user_warnings import warn_user
+from torchjit_core import events
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager, unhooked
 
 if TYPE_CHECKING:
     from torchjit.dynamic_shapes import DynamicShapes
     from torchjit.inspection import Explanation
 
-__all__ = ["Compilation", "all_compilations", "keeping_compilations"]
+__all__ = ["Compilation", "all_compilations", "keeping_compilations", "tell_hits"]
 
 _live: weakref.WeakSet[Compilation] = weakref.WeakSet()
 
@@ -40,6 +41,16 @@ _live: weakref.WeakSet[Compilation] = weakref.WeakSet()
 def all_compilations() -> list[Compilation]:
     """Every compilation that is alive, for `reset`."""
     return list(_live)
+
+
+def tell_hits(*compilations: Compilation) -> None:
+    """Tell listeners how many calls each specialisation has served: at the end of a program, or before they are forgotten."""
+    if events.listening():
+        hits = {
+            e.data.compile_id: e.hits for c in compilations for site in c.sites for e in site.door.entries() if e.hits
+        }
+        if hits:
+            events.emit("calls", hits=hits)
 
 
 _keepers: list[list[Compilation]] = []
@@ -260,12 +271,16 @@ class Compilation:
         self,
         region: torchjit_vm.Region,
         breaks: tuple[torchjit_vm.GraphBreakRecord, ...],
-        callers: tuple[CallSite, ...],
+        before: Site,
     ) -> None:
-        """Note for a continuation which calls lead to its frame."""
+        """Note for a continuation which calls lead to its frame, and which breaks to it: those of the region before, or before that."""
         site = self._sites.get(region.key)
-        if site is not None and not site.callers and not site.specializations:
-            site.callers = callers_of(region, breaks, callers)
+        if site is None or site.specializations:
+            return
+        if not site.callers:
+            site.callers = callers_of(region, breaks, before.callers)
+        places = tuple(b.location for b in breaks if b.location is not None) if breaks else before.follows
+        site.follows = tuple(dict.fromkeys((*site.follows, *places)))
 
     def resting(self, graph: Callable[..., Any]) -> Callable[..., Any]:
         """What a backend returned, such that the frame hook leaves all that it does alone: it is no code of the program."""
@@ -323,6 +338,7 @@ class Compilation:
 
     def reset(self) -> None:
         """Forget every specialisation."""
+        tell_hits(self)
         forget_all()
         self.exhausted.clear()
         self._reported.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -33,7 +33,7 @@ class BreakInfo:
     Attributes:
         hints: what to write instead, the best first.
         count: calls that met it.
-        continuations: ids of the regions that go on after it, one for each of their specialisations.
+        continuations: ids of the regions that go on after it up to the next break, one for each of their specialisations.
         calls: the lines of the program that lead to it, outermost first, with the modules on which these calls are made.
     """
 
@@ -187,7 +187,7 @@ class Explanation:
         """Everything as dicts, lists, texts and numbers, for `json.dumps`. Graphs are their code, with the values of their nodes."""
         made: dict[str, Any] = attrs.asdict(self, filter=lambda field, _: field.name != "tree", value_serializer=_plain)
         made["tree"] = [_names_of_tree(node) for node in self.tree]
-        made["obstacles"] = [attrs.asdict(obstacle) for obstacle in self.obstacles]
+        made["obstacles"] = [attrs.asdict(obstacle) | {"seconds": obstacle.seconds} for obstacle in self.obstacles]
         return made
 
     def __str__(self) -> str:
@@ -227,16 +227,29 @@ def _names_of_tree(node: RegionNode) -> dict[str, Any]:
 def describe(compilation: Compilation) -> Explanation:
     """The state of a compilation as data."""
     sites = compilation.sites
-    ids = {site.region.key: tuple(s.compile_id for s in site.specializations) for site in sites}
+    by_key = {site.region.key: site for site in sites}
     hits = {id(entry.data): entry.hits for site in sites for entry in site.door.entries()}
-    regions = tuple(_region(site, s, hits.get(id(s), 0), ids) for site in sites for s in site.specializations)
+    regions = tuple(_region(site, s, hits.get(id(s), 0), by_key) for site in sites for s in site.specializations)
     return Explanation(regions, tree_of(sites, regions))
 
 
-def _region(site: Site, made: Specialization, hits: int, ids: dict[tuple[Any, ...], tuple[str, ...]]) -> RegionInfo:
+def _behind(made: Specialization, sites: Mapping[tuple[Any, ...], Site]) -> tuple[str, ...]:
+    """Of the regions that it goes on with, and with which these go on if they end without a break, as at the head of a loop."""
+    names: dict[str, None] = {}
+    todo = list(made.continuations)
+    for key in todo:
+        site = sites.get(key)
+        for one in site.specializations if site is not None else ():
+            if one.compile_id not in names:
+                names[one.compile_id] = None
+                todo += () if one.breaks else one.continuations
+    return tuple(names)
+
+
+def _region(site: Site, made: Specialization, hits: int, sites: Mapping[tuple[Any, ...], Site]) -> RegionInfo:
     guards = tuple(shortened(str(guard)) for guard in made.guards)
     seconds: Sequence[float | None] = [None] * len(guards) if made.costs is None else made.costs.each
-    follow = tuple(name for key in made.continuations for name in ids.get(key, ()))
+    follow = _behind(made, sites)
     kernels = (fields for kind, fields in made.notes.items if kind == "kernel")
     return RegionInfo(
         compile_id=made.compile_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def start_from_environment(environment: Environment) -> None:
         logs.set_logs_from_text(environment.logs)
     if recorder is not None:
         events.start_listening(recorder)
+        atexit.register(_tell_all_hits)
+
+
+def _tell_all_hits() -> None:
+    # Imported here: what compiles imports the environment, and with it this module.
+    from torchjit.compilation import all_compilations, tell_hits  # noqa: PLC0415
+
+    tell_hits(*all_compilations())
 
 
 def _recorder(folder: Path) -> Recorder:

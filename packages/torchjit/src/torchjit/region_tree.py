@@ -41,7 +41,9 @@ class RegionNode:
         calls = sum(s.hits for s in self.specializations)
         seconds = sum(s.seconds for s in self.specializations)
         count = len(self.specializations)
-        lines = [f"{self.function}: {count} specialisation{'s' * (count != 1)}, {calls} calls, {seconds:.3f} s"]
+        lines = [
+            f"{self.function}: {count} specialisation{'s' * (count != 1)}, {calls} call{'s' * (calls != 1)}, {seconds:.3f} s"
+        ]
         for made in self.specializations:
             lines += [f"  break at line {b.location.lineno}: {b.headline}" for b in made.breaks if b.location]
         for child in self.children:

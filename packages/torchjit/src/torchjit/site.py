@@ -176,6 +176,7 @@ class Site:
         self._scope: CompilationScope | None = None
         self._unfinished: Specialization | None = None
         self.callers: tuple[CallSite, ...] = ()  # of a continuation inside of a call
+        self.follows: tuple[CodeLocation, ...] = ()  # of a continuation, the breaks behind which it goes on
         slots = None if region.offset is None else region.nslots
         forwards = inlining.forwarding_of(function) if slots is None else {}
         self.door = FrontDoor(function, self.on_miss, slots=slots, leave=leave, thrown=region.throwing, **forwards)
@@ -450,7 +451,7 @@ class Site:
         made.ranges = tuple(domains[-1].ranges)
         made.continuations = tuple(region.key for region in captured.continuations)
         for region in captured.continuations:
-            owner.follow_calls(region, captured.breaks, self.callers)
+            owner.follow_calls(region, captured.breaks, self)
         for record in captured.breaks:
             counters["graph_break"][record.reason.headline] += 1
         made.guards = (*ambient, *captured.guards, *sizes.guards())
@@ -547,6 +548,7 @@ class Site:
             "source": source,
             "cause": cause,
             "device": ", ".join(_devices(slots)),
+            "follows": [{"filename": at.filename, "lineno": at.lineno} for at in self.follows],
             **self.owner.told,
         }
 
