@@ -5,48 +5,17 @@ C code works on that, as it does in CPython: results of operators and methods th
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import members
+from torchjit_vm.capture.member_kinds import HEAP_TYPE, IMMUTABLE_TYPE, c_base, is_atom_class, plain_value
 from torchjit_vm.capture.values import NEW, AtomObject, Const, Obj, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = ["base_of", "c_base", "is_atom_class", "is_plain", "new_atom", "plain_value", "real_of", "stripped"]
-
-_PLAIN: dict[type, Any] = {
-    str: str.__str__,
-    int: int.__int__,
-    float: float.__float__,
-    complex: complex.__complex__,
-    bytes: bytes.__bytes__,
-}
-_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
-
-
-def c_base(cls: type) -> type | None:
-    """The type of C that an instance of the class is a value of."""
-    for owner in cls.__mro__:
-        if owner in _PLAIN:
-            return owner
-    return None
-
-
-def is_atom_class(cls: type) -> bool:
-    """Is this a class of Python's, or of the program's, whose instances are values of a type of C with a class of their own?"""
-    heap = cls.__flags__ & _HEAP and not cls.__flags__ & _IMMUTABLE
-    return bool(heap) and c_base(cls) is not None and not issubclass(cls, enum.Enum)
-
-
-def plain_value(obj: Any) -> Any:
-    """The str, int, float, complex or bytes that an instance of a subclass is."""
-    base = c_base(type(obj))
-    if base is None:
-        raise TypeError(f"{type(obj).__name__} is no subclass of str, int, float, complex or bytes")
-    return _PLAIN[base](obj)
 
 
 def base_of(value: AtomObject) -> Const:
@@ -116,7 +85,7 @@ _HARMLESS = frozenset(
 def _speaks(cls: type) -> bool:
     """Does the class define something that C code asks for: a text, an order, a hash ...?"""
     for owner in cls.__mro__:
-        if not owner.__flags__ & _HEAP or owner.__flags__ & _IMMUTABLE:
+        if not owner.__flags__ & HEAP_TYPE or owner.__flags__ & IMMUTABLE_TYPE:
             return False
         if any(n[:2] == "__" and n not in _HARMLESS for n in owner.__dict__):
             return True
@@ -126,7 +95,7 @@ def _speaks(cls: type) -> bool:
 def is_plain(domain: CaptureDomain, value: Obj) -> bool:
     """May C code be given the plain value, or a container with the same items, in the place of this object?"""
     cls = value.cls
-    if not cls.__flags__ & _HEAP or cls.__flags__ & _IMMUTABLE:
+    if not cls.__flags__ & HEAP_TYPE or cls.__flags__ & IMMUTABLE_TYPE:
         return True
     found = _speaks(cls)
     if cls not in domain.made_classes:

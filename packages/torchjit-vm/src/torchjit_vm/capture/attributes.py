@@ -10,7 +10,7 @@ from _collections import _tuplegetter  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, cast, final
 
 from torchjit_core.guards import MISSING
-from torchjit_vm.capture import interception
+from torchjit_vm.capture import elements, interception
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.contexts import is_local, local_attr, token_attr
 from torchjit_vm.capture.known_attributes import known_attr
@@ -32,7 +32,7 @@ from torchjit_vm.capture.members import (
     walk,
 )
 from torchjit_vm.capture.raw import from_raw
-from torchjit_vm.capture.reading import constant_object, pinned, wrap
+from torchjit_vm.capture.reading import constant_object, namespace, pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.slots import is_exception_field, slot
 from torchjit_vm.capture.types import is_subtype, type_of
@@ -254,16 +254,11 @@ def instance_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
 
 def items(domain: CaptureDomain, value: TupleValue) -> list[Value]:
     """The items of a tuple."""
-    # The two modules know one another: attributes may hold items, and containers have attributes.
-    from torchjit_vm.capture import elements  # noqa: PLC0415
-
     return elements.items(domain, value)
 
 
 def _limit(domain: CaptureDomain, value: ListValue) -> int | None:
     """`maxlen` of a deque."""
-    from torchjit_vm.capture import elements  # noqa: PLC0415  see items
-
     elements.items(domain, value)  # which guards the limit of a real one
     return elements.maximum(value)
 
@@ -325,8 +320,6 @@ def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
     if name == "__defaults__":
         return TupleValue(list(value.defaults)) if value.defaults else Const(None)
     if name == "__globals__":
-        from torchjit_vm.capture.names import namespace  # noqa: PLC0415  the modules know one another
-
         return namespace(domain, value.globals)
     if name == "__kwdefaults__":
         return Const(None) if value.kwdefaults is None else value.kwdefaults

@@ -33,8 +33,8 @@ from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import builtin
 from torchjit_vm.capture.class_changes import is_made
 from torchjit_vm.capture.directory import directory
-from torchjit_vm.capture.names import namespace
 from torchjit_vm.capture.raw import constant_of, is_constant
+from torchjit_vm.capture.reading import namespace
 from torchjit_vm.capture.reasons import OWN_FRAME, UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (

@@ -228,6 +228,14 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         """All items of an iterable."""
 
     @abstractmethod
+    def pairs(self, value: DictValue) -> list[tuple[Value, Value]]:
+        """All items of a dict."""
+
+    @abstractmethod
+    def same_or_equal(self, left: Value, right: Value) -> bool:
+        """`left is right or left == right`, as containers compare."""
+
+    @abstractmethod
     def prepare(self, function: Callable[..., object], args: tuple[object, ...]) -> AccessPath:
         """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
 

@@ -21,6 +21,7 @@ from torchjit_vm.capture.forms import FORMS, Form, Outcome
 from torchjit_vm.capture.missed import would_be_missed
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
+from torchjit_vm.capture.rebuild_kinds import KindRebuilder
 from torchjit_vm.capture.source import compile_lines, in_frames, places_of
 from torchjit_vm.capture.values import CellValue, Leaf, Obj, Value
 from torchjit_vm.frame import Completion, Frame
@@ -90,7 +91,7 @@ def emit(
     """
     early: set[Value] = set()
     while True:
-        out = Rebuilder(domain, early)
+        out = KindRebuilder(domain, early)
         out.location = location
         write_deferred(domain, out, early=True)
         reports, out.lines = out.lines, []

@@ -66,12 +66,9 @@ def intercept(
     if domain.overrides and rule.overriding is not None and rule.overriding(domain.leaves, raw, named):
         raise domain.graph_break(INTERCEPTED, "beside a class that sees the call")
     before = domain.interceptors
-    # The modules know one another: reading an attribute of a leaf may be intercepted.
-    from torchjit_vm.capture import attributes  # noqa: PLC0415
-
     _set(domain, before[:-1])
     try:
-        method = domain.vm.finish(attributes.load_attr(domain, before[-1], rule.method))
+        method = domain.vm.finish(domain.load_attr(before[-1], rule.method))
         result = domain.vm.call(method, [Known(seen[0]), *[from_raw(domain, a) for a in seen[1:]]])
     finally:
         _set(domain, before)
@@ -95,14 +92,12 @@ def override(
         raise domain.graph_break(stop.reason, stop.detail) from stop
     if seen is None:
         return None
-    from torchjit_vm.capture import attributes  # noqa: PLC0415  see `intercept`
-
     seers = TupleValue([Known(cls) for cls in classes])
     rest = [from_raw(domain, a) for a in seen[2:]]
     before = domain.state(OFF)
     for cls in classes:
         try:
-            method = domain.vm.finish(attributes.load_attr(domain, Known(cls), rule.method))
+            method = domain.vm.finish(domain.load_attr(Known(cls), rule.method))
             result = domain.vm.call(method, [Known(seen[0]), seers, *rest])
         finally:
             domain.set_state(OFF, before)

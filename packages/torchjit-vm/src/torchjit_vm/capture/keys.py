@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import attributes, members
+from torchjit_vm.capture import attributes, members, weak_references
 from torchjit_vm.capture.atoms import base_of, stripped
 from torchjit_vm.capture.elements import is_atom, items, set_entries
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
@@ -124,8 +124,6 @@ def _own_container_key(domain: CaptureDomain, value: TupleValue | ListValue | Di
 
 def _weak_key(domain: CaptureDomain, value: Obj) -> Any:
     """The key of a weak reference: it hashes and compares as what it leads to."""
-    from torchjit_vm.capture import weak_references  # noqa: PLC0415  which reads what containers read
-
     target = weak_references.referent(domain, value)
     if target is None:
         return identity(domain, value)
@@ -285,14 +283,10 @@ def as_hash(answer: int) -> int:
 
 def _equal_keys(domain: CaptureDomain, key: Any, mine: Value, mine_first: bool) -> bool:
     """Does a key of the same hash belong to an object that is equal to this one?"""
-    from torchjit_vm.capture import comparisons  # noqa: PLC0415  the modules know one another
-
     if type(key) not in (HashKey, Ref) and (not is_atom(key) or type(key) is tuple):
         raise domain.graph_break(UNHASHABLE, type(key).__name__)
     other = key.value if type(key) in (HashKey, Ref) else Const(key)
-    return (
-        comparisons.same_or_equal(domain, mine, other) if mine_first else comparisons.same_or_equal(domain, other, mine)
-    )
+    return domain.same_or_equal(mine, other) if mine_first else domain.same_or_equal(other, mine)
 
 
 def real_key(key: Any) -> Any:

@@ -83,14 +83,8 @@ def lru_arguments(domain: CaptureDomain, function: Obj) -> tuple[list[Value], li
     size, typed, below, hits, misses = (
         cast(Value, cache.attrs[n]) for n in ("maxsize", "typed", "function", "hits", "misses")
     )
-    entries = [v for _, v in _pairs(domain, cast(DictValue, cache.attrs["memo"]))]
+    entries = [v for _, v in domain.pairs(cast(DictValue, cache.attrs["memo"]))]
     return [size, typed, below, hits, misses], entries
-
-
-def _pairs(domain: CaptureDomain, memo: DictValue) -> list[tuple[Value, Value]]:
-    from torchjit_vm.capture import dicts  # noqa: PLC0415  which is half made when the tables are filled
-
-    return dicts.dict_pairs(domain, memo)
 
 
 @method("cache_info", _WRAPPER)

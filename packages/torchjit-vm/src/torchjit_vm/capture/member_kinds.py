@@ -1,7 +1,8 @@
-"""What a class may have under a name, as the attribute lookup of C tells it apart."""
+"""What C tells apart in classes: what is under a name, and what an instance is a value of."""
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from typing import TYPE_CHECKING, Any, final
@@ -18,18 +19,22 @@ __all__ = [
     "DESCRIPTOR",
     "FUNCTION",
     "GETSET",
+    "HEAP_TYPE",
     "IMMUTABLE_TYPE",
     "PLAIN",
     "PROPERTY",
     "SLOT",
     "STATIC",
     "Member",
+    "c_base",
+    "is_atom_class",
     "is_hook",
+    "plain_value",
     "walk",
 ]
 
 ABSENT, FUNCTION, STATIC, CLASS, PROPERTY, SLOT, GETSET, CMETHOD, DESCRIPTOR, PLAIN = range(10)
-IMMUTABLE_TYPE = 1 << 8
+HEAP_TYPE, IMMUTABLE_TYPE = 1 << 9, 1 << 8
 _METHOD_DESCRIPTOR = 1 << 17
 """Source: `Py_TPFLAGS_METHOD_DESCRIPTOR`; types of C have it whose objects bind as functions do (a compiled method)."""
 
@@ -94,3 +99,34 @@ def walk(mro: tuple[type, ...], name: str) -> Any:
         if name in owner.__dict__:
             return owner.__dict__[name]
     return MISSING
+
+
+_PLAIN: dict[type, Any] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    bytes: bytes.__bytes__,
+}
+
+
+def c_base(cls: type) -> type | None:
+    """The type of C that an instance of the class is a value of."""
+    for owner in cls.__mro__:
+        if owner in _PLAIN:
+            return owner
+    return None
+
+
+def is_atom_class(cls: type) -> bool:
+    """Is this a class of Python's, or of the program's, whose instances are values of a type of C with a class of their own?"""
+    heap = cls.__flags__ & HEAP_TYPE and not cls.__flags__ & IMMUTABLE_TYPE
+    return bool(heap) and c_base(cls) is not None and not issubclass(cls, enum.Enum)
+
+
+def plain_value(obj: Any) -> Any:
+    """The str, int, float, complex or bytes that an instance of a subclass is."""
+    base = c_base(type(obj))
+    if base is None:
+        raise TypeError(f"{type(obj).__name__} is no subclass of str, int, float, complex or bytes")
+    return _PLAIN[base](obj)

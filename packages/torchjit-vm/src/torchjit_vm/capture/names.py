@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_core.paths import Pinned
 from torchjit_vm.binding import import_from_real
 from torchjit_vm.capture import classes, dicts, exceptions
-from torchjit_vm.capture.reading import pinned, wrap
+from torchjit_vm.capture.reading import namespace, pinned, wrap
 from torchjit_vm.capture.reasons import CLASS_BODY, UNKNOWN_OPERATION
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import DELETED, CellValue, Const, DictValue, Known, Value
@@ -18,21 +18,6 @@ from torchjit_vm.frame import Raised
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.frame import Frame
-
-
-def namespace(domain: CaptureDomain, globals: dict[str, Any]) -> DictValue:
-    """The value of a module's dict, read name by name."""
-    found = domain.namespaces.get(id(globals))
-    if found is None:
-        label = f"{globals.get('__name__', '?')}.__dict__"
-        known = domain.interned.get(id(globals))
-        if type(known) is DictValue:
-            found = known
-        else:
-            found = DictValue(dict, globals, Pinned.of(globals, label))
-            domain.interned[id(globals)] = found
-        domain.namespaces[id(globals)] = found
-    return found
 
 
 def load_global(domain: CaptureDomain, frame: Frame[Value], name: str) -> Value:

@@ -13,6 +13,7 @@ from torchjit_vm.capture import (
     calls,
     comparisons,
     coroutines,
+    dicts,
     exceptions,
     formatting,
     functions,
@@ -139,6 +140,7 @@ class PythonSemantics(CaptureDomain):
     unary = operators.unary
     binary = operators.binary
     compare = comparisons.compare
+    same_or_equal = comparisons.same_or_equal
     is_ = comparisons.is_
     contains = comparisons.contains
     truth = lengths.truth
@@ -157,6 +159,7 @@ class PythonSemantics(CaptureDomain):
 
     # Containers.
 
+    pairs = dicts.dict_pairs
     build_list = packing.build_list
     build_tuple = packing.build_tuple
     build_set = packing.build_set

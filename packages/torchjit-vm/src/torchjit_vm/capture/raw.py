@@ -49,12 +49,12 @@ def to_raw(domain: CaptureDomain, value: Value) -> Any:
     if isinstance(value, TupleValue):
         return _raw_tuple(domain, value)
     if isinstance(value, ListValue) and value.cls is not None:
-        return [to_raw(domain, v) for v in _items(domain, value)]
+        return [to_raw(domain, v) for v in domain.unpack_all(value)]
     if isinstance(value, DictValue):
-        pairs = _pairs(domain, value)
+        pairs = domain.pairs(value)
         return {to_raw(domain, k): to_raw(domain, v) for k, v in pairs}
     if isinstance(value, SetValue):
-        elements = [to_raw(domain, v) for v in _items(domain, value)]
+        elements = [to_raw(domain, v) for v in domain.unpack_all(value)]
         return frozenset(elements) if issubclass(value.cls, frozenset) else set(elements)
     if isinstance(value, SliceValue):
         return slice(to_raw(domain, value.start), to_raw(domain, value.stop), to_raw(domain, value.step))
@@ -65,25 +65,12 @@ def to_raw(domain: CaptureDomain, value: Value) -> Any:
             domain.guard_id(value.path, value.real)
         return value.real
     if isinstance(value, DictView) or hasattr(type(value), "advance"):
-        return [to_raw(domain, v) for v in _items(domain, value)]
+        return [to_raw(domain, v) for v in domain.unpack_all(value)]
     raise domain.graph_break(OPAQUE_OBJECT, getattr(value, "cls", type(value)).__name__)
 
 
-def _items(domain: CaptureDomain, value: Value) -> list[Value]:
-    # The modules know one another: containers hold values that cross this border.
-    from torchjit_vm.capture.iteration import items_of  # noqa: PLC0415
-
-    return items_of(domain, value)
-
-
-def _pairs(domain: CaptureDomain, value: DictValue) -> list[tuple[Value, Value]]:
-    from torchjit_vm.capture.dicts import dict_pairs  # noqa: PLC0415  see _items
-
-    return dict_pairs(domain, value)
-
-
 def _raw_tuple(domain: CaptureDomain, value: TupleValue) -> Any:
-    return _tuple_of(value.cls, tuple(to_raw(domain, v) for v in _items(domain, value)))
+    return _tuple_of(value.cls, tuple(to_raw(domain, v) for v in domain.unpack_all(value)))
 
 
 def _tuple_of(cls: type, items: tuple[Any, ...]) -> Any:
@@ -152,32 +139,32 @@ def is_constant(domain: CaptureDomain, value: Value) -> bool:
     if type(value) is AtomObject:
         return is_plain(domain, value)
     if isinstance(value, TupleValue):
-        return all(is_constant(domain, v) for v in _items(domain, value))
+        return all(is_constant(domain, v) for v in domain.unpack_all(value))
     if isinstance(value, (ListValue, SetValue)):
-        return is_plain(domain, value) and all(is_constant(domain, v) for v in _items(domain, value))
+        return is_plain(domain, value) and all(is_constant(domain, v) for v in domain.unpack_all(value))
     if isinstance(value, DictValue):
         if not is_plain(domain, value) or not (value.factory is None or isinstance(value.factory, (Const, Known))):
             return False
-        return all(is_constant(domain, k) and is_constant(domain, v) for k, v in _pairs(domain, value))
+        return all(is_constant(domain, k) and is_constant(domain, v) for k, v in domain.pairs(value))
     return isinstance(value, SliceValue) and all(is_constant(domain, v) for v in (value.start, value.stop, value.step))
 
 
 def constant_of(domain: CaptureDomain, value: Value) -> Any:
     """The real object of a constant (see `is_constant`), containers rebuilt, each of its class."""
     if isinstance(value, ListValue):
-        return _filled_list(value, [constant_of(domain, v) for v in _items(domain, value)])
+        return _filled_list(value, [constant_of(domain, v) for v in domain.unpack_all(value)])
     if isinstance(value, DictValue):
-        pairs = {constant_of(domain, k): constant_of(domain, v) for k, v in _pairs(domain, value)}
+        pairs = {constant_of(domain, k): constant_of(domain, v) for k, v in domain.pairs(value)}
         return _filled_dict(domain, value, pairs)
     if isinstance(value, SetValue):
-        elements = [constant_of(domain, v) for v in _items(domain, value)]
+        elements = [constant_of(domain, v) for v in domain.unpack_all(value)]
         if issubclass(value.cls, frozenset):
             return frozenset.__new__(value.cls, elements)
         made_set: set[Any] = set.__new__(cast(Any, value.cls))
         set.update(made_set, elements)
         return made_set
     if isinstance(value, TupleValue):
-        return _tuple_of(value.cls, tuple(constant_of(domain, v) for v in _items(domain, value)))
+        return _tuple_of(value.cls, tuple(constant_of(domain, v) for v in domain.unpack_all(value)))
     return to_raw(domain, value)
 
 

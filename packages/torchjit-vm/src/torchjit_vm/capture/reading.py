@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
+from torchjit_vm.capture.member_kinds import is_atom_class
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
     AtomObject,
@@ -36,7 +37,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["IMMUTABLE_ATOMS", "MADE_ATOMS", "constant_object", "pinned", "wrap"]
+__all__ = ["IMMUTABLE_ATOMS", "MADE_ATOMS", "constant_object", "namespace", "pinned", "wrap"]
 
 _NUMBERS = frozenset({int, float, complex})
 _PLAIN = frozenset(
@@ -97,6 +98,21 @@ def pinned(domain: CaptureDomain, obj: Any, label: str) -> Value:
         return Const(obj)
     found = domain.interned.get(id(obj))
     return found if found is not None else wrap(domain, obj, Pinned.of(obj, label))
+
+
+def namespace(domain: CaptureDomain, globals: dict[str, Any]) -> DictValue:
+    """The value of a module's dict, read name by name."""
+    found = domain.namespaces.get(id(globals))
+    if found is None:
+        label = f"{globals.get('__name__', '?')}.__dict__"
+        known = domain.interned.get(id(globals))
+        if type(known) is DictValue:
+            found = known
+        else:
+            found = DictValue(dict, globals, Pinned.of(globals, label))
+            domain.interned[id(globals)] = found
+        domain.namespaces[id(globals)] = found
+    return found
 
 
 def constant_object(domain: CaptureDomain, obj: Any) -> Value:
@@ -269,16 +285,10 @@ def _wrap_other(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     if issubclass(cls, (set, frozenset)):
         return _set(domain, obj, path)
     domain.guard_type(path, cls)
-    atom = issubclass(cls, (str, int, float, complex, bytes)) and _is_atom_class(cls)
+    atom = issubclass(cls, (str, int, float, complex, bytes)) and is_atom_class(cls)
     made = AtomObject(None, cls, obj, path) if atom else Obj(cls, obj, path)
     domain.interned[id(obj)] = made
     return made
-
-
-def _is_atom_class(cls: type) -> bool:
-    from torchjit_vm.capture import atoms  # noqa: PLC0415  which looks at classes, as this module does
-
-    return atoms.is_atom_class(cls)
 
 
 def _mapping_proxy(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
@@ -311,10 +321,8 @@ def dict_behind(view: Any) -> Any:
 
 def view_of(domain: CaptureDomain, target: DictValue) -> DictValue:
     """A read-only view of a dict: it has the same entries, whatever becomes of them."""
-    from torchjit_vm.capture import dicts  # noqa: PLC0415  which reads items by this module
-
     made = DictValue(types.MappingProxyType)
-    dicts.dict_pairs(domain, target)  # all of them are known from now on, and stay in one table
+    domain.pairs(target)  # all of them are known from now on, and stay in one table
     made.entries, made.loaded, made.behind = target.entries, True, target
     return made
 

@@ -1,67 +1,19 @@
 """Values to Python expressions that rebuild them in emitted code.
 
-What the expression of each kind of value is, say the modules `rebuild_*` beside this one.
+`Rebuilder` is abstract: what the expression of each kind of value is, `rebuild_kinds` adds.
 """
 
 from __future__ import annotations
 
 import keyword
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Attr, Cell, ClassAttr, Drawn, InstanceAttr, Item, Pinned
-from torchjit_core.reasons import GraphBreak
-from torchjit_vm.capture import iteration, made_later
-from torchjit_vm.capture.reasons import REBUILD
-from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
-from torchjit_vm.capture.rebuild_containers import (
-    byte_array_expr,
-    can_be_early,
-    dict_expr,
-    list_expr,
-    set_expr,
-    slice_expr,
-    tuple_expr,
-    view_expr,
-)
-from torchjit_vm.capture.rebuild_functions import cell_expr, function_expr, method_expr
-from torchjit_vm.capture.rebuild_generators import generator_expr
-from torchjit_vm.capture.rebuild_iterators import iterator_expr
-from torchjit_vm.capture.rebuild_objects import (
-    id_expr,
-    instance_dict_expr,
-    object_expr,
-    random_state_expr,
-    super_expr,
-    traceback_expr,
-)
-from torchjit_vm.capture.values import (
-    NEW,
-    AtomObject,
-    BoundMethod,
-    ByteArray,
-    CellValue,
-    Const,
-    DictValue,
-    DictView,
-    FunctionValue,
-    GeneratorValue,
-    IdValue,
-    InstanceDict,
-    Known,
-    Leaf,
-    ListValue,
-    Obj,
-    RandomState,
-    SetValue,
-    SliceValue,
-    SuperValue,
-    TracebackValue,
-    TupleValue,
-    Value,
-)
+from torchjit_vm.capture.values import NEW, Const, GeneratorValue, Known, Leaf, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -80,7 +32,6 @@ class Cycle(Exception):
         self.value = value
 
 
-@final
 class Rebuilder:
     """Writes the lines of one emitted function, and knows what it needs from outside.
 
@@ -132,7 +83,7 @@ class Rebuilder:
         if type(path) is Drawn:
             return str(path)
         if self.domain.made_classes and type(path.root()) is Pinned:
-            text = pinned_expr(self, path)
+            text = self.pinned_expr(path)
             if text is not None:
                 return text
         if type(path) is Pinned:
@@ -179,7 +130,7 @@ class Rebuilder:
         if t is Known:
             obj = value.obj  # type: ignore[attr-defined]
             if self.domain.made_classes:
-                text = known_expr(self, obj)
+                text = self.made_class_expr(obj)
                 if text is not None:
                     self._memo[value] = text
                     return text
@@ -192,7 +143,7 @@ class Rebuilder:
             raise Cycle(self._first_of_cycle(value))
         self._active[value] = None
         try:
-            name = _REBUILD[t](self, value) if t in _REBUILD else self._other(value)
+            name = self.kind_expr(value)
         finally:
             del self._active[value]
         self._memo[value] = name
@@ -200,9 +151,9 @@ class Rebuilder:
 
     def _first_of_cycle(self, value: Value) -> Value:
         """What has to be made early, of a value that contains itself: a list or dict on the way, if it is a tuple, say."""
-        if can_be_early(value) or type(value) is GeneratorValue:
+        if self.can_be_early(value) or type(value) is GeneratorValue:
             return value
-        return next((v for v in reversed(self._active) if can_be_early(v) and v not in self.early), value)
+        return next((v for v in reversed(self._active) if self.can_be_early(v) and v not in self.early), value)
 
     def name(self, value: Value, name: str) -> None:
         """The object that a value stands for has this name."""
@@ -245,7 +196,7 @@ class Rebuilder:
         if value.path is not None and (not value.used or _is_passed_on(value)):
             return self.gather(value.path)
         if not value.used and value.made is not None:
-            return made_later.expr(self, value)
+            return self.text_expr(value)
         return self.literal(value.value)
 
     def literal(self, real: Any) -> str:
@@ -254,7 +205,7 @@ class Rebuilder:
             text = repr(real)
             return f"({text})" if text[0] == "-" else text  # -1 ** x is another expression
         if self.domain.made_classes:
-            check_constant(self, real)
+            self.check_constant(real)
         return self.constant(real, type(real).__name__.lower())
 
     def _leaf(self, value: Leaf) -> str:
@@ -271,12 +222,31 @@ class Rebuilder:
         """Expressions for values, with commas between them."""
         return ", ".join([self.expr(v) for v in items])
 
-    def _other(self, value: Value) -> str:
-        if isinstance(value, iteration.IteratorValue):
-            return self.assign(iterator_expr(self, value))
-        if isinstance(value, Obj):
-            return object_expr(self, value)
-        raise GraphBreak(REBUILD, type(value).__name__, self.domain.location())
+    # What the kinds of values say.
+
+    @abstractmethod
+    def kind_expr(self, value: Value) -> str:
+        """An expression for a new object, by the kind of its value."""
+
+    @abstractmethod
+    def made_class_expr(self, obj: object) -> str | None:
+        """An expression for an object that is, or belongs to, a class that the region made; None for others."""
+
+    @abstractmethod
+    def pinned_expr(self, path: AccessPath) -> str | None:
+        """The same for what a path leads to that starts at such an object."""
+
+    @abstractmethod
+    def check_constant(self, obj: object) -> None:
+        """A constant that is computed at capture may not hold such a class."""
+
+    @abstractmethod
+    def text_expr(self, value: Const) -> str:
+        """The text of a number that varies between calls."""
+
+    @abstractmethod
+    def can_be_early(self, value: Value) -> bool:
+        """Can a value be made before its contents?"""
 
 
 def _is_passed_on(value: Const) -> bool:
@@ -338,25 +308,3 @@ _RESERVED = frozenset(
         "graph_is_over",
     ]
 )
-
-
-_REBUILD: dict[type, Callable[[Rebuilder, Any], str]] = {
-    ListValue: list_expr,
-    TupleValue: tuple_expr,
-    DictValue: dict_expr,
-    SetValue: set_expr,
-    Obj: object_expr,
-    AtomObject: object_expr,
-    ByteArray: byte_array_expr,
-    CellValue: cell_expr,
-    FunctionValue: function_expr,
-    BoundMethod: method_expr,
-    SliceValue: slice_expr,
-    SuperValue: super_expr,
-    DictView: view_expr,
-    IdValue: id_expr,
-    TracebackValue: traceback_expr,
-    RandomState: random_state_expr,
-    InstanceDict: instance_dict_expr,
-    GeneratorValue: generator_expr,
-}

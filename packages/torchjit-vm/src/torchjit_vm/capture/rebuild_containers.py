@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "byte_array_expr",
+    "can_be_early",
     "dict_expr",
     "list_expr",
     "set_expr",
