@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
+import importlib.util
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from torchjit.exc import TorchjitError
 from torchjit_core.reasons import UserError
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.cpp import folders
+from torchjit_inductor.lowering.registry import LOWERINGS
 
 STAGES = {
     "capture": "torchjit_vm.capture",
@@ -70,11 +70,18 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     folders._unusable.update(before)
 
 
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def break_stage(monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], Exception]) -> list[int]:
     """Make a function raise; the result counts its calls."""
     owner, _, attribute = name.rpartition(".")
     parts = owner.split(".")
-    while ".".join(parts) not in sys.modules:
+    while not _is_module(".".join(parts)):
         parts.pop()
     found: Any = importlib.import_module(".".join(parts))
     for part in owner.split(".")[len(parts) :]:
@@ -132,6 +139,59 @@ def test_the_failure_is_raised(stage: str, monkeypatch: pytest.MonkeyPatch) -> N
         torch.testing.assert_close(step(compiled), step(program))
 
 
+class Layers(torch.nn.Module):
+    """The same operator in several places, of several graphs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(x + 1) * 2
+        torchjit.graph_break()
+        return torch.tanh(torch.tanh(x).cos())
+
+
+def break_lowering(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    monkeypatch.setitem(LOWERINGS, torch.ops.aten.tanh.default, broken)
+
+
+def test_a_lowering_of_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = Layers(), torch.linspace(-1, 1, 6)
+    break_lowering(monkeypatch, Fault("of tanh"))
+    compiled = torchjit.compile(module, on_error="eager")
+    for turn in range(2):
+        got, told = told_by(lambda: compiled(x))
+        torch.testing.assert_close(got, module(x))
+        assert len(told) == (turn == 0), told
+        assert all("TJ-IND-006" in text and "tanh" in text and "of tanh" in text and "hint:" in text for text in told)
+    assert [len(site.specializations) for site in compiled.compiled.sites] == [1, 1]  # the rest is compiled
+    _, told = told_by(lambda: torchjit.compile(module, on_error="eager", isolate_recompiles=True)(x))
+    assert len(told) == 1  # another compiled callable says it, too
+
+    compiled = torchjit.compile(module, on_error="raise")
+    for _ in range(2):
+        with pytest.raises(TorchjitError, match="TJ-IND-006.*of tanh") as raised:
+            compiled(x)
+        assert isinstance(raised.value.__cause__, Fault) and not frames_of(raised.value)
+    monkeypatch.undo()
+    torch.testing.assert_close(compiled(x), module(x))
+
+
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_no_memory_in_a_lowering(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later call has enough: the operator is not called through aten for ever."""
+    x = torch.linspace(-1, 1, 6)
+    compiled = torchjit.compile(lambda x: torch.tanh(x), on_error="eager")
+    with monkeypatch.context() as patched:
+        break_lowering(patched, error("none left"))
+        got, told = told_by(lambda: compiled(x))
+        assert torch.equal(got, x.tanh()) and not told
+        with pytest.raises(error, match="none left"):
+            torchjit.compile(lambda x: torch.tanh(x), on_error="raise")(x)
+    torch.testing.assert_close(compiled(x), x.tanh())
+    assert "tanh" in str([kernel for region in compiled.compiled.stats.regions for kernel in region.kernels])
+
+
 def break_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchjit_inductor import compiled  # noqa: PLC0415  the module, not the function
 
@@ -161,6 +221,41 @@ def test_a_backward_that_is_compiled_later(monkeypatch: pytest.MonkeyPatch) -> N
         assert isinstance(raised.value.__cause__, Fault)
     monkeypatch.undo()
     torch.testing.assert_close(step(compiled), wanted)
+
+
+class Loss(torch.autograd.Function):
+    """Its backward fails in the compiler, with more than one cause on the way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+def line_of_call(error: BaseException) -> list[str]:
+    return [frame.line or "" for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__]
+
+
+@pytest.mark.parametrize("how", ["backward()", "grad", "some tangents", "own function", "module"])
+def test_an_error_of_a_later_backward_points_at_the_users_line(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_backward(monkeypatch)
+    x = torch.linspace(-1, 1, 6, requires_grad=True)
+    function: Any = {
+        "own function": lambda x: Loss.apply(x).sin(),
+        "some tangents": lambda x: (x.sin(), x.cos()),
+        "module": torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.ReLU()),
+    }.get(how, lambda x: x.sin())
+    result = torchjit.compile(function, on_error="raise")(x)
+    loss = (result[0] if how == "some tangents" else result).sum()
+    with pytest.raises(TorchjitError, match="TJ-AOT-012.*Fault: backward") as raised:
+        if how == "grad":
+            torch.autograd.grad(loss, x)  # here
+        else:
+            loss.backward()  # here
+    assert line_of_call(raised.value)[-1].endswith("# here") and not frames_of(raised.value)
 
 
 def test_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +289,7 @@ def test_no_memory_while_compiling(error: type[Exception], monkeypatch: pytest.M
         got, told = told_by(lambda: step(compiled))
         torch.testing.assert_close(got, wanted, rtol=0, atol=0)
         assert not told
-        with pytest.raises((error, TorchjitError)):
+        with pytest.raises(error, match="none left"):
             step(torchjit.compile(program, on_error="raise"))
     torch.testing.assert_close(step(compiled), wanted)  # another call has enough
     assert compiled.compiled.stats.regions

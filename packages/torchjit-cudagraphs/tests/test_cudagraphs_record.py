@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from torchjit_core.events import listen
+from torchjit_core.failures import FailurePolicy, using_policy
+from torchjit_core.reasons import InvalidIR
 from torchjit_cudagraphs import (
     Batch,
     CudaGraphSettings,
@@ -256,6 +259,47 @@ def test_inference_mode_and_normal_mode_share_a_recording() -> None:
     with torch.inference_mode():
         f(torch.ones(2)), f(torch.ones(2))
     assert f(torch.full((2,), 3.0))[0].tolist() == [6, 6]
+
+
+def test_a_failed_capture_is_said_once_or_raised() -> None:
+    x = torch.ones(2)
+
+    def failing(error: Exception) -> Recorded:
+        f, driver = recorded(lambda x: (x * 2,), (x,))
+        driver.fail = error
+        f(x)
+        return f
+
+    with using_policy(FailurePolicy()):
+        graphs = [failing(RuntimeError("not permitted")) for _ in range(3)]
+    with warnings.catch_warnings(record=True) as told:  # the later calls belong to no compilation
+        warnings.simplefilter("always")
+        for f in graphs:
+            assert f(x)[0].tolist() == f(x)[0].tolist() == [2, 2]
+    assert len(told) == 1 and "TJ-CG-008" in str(told[0].message) and "not permitted" in str(told[0].message)
+
+    with using_policy(FailurePolicy(raises=True)):
+        graphs = [failing(error) for error in (RuntimeError("not permitted"), torch.OutOfMemoryError("full"))]
+    for f, wanted in zip(graphs, (InvalidIR, torch.OutOfMemoryError), strict=True):
+        with pytest.raises(wanted, match="TJ-CG-008.*not permitted|full"):
+            f(x)
+        assert f(x)[0].tolist() == [2, 2] and f.recordings == 0  # the pool that was given is closed
+
+
+def test_what_a_listener_raises_during_a_capture_is_the_programs() -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(kind: str, fields: dict[str, Any]) -> None:
+        if kind == "phase":
+            raise Stop
+
+    x = torch.ones(2)
+    f, _ = recorded(lambda x: (x * 2,), (x,))
+    f(x)
+    with listen(stop), pytest.raises(Stop):
+        f(x)
+    assert f(x)[0].tolist() == [2, 2]
 
 
 def test_both_ways_to_compare_addresses_agree() -> None:

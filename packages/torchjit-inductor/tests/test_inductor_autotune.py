@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_core.events import start_listening, stop_listening
+from torchjit_core.failures import FailurePolicy, using_policy
+from torchjit_core.reasons import InvalidIR, UserError
+from torchjit_inductor import Inductor, InductorSettings
+from torchjit_inductor import compiled as compiled_
 from torchjit_inductor.ir.evaluate import evaluate_kernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
@@ -303,6 +308,58 @@ def test_without_memory_to_measure_the_library_keeps_the_product(
     program = program_of("linear_gelu")
     monkeypatch.setattr(ProductTuner, "_timed", full)
     assert here.seconds(program.steps[0], program.buffers) is None
+
+
+@compiled
+def test_a_fault_while_measuring_is_said_once_and_costs_the_tuning_only(
+    without_a_device: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("no clock")
+
+    monkeypatch.setattr(autotune, "try_candidates", broken)
+    monkeypatch.setattr(ProductTuner, "_timed", broken)
+    monkeypatch.setattr(ProductTuner, "_timer_of", broken)
+    program = program_of("linear_gelu")
+    kernel, buffers = _rows_kernel()
+    plan = make_plan(kernel, buffers, {})
+
+    def every(tuner: ProductTuner) -> list[Callable[[], object]]:
+        return [
+            lambda: tuner.promising(PRODUCT),
+            lambda: tuner.seconds(program.steps[0], program.buffers),
+            lambda: tuner.plan(kernel, buffers, plan),
+        ]
+
+    with using_policy(FailurePolicy()), warnings.catch_warnings(record=True) as told, _heard("fallback") as heard:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            got = [ask() for ask in every(_tuner(None, str(tmp_path), descends=True))]
+            assert got[:2] == [False, None] and got[2] is plan
+    assert len(told) == 1 and "TJ-IND-011" in str(told[0].message) and "no clock" in str(told[0].message)
+    assert len(heard) == 6 and not list(tmp_path.rglob("*.json"))
+    for ask in every(_tuner(None, str(tmp_path), descends=True)):
+        with using_policy(FailurePolicy(raises=True)), pytest.raises(InvalidIR, match="TJ-IND-011.*no clock") as raised:
+            ask()
+        assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+@compiled
+def test_without_triton_a_gpu_graph_runs_operator_by_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchjit_inductor.triton", None)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = torch.empty(4, device="cuda")
+        gm = make_fx(lambda x: (x.sin(),))(x)
+    inductor = Inductor(InductorSettings())
+    compiled_._warn.cache_clear()
+    with warnings.catch_warnings(record=True) as told, _heard("fallback") as heard:
+        warnings.simplefilter("always")
+        made = [inductor(gm, [x], kind="inference") for _ in range(2)]
+    assert [f["reason"] for f in heard] == ["TJ-IND-003"] * 2 and not any(m.kernels for m in made)
+    assert len(told) == 1 and "TJ-IND-003" in str(told[0].message) and "Triton" in str(told[0].message)
+    assert torch.equal(made[0](torch.ones(4))[0], torch.ones(4).sin())
+    with using_policy(FailurePolicy(raises=True)), pytest.raises(UserError, match="TJ-IND-003.*Triton"):
+        inductor(gm, [x], kind="inference")
 
 
 @compiled

@@ -16,6 +16,7 @@ from torchjit_aot.hooked import unhooked
 from torchjit_aot.joint import JointGraph
 from torchjit_aot.separate_backwards import needed_by_groups, saved_tensors
 from torchjit_aot.wrapper import EXCLUDED, Source, in_grad_mode, in_range
+from torchjit_core.reasons import TorchjitError
 
 __all__ = ["backward_of"]
 
@@ -75,7 +76,10 @@ def backward_of(
             f"lazy = {lazy}",
             "some = True in missing",
             "if some:",
-            f"    lazy, zeros = {source.bind(backwards.of_some, 'of_some')}(missing)",
+            f"    lazy = {source.bind(backwards.of_some, 'of_some')}(missing)",
+            f"    if isinstance(lazy, {source.bind(TorchjitError)}):",
+            "        raise lazy",
+            "    lazy, zeros = lazy",
         ]
         lazy = "lazy"
     source.lines.append("odd = False")
@@ -105,7 +109,11 @@ def backward_of(
     leads = f"{source.bind(linked)}(ctx, {'t' if has_tensors else '()'}, ({', '.join(gradients)},), {links})"
     source.lines += [
         f"leads = {leads} if {source.bind(torch.is_grad_enabled)}() else None",  # with `create_graph=True`
-        f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed or {lazy}.compile()",
+        f"compiled = {lazy}.stepwise() if odd else {lazy}.boxed",
+        "if compiled is None:",
+        f"    compiled = {lazy}.compiled_or_error()",
+        f"    if isinstance(compiled, {source.bind(TorchjitError)}):",
+        "        raise compiled",  # here: the compiler's own frames tell the program nothing
         f"inputs = [{', '.join(args)}]",
         *(["if some:", "    inputs = [x for x in inputs if x is not None]"] if several else []),
         f"del {', '.join(dead)}",

@@ -48,16 +48,17 @@ class LazyBackward:
         with self._lock:
             if self.boxed is None and self._build is not None:
                 with activity("backward", compile_id=self._compile_id):
-                    self.boxed = self._built(self._build)
+                    self.boxed = _boxed(self._later(functools.partial(_apart, self._context, self._build)))
                     self._build = None
         assert self.boxed is not None
         return self.boxed
 
-    def _built(self, build: Callable[[], CompiledGraph]) -> Callable[[list[Any]], Sequence[Any]]:
+    def compiled_or_error(self) -> Callable[[list[Any]], Sequence[Any]] | TorchjitError:
+        """As `compile`, with an error of ours given back, to be raised without the compiler's frames."""
         try:
-            return _boxed(self._later(functools.partial(_apart, self._context, build)))
+            return self.compile()
         except TorchjitError as error:
-            raise error.with_traceback(None) from error.__cause__  # the compiler's own frames tell the program nothing
+            return error.with_traceback(None)
 
     def stepwise(self) -> Callable[[list[Any]], Sequence[Any]]:
         """The graph's operators one by one, for tangents that compiled code cannot read."""
@@ -120,14 +121,17 @@ class Backwards:
         self._lock = new_lock()
         self._context = contextvars.copy_context()
 
-    def of_some(self, missing: tuple[bool, ...]) -> BackwardOfSome:
-        """The backward without the tangents for which the item is true."""
+    def of_some(self, missing: tuple[bool, ...]) -> BackwardOfSome | TorchjitError:
+        """The backward without the tangents for which the item is true; an error of ours is given back, to be raised without our frames."""
         found = self._made.get(missing)
         if found is None:
             with self._lock:
                 found = self._made.get(missing)
                 if found is None:
-                    found = self._made[missing] = self._new(missing)
+                    try:
+                        found = self._made[missing] = self._new(missing)
+                    except TorchjitError as error:
+                        return error.with_traceback(None)
         return found
 
     def _new(self, missing: tuple[bool, ...]) -> BackwardOfSome:

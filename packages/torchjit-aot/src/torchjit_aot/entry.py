@@ -36,11 +36,9 @@ from torchjit_aot.settings import AotSettings
 from torchjit_aot.shared_inputs import Base, guard_history, guard_overlap, shared_bases
 from torchjit_aot.simplify import merge_equal, remove_no_ops
 from torchjit_aot.split import BuiltGraph, build_backward, build_forward, tell_graph, tell_joint, tell_saved
-from torchjit_core.events import emit, phase, raised_by_listener
-from torchjit_core.failures import failures_are_raised
-from torchjit_core.handlers import let_through
-from torchjit_core.reasons import GraphBreak, InvalidIR, TorchjitError
-from torchjit_core.user_warnings import warn_user
+from torchjit_core.events import emit, phase
+from torchjit_core.failures import degraded
+from torchjit_core.reasons import GraphBreak
 
 __all__ = ["compile", "prepare_joint"]
 
@@ -219,26 +217,10 @@ def _invoke_backward(compiler: GraphCompiler, built: BuiltGraph, name: str, sett
     try:
         return _invoke(compiler, built, "backward", name)
     except Exception as error:  # in the middle of the user's training step there is no other way to go on
-        let_through()
-        if not settings.fallback or raised_by_listener(error):
+        if not settings.fallback:
             raise
-        _fail_or_tell(error)
+        degraded(BACKWARD_COMPILER, f"{type(error).__name__}: {error}", error)
         return _operators_of(built, name)
-
-
-def _fail_or_tell(error: Exception) -> None:
-    """Raise, where failures are to be seen; else say that operators run one by one.
-
-    Raises:
-        TorchjitError: what has failed is its cause.
-    """
-    detail = f"{type(error).__name__}: {error}"
-    if failures_are_raised():
-        if isinstance(error, TorchjitError):
-            raise error
-        raise InvalidIR(BACKWARD_COMPILER, detail) from error
-    emit("fallback", reason=BACKWARD_COMPILER.id, headline=BACKWARD_COMPILER.headline, detail=detail)
-    warn_user(str(InvalidIR(BACKWARD_COMPILER, detail)))
 
 
 def _operators_of(built: BuiltGraph, name: str) -> CompiledGraph:
@@ -326,10 +308,9 @@ def _backwards(part: Part, compiler: GraphCompiler, settings: AotSettings) -> Ba
                 if pruned.changed:
                     _finish(pruned.built, joint, settings)
         except Exception as error:  # as for the whole backward
-            let_through()
-            if not settings.fallback or raised_by_listener(error):
+            if not settings.fallback:
                 raise
-            _fail_or_tell(error)
+            degraded(BACKWARD_COMPILER, f"{type(error).__name__}: {error}", error)
             return BackwardOfSome(whole, (True,) * len(missing))
         return BackwardOfSome(lazily(pruned.built) if pruned.changed else whole, pruned.reads)
 

@@ -73,6 +73,7 @@ BACKWARD_COMPILER = reason(
     "TJ-AOT-012",
     "the compiler failed on the backward graph",
     "The forward is compiled and has run; the backward's operators are called one by one instead.",
+    "This is a bug in torchjit: report it with the traceback, which on_error='raise' or TORCHJIT_ON_ERROR=raise shows.",
 )
 DOUBLE_BACKWARD = reason(
     "TJ-AOT-009",

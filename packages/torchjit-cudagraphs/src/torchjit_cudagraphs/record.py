@@ -12,6 +12,7 @@ import attrs
 import torch
 
 from torchjit_core.events import activity, current_compile_id, emit, phase
+from torchjit_core.failures import current_policy, degraded
 from torchjit_core.reasons import Reason
 from torchjit_cudagraphs.holders import describe_holders
 from torchjit_cudagraphs.inputs import signature
@@ -134,6 +135,7 @@ class Recorded:
         self._names = tuple(names)
         # Recordings are made and measured by later calls, which belong to no compilation.
         self._of: dict[str, Any] = {"compile_id": current_compile_id(), "graph": name}
+        self._policy = current_policy()
         self.compiled = compiled
         self.settings = settings
         self.internal = internal
@@ -315,8 +317,8 @@ class Recorded:
                 with phase("cudagraph_capture"):
                     recording = Recording(self.compiled, inputs, pool, copy, fixed_layouts=self._fixed_layouts)
             except Exception as error:  # anything at all: the graph still runs without a recording
+                degraded(CAPTURE_FAILED, f"{type(error).__name__}: {error}", error, self._policy, **self._of)
                 self._broken = True
-                self._tell(CAPTURE_FAILED, f"{type(error).__name__}: {error}")
                 return None
         emit(
             "cudagraph_captured", recordings=self.recordings + 1, copies=copy_all, kept=len(recording.kept), **self._of

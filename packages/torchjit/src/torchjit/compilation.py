@@ -27,6 +27,7 @@ from torchjit.site import Site, Specialization
 from torchjit.stance import forced_backend, on_change
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
+from torchjit_core.failures import FailurePolicy
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager, unhooked
 
 if TYPE_CHECKING:
@@ -286,12 +287,9 @@ class Compilation:
         """What a backend returned, such that the frame hook leaves all that it does alone: it is no code of the program."""
         return graph if is_ours(self.backend) else unhooked(graph)
 
-    def reports(self, cause: tuple[object, ...]) -> bool:
-        """Is a failure with this cause to be told of? The first one is."""
-        if cause in self._reported:
-            return False
-        self._reported.add(cause)
-        return True
+    def failure_policy(self) -> FailurePolicy:
+        """What failures do from now on. Each cause is told of once until `reset`."""
+        return FailurePolicy(self.on_error == "raise", self._reported)
 
     def accumulated(self, code: types.CodeType) -> list[Specialization]:
         """Specialisations of all regions of a code object."""

@@ -23,7 +23,7 @@ from torchjit_core import events
 from torchjit_core.handlers import HANDLED, codes_of_handlers, hear, raised_in_handler
 from torchjit_frame import HeardHandler, is_eager, set_eager
 
-__all__ = ["CompilationScope", "compiled_later", "has_no_memory", "is_programs", "raised_in_handler"]
+__all__ = ["CompilationScope", "compiled_later", "is_programs", "raised_in_handler"]
 
 _T = TypeVar("_T")
 
@@ -210,14 +210,3 @@ def _is_ours(error: BaseException) -> bool:
 def is_programs(error: BaseException) -> bool:
     """Is the exception one that a listener of the program raised?"""
     return events.raised_by_listener(error)
-
-
-def has_no_memory(error: BaseException | None) -> bool:
-    """Is the cause that there was no memory, or no room on the stack, this time?"""
-    while error is not None:
-        if isinstance(error, RecursionError | MemoryError) or type(error).__name__ == "OutOfMemoryError":
-            return True
-        if "can't allocate memory" in str(error):
-            return True
-        error = error.__cause__
-    return False

@@ -30,7 +30,7 @@ from torchjit.collector import collector_paused, collector_resumed
 from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.cures import cures
-from torchjit.interrupts import CompilationScope, has_no_memory, is_programs
+from torchjit.interrupts import CompilationScope, is_programs
 from torchjit.other_compiler import hidden_from_torch_compile
 from torchjit.recompiles import Recompile, ranked, recompile_of
 from torchjit.rerun import MOST_CAUGHT, OnRaise
@@ -38,7 +38,7 @@ from torchjit.stance import WOULD_COMPILE, current_stance, forced_backend
 from torchjit.user_warnings import warn_user
 from torchjit_core import events
 from torchjit_core.expr import Symbol
-from torchjit_core.failures import raising_failures
+from torchjit_core.failures import cause_of, has_no_memory, using_policy
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
@@ -383,8 +383,8 @@ class Site:
             counters["recompiles"][self.name] += 1
         start = time.perf_counter()
         ok = False
-        raised = raising_failures(self.owner.on_error == "raise")
-        with events.using_compile_id(made.compile_id), raised, events.activity("capture"):
+        policy = using_policy(self.owner.failure_policy())
+        with events.using_compile_id(made.compile_id), policy, events.activity("capture"):
             events.emit_lazy("compile_start", lambda: self._describe(cause, slots))
             try:
                 with collector_paused() as collects:
@@ -496,6 +496,8 @@ class Site:
             raise
         except Exception as error:
             if (scope is not None and scope.raised) or is_programs(error):
+                raise
+            if has_no_memory(error) and not self.owner.backend_is_users:
                 raise
             raise exc.BackendCompilerFailed(BACKEND_FAILED, f"{type(error).__name__}: {error}") from error
         if forget is not None:
@@ -672,18 +674,8 @@ class Site:
         self.door.sealed = not self.door.entries()
         counters["fallback"][wrapped.reason.headline] += 1
         events.emit("fallback", reason=wrapped.reason.id, headline=wrapped.reason.headline, detail=detail)
-        if self.owner.reports(_cause_of(wrapped, error)):
+        if self.owner.failure_policy().reports(cause_of(wrapped.reason, error)):
             warn_user(str(wrapped))
-
-
-def _cause_of(told: TorchjitError, error: BaseException) -> tuple[object, ...]:
-    """What is reported once: an error of one kind at one place."""
-    error = error.__cause__ or error
-    *_, place = [
-        None,
-        *(f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)),
-    ]
-    return told.reason.id, type(error), place
 
 
 _ON_MISS = Site.on_miss.__code__

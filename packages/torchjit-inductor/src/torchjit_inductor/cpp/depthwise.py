@@ -14,6 +14,7 @@ import attrs
 import torch
 
 from torchjit_core.events import emit
+from torchjit_core.failures import current_policy, degraded
 from torchjit_core.handlers import let_through
 from torchjit_inductor.codegen_protocol import NO_COMPILER, CompilerMissing
 from torchjit_inductor.cpp.backend import whole_file
@@ -130,6 +131,7 @@ class _Build:
         self._made: Callable[..., None] | None = None
         self._failure: CompilerMissing | None = None
         self._process = os.getpid()
+        self.policy = current_policy()
         self._thread = threading.Thread(target=self._run, name="torchjit-depthwise")
         self._thread.start()
 
@@ -158,6 +160,7 @@ class _Build:
         except Exception as error:  # a folder that cannot be written, say; aten computes what this would have
             let_through()
             self._failure = CompilerMissing(f"{type(error).__name__}: {error}")
+            self._failure.__cause__ = error
 
 
 @final
@@ -176,7 +179,7 @@ class _Gradient:
         try:
             function = self._built.result()
         except CompilerMissing as missing:
-            emit("fallback", reason=NO_COMPILER.id, headline=NO_COMPILER.headline, detail=str(missing))
+            degraded(NO_COMPILER, str(missing), missing, self._built.policy)
             return self._by_aten(gradient, image, biased)
         taps = self._taps
         if flat:

@@ -11,8 +11,9 @@ import attrs
 import torch
 import torch.fx
 
-from torchjit_core.events import emit, raised_by_listener
+from torchjit_core.events import raised_by_listener
 from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_core.failures import degraded
 from torchjit_core.reasons import reason
 from torchjit_inductor.attention_call import AttentionChoice, symbols_of
 from torchjit_inductor.codegen_protocol import CompilerMissing
@@ -402,12 +403,11 @@ class _GraphLowering:
         except (GraphNotSupported, CompilerMissing):
             raise
         except Exception as error:  # a bug in one lowering must not cost the graph
-            if raised_by_listener(error):
+            if raised_by_listener(error) or isinstance(error, MemoryError | torch.OutOfMemoryError):
                 raise
             # A formula that wants a number's value now is no bug: aten gets the number when it runs.
             if not has_number((args, kwargs)):
-                detail = f"{node.target}: {error!r}"
-                emit("fallback", reason=BROKEN_LOWERING.id, headline=BROKEN_LOWERING.headline, detail=detail)
+                degraded(BROKEN_LOWERING, f"{node.target}: {error!r}", error)
             made = None
         added = self.builder.steps[steps:]
         if made is not None and not (is_usable(made, tensors, metas) and is_computable(added, self.builder.buffers)):

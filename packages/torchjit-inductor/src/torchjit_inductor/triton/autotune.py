@@ -16,6 +16,8 @@ import triton
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.events import activity, emit, phase
+from torchjit_core.failures import degraded
+from torchjit_core.reasons import reason
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.measurements import Measurements
@@ -42,6 +44,14 @@ from torchjit_inductor.triton.timing import device_seconds, random_like, runner_
 from torchjit_inductor.triton.trial import Candidate, Crashed, Launch, Trial, TrialProcess, runner, try_candidates
 
 __all__ = ["Measured", "ProductTuner"]
+
+TUNING_FAILED = reason(
+    "TJ-IND-011",
+    "measuring a kernel failed",
+    "The kernel is what it is without tuning: the library's product, or the tiles of the table. Results are the same.",
+    "If another program uses the device, try again; else report it with the traceback (on_error='raise').",
+    "options={'max_autotune': False} measures nothing.",
+)
 
 CANDIDATES = 8
 ROUNDS = 6
@@ -137,6 +147,10 @@ class ProductTuner:
                 self._without_room.add(key)
                 torch.cuda.empty_cache()
                 emit("autotune", what=_text_of(key), choices=[], rejected={"all": f"no memory to measure it: {error}"})
+                return False
+            except Exception as error:
+                self._without_room.add(key)
+                _failed(_text_of(key), error)
                 return False
             store.put(name, attrs.asdict(found))
         self._ranked[key] = tuple(choice for _, choice in found.ranked)
@@ -358,6 +372,9 @@ class ProductTuner:
             except torch.OutOfMemoryError:  # no room beside the model: the library keeps its products
                 torch.cuda.empty_cache()
                 return None
+            except Exception as error:
+                _failed(_name_of(step), error)
+                return None
             if known is None:
                 return None
             store.put(name, [known[0], None if known[1] is None else attrs.asdict(known[1])])
@@ -407,6 +424,9 @@ class ProductTuner:
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 return plan
+            except Exception as error:
+                _failed(kernel.name, error)
+                self._planned[look] = plan
         return self._planned[look]
 
     def _timer_of(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Timed:
@@ -450,6 +470,14 @@ class ProductTuner:
                 raise RuntimeError(made)  # the program has this kernel anyway
             runs.append(functools.partial(made, *(memory[n].data_ptr() for n in stage.buffers)))
         return device_seconds([lambda: [run() for run in runs]], cold=False, device=device)[0]
+
+
+def _failed(what: str, error: Exception) -> None:
+    degraded(TUNING_FAILED, f"{what}: {type(error).__name__}: {error}", error)
+
+
+def _name_of(step: Step) -> str:
+    return step.kernel.name if isinstance(step, KernelStep) else str(step.op)
 
 
 def _computed(kernel: LoopKernel) -> bool:
