@@ -176,7 +176,7 @@ def _reversed(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         return operators.special_call(domain, value, "__reversed__", [])
     if type(value) is Const and isinstance(value.value, range):
         return RangeIterator(domain.use(value)[::-1])
-    if type(value) is ListValue and operators.plain_base(value.cls) is list:
+    if type(value) is ListValue and elements.plain_base(value.cls) is list:
         return SequenceIterator(value, len(elements.items(domain, value)) - 1, -1)
     if isinstance(value, DictValue):
         return ListIterator([k for k, _ in dicts.dict_pairs(domain, value)][::-1], value, "reversed")

@@ -293,23 +293,6 @@ _comparison("__eq__", operator.eq)
 _comparison("__ne__", operator.ne)
 
 
-def _sequence_compare(cls: type, name: str, function: Any) -> None:
-    def compare(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-        left, right = (operators.as_tuple(v) for v in args)
-        if cls is list and isinstance(left, ListValue) and isinstance(right, ListValue):
-            return comparisons.compare_sequences(domain, function, left, right)
-        if cls is tuple and isinstance(left, TupleValue) and isinstance(right, TupleValue):
-            return comparisons.compare_sequences(domain, function, left, right)
-        return Const(NotImplemented)
-
-    method(name, cls)(compare)
-
-
-for _kind in (list, tuple):
-    for _dunder in ("eq", "ne", "lt", "le", "gt", "ge"):
-        _sequence_compare(_kind, f"__{_dunder}__", getattr(operator, _dunder))
-
-
 @method("__len__", list, tuple, dict, set)
 def _len(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], (ListValue, TupleValue, DictValue, SetValue)):

@@ -18,6 +18,7 @@ from torchjit_vm.capture import groups as _groups
 from torchjit_vm.capture import library_values as _library_values
 from torchjit_vm.capture import list_methods as _lists
 from torchjit_vm.capture import lru_caches as _lru_caches
+from torchjit_vm.capture import objects as _kinds
 from torchjit_vm.capture import set_methods as _sets
 from torchjit_vm.capture import weak_references as _weak_references
 from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
@@ -25,5 +26,5 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _byte_arrays, _checks, _classes, _contexts, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _groups, _library_values, _lists, _lru_caches, _sets, _weak_references,
+    _functions, _iterators, _objects, _types, _byte_arrays, _checks, _classes, _contexts, _copying, _deferred, _descriptors, _dicts, _draws, _getters, _groups, _library_values, _lists, _lru_caches, _kinds, _sets, _weak_references,
 )  # fmt: skip

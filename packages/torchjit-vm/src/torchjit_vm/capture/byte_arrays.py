@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -114,8 +113,3 @@ def _method(name: str, raw: Any) -> None:
 for _name, _raw in vars(bytearray).items():
     if isinstance(_raw, (types.MethodDescriptorType, types.WrapperDescriptorType)) and _name not in _LEFT_OUT:
         _method(_name, _raw)
-
-OPERATORS = frozenset(
-    {operator.add, operator.mul, operator.mod, operator.iadd, operator.imul, operator.imod}
-    | {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
-)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import types
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,9 +18,9 @@ from torchjit_vm.capture import (
     library_numbers,
     members,
     sets,
-    weak_references,
 )
 from torchjit_vm.capture.atoms import stripped
+from torchjit_vm.capture.builtin_table import METHODS, Builtin, method
 from torchjit_vm.capture.operators import (
     RICH,
     as_tuple,
@@ -29,23 +28,19 @@ from torchjit_vm.capture.operators import (
     defines,
     is_not_implemented,
     leaf_call,
-    plain_base,
     settled,
     special_call,
 )
 from torchjit_vm.capture.raw import to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.set_algebra import set_keys
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
-    AtomObject,
-    BoundMethod,
     ByteArray,
     Const,
     DictValue,
     DictView,
-    FunctionValue,
     IdValue,
     InstanceDict,
     Known,
@@ -54,7 +49,6 @@ from torchjit_vm.capture.values import (
     Obj,
     RandomState,
     SetValue,
-    SliceValue,
     TupleValue,
     Value,
 )
@@ -64,7 +58,7 @@ from torchjit_vm.type_labels import type_label
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["compare", "compare_sequences", "contains", "is_", "same_or_equal"]
+__all__ = ["compare", "compare_methods", "contains", "is_", "same_or_equal"]
 
 
 def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
@@ -99,149 +93,109 @@ def _same_constant(domain: CaptureDomain, left: Const, right: Const) -> bool:
 
 
 def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
-    if type(left) is RandomState or type(right) is RandomState:
-        raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the state of a random generator")
-    for one, other in ((left, right), (right, left)):
-        if type(one) is ByteArray and isinstance(other, (Const, AtomObject, ByteArray)):
-            return byte_arrays.byte_operation(domain, function, left, right)
-    if type(left) is AtomObject or type(right) is AtomObject:
-        names = (*RICH[function][:2], "__eq__")
-        plain = stripped(domain, left, *names), stripped(domain, right, *names)
-        if not any(type(v) is AtomObject for v in plain):
-            left, right = plain
-    tl, tr = type(left), type(right)
-    if tl is IdValue and type(right) in (Const, Leaf):
-        found = _compare_number(domain, function, cast(IdValue, left), right)
-        if found is not None:
-            return found
-    elif tr is IdValue and tl in (Const, Leaf):
-        found = _compare_number(domain, function, cast(IdValue, right), left)
-        if found is not None:
-            return found
+    """`function(left, right)` for one of the six comparisons.
+
+    Source: do_richcompare in CPython's Objects/object.c.
+    """
     if domain.library_values and (found := library_numbers.compare(domain, compare, function, left, right)) is not None:
         return found
+    tl, tr = type(left), type(right)
     if tl is Const and tr is Const:
         return compute(domain, function, domain.use(cast(Const, left)), domain.use(cast(Const, right)))
     if tl is Leaf or tr is Leaf:
-        other = right if tl is Leaf else left
-        if type(other) is Const and other.value is None and function in (operator.eq, operator.ne):
-            leaf = left if tl is Leaf else right
-            if domain.leaves.type_of(cast(Leaf, leaf).payload) in (int, float, bool):
-                return domain.constant(function is operator.ne)
-        return leaf_call(domain, function, [left, right])
-    if tl in (Known, Const) and tr in (Known, Const):
-        member = members.find_member(domain, type_of(domain, left), RICH[function][0])
-        if type(member.raw) is not types.FunctionType:
-            return compute(domain, function, to_raw(domain, left), to_raw(domain, right))
+        return _compare_leaf(domain, function, left, right)
     return _compare_objects(domain, function, as_tuple(left), as_tuple(right))
 
 
-def _compare_number(domain: CaptureDomain, function: Any, left: IdValue, right: Value) -> Value | None:
-    """`id(object) == number`, which an earlier `id` may have given: for what is outside, it is compared. None for the rest."""
-    if (
-        left.function not in (id, hash)
-        or type_of(domain, right) is not int
-        or function not in (operator.eq, operator.ne)
-    ):
-        return None
-    number = keys.settled_number(domain, left.target)
-    if number is None:
-        return domain.constant(function is operator.ne) if left.function is id else None
-    real: Any = cast(Any, left.target).real
-    return compare(domain, function, Const(left.function(real)), right)
+_BEFORE_LEAVES = (IdValue, RandomState)
+"""Kinds that know more than a leaf handler does of comparisons with them."""
+
+
+def _compare_leaf(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
+    """A comparison that the leaf handler is given as a whole."""
+    leaf, other = (left, right) if type(left) is Leaf else (right, left)
+    if type(other) in _BEFORE_LEAVES:
+        answer = _answer(domain, function, other, leaf)
+        if answer is not None:
+            return answer
+    none = type(other) is Const and other.value is None and function in (operator.eq, operator.ne)
+    if none and type_of(domain, leaf) in (int, float, bool):
+        return domain.constant(function is operator.ne)
+    names = (*RICH[function][:2], "__eq__")
+    return leaf_call(domain, function, [stripped(domain, left, *names), stripped(domain, right, *names)])
 
 
 def _compare_objects(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value:
-    for kind in (ListValue, TupleValue):
-        if not (isinstance(left, kind) and isinstance(right, kind)):
-            continue
-        if plain_base(left.cls) is plain_base(right.cls) and not _user_compare(domain, function, left, right):
-            return compare_sequences(domain, function, left, right)
-    equality = function in (operator.eq, operator.ne)
-    both_dicts = isinstance(left, DictValue) and isinstance(right, DictValue)
-    if both_dicts and equality and not _user_compare(domain, function, cast(Obj, left), cast(Obj, right)):
-        equal = _equal_dicts(domain, cast(DictValue, left), cast(DictValue, right))
-        return domain.constant(equal is (function is operator.eq))
-    if equality and isinstance(left, Obj) and isinstance(right, Obj) and left.cls is right.cls is types.SimpleNamespace:
-        both = [dicts.instance_snapshot(domain, InstanceDict(v)) for v in (left, right)]
-        return domain.constant(_equal_dicts(domain, both[0], both[1]) is (function is operator.eq))
-    if type(left) is IdValue or type(right) is IdValue:
-        same = type(left) is type(right) and is_(domain, cast(IdValue, left).target, cast(IdValue, right).target)
-        addresses = type(left) is not IdValue or left.function is not hash
-        alike = type(left) is not IdValue or type(right) is not IdValue or left.function is right.function
-        number = issubclass(type_of(domain, left), (int, float)) and issubclass(type_of(domain, right), (int, float))
-        if not (equality and alike and (same or addresses)) and number:
-            raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the number of an id() or hash()")
-        if not equality:
-            raise domain.error(
-                TypeError,
-                f"'{RICH[function][2]}' not supported between instances of "
-                f"'{type_label(type_of(domain, left))}' and '{type_label(type_of(domain, right))}'",
-            )
-        return domain.constant(same is (function is operator.eq))
-    if equality and weak_references.is_reference(left) and weak_references.is_reference(right):
-        targets = [weak_references.referent(domain, cast(Obj, v)) for v in (left, right)]
-        if targets[0] is not None and targets[1] is not None:
-            return compare(domain, function, targets[0], targets[1])
-        return domain.constant(is_(domain, left, right) is (function is operator.eq))
-    if type(left) is SliceValue and type(right) is SliceValue:
-        parts = [TupleValue([s.start, s.stop, s.step]) for s in (left, right)]
-        return compare_sequences(domain, function, parts[0], parts[1])
-    if type(left) is BoundMethod and type(right) is BoundMethod and equality:
-        equal = is_(domain, left.self_, right.self_) and same_or_equal(domain, left.function, right.function)
-        return domain.constant(equal is (function is operator.eq))
-    a, b = set_keys(domain, left), set_keys(domain, right)
-    own = any(isinstance(v, Obj) and defines(domain, v, n) for v, n in zip((left, right), RICH[function], strict=False))
-    if a is not None and b is not None and not own:
-        if domain.has_numbers:
-            keys.refuse_numbers(domain, a, b)
-            keys.refuse_numbers(domain, b, a)
-        return domain.constant(bool(function(a.keys(), b.keys())))
-    name, swapped, symbol = RICH[function]
+    """The operands are asked in turn, that of a derived class first; who has no answer differs from all but itself."""
     tl, tr = type_of(domain, left), type_of(domain, right)
-    attempts = [(left, name, right), (right, swapped, left)]
-    if tl is not tr and is_subtype(tr, tl):
-        attempts.reverse()
-    for self_, dunder, other in attempts:
-        member = members.find_member(domain, type_of(domain, self_), dunder)
-        if type(member.raw) is types.FunctionType:
-            result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self_)), [other])
-            if not is_not_implemented(result):
-                return result
-        elif type(self_) is AtomObject:
-            pass  # the plain values are compared below
-        elif member.kind != members.ABSENT and not _default_compare(self_, member.raw):
-            raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {symbol} {tr.__name__}")
-    if function is operator.ne and members.find_member(domain, tl, name).raw is object.__dict__[name]:
-        member = members.find_member(domain, tl, "__eq__")
-        if type(member.raw) is types.FunctionType:
-            result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, left)), [right])
-            if not is_not_implemented(result):
-                return domain.not_(result)
-    plain = stripped(domain, left), stripped(domain, right)
-    if plain != (left, right) and isinstance(plain[0], Const) and isinstance(plain[1], Const):
-        return compare(domain, function, plain[0], plain[1])
+    swapped = _SWAPPED[function]
+    reflected_first = tl is not tr and is_subtype(tr, tl)
+    if reflected_first and (answer := _answer(domain, swapped, right, left)) is not None:
+        return answer
+    if (answer := _answer(domain, function, left, right)) is not None:
+        return answer
+    if not reflected_first and (answer := _answer(domain, swapped, right, left)) is not None:
+        return answer
     if function in (operator.eq, operator.ne):
         return domain.constant(is_(domain, left, right) is (function is operator.eq))
-    raise domain.error(
-        TypeError, f"'{symbol}' not supported between instances of '{type_label(tl)}' and '{type_label(tr)}'"
-    )
+    text = f"'{RICH[function][2]}' not supported between instances of '{type_label(tl)}' and '{type_label(tr)}'"
+    raise domain.error(TypeError, text)
 
 
-_OBJECT_COMPARES = frozenset(
-    id(getattr(object, n)) for n in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
-)
-_IDENTITY_TYPES = (FunctionValue, ListValue, TupleValue, DictValue, SetValue, Const, Known, InstanceDict, DictView)
+_SWAPPED = {
+    operator.lt: operator.gt, operator.le: operator.ge, operator.eq: operator.eq,
+    operator.ne: operator.ne, operator.gt: operator.lt, operator.ge: operator.le,
+}  # fmt: skip
+_OF_OBJECT = frozenset(id(getattr(object, names[0])) for names in RICH.values())
 
 
-def _default_compare(value: Value, raw: Any) -> bool:
-    """Is this comparison the identity of `object`, or one that does not apply to operands of two kinds?"""
-    return id(raw) in _OBJECT_COMPARES or isinstance(value, _IDENTITY_TYPES) or type(value) is not Obj
+def _answer(domain: CaptureDomain, function: Any, self: Value, other: Value) -> Value | None:
+    """What one operand says: by a method of the program, else by the slot of its kind; None for NotImplemented."""
+    raw: Any = None
+    if isinstance(self, (Obj, Known)):
+        member = members.find_member(domain, type_of(domain, self), RICH[function][0])
+        raw = member.raw
+        if type(raw) is types.FunctionType:
+            return _asked(domain, member, self, other)
+        if raw is object.__ne__:
+            member = members.find_member(domain, type_of(domain, self), "__eq__")
+            if type(member.raw) is types.FunctionType:
+                equal = _asked(domain, member, self, other)
+                return None if equal is None else domain.not_(equal)
+    slot = SLOTS[type(self)].richcompare
+    if slot is not None:
+        return slot(domain, function, self, other)
+    if type(self) is not Obj or id(raw) in _OF_OBJECT:
+        return None
+    known = METHODS.get(id(raw))
+    found = None if known is None else known(domain, [self, other], {})
+    if not isinstance(found, Value):
+        kinds = [type_of(domain, v).__name__ for v in (self, other)]
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{kinds[0]} {RICH[function][2]} {kinds[1]}")
+    return None if is_not_implemented(found) else found
 
 
-def _user_compare(domain: CaptureDomain, function: Any, left: Obj, right: Obj) -> bool:
-    name, swapped, _ = RICH[function]
-    return defines(domain, left, name) or defines(domain, right, swapped)
+def _asked(domain: CaptureDomain, member: members.Member, self: Value, other: Value) -> Value | None:
+    result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self)), [other])
+    return None if is_not_implemented(result) else result
+
+
+def compare_methods(*classes: type) -> None:
+    """Let the methods `__eq__`, `__lt__` ... of classes of C be the comparison of the kind that stands for their instances."""
+    for cls in classes:
+        for function, (name, _, _) in RICH.items():
+            if name in vars(cls):
+                method(name, cls)(_compare_method(function))
+
+
+def _compare_method(function: Any) -> Builtin:
+    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self, other = as_tuple(args[0]), as_tuple(args[1])
+        slot = SLOTS[type(self)].richcompare
+        answer = None if slot is None else slot(domain, function, self, other)
+        return Const(NotImplemented) if answer is None else answer
+
+    return run
 
 
 def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
@@ -251,33 +205,6 @@ def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
     if type(left) is Leaf and type(right) is Leaf and is_(domain, left, right):
         return True
     return lengths.truth(domain, compare(domain, operator.eq, left, right))
-
-
-def compare_sequences(
-    domain: CaptureDomain, function: Any, left: ListValue | TupleValue, right: ListValue | TupleValue
-) -> Value:
-    a, b = elements.items(domain, left), elements.items(domain, right)
-    if function in (operator.eq, operator.ne) and len(a) != len(b):
-        return domain.constant(function is operator.ne)
-    for x, y in zip(a, b, strict=False):
-        if not same_or_equal(domain, x, y):
-            if function in (operator.eq, operator.ne):
-                return domain.constant(function is operator.ne)
-            return compare(domain, function, x, y)
-    return domain.constant(bool(function(len(a), len(b))))
-
-
-def _equal_dicts(domain: CaptureDomain, left: DictValue, right: DictValue) -> bool:
-    if dicts.dict_length(domain, left) != dicts.dict_length(domain, right):
-        return False
-    for key, value in dicts.dict_pairs(domain, left):
-        other = dicts.dict_lookup(domain, right, keys.key_of(domain, key))
-        if other is None or not same_or_equal(domain, value, other):
-            return False
-    if issubclass(left.cls, OrderedDict) and issubclass(right.cls, OrderedDict):
-        orders = [[keys.key_of(domain, k) for k, _ in dicts.dict_pairs(domain, d)] for d in (left, right)]
-        return orders[0] == orders[1]
-    return True
 
 
 def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:

@@ -15,7 +15,6 @@ from torchjit_vm.capture import (
     iteration,
     keys,
     lengths,
-    operators,
     packing,
     stores,
     subscripts,
@@ -192,7 +191,7 @@ def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     made = dicts.copy_dict(domain, cast(DictValue, args[0]))
     if isinstance(args[0], DictValue) and args[0].behind is not None:
         made.cls = args[0].behind.cls
-    if not operators.is_c_dict(made.cls) and not issubclass(made.cls, OrderedDict):
+    if made.cls not in (dict, OrderedDict, defaultdict) and not issubclass(made.cls, OrderedDict):
         made.cls = dict
     return made
 

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "append",
     "change",
+    "copy_deque",
     "is_atom",
     "items",
     "maximum",
+    "plain_base",
     "set_entries",
     "stored",
     "trim",
@@ -78,6 +80,25 @@ def bound_of(real: object) -> int | None:
     """`maxlen` of a deque, past what a subclass has under that name; None of a list."""
     found: int | None = deque.maxlen.__get__(real) if issubclass(type(real), deque) else None
     return found
+
+
+def plain_base(cls: type) -> type:
+    """The class of C behind a class of lists or deques; list for those of tuples."""
+    return deque if issubclass(cls, deque) else list
+
+
+def copy_deque(domain: CaptureDomain, value: ListValue) -> ListValue:
+    """`value.copy()`: an instance of a subclass is made by a call of its class."""
+    limit = maximum(value)
+    if value.cls is deque:
+        made = ListValue(list(items(domain, value)), deque)
+        made.limit = limit
+        return made
+    arguments: list[Value] = [value] if limit is None else [value, Const(limit)]
+    copied = domain.vm.call(Known(value.cls), arguments)
+    if not (isinstance(copied, ListValue) and issubclass(copied.cls, deque) and copied.real is NEW):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"a copy of a {value.cls.__name__}")
+    return copied
 
 
 def trim(domain: CaptureDomain, value: ListValue, *, left: bool) -> None:

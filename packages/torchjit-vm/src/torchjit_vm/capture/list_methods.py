@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import collecting, comparisons, construct, elements, iteration, operators, subscripts
+from torchjit_vm.capture import collecting, comparisons, construct, elements, iteration, subscripts
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.values import Const, ListValue, Value
@@ -118,7 +118,7 @@ def _copy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
         return None
     target = cast(ListValue, args[0])
     if issubclass(target.cls, deque):
-        return operators.copy_deque(domain, target)
+        return elements.copy_deque(domain, target)
     return ListValue(list(elements.items(domain, cast(ListValue, args[0]))))
 
 

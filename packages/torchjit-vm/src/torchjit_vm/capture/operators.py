@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-import types
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,13 +11,8 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import (
     attributes,
     byte_arrays,
-    collecting,
-    dicts,
-    elements,
     library_numbers,
     members,
-    packing,
-    sets,
     subscripts,
     texts,
 )
@@ -29,20 +23,16 @@ from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.set_algebra import is_set_view, set_binary
+from torchjit_vm.capture.type_slots import SLOTS, Repeat
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
-    NEW,
     AtomObject,
     ByteArray,
     Const,
-    DictValue,
     IdValue,
     Known,
     Leaf,
-    ListValue,
     Obj,
-    SetValue,
     SliceValue,
     TupleValue,
     Value,
@@ -172,41 +162,52 @@ def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Valu
 
 
 def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
+    """`function(left, right)` for an operator, perhaps the in-place form of one.
+
+    Source: binary_op1, PyNumber_Add, PyNumber_Multiply and binary_iop1 in CPython's Objects/abstract.c.
+    """
     if function is operator.getitem:
         return subscripts.getitem(domain, left, right)
-    of_bytes = type(left) is ByteArray or (type(right) is ByteArray and type(left) in (Const, AtomObject))
-    if of_bytes and function in byte_arrays.OPERATORS:
-        return byte_arrays.byte_operation(domain, function, left, right)
-    if type(left) is AtomObject or type(right) is AtomObject:
-        plain = _plain_operands(domain, function, left, right)
-        if type(plain[0]) is Const and type(plain[1]) is Const:
-            return _compute_plain(domain, function, left, right)
-        left, right = plain
     if domain.library_values and (made := library_numbers.binary(domain, binary, function, left, right)) is not None:
         return made
     tl, tr = type(left), type(right)
     if tl is Const and tr is Const:
-        if function in _JOINS and (later := made_later(domain, operator.add, left, right)) is not None:
-            return later
-        a, b = domain.use(cast(Const, left)), domain.use(cast(Const, right))
-        return compute(domain, function, a, b)
+        return _binary_constants(domain, function, cast(Const, left), cast(Const, right))
+    if tl is AtomObject or tr is AtomObject:
+        plain = _plain_operands(domain, function, left, right)
+        if type(plain[0]) is Const and type(plain[1]) is Const:
+            return _compute_plain(domain, function, left, right)
+        if plain != (left, right):
+            return binary(domain, function, *plain)
     if function in (operator.mod, operator.imod) and tl is Const and isinstance(cast(Const, left).value, (str, bytes)):
         return _percent(domain, cast(Const, left), right)
     if tl is Leaf or tr is Leaf:
-        other = right if tl is Leaf else left
-        if not (isinstance(other, Obj) and _user_operator(domain, other, function)):
-            if function in _INPLACE and not _changes_in_place(domain, left):
-                function = _INPLACE[function][1]
-            result = _container_repeat(domain, function, left, right)
-            return leaf_call(domain, function, [left, right]) if result is None else result
-    asked = function
-    if function in _INPLACE:
-        found = _inplace(domain, function, left, right)
-        if found is not None:
-            return found
+        answer = _binary_leaf(domain, function, left, right)
+        if answer is not None:
+            return answer
+    if function not in _INPLACE:
+        return _operate(domain, function, as_tuple(left), as_tuple(right), function)
+    changed = _in_place(domain, function, left, right)
+    return changed or _operate(domain, _INPLACE[function][1], as_tuple(left), as_tuple(right), function)
+
+
+def _binary_constants(domain: CaptureDomain, function: Any, left: Const, right: Const) -> Value:
+    if function in _JOINS and (later := made_later(domain, operator.add, left, right)) is not None:
+        return later
+    return compute(domain, function, domain.use(left), domain.use(right))
+
+
+def _binary_leaf(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+    """An operator that the leaf handler is given as a whole; None where a method of the other operand's class comes first."""
+    leaf, other = (left, right) if type(left) is Leaf else (right, left)
+    if isinstance(other, Obj) and _user_operator(domain, other, function):
+        return None
+    if function in _INPLACE and not _changes_in_place(domain, left):
         function = _INPLACE[function][1]
-    found = _builtin_binary(domain, function, left, right)
-    return _user_binary(domain, function, left, right, asked) if found is None else found
+    if function in (operator.mul, operator.imul) and SLOTS[type(other)].repeat and type(other) is not Const:
+        count = Const(domain.leaf_constant(cast(Leaf, leaf)))
+        return binary(domain, function, count, right) if leaf is left else binary(domain, function, left, count)
+    return leaf_call(domain, function, [left, right])
 
 
 def _changes_in_place(domain: CaptureDomain, value: Value) -> bool:
@@ -241,6 +242,8 @@ def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
     if later is not None:
         return later
     right = settled(domain, right)
+    if type(right) is ByteArray:
+        return byte_arrays.byte_operation(domain, operator.mod, left, right)
     if is_constant(domain, right):
         return compute(domain, operator.mod, domain.use(left), constant_of(domain, right))
     return texts.percent(domain, left, right)
@@ -268,45 +271,14 @@ def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:
     return any(members.find_member(domain, value.cls, n).kind in (members.FUNCTION, members.PLAIN) for n in names)
 
 
-def _container_repeat(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
-    """`[x] * n` with a leaf n."""
-    if function not in (operator.mul, operator.imul):
-        return None
-    if isinstance(left, (ListValue, TupleValue)) and type(right) is Leaf:
-        return binary(domain, function, left, Const(domain.leaf_constant(right)))
-    if isinstance(right, (ListValue, TupleValue)) and type(left) is Leaf:
-        return binary(domain, function, Const(domain.leaf_constant(left)), right)
-    return None
-
-
-def _inplace(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+def _in_place(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
+    """The in-place form, by a method of the program or the kind's slot; None if there is neither, or no answer."""
     name = _INPLACE[function][0]
-    if isinstance(left, ListValue) and not defines(domain, left, name):
-        if function is operator.iadd:
-            collecting.extend(domain, left, right)
-            return left
-        if function is operator.imul and type(right) is Const and isinstance(right.value, int):
-            target = elements.change(domain, left)
-            target[:] = target * domain.use(right)
-            elements.trim(domain, left, left=True)
-            return left
-        return None
-    if isinstance(left, DictValue) and function is operator.ior and not defines(domain, left, name):
-        domain.vm.call(Known(dict.update), [left, right])
-        return left
-    if isinstance(left, SetValue) and not issubclass(left.cls, frozenset) and not is_set_view(right):
-        if defines(domain, left, name):
-            result = special_call(domain, left, name, [right])
-            return None if is_not_implemented(result) else result
-        result = set_binary(domain, _INPLACE[function][1], left, right, in_place=True)
-        if isinstance(result, SetValue) and result.entries is not None:
-            sets.set_replace(domain, left, result)
-            return left
-        return None
     if isinstance(left, Obj) and defines(domain, left, name):
         result = special_call(domain, left, name, [right])
         return None if is_not_implemented(result) else result
-    return None
+    slot = SLOTS[type(left)].inplace
+    return None if slot is None else slot(domain, function, left, right)
 
 
 def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
@@ -318,106 +290,6 @@ def is_not_implemented(value: Value | None) -> bool:
     return value is None or (type(value) is Const and value.value is NotImplemented)
 
 
-def _builtin_binary(domain: CaptureDomain, function: Any, left: Value, right: Value) -> Value | None:
-    """Operators of built-in containers; None if they do not apply."""
-    left, right = as_tuple(left), as_tuple(right)
-    if function is operator.add:
-        if isinstance(left, ListValue) and isinstance(right, ListValue) and not _user_add(domain, left, right):
-            return _concatenated(domain, left, right)
-        if isinstance(left, TupleValue) and isinstance(right, TupleValue) and not _user_add(domain, left, right):
-            both = elements.items(domain, left) + elements.items(domain, right)
-            return TupleValue(both, _tuple_class(function, left.cls, right.cls))
-    if function is operator.mul:
-        sequence, count = (left, right) if isinstance(left, (ListValue, TupleValue)) else (right, left)
-        if type(count) is Known and isinstance(count.obj, int):
-            count = Const(int(count.obj))  # a member of an IntEnum
-        if isinstance(sequence, (ListValue, TupleValue)) and type(count) is Const and isinstance(count.value, int):
-            if defines(domain, sequence, "__mul__") or defines(domain, sequence, "__rmul__"):
-                return None
-            if isinstance(sequence, ListValue) and plain_base(sequence.cls) is deque:
-                copied = copy_deque(domain, sequence)
-                copied.items = elements.items(domain, copied) * domain.use(count)
-                elements.trim(domain, copied, left=True)
-                return copied
-            many = elements.items(domain, sequence) * domain.use(count)
-            if isinstance(sequence, ListValue):
-                return ListValue(many)
-            return TupleValue(many, _tuple_class(function, sequence.cls, int))
-    if function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue):
-        if defines(domain, left, "__or__") or defines(domain, right, "__ror__"):
-            return None
-        made = dicts.copy_dict(domain, left)
-        if not is_c_dict(left.cls):
-            made.cls = dict
-        packing.dict_update(domain, made, right)
-        return made
-    views = [v for v in (left, right) if is_set_view(v)]
-    if views and any(isinstance(v, Obj) and _user_operator(domain, v, function) for v in (left, right)):
-        return None
-    if any(isinstance(v, SetValue) for v in (left, right)) and _asked_first(domain, function, left, right):
-        return None
-    return set_binary(domain, function, left, right)
-
-
-def _asked_first(domain: CaptureDomain, function: Any, left: Value, right: Value) -> bool:
-    """Does a method in Python come before the operator of C?"""
-    names = _DUNDERS.get(function)
-    if names is None:
-        return False
-    if isinstance(left, Obj) and members.find_member(domain, left.cls, names[0]).kind == members.FUNCTION:
-        return True
-    first = isinstance(right, Obj) and is_subtype(right.cls, type_of(domain, left))
-    return first and members.find_member(domain, cast(Obj, right).cls, names[1]).kind == members.FUNCTION
-
-
-def _tuple_class(function: Any, left: type, right: type) -> type:
-    """The class of `left + right` or `left * right`; a tuple class of C may give its own, which is asked with empty ones."""
-    if any(c is not tuple and issubclass(c, tuple) and _is_c(c, "__add__", "__mul__") for c in (left, right)):
-        return type(function(left(), right()))
-    return tuple
-
-
-def _is_c(cls: type, *names: str) -> bool:
-    """Has a class operators of its own, written in C?"""
-    return any(type(cls.__dict__.get(name)) is types.WrapperDescriptorType for name in names)
-
-
-def is_c_dict(cls: type) -> bool:
-    """Is it a dict class of CPython whose copies keep the class?"""
-    return cls in (dict, OrderedDict, defaultdict)
-
-
-def plain_base(cls: type) -> type:
-    return deque if issubclass(cls, deque) else list
-
-
-def _concatenated(domain: CaptureDomain, left: ListValue, right: ListValue) -> Value | None:
-    base = plain_base(left.cls)
-    if base is not plain_base(right.cls):
-        return None
-    if base is deque:
-        more = list(elements.items(domain, right))
-        copied = copy_deque(domain, left)
-        copied.items = [*elements.items(domain, copied), *more]
-        elements.trim(domain, copied, left=True)
-        return copied
-    return ListValue(elements.items(domain, left) + elements.items(domain, right), base)
-
-
-def copy_deque(domain: CaptureDomain, value: ListValue) -> ListValue:
-    """`value.copy()`: an instance of a subclass is made by a call of its class."""
-    limit = elements.maximum(value)
-    if value.cls is deque:
-        made = ListValue(list(elements.items(domain, value)), deque)
-        made.limit = limit
-        return made
-    arguments = [value] if limit is None else [value, Const(limit)]
-    copied = domain.vm.call(Known(value.cls), cast("list[Value]", arguments))
-    if not (isinstance(copied, ListValue) and issubclass(copied.cls, deque) and copied.real is NEW):
-        raise domain.graph_break(UNKNOWN_OPERATION, f"a copy of a {value.cls.__name__}")
-    return copied
-
-
 def as_tuple(value: Value) -> Value:
     """A constant tuple as one of values; anything else as it is."""
     if type(value) is Const and type(value.value) is tuple:
@@ -425,69 +297,103 @@ def as_tuple(value: Value) -> Value:
     return value
 
 
-def _user_add(domain: CaptureDomain, left: Obj, right: Obj) -> bool:
-    return defines(domain, left, "__add__") or defines(domain, right, "__radd__")
-
-
-def _user_binary(domain: CaptureDomain, function: Any, left: Value, right: Value, asked: Any) -> Value:
-    """An operator by the operands' methods; `asked` is what the program wrote, perhaps the in-place form."""
+def _operate(domain: CaptureDomain, function: Any, left: Value, right: Value, asked: Any) -> Value:
+    """The operands are asked in turn, then what is a sequence; `asked` is what the program wrote, perhaps the in-place form."""
     names = _DUNDERS.get(function)
     if names is None:
         raise domain.graph_break(UNKNOWN_OPERATION, str(function))
+    attempts = [(left, right, False), (right, left, True)]
     tl, tr = type_of(domain, left), type_of(domain, right)
-    attempts = [(left, names[0], right), (right, names[1], left)]
     if tl is tr:
         attempts.pop()
-    elif is_subtype(tr, tl) and members.find_member(domain, tr, names[1]).raw is not (
-        members.find_member(domain, tl, names[1]).raw
-    ):
+    elif is_subtype(tr, tl) and _overrides(domain, tr, tl, names[1]):
         attempts.reverse()
-    unknown = type(left) is IdValue or type(right) is IdValue
-    for self_, name, other in attempts:
-        member = members.find_member(domain, type_of(domain, self_), name)
-        if member.kind in (members.FUNCTION, members.PLAIN, members.STATIC) and member.raw is not None:
-            bound = domain.vm.finish(attributes.bind(domain, member, self_))
-            result = domain.vm.call(bound, [other])
-            if not is_not_implemented(result):
-                return result
-        elif member.kind != members.ABSENT and isinstance(self_, (Obj, Known)):
-            unknown = unknown or not isinstance(self_, (ListValue, TupleValue, DictValue, SetValue))
-    if function is operator.mul:
-        repeated = _repeat(domain, left, right, asked)
-        if repeated is not None:
-            return repeated
-    if isinstance(left, (Known, Const, AtomObject)) and isinstance(right, (Known, Const, AtomObject)):
-        plain = [to_raw(domain, stripped(domain, v)) for v in (left, right)]  # whose own methods had no answer
-        try:
-            return compute(domain, asked, *plain)
-        except Raised as raised:
-            named = type(left) is AtomObject or type(right) is AtomObject
-            if named and isinstance(raised.value, Obj) and raised.value.cls is TypeError:
-                raise domain.error(TypeError, _operand_text(domain, asked, left, right)) from None
-            raise
-    found = set_binary(domain, function, left, right)
-    if found is not None:
-        return found
-    dicts = function is operator.or_ and isinstance(left, DictValue) and isinstance(right, DictValue)
-    if unknown or dicts or is_set_view(left) or is_set_view(right):
+    for self_, other, reflected in attempts:
+        answer = _answer(domain, function, names[reflected], self_, other, reflected)
+        if answer is not None:
+            return answer
+    sequence = _SEQUENCE_FORMS.get(function)
+    answer = None if sequence is None else sequence(domain, left, right)
+    if answer is not None:
+        return answer
+    if isinstance(left, _CONSTANTS) and isinstance(right, _CONSTANTS):
+        return _compute_operator(domain, asked, left, right)
+    if any(_unknown(domain, v, n) for v, n in zip((left, right), names, strict=True)):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{tl.__name__} {_SYMBOLS[function]} {tr.__name__}")
     raise domain.error(TypeError, _operand_text(domain, asked, left, right))
 
 
-def _repeat(domain: CaptureDomain, left: Value, right: Value, asked: Any) -> Value | None:
-    """`sequence * count`, in either order, where the count is an object with an `__index__`."""
+_CONSTANTS = (Known, Const, AtomObject)
+
+
+def _overrides(domain: CaptureDomain, cls: type, base: type, name: str) -> bool:
+    """Has a derived class another method of this name, which is asked first?"""
+    return members.find_member(domain, cls, name).raw is not members.find_member(domain, base, name).raw
+
+
+def _answer(
+    domain: CaptureDomain, function: Any, name: str, self: Value, other: Value, reflected: bool
+) -> Value | None:
+    """What one operand says: by a method of the program, else by the slot of its kind; None for NotImplemented."""
+    if type(self) is not Const:
+        member = members.find_member(domain, type_of(domain, self), name)
+        if member.kind in (members.FUNCTION, members.PLAIN, members.STATIC) and member.raw is not None:
+            result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self)), [other])
+            return None if is_not_implemented(result) else result
+    slot = SLOTS[type(self)].binary
+    return None if slot is None else slot(domain, function, self, other, reflected)
+
+
+def _unknown(domain: CaptureDomain, value: Value, name: str) -> bool:
+    """Has the operand an operator of C that no slot speaks for?"""
+    slots = SLOTS[type(value)]
+    if slots.binary is not None or slots.concat is not None or not isinstance(value, (Obj, Known, IdValue)):
+        return False
+    return members.find_member(domain, type_of(domain, value), name).kind != members.ABSENT
+
+
+def _concat(domain: CaptureDomain, left: Value, right: Value) -> Value | None:
+    """`left + right` of sequences, which only the left one has a say in."""
+    slot = SLOTS[type(left)].concat
+    if slot is None or (isinstance(left, Obj) and defines(domain, left, "__add__")):
+        return None
+    return slot(domain, left, right)
+
+
+def _repeat(domain: CaptureDomain, left: Value, right: Value) -> Value | None:
+    """`sequence * count`, in either order; the right operand is asked only where the left one is no sequence."""
     for sequence, count in ((left, right), (right, left)):
-        text = type(sequence) is Const and isinstance(sequence.value, (str, bytes, tuple))
-        if not text and not isinstance(sequence, (ListValue, TupleValue, ByteArray)):
+        slot = _repeat_slot(domain, sequence)
+        if slot is None:
             continue
-        if not isinstance(count, Obj):
-            return None  # the right operand is asked only where the left one is no sequence
-        if defines(domain, count, "__index__"):
-            number = Const(domain.index(count))
-            return binary(domain, asked if sequence is left else operator.mul, sequence, number)
-        label = type_label(type_of(domain, count))
-        raise domain.error(TypeError, f"can't multiply sequence by non-int of type '{label}'")
+        kind = type_of(domain, count)
+        if members.find_member(domain, kind, "__index__").kind == members.ABSENT:
+            raise domain.error(TypeError, f"can't multiply sequence by non-int of type '{type_label(kind)}'")
+        return slot(domain, sequence, domain.index(count))
     return None
+
+
+def _repeat_slot(domain: CaptureDomain, value: Value) -> Repeat | None:
+    """How a value is repeated, if it is a sequence."""
+    if type(value) is Const and not isinstance(value.value, (str, bytes)):
+        return None
+    slot = SLOTS[type(value)].repeat
+    own = isinstance(value, Obj) and (defines(domain, value, "__mul__") or defines(domain, value, "__rmul__"))
+    return None if own else slot
+
+
+_SEQUENCE_FORMS = {operator.add: _concat, operator.mul: _repeat}
+
+
+def _compute_operator(domain: CaptureDomain, asked: Any, left: Value, right: Value) -> Value:
+    """An operator of constants whose own methods had no answer."""
+    try:
+        return compute(domain, asked, *(to_raw(domain, stripped(domain, v)) for v in (left, right)))
+    except Raised as raised:
+        named = type(left) is AtomObject or type(right) is AtomObject
+        if named and isinstance(raised.value, Obj) and raised.value.cls is TypeError:
+            raise domain.error(TypeError, _operand_text(domain, asked, left, right)) from None
+        raise
 
 
 def _operand_text(domain: CaptureDomain, function: Any, left: Value, right: Value) -> str:

@@ -1,0 +1,5 @@
+"""The kinds of values, one file each: what a kind does, in the slots of `type_slots`. Importing this registers them all."""
+
+from torchjit_vm.capture.objects import byte_array, constant, dict, identity, instance, method, sequence, set, slice
+
+__all__ = ["byte_array", "constant", "dict", "identity", "instance", "method", "sequence", "set", "slice"]

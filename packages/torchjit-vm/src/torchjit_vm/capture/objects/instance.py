@@ -1,0 +1,51 @@
+"""Instances of classes of C whose state is their attributes: what their methods do, in place of slots of a kind of their own."""
+
+from __future__ import annotations
+
+import operator
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from torchjit_vm.capture.builtin_table import method
+from torchjit_vm.capture.comparisons import compare, is_
+from torchjit_vm.capture.objects.dict import equal_dicts
+from torchjit_vm.capture.values import Const, InstanceDict, Obj, Value
+from torchjit_vm.capture.weak_references import is_reference, referent
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__: list[str] = []
+
+_EQUALITY = {"__eq__": operator.eq, "__ne__": operator.ne}
+
+
+def _compare_namespaces(function: Any) -> Any:
+    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self, other = args
+        if not (isinstance(self, Obj) and isinstance(other, Obj) and issubclass(other.cls, types.SimpleNamespace)):
+            return Const(NotImplemented)
+        return domain.constant(
+            equal_dicts(domain, InstanceDict(self), InstanceDict(other)) is (function is operator.eq)
+        )
+
+    return run
+
+
+def _compare_references(function: Any) -> Any:
+    def run(domain: CaptureDomain, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self, other = args
+        if not (isinstance(self, Obj) and isinstance(other, Obj) and is_reference(self) and is_reference(other)):
+            return Const(NotImplemented)
+        targets = [referent(domain, v) for v in (self, other)]
+        if targets[0] is not None and targets[1] is not None:
+            return compare(domain, function, targets[0], targets[1])
+        return domain.constant(is_(domain, self, other) is (function is operator.eq))
+
+    return run
+
+
+for _name, _function in _EQUALITY.items():
+    method(_name, types.SimpleNamespace)(_compare_namespaces(_function))
+    method(_name, weakref.ReferenceType)(_compare_references(_function))
