@@ -336,3 +336,57 @@ def test_gradients_of_what_an_earlier_graph_uses_further(program, backend):
         x = torch.linspace(0.1, 1, 3).requires_grad_()
         found.append((function(x), x.grad))
     torch.testing.assert_close(found[1], found[0])
+
+
+class _Counter:
+    n = 2.0
+
+
+def _steps():
+    yield from (2.0, 3.0)
+
+
+def _numbers_of(make):
+    """A program whose hook takes the second number, for it runs later than the line that takes the first."""
+
+    def program(x):
+        numbers = make()
+        y = x * 1
+        y.register_hook(lambda g: g * next(numbers))
+        return y * next(numbers)
+
+    return program
+
+
+def _a_class_that_a_hook_changes(x):
+    _Counter.n = 2.0
+    y = x * 1
+
+    def hook(g):
+        _Counter.n = 5.0
+        return g
+
+    y.register_hook(hook)
+    return y * _Counter.n
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        _numbers_of(lambda: iter([2.0, 3.0])),
+        _numbers_of(lambda: iter(range(2, 9))),
+        _numbers_of(lambda: iter({2: 0, 3: 0})),
+        _numbers_of(lambda: map(float, (2, 3))),
+        _numbers_of(_steps),
+        _a_class_that_a_hook_changes,
+    ],
+    ids=["list", "range", "dict", "map", "generator", "class"],
+)
+def test_a_hook_changes_what_the_program_reads_before_it_runs(program):
+    found = []
+    for function in (program, torchjit.compile(program, backend="eager", on_error="raise")):
+        x = torch.linspace(0.1, 1, 3).requires_grad_()
+        y = function(x)
+        y.sum().backward()
+        found.append((y, x.grad))
+    torch.testing.assert_close(found[1], found[0])

@@ -6,6 +6,7 @@ import copy
 import functools
 import io
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -324,3 +325,98 @@ def test_print_to_a_file_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "stdout", out)
     jit(N(1))
     assert out.getvalue() == "HELLO\n" and len(jit.breaks) == 1
+
+
+# What such a function did until it turned out that it does more than report.
+
+
+def unknown() -> int:
+    return os.getpid() * 0
+
+
+def fails_in_a_handler(n: int) -> int:
+    try:
+        raise KeyError(n)
+    except KeyError:
+        LOGGER.warning("handled")
+        return n + unknown()
+
+
+def fails_in_a_finally(n: int) -> int:
+    try:
+        raise KeyError(n)
+    except KeyError:
+        pass
+    finally:
+        try:
+            raise OSError
+        except OSError:
+            LOGGER.warning("finally")
+            n += unknown()
+    return n
+
+
+def fails_in_a_generator(n: int) -> int:
+    def items() -> Iterator[int]:
+        try:
+            raise KeyError
+        except KeyError:
+            LOGGER.warning("begun")
+            yield n
+            yield unknown()
+
+    return sum(items())
+
+
+def fails_beside_a_generator(n: int) -> int:
+    def items() -> Iterator[int]:
+        try:
+            yield n
+        finally:
+            LOGGER.warning("closed")
+
+    held = items()
+    LOGGER.warning("has %d", next(held))
+    return next(held, 0) + unknown()
+
+
+def raises_in_a_handler(n: int) -> int:
+    LOGGER.warning("raises")
+    try:
+        raise KeyError(n)
+    except KeyError:
+        try:
+            raise OSError
+        finally:
+            unknown()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [fails_in_a_handler, fails_in_a_finally, fails_in_a_generator, fails_beside_a_generator, raises_in_a_handler],
+)
+def test_what_is_tried_leaves_nothing_behind(records: Records, body: Callable[[int], int]) -> None:
+    """A later exception does not come from the handlers in which the trial ended, and its generators need no end."""
+
+    def contexts(error: BaseException | None) -> list[str]:
+        return [] if error is None else [repr(error), *contexts(error.__context__)]
+
+    def program(x: Any, function: Any) -> Any:
+        y = x
+        try:
+            y = x + function(2)
+        except OSError:
+            pass
+        try:
+            raise RuntimeError("later")
+        except RuntimeError as error:
+            return y, contexts(error), sys.exc_info()[0]
+
+    jit = Jit(program)
+    plain, captured = functools.cache(body), functools.cache(body)
+    for _ in range(2):
+        assert seen_once(records, jit, captured) == seen_once(records, program, plain)
+
+
+def seen_once(records: Records, function: Callable[..., Any], cached: Any) -> Any:
+    return seen(records, lambda x: function(x, cached), N(1))

@@ -104,6 +104,14 @@ class Interpreter(Generic[V]):
         self.handled, self.inherited = before
         return handled
 
+    def exception_state(self) -> tuple[V | None, V | None, Frame[V] | None]:
+        """What is being handled here, and what an exception left last, for `restore_exception_state`."""
+        return self.handled, self.inherited, self.left
+
+    def restore_exception_state(self, state: tuple[V | None, V | None, Frame[V] | None]) -> None:
+        """Let it be as it was, where an interpretation ended in the middle of a handler."""
+        self.handled, self.inherited, self.left = state
+
     def forget(self) -> None:
         """Let go of the values that the interpreter holds."""
         self.frames.clear()

@@ -41,7 +41,7 @@ def delete_from_class(domain: CaptureDomain, cls: type, name: str) -> None:
 
 
 def note_change(domain: CaptureDomain, cls: type, entry: tuple[Any, ...], *names: str) -> None:
-    domain.mutated_at = domain.vm.step
+    domain.note_change(domain.interned.get(id(cls)) or Known(cls))
     domain.made_classes[cls].log.append(entry)
     for known, attribute in list(domain.members):
         if is_subtype(known, cls) and (not names or attribute in names):

@@ -20,7 +20,6 @@ from torchjit_core.paths import Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import dicts, library, runtime
 from torchjit_vm.capture.builtin_table import builtin
-from torchjit_vm.capture.effect_barrier import EffectBarrier
 from torchjit_vm.capture.effect_records import ReorderedCall, Standin
 from torchjit_vm.capture.raw import has_leaf
 from torchjit_vm.capture.reading import pinned
@@ -249,19 +248,13 @@ def cached_report(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kw
         return None
     if not all(isinstance(a, (Const, Known)) or _is_logger(a) for a in [*args, *kwargs.values()]):
         return None
-    before, deferred, quiet = domain.mutated_at, list(domain.deferred), domain.barrier
-    if quiet is None:
-        domain.barrier = EffectBarrier(domain.vm.frames, reports=True)
-    try:
-        result = domain.vm.call(pinned(domain, below, below.__qualname__), args, kwargs)
-        reports = len(domain.deferred) > len(deferred)
-    except (GraphBreak, Raised):
-        result, reports = None, False
-        domain.nested_stack = None
-    finally:
-        domain.barrier = quiet
-    domain.deferred[:] = deferred
-    domain.mutated_at = before
+    with domain.tentative():
+        known = len(domain.deferred)
+        try:
+            result = domain.vm.call(pinned(domain, below, below.__qualname__), args, kwargs)
+            reports = len(domain.deferred) > known
+        except (GraphBreak, Raised):
+            result, reports = None, False
     if not reports or type(result) is not Const:
         return None
     for value in [*args, *kwargs.values()]:

@@ -6,11 +6,13 @@ a `CaptureDomain`, so that they know its operations without importing one anothe
 
 from __future__ import annotations
 
+import copy
 import operator
 import types
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchjit_core.location import CodeLocation
@@ -47,6 +49,24 @@ if TYPE_CHECKING:
 
 __all__ = ["CaptureDomain"]
 
+_UNDONE = (
+    "barrier",
+    "deferred",
+    "draws",
+    "generators",
+    "interceptors",
+    "mutated_at",
+    "nested_stack",
+    "origins",
+    "overrides",
+    "pretended",
+    "stored_leaves",
+    "thrown",
+    "used_leaves",
+    "_outer_barriers",
+    "_state",
+)
+"""What `tentative` puts back."""
 _TRUE, _FALSE, _NONE = Const(True), Const(False), Const(None)
 
 
@@ -76,7 +96,7 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         pretended: the program was told that it is compiled.
         has_numbers: numbers that `id` gave for values are keys; `object_numbers` those of objects that are relied on.
         library_values: a number of a library was read.
-        used_leaves: the leaf handler was asked to do something.
+        used_leaves: the leaf handler was asked to do something; `leaf_effects`: how often that was no mere question.
         nested_stack: the active frames where a break was raised in a nested loop.
         barrier: refuses effects, while there is one.
         interceptors: what sees calls of the leaf handler, innermost last.
@@ -110,6 +130,7 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         self.object_numbers: set[int] = set()
         self.library_values = False
         self.used_leaves = False
+        self.leaf_effects = 0
         self.nested_stack: tuple[CodeLocation, ...] | None = None
         self.barrier: EffectBarrier | None = None
         self._outer_barriers: list[EffectBarrier | None] = []
@@ -333,6 +354,40 @@ class CaptureDomain(Domain[Value], GuardRecorder):
             self.barrier = EffectBarrier(self.vm.frames[:-1])
         else:
             self.barrier = self._outer_barriers.pop()
+
+    @contextmanager
+    def without_effects(self, *, reports: bool = False) -> Iterator[None]:
+        """What is interpreted inside may change only what it makes; with `reports`, calls that only report may be put off."""
+        before = self.barrier
+        if before is None:
+            self.barrier = EffectBarrier(self.vm.frames, reports)
+        try:
+            yield
+        finally:
+            self.barrier = before
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """What is interpreted inside did not happen: at the end the capture's state is what it was before.
+
+        It runs without effects, for what values hold is not put back. What was looked at stays known, and relied on. What the leaf
+        handler did cannot be undone.
+
+        Raises:
+            GraphBreak: it did something.
+        """
+        own = {name: copy.copy(getattr(self, name)) for name in _UNDONE}
+        states, vm, effects = self._states.saved(), self.vm.exception_state(), self.leaf_effects
+        try:
+            with self.without_effects(reports=True):
+                yield
+        finally:
+            vars(self).update(own)
+            self._states.restore(states)
+            self.vm.restore_exception_state(vm)
+        if self.leaf_effects != effects:
+            self.nested_stack = self.stack()
+            raise self.graph_break(QUIET, "an operation of the graph")
 
     def make_cell(self, content: Value | None) -> Value:
         return CellValue(content)

@@ -96,7 +96,7 @@ class SequenceIterator(IteratorValue):
             self.size, self.index = -1, 1 << 62
             raise domain.error(RuntimeError, "deque mutated during iteration")
         if 0 <= self.index < len(items):
-            domain.mutated_at = domain.vm.step
+            domain.note_change(self)
             item = items[self.index]
             self.index += self.step
             return item
@@ -143,7 +143,7 @@ class ListIterator(IteratorValue):
         if self.index >= len(self.items):
             self.done = True
             return None
-        domain.mutated_at = domain.vm.step
+        domain.note_change(self)
         item = self.items[self.index]
         if self.keys is not None and isinstance(self.owner, DictValue):  # the value may be another one by now
             found = self.owner.entries.get(self.keys[self.index])
@@ -167,7 +167,7 @@ class RangeIterator(IteratorValue):
     def advance(self, domain: CaptureDomain) -> Value | None:
         if self.index >= len(self.range):
             return None
-        domain.mutated_at = domain.vm.step
+        domain.note_change(self)
         self.index += 1
         return Const(self.range[self.index - 1])
 
@@ -293,7 +293,7 @@ class RealIterator(IteratorValue):
     def advance(self, domain: CaptureDomain) -> Value | None:
         if self.repeated is not None:
             return self.repeated
-        domain.mutated_at = domain.vm.step
+        domain.note_change(self)
         return Const(builtins.next(self.source))
 
 
@@ -402,7 +402,7 @@ class Indexing(IteratorValue):
             if issubclass(type_of(domain, raised.value), (IndexError, StopIteration)):
                 return None
             raise
-        domain.mutated_at = domain.vm.step
+        domain.note_change(self)
         self.index += 1
         return item
 
@@ -482,7 +482,7 @@ def resume(
         raise domain.error(ValueError, f"{kind_of(generator)} already executing")
     frame = generator.frame
     vm = domain.vm
-    domain.mutated_at = vm.step
+    domain.note_change(generator)
     if thrown is not None and not generator.started:
         generator.finished = True
         vm.passed(thrown, frame)

@@ -110,11 +110,14 @@ def leaf_call(domain: CaptureDomain, function: Any, args: list[Value], kwargs: d
     raw = tuple([to_raw(domain, a) for a in args])
     keywords = {k: to_raw(domain, v) for k, v in kwargs.items()} if kwargs else {}
     try:
-        return from_raw(domain, domain.leaves.call(function, raw, keywords, domain))
+        result = from_raw(domain, domain.leaves.call(function, raw, keywords, domain))
     except GraphBreak:
         if len(domain.pending) > guarded:
             _forget_identities(domain, guarded, [*args, *(kwargs or {}).values()])
         raise
+    if type(result) is not Const or result.value is None:
+        domain.leaf_effects += 1
+    return result
 
 
 def _forget_identities(domain: CaptureDomain, guarded: int, args: list[Value]) -> None:

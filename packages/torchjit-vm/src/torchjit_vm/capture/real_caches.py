@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 from torchjit_core.guards import MISSING
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.deferred import cached_report, put_off
-from torchjit_vm.capture.effect_barrier import EffectBarrier
 from torchjit_vm.capture.hiding import hidden
 from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant
@@ -284,13 +283,11 @@ def _interpret_first(
     changed, and the capture starts again.
     """
     args, kwargs, real, named = given
-    leaves, domain.used_leaves = domain.used_leaves, False
-    value = _interpret(domain, cache, args, kwargs)
+    value, used_leaves = _interpret_noting_leaves(domain, cache, args, kwargs)
     plain = _plain(domain, value)
-    if (domain.used_leaves or plain is MISSING) and not _is_of_program(domain, cache):
-        domain.used_leaves = domain.used_leaves or leaves
+    if (used_leaves or plain is MISSING) and not _is_of_program(domain, cache):
         return value
-    if domain.used_leaves or plain is MISSING:
+    if used_leaves or plain is MISSING:
         try:
             with hidden(list(domain.touched)):
                 _interpret(domain, cache, args, kwargs)
@@ -303,7 +300,6 @@ def _interpret_first(
         if _counts(domain, cache):
             _made.setdefault(function.obj, []).append(key)
         raise Again
-    domain.used_leaves = leaves
     _rely(domain, _Holds(cache, key, _same_as(plain), missing), given, plain)
     domain.of(ExpectedResults).by_key[id(function.obj), key] = value
     _count(domain, cache, key, args, kwargs)
@@ -316,14 +312,12 @@ def _interpret_crowded(domain: CaptureDomain, function: Known, cache: RealCache,
     That is no matter where a call gives the same, whether its result is kept or made again.
     """
     args, kwargs, *_ = given
-    leaves, domain.used_leaves = domain.used_leaves, False
-    value = _interpret(domain, cache, args, kwargs)
+    value, used_leaves = _interpret_noting_leaves(domain, cache, args, kwargs)
     plain, known = _plain(domain, value), domain.of(ExpectedResults).by_key.get((id(function.obj), key))
     same = _same_as(plain)
     kept = (cache.get(key), MISSING if known is None else _plain(domain, known))
-    if domain.used_leaves or plain is MISSING or not all(result is MISSING or same(result) for result in kept):
+    if used_leaves or plain is MISSING or not all(result is MISSING or same(result) for result in kept):
         raise _refused(domain, function)
-    domain.used_leaves = leaves
     _rely(domain, _Holds(cache, key, same, -1), given, plain)
     domain.of(ExpectedResults).by_key[id(function.obj), key] = value
     domain.of(ExpectedResults).crowded.add(id(function.obj))
@@ -394,17 +388,24 @@ def _count(domain: CaptureDomain, cache: RealCache, key: Any, args: list[Value],
 def _interpret(domain: CaptureDomain, cache: RealCache, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Interpret the function below the cache, in one piece and without effects."""
     below = pinned(domain, cache.below, cache.function.__qualname__)
-    before = domain.barrier
-    if before is None:
-        domain.barrier = EffectBarrier(domain.vm.frames)
     try:
-        return domain.vm.call(below, args, kwargs)
+        with domain.without_effects():
+            return domain.vm.call(below, args, kwargs)
     except Raised as raised:
         # The capture starts again and breaks here, as after a break below; then the call raises for real.
         domain.nested_stack = domain.stack()
         raise domain.graph_break(RAISED_INSIDE, type_of(domain, raised.value).__name__) from None
+
+
+def _interpret_noting_leaves(
+    domain: CaptureDomain, cache: RealCache, args: list[Value], kwargs: dict[str, Value]
+) -> tuple[Value, bool]:
+    """The same, and whether the leaf handler was asked to do something."""
+    before, domain.used_leaves = domain.used_leaves, False
+    try:
+        return _interpret(domain, cache, args, kwargs), domain.used_leaves
     finally:
-        domain.barrier = before
+        domain.used_leaves = domain.used_leaves or before
 
 
 def _is_number(domain: CaptureDomain, value: Value) -> bool:
