@@ -1,0 +1,1 @@
+"""Process replay: what programs become, as text; see `tools/replay.py`."""
