@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,40 @@ def test_bench(script, capfd):
     assert main(["bench", "--compilers", "eager", "torchjit", "--", str(script)]) == 0
     out = capfd.readouterr().out
     assert "1.00x" in out and "torchjit" in out and " 7 " in out
+
+
+def test_what_a_library_puts_over_torch_compile_stays():
+    """And is told of: it calls torchjit still. What was there before the block, or is put back by its own manager, is no matter."""
+    before = torch.compile
+
+    def wrapping(*args, **kwargs):
+        return under(*args, **kwargs)
+
+    try:
+        with pytest.warns(RuntimeWarning, match=r"TJ-API-075.*wrapping") as told, torchjit.replace_torch_compile():
+            under = torch.compile
+            torch.compile = wrapping
+        assert torch.compile is wrapping and told[0].filename == __file__
+        with torchjit.replace_torch_compile():
+            assert torch.compile is torchjit.compile
+        assert torch.compile is wrapping
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.compile = before
+            with torchjit.replace_torch_compile(), torchjit.replace_torch_compile():
+                torch.compile = wrapping
+                torch.compile = torchjit.compile
+            assert torch.compile is before
+            first, second = torchjit.replace_torch_compile(), torchjit.replace_torch_compile()
+            first.__exit__()
+            second.__exit__()
+            assert torch.compile is before
+            with torchjit.replace_torch_compile():
+                torch.compile = before
+            assert torch.compile is before
+    finally:
+        torch.compile = before
 
 
 def test_replace_torch_compile():

@@ -7,8 +7,18 @@ from typing import Any, final
 import torch
 
 from torchjit.compiler import compile
+from torchjit.exc import UserError, told
+from torchjit.user_warnings import warn_user
+from torchjit_core.reasons import reason
 
 __all__ = ["replace_torch_compile"]
+
+REPLACED_TWICE = reason(
+    "TJ-API-075",
+    "torch.compile was replaced by something else inside of the block of replace_torch_compile",
+    "That function stays. If it calls what it has replaced, it calls torchjit.compile still.",
+    "Import the library that replaces torch.compile before the block, or call torchjit.replace_torch_compile() for the whole process.",
+)
 
 
 @final
@@ -33,4 +43,10 @@ class replace_torch_compile:
         """Already replaced."""
 
     def __exit__(self, *error: object) -> None:
-        torch.compile = self._before
+        """What stood there before is back, unless somebody else has put another function there meanwhile: that one stays, with a warning."""
+        now: Any = torch.compile
+        if now is compile:
+            torch.compile = self._before
+        elif now is not self._before and getattr(now, "__module__", None) != "torch":
+            name = f"{getattr(now, '__module__', '?')}.{getattr(now, '__qualname__', told(now))}"
+            warn_user(str(UserError(REPLACED_TWICE, name)))
