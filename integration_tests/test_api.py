@@ -5,6 +5,7 @@ import functools
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -114,6 +115,29 @@ def test_disable_argument_and_decorator_forms() -> None:
 
     assert torchjit.compile(f, disable=True) is f
     assert torchjit.compile(backend="eager")(f).__name__ == "f"
+
+
+@pytest.mark.parametrize("yes", [1, np.True_, np.bool_(1)])
+def test_what_is_true_or_false_as_a_number_is_taken(yes: Any) -> None:
+    """As `torch.compile` does."""
+    no = type(yes)(0)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    x = torch.ones(3)
+    assert torchjit.compile(f, disable=yes) is f
+    with pytest.raises(torchjit.exc.Unsupported):
+        torchjit.compile(lambda x: torchjit.graph_break() or x, fullgraph=yes, disable=no)(x)  # type: ignore[func-returns-value]
+    for dynamic, entries in ((yes, 1), (no, 2), (None, 2)):
+        compiled = torchjit.compile(backend="eager", dynamic=dynamic, isolate_recompiles=yes, fullgraph=no)(f)
+        assert [compiled(torch.ones(n)).shape[0] for n in (3, 4)] == [3, 4]
+        assert len(compiled.compiled.entries) == entries
+    with torchjit.error_on_graph_break(no), torchjit.config.patch(automatic_dynamic_shapes=no, disable=yes):
+        assert torchjit.config.disable is True and torchjit.config.automatic_dynamic_shapes is False
+    torchjit.testing.assert_equal_to_eager(f, x, gradients=no)
+    assert torchjit.explain(f, dynamic=yes)(x).graph_count == 1
+    assert torchjit.disable(f, recursive=no)(x).sum() == 6
 
 
 def test_methods_compile_bound_and_on_the_class() -> None:

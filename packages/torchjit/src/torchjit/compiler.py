@@ -18,6 +18,7 @@ from torchjit.counters import counters
 from torchjit.dynamic_shapes import DynamicShapes
 from torchjit.environment import read_environment
 from torchjit.exc import UserError, UserTypeError, told
+from torchjit.kinds import as_switch
 from torchjit.modules import compiled_module, passed_on
 from torchjit.options import Options, make_options
 from torchjit.sharing import family_of
@@ -128,6 +129,8 @@ def compile(
         on_error=on_error,
     )  # fmt: skip
     _check_arguments(keywords)
+    fullgraph, dynamic, disable = keywords["fullgraph"], keywords["dynamic"], keywords["disable"]
+    isolate_recompiles = keywords["isolate_recompiles"]
     if backend is None:
         backend = get_default_backend()
     make_backend, chosen = _backend_maker(backend, mode, options)
@@ -246,11 +249,13 @@ def _told(model: object) -> str:
     return "a Tensor: compile the function that makes it" if isinstance(model, torch.Tensor) else told(model)
 
 
-def _check_arguments(keywords: Mapping[str, Any]) -> None:
+def _check_arguments(keywords: dict[str, Any]) -> None:
+    """Refuse wrong values; 1 and 0 become True and False."""
     for name in ("fullgraph", "disable", "isolate_recompiles"):
-        _check(name, keywords[name], "True or False", isinstance(keywords[name], bool))
-    dynamic, backend, limit = keywords["dynamic"], keywords["backend"], keywords["recompile_limit"]
-    _check("dynamic", dynamic, "True, False or None", dynamic is None or isinstance(dynamic, bool))
+        keywords[name] = _switch(name, keywords[name], "True or False")
+    if keywords["dynamic"] is not None:
+        keywords["dynamic"] = _switch("dynamic", keywords["dynamic"], "True, False or None")
+    backend, limit = keywords["backend"], keywords["recompile_limit"]
     _check("backend", backend, "a name or a callable", backend is None or isinstance(backend, str) or callable(backend))
     _check("mode", keywords["mode"], "a str, the name of a mode", isinstance(keywords["mode"], str | None))
     _check("options", keywords["options"], "a dict of options", isinstance(keywords["options"], Mapping | None))
@@ -261,6 +266,12 @@ def _check_arguments(keywords: Mapping[str, Any]) -> None:
         raise UserError(BAD_ARGUMENT, f"recompile_limit={limit!r}, want an int of at least 0")
     if keywords["on_error"] not in ("raise", "eager", None):
         raise UserError(BAD_ARGUMENT, f"on_error={keywords['on_error']!r}, want 'raise', 'eager' or None")
+
+
+def _switch(name: str, value: object, wanted: str) -> bool:
+    made = as_switch(value)
+    _check(name, value, wanted, made is not None)
+    return bool(made)
 
 
 def _check(name: str, value: object, wanted: str, right: bool) -> None:

@@ -21,7 +21,7 @@ from torchjit import upstream
 from torchjit.described import Described, entries_of
 from torchjit.exc import UserAttributeError, unknown_name, wrong_type
 from torchjit.instead import SETTINGS
-from torchjit.kinds import COUNT, FUNCTIONS, SWITCH, Kind, choice, number
+from torchjit.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, Kind, choice, number
 from torchjit_core.reasons import reason
 
 __all__ = ["Config", "Settings", "config", "describe_settings"]
@@ -90,7 +90,7 @@ _ALIASES = {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit
 """Upstream's older names."""
 _FIELDS = {f.name: f for f in attrs.fields(Settings)}
 _KINDS = {
-    "bool": SWITCH,
+    "bool": LENIENT_SWITCH,
     "int": COUNT,
     "float": number("a number of seconds, at least 0", 0, math.inf),
     "set[Any]": FUNCTIONS,

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 
 import torchjit_fx
 from torchjit.exc import UserTypeError, told, wrong_type
+from torchjit.kinds import as_switch
 from torchjit.modules import class_for_libraries
 from torchjit_core.reasons import reason
 from torchjit_vm import Foldable
@@ -87,9 +88,9 @@ class error_on_graph_break:  # named as torch names it, like torch.no_grad
     """
 
     def __init__(self, error_on_graph_break: bool) -> None:
-        if not isinstance(error_on_graph_break, bool):
+        if as_switch(error_on_graph_break) is None:
             raise wrong_type("error_on_graph_break", error_on_graph_break, "True or False")
-        self.error = error_on_graph_break
+        self.error = bool(error_on_graph_break)
         self._before: list[bool] = []
 
     def __enter__(self) -> None:

@@ -14,6 +14,7 @@ import torch
 import torchjit_frame
 from torchjit import control, upstream
 from torchjit.exc import UserTypeError, wrong_type
+from torchjit.kinds import as_switch
 from torchjit_core.reasons import reason
 from torchjit_vm import LeftAlone
 
@@ -77,7 +78,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
-    if not isinstance(recursive, bool):
+    if as_switch(recursive) is None:
         raise wrong_type("recursive", recursive, "True or False")
     if reason is not None and not isinstance(reason, str):
         raise wrong_type("reason", reason, "a str")

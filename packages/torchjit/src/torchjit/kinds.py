@@ -11,7 +11,7 @@ import attrs
 from torchjit.exc import UserError, UserTypeError, told
 from torchjit_core.reasons import Reason
 
-__all__ = ["COUNT", "FUNCTIONS", "SIZES", "SWITCH", "Kind", "choice", "number"]
+__all__ = ["COUNT", "FUNCTIONS", "LENIENT_SWITCH", "SIZES", "SWITCH", "Kind", "as_switch", "choice", "number"]
 
 
 def _no_guess(value: Any) -> Any:
@@ -58,10 +58,25 @@ class Kind:
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
+def as_switch(value: object) -> bool | None:
+    """True and False; also 1 and 0, and NumPy's booleans, which upstream takes. None: it is neither."""
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    return bool(value) if numpys else None
+
+
 def _switch(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError
     return value
+
+
+def _lenient_switch(value: Any) -> bool:
+    made = as_switch(value)
+    if made is None:
+        raise ValueError
+    return made
 
 
 def _near_switch(value: Any) -> bool | None:
@@ -72,6 +87,8 @@ def _near_switch(value: Any) -> bool | None:
 
 
 SWITCH = Kind("True or False", _switch, _near_switch, (bool,))
+LENIENT_SWITCH = Kind("True or False", _lenient_switch, _near_switch, (bool,))
+"""See `as_switch`."""
 
 
 def _count(value: Any) -> int:

@@ -30,6 +30,7 @@ from torchjit.compiler import compilation_of, compile, is_compiled, reset
 from torchjit.config import config
 from torchjit.exc import UserError, UserTypeError, wrong_type
 from torchjit.inspection import Explanation, describe, explain
+from torchjit.kinds import as_switch
 from torchjit.stance import set_stance
 from torchjit_core.reasons import reason
 
@@ -171,7 +172,7 @@ def assert_equal_to_eager(
         UserError: arguments that cannot be copied.
     """
     __tracebackhide__ = True
-    if not isinstance(gradients, bool):
+    if as_switch(gradients) is None:
         raise wrong_type("gradients", gradients, "True or False")
     if not callable(compile):
         raise wrong_type("compile", compile, "a function, such as functools.partial(torchjit.compile, dynamic=True)")
