@@ -12,7 +12,9 @@ import torch.nn.functional as F
 
 from torchjit_core.guards import Different, SameObject, TensorMatches
 from torchjit_core.reasons import GraphBreak, all_reasons
-from torchjit_fx import refusals
+from torchjit_fx.eager_rules.dtype_probe import kernel_dtype
+from torchjit_fx.eager_rules.rule import OperatorCall
+from torchjit_fx.eager_rules.table import rule_of
 from torchjit_fx.testing import Captured, SimpleSizes, StaticSizes, capture_by_proxy
 
 Check = Callable[..., Captured]
@@ -263,8 +265,8 @@ def test_asking_the_kernels_draws_no_random_numbers() -> None:
     own = torch.Generator()
     x = r(3)
     before = torch.get_rng_state(), own.get_state()
-    refusals.refuse_dtypes(torch.ops.aten.normal_.default, (x, 0.0, 5.5), {"generator": own})
-    refusals.refuse_dtypes(torch.ops.aten.uniform_.default, (x, 0.0, 5.5), {})
+    for func, options in ((torch.ops.aten.normal_.default, {"generator": own}), (torch.ops.aten.uniform_.default, {})):
+        assert kernel_dtype(OperatorCall(func, (x, 0.0, 5.5), options, rule_of(func))) is torch.float32
     assert torch.equal(own.get_state(), before[1]) and torch.equal(torch.get_rng_state(), before[0])
 
 

@@ -14,7 +14,8 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.marks import SizeMark
 from torchjit_core.paths import Arg
 from torchjit_fx import domain
-from torchjit_fx.metas import Constant, MetaService, Outcome, SymOther
+from torchjit_fx.metas import MetaService
+from torchjit_fx.outcomes import Constant, Outcome, SymOther
 from torchjit_fx.testing import Captured, SimpleSizes, capture_by_proxy
 from torchjit_fx.transcripts import Transcript, TranscriptCache
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchjit_fx.metas import Constant, Nested, Template
+from torchjit_fx.outcomes import Constant, Nested, Template
 
 __all__ = ["answers_from_metadata", "has_answer", "is_custom_operator"]
 

@@ -8,44 +8,23 @@ the operations run for real, between two graphs.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, final
 
 import torch
-import torch.nn.functional as F
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import is_custom_operator
-from torchjit_fx.assertions import FINISHED
-from torchjit_fx.data_tests import INDEXING, ITEMS, VALUES, record_test, value_tests
+from torchjit_fx.assertions import FINISHED, IN_RANGE
 from torchjit_fx.domain_protocol import CallDomain, StepRecorder
+from torchjit_fx.eager_rules.functions import function_rule
+from torchjit_fx.eager_rules.runtime_asserts import RuntimeAssert, items
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["CaughtErrors", "may_raise", "raises_anything"]
-
-_METHODS = ("cholesky", "inverse", "multinomial", "take_along_dim")
-_LINEAR_ALGEBRA = (
-    "cholesky", "inv", "solve", "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals", "lstsq", "pinv", "lu_solve", "ldl_factor",
-    "tensorinv", "tensorsolve", "matrix_rank",
-)  # fmt: skip
-
-
-def _functions(*spaces: tuple[Any, tuple[str, ...]]) -> frozenset[Any]:
-    found = [getattr(space, name, None) for space, names in spaces for name in names]
-    return frozenset(f for f in found if f is not None)
-
-
-_AS_A_WHOLE = _functions(
-    (torch, ("cholesky", "inverse", "multinomial")),
-    (torch.Tensor, ("cholesky", "inverse", "multinomial")),
-    (torch.linalg, _LINEAR_ALGEBRA),
-    (F, ("embedding_bag",)),
-)
-"""Compilers call them as they are."""
-_LATE = INDEXING | VALUES | {F.embedding_bag}
-_RAISING = _LATE | _AS_A_WHOLE | _functions((torch.Tensor, _METHODS), (torch, _METHODS), (F, ("ctc_loss",)))
 
 
 def may_raise(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -54,9 +33,10 @@ def may_raise(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         fn = getattr(torch.Tensor, fn, None)
     if raises_anything(fn):
         return True
-    if fn in ITEMS:
+    rule = function_rule(fn)
+    if rule.asserts is items:
         return len(args) > 1 and _is_read(args[1]) and not _on_a_device(args)
-    return fn in _RAISING and not (fn in _LATE and _on_a_device((*args, *kwargs.values())))
+    return rule.raises and not (rule.late and _on_a_device((*args, *kwargs.values())))
 
 
 def raises_anything(fn: Any) -> bool:
@@ -102,14 +82,15 @@ class CaughtErrors:
         recorder = domain.recorder
         why = GraphBreak(breaks.DATA_ERROR, getattr(fn, "__name__", str(fn)), capture.location())
         stays = self.allowed and capture.runs_again() and recorder.scope is None and not recorder.checkpointed
-        tests = value_tests(fn, args, kwargs)
+        rule = function_rule(fn)
+        tests = None if rule.asserts is None else rule.asserts(args, kwargs)
         if tests == []:
             return domain.call_plainly(fn, args, kwargs, capture)
-        if not stays or (tests is None and fn not in _AS_A_WHOLE):
+        if not stays or (tests is None and not rule.whole):
             raise why
         mark, before = capture.mark(), len(recorder.steps)
         for test in tests or ():
-            record_test(test, domain, capture)
+            _record(test, domain, capture)
         self.tested = tests is not None
         try:
             result = domain.call_plainly(fn, args, kwargs, capture)
@@ -141,3 +122,19 @@ class CaughtErrors:
         """The region ends. If its code may not run in place of its graph, the capture breaks at the first of the calls."""
         if self.marks and not repeatable:
             capture.break_at_mark(*self.marks[0])
+
+
+def _record(test: RuntimeAssert, domain: CallDomain, capture: CaptureContext) -> None:
+    """Add it to the graph."""
+    op, tensor, *rest = test
+    if op is IN_RANGE and isinstance(rest[0], tuple):
+        base, dim = rest[0]
+        rest[0] = _count(base, domain, capture) if dim is None else domain.dimension(base, dim, capture)
+    domain.recorder.add_test(op, (tensor, *rest), capture)
+
+
+def _count(base: TensorLeaf, domain: CallDomain, capture: CaptureContext) -> Any:
+    count: Any = 1
+    for dim in range(len(base.record.sizes)):
+        count = domain.call_plainly(operator.mul, (count, domain.dimension(base, dim, capture)), {}, capture)
+    return count

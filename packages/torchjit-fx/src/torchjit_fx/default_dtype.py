@@ -11,8 +11,9 @@ from typing import Any
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.flatten import Arguments, UnwritableArgument
-from torchjit_fx.metas import Constant, Made, MetaService, Nested, Outcome, Same, Sym, Template
+from torchjit_fx.metas import MetaService
 from torchjit_fx.modes import TorchModes
+from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, Template
 from torchjit_fx.ownership import graph_target
 
 __all__ = ["written_out"]

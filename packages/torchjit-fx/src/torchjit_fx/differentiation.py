@@ -21,7 +21,7 @@ from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.histories import HookedInputs, keep_history
 from torchjit_fx.leaves import InputLeaf, Step, SymLeaf, TensorLeaf
-from torchjit_fx.metas import follow
+from torchjit_fx.outcomes import follow
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.region import live_steps, used_inputs
 

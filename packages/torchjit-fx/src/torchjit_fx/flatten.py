@@ -12,7 +12,7 @@ import torch
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.records import is_structseq
 
-__all__ = ["Arguments", "UnwritableArgument", "map_raw", "without_enums"]
+__all__ = ["Arguments", "UnwritableArgument", "dimensions", "map_raw", "without_enums"]
 
 _TYPED_ATOMS = frozenset({int, float, bool, str, complex, bytes, NoneType})
 _TORCH_ATOMS = frozenset({torch.dtype, torch.device, torch.layout, torch.memory_format, EllipsisType, NoneType})
@@ -182,3 +182,12 @@ def map_raw(arg: Any, leaf: Callable[[Any], Any]) -> Any:
         items = [map_raw(item, leaf) for item in items_of_marker]
         return items if issubclass(arg.type, list) else tuple(items)
     return arg
+
+
+def dimensions(item: Any) -> int | None:
+    """How many dimensions a part of a key goes through; None where it is of an unusual kind."""
+    if item is None or item is Ellipsis or type(item) is bool:
+        return 0
+    if isinstance(item, TensorLeaf):
+        return len(item.record.sizes) if item.record.dtype in (torch.bool, torch.uint8) else 1
+    return 1 if type(item) in (int, slice, SymLeaf) else None

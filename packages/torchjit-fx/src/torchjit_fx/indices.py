@@ -15,10 +15,11 @@ import torch
 
 from torchjit_core.expr import as_expr, conj, ge, lt
 from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.flatten import dimensions
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.unbacked import read_number
 
-__all__ = ["INDEX_CALLS", "dimensions"]
+__all__ = ["INDEX_CALLS"]
 
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
@@ -119,15 +120,6 @@ def _parts(key: Sequence[Any], rank: int) -> _Parts | None:
             dim += kept
     holds_tensors = any(isinstance(item, TensorLeaf) for item in key)
     return _Parts(tuple(basic), tuple(selected), tuple(tensors) if holds_tensors else ())
-
-
-def dimensions(item: Any) -> int | None:
-    """How many dimensions a part of a key goes through; None where it is of an unusual kind."""
-    if item is None or item is Ellipsis or type(item) is bool:
-        return 0
-    if isinstance(item, TensorLeaf):
-        return len(item.record.sizes) if item.record.dtype in (torch.bool, torch.uint8) else 1
-    return 1 if type(item) in (int, slice, SymLeaf) else None
 
 
 INDEX_CALLS: dict[Any, Any] = dict.fromkeys(

@@ -18,7 +18,7 @@ from torchjit_core.guards import ValueEquals
 from torchjit_fx.assigned_data import AssignedData
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
-from torchjit_fx.metas import follow
+from torchjit_fx.outcomes import follow
 from torchjit_fx.protocols import SymbolicSizes
 
 __all__ = ["KnownNumbers"]

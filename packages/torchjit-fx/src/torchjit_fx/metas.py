@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
-import attrs
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
@@ -17,106 +16,24 @@ from torchjit_core.forks import caught_warnings
 from torchjit_core.quiet import QUIET_FAKES
 from torchjit_core.reasons import GraphBreak, Reason, UserError
 from torchjit_fx import breaks
-from torchjit_fx.autocast_kernels import autocast_on_cpus
+from torchjit_fx.eager_rules.autocast import autocast_on_cpus
+from torchjit_fx.eager_rules.dtype_probe import at_capture
+from torchjit_fx.eager_rules.functions import function_rule
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, map_raw
-from torchjit_fx.kernel_checks import BEYOND
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.modes import TorchModes
+from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, Way, follow
 from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
 from torchjit_fx.recurrent import RECURRENT, layer_result
-from torchjit_fx.refusals import TAKEN_APART, at_capture, refuse_call
 from torchjit_fx.symbolic import SymbolicNumbers
 from torchjit_fx.versions import Watch
 
-__all__ = ["Constant", "Made", "MetaCache", "MetaService", "Nested", "Outcome", "Same", "Sym", "SymOther", "follow"]
+__all__ = ["MetaCache", "MetaService"]
 
-Way: TypeAlias = "tuple[Any, ...]"
 _PLAIN_RESULTS = (
     int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format
 )  # fmt: skip
-
-
-@final
-@attrs.frozen(eq=False)
-class Made:
-    """A tensor that the call made. `shares`: the argument leaf whose memory it shares, or `-1 - k` for earlier result k."""
-
-    record: TensorRecord
-    shares: int | None
-    way: Way
-
-
-@final
-@attrs.frozen(eq=False)
-class Same:
-    """The very tensor that was argument leaf `index`."""
-
-    index: int
-
-
-@final
-@attrs.frozen(eq=False)
-class Constant:
-    """A plain value."""
-
-    value: Any
-
-
-@final
-@attrs.frozen(eq=False)
-class Sym:
-    """A symbolic int."""
-
-    expr: Expr
-    way: Way
-
-
-@final
-@attrs.frozen(eq=False)
-class SymOther:
-    """A symbolic bool or float; never cached."""
-
-    value: Any
-    way: Way
-
-
-@final
-@attrs.frozen(eq=False)
-class Nested:
-    """A container; `keys` for a dict."""
-
-    type: type
-    items: tuple[Any, ...]
-    keys: tuple[Any, ...] | None = None
-
-
-Template: TypeAlias = "Made | Same | Constant | Sym | SymOther | Nested"
-
-
-@final
-@attrs.frozen(eq=False)
-class Outcome:
-    """What a call does.
-
-    Attributes:
-        result: the shape of the result.
-        written: indices of the argument leaves whose memory is written.
-        changed: new records of argument leaves, by index.
-        random: a generator advances.
-        makes: the result holds something that only the graph knows.
-        fresh: it holds numbers that only the run knows: another call has others.
-        constant: a tensor whose value is known at capture went in or came out (`torch.tensor(3)`, `torch.div(7, 2)`):
-            sizes may have been read from it, so that the outcome does not follow from its key.
-    """
-
-    result: Template
-    written: tuple[int, ...]
-    changed: tuple[tuple[int, TensorRecord], ...]
-    random: bool
-    makes: bool
-    fresh: bool = False
-    constant: bool = False
 
 
 @final
@@ -257,7 +174,8 @@ class MetaService:
         declared = _declared_writes(target, args, kwargs)
         writes = writes or any(item is not None for item in declared)
         get = self._of_its_own() if own_fakes else self.fake if writes else self.look
-        watch = Watch(target in BEYOND)
+        rule = function_rule(target)
+        watch = Watch(rule.beyond)
         # Calls that resize what they write are refused: torch warns when they run. Copies ask a fake for its address.
         loud = "out" in kwargs or target is copy.deepcopy
         quiet = caught_warnings("ignore") if loud else contextlib.nullcontext()
@@ -267,8 +185,9 @@ class MetaService:
             fakes = [get(leaf) for leaf in found.leaves]
             fake_args, fake_kwargs = map_raw(args, get), map_raw(kwargs, get)
             with self.modes.made_real(), quiet:
-                refuse_call(target, fake_args, fake_kwargs)
-                if found.symbolic and (target in TAKEN_APART or kwargs.get("out") is not None):
+                if rule.refuse is not None:
+                    rule.refuse(fake_args, fake_kwargs)
+                if found.symbolic and (rule.taken_apart or kwargs.get("out") is not None):
                     self.fakes.mode.watch = Watch()
                     self._ask_without_symbols(op, target, fake_args, fake_kwargs)
                 watch.autocast = autocast_on_cpus()
@@ -437,13 +356,6 @@ def _declared_writes(target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _note_write(watch: Watch, fake: Any) -> None:
     if isinstance(fake, torch.Tensor):
         watch.written.add(fake.untyped_storage()._cdata)
-
-
-def follow(result: Any, way: Way) -> Any:
-    """The item of a result at the end of these indices."""
-    for key in way:
-        result = result[key]
-    return result
 
 
 def _reason_of(error: Exception) -> Reason:

@@ -15,25 +15,27 @@ from torchjit_fx.answers import answers_from_metadata, has_answer
 from torchjit_fx.assertions import CHECK, runtime_check
 from torchjit_fx.assigned_data import AssignedData, with_gradient_for
 from torchjit_fx.default_dtype import written_out
+from torchjit_fx.eager_rules.functions import function_rule
+from torchjit_fx.eager_rules.memory_checks import overlaps_itself
+from torchjit_fx.eager_rules.symbolic_outcomes import SymbolicCall, outcome_by_rule
+from torchjit_fx.eager_rules.unrecorded_views import check_views
 from torchjit_fx.fakes import FakeFactory
 from torchjit_fx.flatten import Arguments, UnwritableArgument, map_raw, without_enums
 from torchjit_fx.followed_classes import dispatches
 from torchjit_fx.inference import Place
 from torchjit_fx.input_memory import InputMemory
-from torchjit_fx.kernel_checks import BEYOND, overlaps_itself
 from torchjit_fx.large_captures import LargeCaptureNotice
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
-from torchjit_fx.metas import Constant, Made, MetaCache, MetaService, Nested, Outcome, Same, Sym, SymOther, Template
+from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.numpy_calls import NUMPY_SCALARS, plain_numbers
+from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.region import live_steps
 from torchjit_fx.selections import Selections
-from torchjit_fx.shape_rules import outcome_by_rule
 from torchjit_fx.transcripts import TranscriptCache, can_be_shared, noted
-from torchjit_fx.unrecorded_views import check_views
 
 __all__ = ["Recorder", "escaped"]
 
@@ -127,7 +129,7 @@ class Recorder:
             raise _refuse_argument(error.args[0], fn, capture) from None
         self._check_reach(found, capture)
         op, target = graph_target(fn)
-        if target in BEYOND:
+        if function_rule(target).beyond:
             found.cacheable = False
         cache = self._own if found.symbolic else self._shared
         key = (fn, self.modes.token, *found.key)
@@ -248,13 +250,15 @@ class Recorder:
     def _call_new(
         self, key: Any, cache: MetaCache, op: str, target: Any, args: Any, kwargs: Any, found: Arguments, capture: Any
     ) -> Any:
-        if found.symbolic:
-            ruled = outcome_by_rule(target, args, kwargs, found, self.modes, self.metas.fakes.records)
+        rule = function_rule(target)
+        if found.symbolic and rule.outcome is not None:
+            call = SymbolicCall(args, kwargs, found, self.modes, self.metas.fakes.records)
+            ruled = outcome_by_rule(rule.outcome, call)
             if ruled is not None:
                 if found.cacheable:
                     cache.put(key, ruled)
                 return self._apply(ruled, op, target, args, kwargs, found, _NOT_RUN, capture)
-        writes = _may_write(target, kwargs) or target in BEYOND
+        writes = _may_write(target, kwargs) or rule.beyond
         if writes:
             for leaf in found.leaves:
                 self._materialise_neighbours(leaf)

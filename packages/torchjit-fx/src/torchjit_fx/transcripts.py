@@ -20,8 +20,8 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath
 from torchjit_fx.flatten import Arguments
-from torchjit_fx.metas import Nested, Outcome, SymOther, Template
 from torchjit_fx.node_context import NodeContext
+from torchjit_fx.outcomes import Nested, Outcome, SymOther, Template
 from torchjit_fx.protocols import SymbolicSizes
 
 __all__ = ["Transcript", "TranscriptCache", "can_be_shared", "noted"]

@@ -20,13 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchjit_core.forks import new_lock
 from torchjit_core.writing import NEVER, WRITES_FROM
-from torchjit_fx.autocast_kernels import refuse_autocast
 from torchjit_fx.deferred import defer_dynamo
-from torchjit_fx.kernel_checks import refuse_memory, refuse_shapes
-from torchjit_fx.kernel_layouts import as_kernels_do, layout_of_resized, layout_rule, resizable
-from torchjit_fx.number_ranges import refuse_numbers, varying_numbers
-from torchjit_fx.refusals import refuse_dtypes, refuse_other_dtype
-from torchjit_fx.view_layouts import VIEWS, layout_of_view
+from torchjit_fx.eager_rules.application import CHECKS, RESULT_CHECKS
+from torchjit_fx.eager_rules.kernel_strides import as_kernels_do, resizable, strides_of_resized, strides_rule
+from torchjit_fx.eager_rules.rule import OperatorCall, OperatorRule
+from torchjit_fx.eager_rules.table import rule_of
+from torchjit_fx.eager_rules.view_strides import layout_of_view
 
 __all__ = ["FIRST_WRITE", "CaptureFakeMode", "FakeTensor", "Watch", "fake_tensor", "lazy_graph_module"]
 
@@ -37,7 +36,7 @@ class Watch:
     Attributes:
         written: addresses of the storages that were written.
         random: whether a random number generator advanced.
-        beyond: the call is one of `kernel_checks.BEYOND`.
+        beyond: the call reaches what its argument does not, see `FunctionRule.beyond`.
         autocast: see `autocast_on_cpus`; operators do not see it.
         detached, retyped: views were made by `detach` (`.data` too), by `view` with a dtype.
     """
@@ -69,15 +68,7 @@ class _OpFacts:
 
 _FACTS: dict[Any, _OpFacts] = {}
 
-# Batch norms that write their running statistics (arguments 3 and 4) in training (argument 5) without saying so.
-_SILENT_BATCH_NORMS = frozenset(
-    {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::batch_norm"}
-)
-
-
 _DETACH, _VIEW_DTYPE = torch.ops.aten.detach.default, torch.ops.aten.view.dtype
-_VECTOR_NORM = torch.ops.aten.linalg_vector_norm.default
-_CONVOLUTIONS = frozenset({torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default})
 
 
 class _Converter(FakeTensorConverter):
@@ -154,46 +145,45 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        dtype = None
-        if self.watch is not None:
-            _observe(self.watch, func, args, kwargs)
-            dtype = refuse_dtypes(func, args, kwargs)
-            refuse_shapes(func, args, kwargs, self.watch.beyond)
-            refuse_memory(func, args, kwargs)
-            if self.watch.autocast is not None:
-                refuse_autocast(func, args, kwargs, self.watch.autocast)
+        rule, watch = rule_of(func), self.watch
+        call = OperatorCall(func, args, kwargs or {}, rule)
+        if watch is not None:
+            call.beyond, call.autocast = watch.beyond, watch.autocast
+            _observe(watch, call)
+            for check in CHECKS:
+                check(call)
         if torch.is_inference_mode_enabled() and _is_composite(func):
-            return self._taken_apart(func, args, kwargs or {})
-        if func is _VECTOR_NORM:
-            args, kwargs = _with_positive_dims(args, kwargs)
-        elif func in VIEWS and type(args[0]) is FakeTensor and (layout := layout_of_view(args[0], args[1])):
-            return self._dispatched(_AS_STRIDED, types, (args[0], *layout, args[0].storage_offset()), {})
-        out = resizable(func, kwargs) if kwargs and "out" in kwargs else None
+            return self._taken_apart(func, args, call.kwargs)
+        if rule.prepare is not None:
+            call.args, call.kwargs = rule.prepare(args, call.kwargs)
+        if rule.is_view and type(args[0]) is FakeTensor and (layout := layout_of_view(args[0], args[1])):
+            return self._dispatched(_AS_STRIDED, types, (args[0], *layout, args[0].storage_offset()), {}, rule)
+        out = resizable(call) if "out" in call.kwargs else None
         before = None if out is None else tuple(out.shape)
-        results = self._dispatched(func, types, args, kwargs)
-        refuse_other_dtype(func, dtype, results)
-        if self.watch is not None and self.shape_env is not None and (numbers := varying_numbers(func, args, kwargs)):
-            refuse_numbers(numbers, results)
+        results = self._dispatched(func, types, call.args, call.kwargs, rule)
+        for result_check in RESULT_CHECKS if watch is not None else ():
+            result_check(call, results)
         if out is not None and before is not None and _resized(before, out.shape):
-            strides = layout_of_resized(func, args, out)
-            if strides is not None:
-                self._dispatched(
-                    _AS_STRIDED_IN_PLACE, types, (out, tuple(out.shape), strides, out.storage_offset()), {}
-                )
-            return results
-        rule = layout_rule(func)
-        return results if rule is None else as_kernels_do(rule, args, kwargs or {}, results, self._fake)
+            return self._with_strides_of_its_own(call, types, out, results)
+        strides = strides_rule(func, rule)
+        return results if strides is None else as_kernels_do(strides, call.args, call.kwargs, results, self._fake)
+
+    def _with_strides_of_its_own(self, call: OperatorCall, types: Any, out: torch.Tensor, results: Any) -> Any:
+        strides = strides_of_resized(call, out)
+        if strides is not None:
+            place = (out, tuple(out.shape), strides, out.storage_offset())
+            self._dispatched(_AS_STRIDED_IN_PLACE, types, place, {}, call.rule)
+        return results
 
     def _fake(self, sizes: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return fake_tensor(self, sizes, strides, dtype, device)
 
-    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any, rule: OperatorRule) -> Any:
         if self.shape_env is None:
-            return self.dispatch(func, types, args, kwargs or {})
-        # torch asks at a convolution which library would be fastest for this batch: no reason to specialise.
+            return self.dispatch(func, types, args, kwargs)
         ours: Any = self.shape_env
-        with ours.general() if func in _CONVOLUTIONS else ours.operation():
-            return self.dispatch(func, types, args, kwargs or {})
+        with ours.general() if rule.any_kernel else ours.operation():
+            return self.dispatch(func, types, args, kwargs)
 
     def _taken_apart(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A composite operation as eager makes it in inference mode.
@@ -237,24 +227,8 @@ def _resized(before: Sequence[Any], after: Sequence[Any]) -> bool:
     return any(type(n) is int and n == 0 and m != 0 for n, m in zip(before, after, strict=True))
 
 
-def _with_positive_dims(
-    args: Sequence[Any], kwargs: Mapping[str, Any] | None
-) -> tuple[Sequence[Any], Mapping[str, Any] | None]:
-    """The arguments (x, ord, dim, keepdim) with dimensions counted from the front.
-
-    For torch 2.11: over a dimension of size 1 that is counted from the back, it traces a result with that dimension.
-    """
-    dims = args[2] if len(args) > 2 else (kwargs or {}).get("dim")
-    rank = args[0].dim()
-    if not isinstance(dims, (list, tuple)) or not rank or all(d >= 0 for d in dims):
-        return args, kwargs
-    positive = [d + rank if -rank <= d < 0 else d for d in dims]
-    if len(args) > 2:
-        return (*args[:2], positive, *args[3:]), kwargs
-    return args, {**(kwargs or {}), "dim": positive}
-
-
-def _observe(watch: Watch, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+def _observe(watch: Watch, call: OperatorCall) -> None:
+    func, args, trained = call.func, call.args, call.rule.trains
     facts = _FACTS.get(func)
     if facts is None:
         facts = _FACTS[func] = _OpFacts(func)
@@ -265,9 +239,9 @@ def _observe(watch: Watch, func: Any, args: Sequence[Any], kwargs: Mapping[str, 
     elif func is _VIEW_DTYPE:
         watch.retyped = True
     for position, name in zip(facts.positions, facts.names, strict=True):
-        _note(watch, args[position] if position < len(args) else (kwargs or {}).get(name))
-    if func._schema.name in _SILENT_BATCH_NORMS and len(args) > 5 and args[5]:
-        _note(watch, args[3:5])
+        _note(watch, call.argument(position, name))
+    if trained and len(args) > trained[-1] + 1 and args[trained[-1] + 1]:
+        _note(watch, [args[position] for position in trained])
 
 
 def _note(watch: Watch, written: Any) -> None:

@@ -7,7 +7,7 @@ import random
 
 import torch
 
-from torchjit_fx.view_layouts import view_strides
+from torchjit_fx.eager_rules.view_strides import view_strides
 
 
 def _factors(r: random.Random, n: int) -> list[int]:

@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torchjit_fx import shape_rules, tracing
+from torchjit_fx import tracing
+from torchjit_fx.eager_rules import symbolic_outcomes
 from torchjit_fx.settings import FxSettings
 from torchjit_fx.testing import SimpleSizes, capture_by_proxy
 
@@ -52,7 +53,7 @@ def test_rules_agree_with_torch(name: str, grad: bool, monkeypatch: pytest.Monke
 
 def test_rules_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    original = shape_rules.outcome_by_rule
+    original = symbolic_outcomes.outcome_by_rule
 
     def noted(*arguments: Any) -> Any:
         found = original(*arguments)

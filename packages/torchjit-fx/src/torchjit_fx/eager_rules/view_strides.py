@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch._prims_common import infer_size
 
-from torchjit_fx.elementwise_layouts import Undecided, decided, is_plain
+from torchjit_fx.eager_rules.elementwise_strides import Undecided, decided, is_plain
 
-__all__ = ["VIEWS", "layout_of_view", "view_strides"]
-
-VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+__all__ = ["layout_of_view", "view_strides"]
 
 
 def layout_of_view(x: torch.Tensor, shape: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:

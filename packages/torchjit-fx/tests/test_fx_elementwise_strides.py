@@ -6,7 +6,7 @@ import random
 
 import torch
 
-from torchjit_fx.elementwise_layouts import dense_strides, elementwise_strides
+from torchjit_fx.eager_rules.elementwise_strides import dense_strides, elementwise_strides
 
 
 def _operand(r: random.Random, shape: list[int]) -> torch.Tensor:

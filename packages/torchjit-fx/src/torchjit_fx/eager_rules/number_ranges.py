@@ -1,34 +1,29 @@
 """Numbers that vary and that a kernel converts to the dtype of its result: eager refuses those that it cannot hold.
 
 `x.fill_(n)` of bytes raises for 300. A graph is made for the numbers that fit, which a guard says; others run in eager, for its error.
-Plain numbers are tried in `refuse_dtypes`. Python arithmetic (`x + n`) wraps, in eager and in compiled code, and is not asked about.
+Plain numbers are tried by `dtype_probe`. Python arithmetic (`x + n`) wraps, in eager and in compiled code, and is not asked about.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-__all__ = ["refuse_numbers", "varying_numbers"]
+from torchjit_fx.eager_rules.rule import OperatorCall
 
-_CONVERTED = frozenset(
-    {"value", "fill_value", "alpha", "beta", "min", "max", "exponent", "s", "weight", "min_val", "max_val", "threshold"}
-)
-"""Names of the arguments, in ATen's schemas. A number named `other` is wrapped; only `where` converts both of its."""
+__all__ = ["refuse_numbers"]
+
 _Number = torch.SymInt | torch.SymFloat
 
 
 @functools.cache
-def _places(func: Any) -> tuple[tuple[int, str], ...]:
+def _places(func: Any, names: frozenset[str]) -> tuple[tuple[int, str], ...]:
     """Where the schema has such numbers."""
     if func.namespace != "aten":
         return ()
-    where = func.overloadpacket is torch.ops.aten.where
-    names = ("self", "other") if where else _CONVERTED
     arguments = enumerate(func._schema.arguments)
     return tuple((i, a.name) for i, a in arguments if a.name in names and _is_number(a.real_type))
 
@@ -37,25 +32,21 @@ def _is_number(kind: Any) -> bool:
     return kind.kind() == "NumberType" or (kind.kind() == "OptionalType" and _is_number(kind.getElementType()))
 
 
-def varying_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[_Number]:
+def _varying(call: OperatorCall) -> list[_Number]:
     """The numbers that vary among those that this overload converts."""
-    found = []
-    for place, name in _places(func):
-        value = args[place] if place < len(args) else (kwargs or {}).get(name)
-        if isinstance(value, torch.SymInt | torch.SymFloat):
-            found.append(value)
-    return found
+    given = [call.argument(place, name) for place, name in _places(call.func, call.rule.converts)]
+    return [value for value in given if isinstance(value, torch.SymInt | torch.SymFloat)]
 
 
-def refuse_numbers(numbers: Sequence[_Number], result: Any) -> None:
-    """Raise if one is not known to fit the dtype of the result. If it does at capture, a guard says so.
+def refuse_numbers(call: OperatorCall, result: Any) -> None:
+    """Raise if a number that varies is not known to fit the dtype of the result. If it does at capture, a guard says so.
 
     Raises:
         RuntimeError: it does not, or only the run knows.
     """
     if not isinstance(result, torch.Tensor):
         return
-    for number in numbers:
+    for number in _varying(call):
         limits = _limits(type(number) is torch.SymFloat, result.dtype)
         if limits is None:
             continue

@@ -15,7 +15,7 @@ from torchjit_core.guards import IdIs, ValueEquals
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
-from torchjit_fx.metas import Made, Nested, Template
+from torchjit_fx.outcomes import Made, Nested, Template
 
 __all__ = ["check_views"]
 

@@ -1,0 +1,121 @@
+"""What eager's kernels check of memory before they run, and fake tensors do not: elements that are read and written at once.
+
+Such an operation is not for a graph: there it raises with the program's effects still to come, or is accepted, because a compiler
+writes what it computes to memory of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from torchjit_fx.eager_rules.dtype_probe import is_elementwise
+from torchjit_fx.eager_rules.known_sizes import holds, seen, unequal
+from torchjit_fx.eager_rules.rule import OperatorCall, Overlap
+
+__all__ = ["overlaps_itself", "refuse_memory"]
+
+
+def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """May two elements of such a tensor be one in memory? What a write leaves there depends on the order that it is made in.
+
+    Args:
+        sizes, strides: ints, and torch.SymInts.
+    """
+    seen_sizes, seen_strides = [seen(n) for n in sizes], [seen(n) for n in strides]
+    if None in seen_sizes or None in seen_strides:
+        return any(holds(stride == 0) and not holds(size == 1) for size, stride in zip(sizes, strides, strict=True))
+    if 0 in seen_sizes:
+        return not holds(sizes[seen_sizes.index(0)] == 0)
+    # If each step is found to be beyond what the ones before reach, the order needs no guard.
+    order: Any = sorted(range(len(sizes)), key=lambda d: (seen_strides[d], seen_sizes[d]))
+    last: Any = 0
+    for d in order:
+        if seen_sizes[d] == 1 and holds(sizes[d] == 1):
+            continue
+        if holds(strides[d] <= last):
+            return True
+        last = last + strides[d] * (sizes[d] - 1)
+    return False
+
+
+def refuse_memory(call: OperatorCall) -> None:
+    """Raise if eager refuses to write to memory that the operation also reads.
+
+    Raises:
+        RuntimeError: it does.
+    """
+    written, in_full = _checks_memory(call.func, call.rule.overlap)
+    if not written:
+        return
+    named = dict(zip((a.name for a in call.func._schema.arguments), call.args, strict=False)) | dict(call.kwargs)
+    for name in written:
+        out = named.get(name)
+        if not isinstance(out, torch.Tensor):
+            continue
+        for other, value in named.items():
+            if other not in written and any(_overlap(out, t, in_full) for t in _tensors(value)):
+                raise RuntimeError("unsupported operation: some elements are read and written")
+
+
+@functools.cache
+def _checks_memory(func: Any, overlap: Overlap | None) -> tuple[frozenset[str], bool]:
+    """The written arguments, if the kernel looks at their memory, and whether it refuses the same tensor as well."""
+    schema = func._schema
+    written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    if func.namespace != "aten" or not written:
+        return frozenset(), False
+    if overlap is Overlap.REFUSED:
+        return written, True
+    elementwise = is_elementwise(func)
+    if elementwise or overlap is Overlap.REFUSED_IN_PART:
+        return written, False
+    # Of others some look, and what the rest leave in their own operand is not defined: `torch.sum(x, 0, out=x)`.
+    out = frozenset(a.name for a in schema.arguments if a.kwarg_only and a.name in written)
+    return out, True
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _overlap(out: torch.Tensor, t: torch.Tensor, in_full: bool) -> bool:
+    """As `at::get_overlap_status` has it, which gives up on tensors with gaps."""
+    if t is out:
+        return in_full
+    if t.layout is not torch.strided or t.untyped_storage()._cdata != out.untyped_storage()._cdata:
+        return False
+    ours, theirs = _extent(out), _extent(t)
+    if None in map(seen, (*ours, *theirs, *out.stride(), *t.stride())):
+        return False
+    if not (holds(ours[0] < theirs[1]) and holds(theirs[0] < ours[1])):
+        return False  # nothing is shared, with gaps or without
+    if not _is_dense(out) or not _is_dense(t):
+        return False
+    if any(unequal(a, b) for a, b in zip((*ours, *out.stride()), (*theirs, *t.stride()), strict=False)):
+        return True
+    return in_full if out.dim() == t.dim() else True
+
+
+def _is_dense(t: torch.Tensor) -> bool:
+    """Are its elements, of which there are some, all that is between the first and the last?"""
+    if any(holds(n == 0) for n in t.shape):
+        return False
+    expected: Any = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1):
+        if unequal(stride, expected):
+            return False
+        expected = expected * size
+    return True
+
+
+def _extent(t: torch.Tensor) -> tuple[Any, Any]:
+    begin: Any = t.storage_offset() * t.itemsize
+    return begin, begin + t.numel() * t.itemsize
