@@ -1,22 +1,27 @@
 """The tensor domain: torch calls under an interpreter become torch.fx nodes with metadata."""
 
-from torchjit_fx.breaks import NUMPY, PARAMETER
-from torchjit_fx.deferred import preload
-from torchjit_fx.domain import TensorDomain
-from torchjit_fx.flex_operator import BACKWARD as ATTENTION_BACKWARD
-from torchjit_fx.flex_operator import FORWARD as ATTENTION_FORWARD
-from torchjit_fx.flex_operator import attention_named
-from torchjit_fx.function_modes import seen_by_function_modes
-from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.naming import module_name
-from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES, number_limits, plain_number
-from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
-from torchjit_fx.polyfills.hooks import handle_number, is_known_number, take_handle_number
-from torchjit_fx.process_state import ProcessState
-from torchjit_fx.protocols import CaptureContext, SymbolicSizes
-from torchjit_fx.settings import FxSettings
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
-from torchjit_fx.subclasses import overriding_classes
+
+if TYPE_CHECKING:
+    from torchjit_fx.breaks import NUMPY, PARAMETER
+    from torchjit_fx.deferred import preload
+    from torchjit_fx.domain import TensorDomain
+    from torchjit_fx.flex_operator import BACKWARD as ATTENTION_BACKWARD
+    from torchjit_fx.flex_operator import FORWARD as ATTENTION_FORWARD
+    from torchjit_fx.flex_operator import attention_named
+    from torchjit_fx.function_modes import seen_by_function_modes
+    from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
+    from torchjit_fx.naming import module_name
+    from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES, number_limits, plain_number
+    from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
+    from torchjit_fx.polyfills.hooks import handle_number, is_known_number, take_handle_number
+    from torchjit_fx.process_state import ProcessState
+    from torchjit_fx.protocols import CaptureContext, SymbolicSizes
+    from torchjit_fx.settings import FxSettings
+    from torchjit_fx.subclasses import overriding_classes
 
 __all__ = [
     "ATTENTION_BACKWARD",
@@ -52,3 +57,52 @@ __all__ = [
     "set_breaks_are_errors",
     "take_handle_number",
 ]
+
+_LATER = {
+    "ATTENTION_BACKWARD": ("flex_operator", "BACKWARD"),
+    "ATTENTION_FORWARD": ("flex_operator", "FORWARD"),
+    "CaptureContext": ("protocols", "CaptureContext"),
+    "FxSettings": ("settings", "FxSettings"),
+    "InputLeaf": ("leaves", "InputLeaf"),
+    "NUMPY": ("breaks", "NUMPY"),
+    "NUMPY_METHODS": ("numpy_calls", "NUMPY_METHODS"),
+    "NUMPY_SCALARS": ("numpy_calls", "NUMPY_SCALARS"),
+    "NUMPY_VALUES": ("numpy_calls", "NUMPY_VALUES"),
+    "OpaqueLeaf": ("leaves", "OpaqueLeaf"),
+    "PARAMETER": ("breaks", "PARAMETER"),
+    "POLYFILLS": ("polyfills", "POLYFILLS"),
+    "ProcessState": ("process_state", "ProcessState"),
+    "REPLACEMENTS": ("polyfills", "REPLACEMENTS"),
+    "SymLeaf": ("leaves", "SymLeaf"),
+    "SymbolicSizes": ("protocols", "SymbolicSizes"),
+    "TensorDomain": ("domain", "TensorDomain"),
+    "TensorLeaf": ("leaves", "TensorLeaf"),
+    "attention_named": ("flex_operator", "attention_named"),
+    "handle_number": ("polyfills.hooks", "handle_number"),
+    "is_known_number": ("polyfills.hooks", "is_known_number"),
+    "module_name": ("naming", "module_name"),
+    "number_limits": ("numpy_calls", "number_limits"),
+    "overriding_classes": ("subclasses", "overriding_classes"),
+    "plain_number": ("numpy_calls", "plain_number"),
+    "polyfill_of": ("polyfills", "polyfill_of"),
+    "preload": ("deferred", "preload"),
+    "replacement_of": ("polyfills", "replacement_of"),
+    "seen_by_function_modes": ("function_modes", "seen_by_function_modes"),
+    "take_handle_number": ("polyfills.hooks", "take_handle_number"),
+}
+"""What captures: the module, and the name there."""
+
+
+if not TYPE_CHECKING:  # type checkers shall go on to report names that are not there
+
+    def __getattr__(name: str) -> Any:
+        """What captures, when it is first asked for: a program that imports torchjit and compiles nothing does without it."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, attribute = _LATER[name]
+        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,10 +6,11 @@
 Unrelated to `torch.jit` (TorchScript).
 """
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torchjit import exc, instead, testing
+from torchjit import exc, instead
 from torchjit.backends import (
     get_default_backend,
     list_backends,
@@ -47,7 +48,6 @@ from torchjit.guard_filters import (
     skip_guard_on_globals_unsafe,
     skip_guard_on_inbuilt_nn_modules_unsafe,
 )
-from torchjit.inspection import explain
 from torchjit.logs import set_logs
 from torchjit.marks import mark_dynamic, mark_static, mark_static_address, mark_unbacked, maybe_mark_dynamic
 from torchjit.options import list_mode_options, list_options
@@ -55,7 +55,9 @@ from torchjit.stance import set_stance
 from torchjit.switching import replace_torch_compile
 
 if TYPE_CHECKING:
+    from torchjit import testing
     from torchjit.cache import CacheInfo, load_cache_artifacts, save_cache_artifacts
+    from torchjit.inspection import explain
     from torchjit_cudagraphs import mark_step_begin as cudagraph_mark_step_begin
     from torchjit_cudagraphs import mark_warmup_incomplete as cudagraph_mark_warmup_incomplete
 
@@ -118,26 +120,29 @@ __all__ = [
 ]
 
 
-_OF_CACHE = ("CacheInfo", "load_cache_artifacts", "save_cache_artifacts")
+_LATER = {
+    "CacheInfo": ("torchjit.cache", "CacheInfo"),
+    "cudagraph_mark_step_begin": ("torchjit_cudagraphs", "mark_step_begin"),
+    "cudagraph_mark_warmup_incomplete": ("torchjit_cudagraphs", "mark_warmup_incomplete"),
+    "explain": ("torchjit.inspection", "explain"),
+    "load_cache_artifacts": ("torchjit.cache", "load_cache_artifacts"),
+    "save_cache_artifacts": ("torchjit.cache", "save_cache_artifacts"),
+    "testing": ("torchjit.testing", None),
+}
+"""What the import itself has no use for: the module, and the name there."""
 
 
 if not TYPE_CHECKING:  # type checkers shall go on to report names that are not there
 
     def __getattr__(name: str) -> Any:
-        """What the import itself has no use for, when it is first asked for; for PyTorch's other names an error says what to write."""
-        prefix, _, function = name.partition("_")
-        # Imported here for that reason.
-        if name in _OF_CACHE:
-            from torchjit import cache as module  # noqa: PLC0415
-
-            function = name
-        elif prefix == "cudagraph" and name in __all__:
-            import torchjit_cudagraphs as module  # noqa: PLC0415
-        else:
+        """What is loaded when it is first asked for; for PyTorch's other names an error says what to write."""
+        if name not in _LATER:
             answer = instead.CALLS.get(name)
             text = f"module {__name__!r} has no attribute {name!r}" + (f"; {answer}" if answer else "")
             raise AttributeError(text, name=name, obj=sys.modules[__name__])
-        found = globals()[name] = getattr(module, function)
+        module, attribute = _LATER[name]
+        loaded = importlib.import_module(module)
+        found = globals()[name] = loaded if attribute is None else getattr(loaded, attribute)
         return found
 
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, final
 
 import attrs
 
-from torchjit.compilation import all_compilations
 from torchjit.exc import UserError
+from torchjit.sharing import all_compilations
 from torchjit_core import events
 from torchjit_core.reasons import reason
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 import torch
 
-import torchjit_fx
+import torchjit_fx.domain  # with all that captures: not only when the first call, with its modes and signals, asks for it
 import torchjit_guards
 import torchjit_vm
 from torchjit import control, disabling, inlining, upstream
@@ -22,11 +22,10 @@ from torchjit.config import config
 from torchjit.entries import CompiledEntry, entries_of
 from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_active
 from torchjit.rerun import GraphRaised
-from torchjit.sharing import Family
+from torchjit.sharing import Family, all_compilations, register, tell_hits
 from torchjit.site import Site, Specialization
 from torchjit.stance import forced_backend, on_change
 from torchjit.user_warnings import warn_user
-from torchjit_core import events
 from torchjit_core.failures import FailurePolicy
 from torchjit_frame import LEAVE_ALL, FrontDoor, TailCall, forget, forget_all, is_eager, set_eager, unhooked
 
@@ -34,38 +33,7 @@ if TYPE_CHECKING:
     from torchjit.dynamic_shapes import DynamicShapes
     from torchjit.inspection import Explanation
 
-__all__ = ["Compilation", "all_compilations", "keeping_compilations", "tell_hits"]
-
-_live: weakref.WeakSet[Compilation] = weakref.WeakSet()
-
-
-def all_compilations() -> list[Compilation]:
-    """Every compilation that is alive, for `reset`."""
-    return list(_live)
-
-
-def tell_hits(*compilations: Compilation) -> None:
-    """Tell listeners how many calls each specialisation has served: at the end of a program, or before they are forgotten."""
-    if events.listening():
-        hits = {
-            e.data.compile_id: e.hits for c in compilations for site in c.sites for e in site.door.entries() if e.hits
-        }
-        if hits:
-            events.emit("calls", hits=hits)
-
-
-_keepers: list[list[Compilation]] = []
-
-
-@contextlib.contextmanager
-def keeping_compilations() -> Iterator[list[Compilation]]:
-    """Every compilation that begins inside the block stays alive in the list, in order, for whoever asks about it afterwards."""
-    kept: list[Compilation] = []
-    _keepers.append(kept)
-    try:
-        yield kept
-    finally:
-        _keepers.remove(kept)
+__all__ = ["Compilation"]
 
 
 def _follow_stance() -> None:
@@ -145,9 +113,7 @@ class Compilation:
         self.family = family
         if family is not None:
             family.add(self)
-        _live.add(self)
-        for kept in _keepers:
-            kept.append(self)
+        register(self)
 
     # ------------------------------------------------------------------ settings, read at each compilation
     @property

@@ -6,13 +6,12 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import torch
 
 from torchjit import disabling, listeners, profiling, stance, upstream
 from torchjit.backends import Backend, aot_eager, eager, get_default_backend, is_ours, lookup_backend, with_arguments
-from torchjit.compilation import Compilation, all_compilations
 from torchjit.config import config
 from torchjit.counters import counters
 from torchjit.dynamic_shapes import DynamicShapes
@@ -21,10 +20,13 @@ from torchjit.exc import UserError, UserTypeError, told
 from torchjit.kinds import as_switch
 from torchjit.modules import compiled_module, passed_on
 from torchjit.options import Options, make_options
-from torchjit.sharing import family_of
+from torchjit.sharing import all_compilations, family_of
 from torchjit_core.reasons import reason
 from torchjit_core.showing import shown
 from torchjit_frame import FrontDoor
+
+if TYPE_CHECKING:
+    from torchjit.compilation import Compilation
 
 __all__ = ["compilation_of", "compile", "is_compiled", "reset"]
 
@@ -144,6 +146,9 @@ def compile(
         shapes.check(model)
     listeners.start_from_environment(environment)
     compiler = make_backend()
+    # Imported here, for the same reasons as the compiler: what only imports torchjit needs no interpreter.
+    from torchjit.compilation import Compilation  # noqa: PLC0415
+
     # A name may be registered anew; what shares keeps its backend alive.
     alike: object = backend if chosen is not None and is_ours(compiler) else id(compiler)
     settings = (alike, chosen, config.snapshot(), fullgraph, dynamic, recompile_limit, on_error or environment.on_error)
@@ -285,7 +290,8 @@ def compilation_of(compiled: Any) -> Compilation | None:
         compiled = compiled.__func__
     door = getattr(compiled, "_torchjit_door", compiled)
     found = getattr(door, "compiled", None)
-    return found if isinstance(found, Compilation) else None
+    loaded: Any = sys.modules.get("torchjit.compilation")  # nothing is compiled without it
+    return found if loaded is not None and isinstance(found, loaded.Compilation) else None
 
 
 def is_compiled(model: Any) -> bool:

@@ -17,7 +17,6 @@ from torchjit.exc import UserTypeError, told, wrong_type
 from torchjit.kinds import as_switch
 from torchjit.modules import class_for_libraries
 from torchjit_core.reasons import reason
-from torchjit_vm import Foldable
 
 __all__ = [
     "ALLOWED_IN_GRAPH",
@@ -145,10 +144,16 @@ def substitute_in_graph(
             raise UserTypeError(BAD_SUBSTITUTE, f"{told(substitute)} is no function")
         if not skip_signature_check and _parameters(original_fn) not in (None, _parameters(substitute)):
             raise UserTypeError(BAD_SUBSTITUTE, f"{told(original_fn)} and {told(substitute)} have other parameters")
-        SUBSTITUTED[original_fn] = Foldable(original_fn, substitute) if can_constant_fold_through else substitute
+        SUBSTITUTED[original_fn] = _foldable(original_fn, substitute) if can_constant_fold_through else substitute
         return substitute
 
     return register
+
+
+def _foldable(original: Callable[..., Any], substitute: Callable[..., Any]) -> object:
+    import torchjit_vm  # noqa: PLC0415  # the interpreter: an import of torchjit does without it
+
+    return torchjit_vm.Foldable(original, substitute)
 
 
 def _parameters(fn: Callable[..., Any]) -> list[tuple[str, Any]] | None:

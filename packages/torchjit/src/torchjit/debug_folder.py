@@ -15,8 +15,8 @@ import torch
 
 import torchjit_report
 from torchjit.backends import Backend
-from torchjit.entries import bytecode_wanted_by
 from torchjit.environment import read_environment
+from torchjit.logs import bytecode_wanted_by
 from torchjit.options import Options
 from torchjit.user_warnings import warn_user
 from torchjit_core import events

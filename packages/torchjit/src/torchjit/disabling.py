@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import torch
 
@@ -16,7 +16,9 @@ from torchjit import control, upstream
 from torchjit.exc import UserTypeError, wrong_type
 from torchjit.kinds import as_switch
 from torchjit_core.reasons import reason
-from torchjit_vm import LeftAlone
+
+if TYPE_CHECKING:
+    from torchjit_vm import LeftAlone
 
 __all__ = ["DISABLED", "EXPLICIT_BREAK", "NOT_CALLABLE", "disable", "is_disabled", "leaves_first_call", "left_alone"]
 
@@ -164,24 +166,27 @@ def _reduce(self: torch.nn.Module, protocol: int) -> Any:
 def left_alone(fn: object) -> LeftAlone | None:
     """Why calls of `fn` must not be captured, or None."""
     if fn is control.graph_break or fn is control.skip_frame or upstream.asked_break(fn):
-        return _ASKED
+        return _left_alone(EXPLICIT_BREAK, says_argument=True)
     if (control.DISALLOWED or control.FORBIDDEN) and _hashable(fn):
         if fn in control.FORBIDDEN:
-            return LeftAlone(FORBIDDEN, forbidden=True)
+            return _left_alone(FORBIDDEN, forbidden=True)
         if fn in control.DISALLOWED:
-            return LeftAlone(DISALLOWED)
+            return _left_alone(DISALLOWED)
     said = upstream.marked(fn, _DISABLED)
     if said is None:
         said = upstream.disabled_message(fn)
-    return None if said is None else LeftAlone(DISABLED, said)
+    return None if said is None else _left_alone(DISABLED, said)
+
+
+def _left_alone(*why: Any, **kind: Any) -> LeftAlone:
+    import torchjit_vm  # noqa: PLC0415  # the interpreter: an import of torchjit does without it
+
+    return torchjit_vm.LeftAlone(*why, **kind)
 
 
 def _hashable(fn: object) -> bool:
     """Is it of a type whose hash runs no code of the program?"""
     return not isinstance(type(fn).__hash__, types.FunctionType | type(None))
-
-
-_ASKED = LeftAlone(EXPLICIT_BREAK, says_argument=True)
 
 
 def leaves_first_call(code: types.CodeType) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-import torchjit_vm
 from torchjit.exc import UserError, UserTypeError, unknown_name
 from torchjit_core.marks import SizeMark
 from torchjit_core.reasons import reason
 from torchjit_fx.marks import MARKS
+
+if TYPE_CHECKING:
+    import torchjit_vm
 
 __all__ = ["DynamicShapes"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dis
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import torch
 
 import torchjit_vm
+from torchjit.logs import bytecode_wanted_by
 from torchjit_core import events
 from torchjit_core.guards import Guard
 from torchjit_core.location import CodeLocation
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from torchjit.compilation import Compilation
     from torchjit.site import Site, Specialization
 
-__all__ = ["CompiledEntry", "bytecode_wanted_by", "entries_of", "tell_bytecode"]
-
-bytecode_wanted_by: Final[set[str]] = set()
-"""Who asks for `bytecode` events now: nobody else pays for the text."""
+__all__ = ["CompiledEntry", "entries_of", "tell_bytecode"]
 
 
 @final

@@ -17,11 +17,11 @@ from typing import Any, NoReturn, TypeVar, final
 
 import torch
 
-import torchjit_fx
 from torchjit.collector import program_has_frozen
 from torchjit_core import events
 from torchjit_core.handlers import HANDLED, codes_of_handlers, hear, raised_in_handler
 from torchjit_frame import HeardHandler, is_eager, set_eager
+from torchjit_fx import ProcessState
 
 __all__ = ["CompilationScope", "compiled_later", "is_programs", "raised_in_handler"]
 
@@ -48,7 +48,7 @@ class CompilationScope:
     def __init__(self, until: types.CodeType) -> None:
         self._until = until
         self._handled = sys.exc_info()[1]
-        self._state = torchjit_fx.ProcessState()
+        self._state = ProcessState()
         self._eager = is_eager()
         self._collects = gc.isenabled()
         self._frozen = program_has_frozen()

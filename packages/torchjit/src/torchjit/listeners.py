@@ -10,6 +10,7 @@ from torchjit import logs
 from torchjit.environment import BAD_VARIABLE, Environment
 from torchjit.exc import UserError
 from torchjit.progress import show_progress
+from torchjit.sharing import all_compilations, tell_hits
 from torchjit_core import events
 from torchjit_report import Recorder
 
@@ -40,9 +41,6 @@ def start_from_environment(environment: Environment) -> None:
 
 
 def _tell_all_hits() -> None:
-    # Imported here: what compiles imports the environment, and with it this module.
-    from torchjit.compilation import all_compilations, tell_hits  # noqa: PLC0415
-
     tell_hits(*all_compilations())
 
 

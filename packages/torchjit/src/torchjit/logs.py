@@ -7,15 +7,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torchjit.entries import bytecode_wanted_by
 from torchjit.environment import read_environment
 from torchjit.exc import unknown_name, wrong_type
 from torchjit_core import events
 from torchjit_report import remarks
 
-__all__ = ["check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
+__all__ = ["bytecode_wanted_by", "check_logs_variable", "describe_logs", "log_names", "set_logs", "set_logs_from_text"]
 
 _log = logging.getLogger("torchjit")
+
+bytecode_wanted_by: Final[set[str]] = set()
+"""Who asks for `bytecode` events now: nobody else pays for the text."""
 
 
 def _text_of(kind: str, f: dict[str, Any]) -> str:

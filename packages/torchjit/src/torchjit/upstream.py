@@ -16,8 +16,6 @@ from typing import Any, final
 
 import attrs
 
-from torchjit_vm import Foldable
-
 __all__ = [
     "MarkedConstant",
     "MarkedForGraph",
@@ -99,8 +97,10 @@ def substitutes() -> dict[Any, Any]:
     for original, wrapper in variable._get_polyfill_handlers().items():
         substitute = marked(wrapper, "__torch_dynamo_polyfill__")
         if substitute is not None and not _is_torchs(substitute):
+            import torchjit_vm  # noqa: PLC0415  # asked for by captures only, which have it
+
             folds = marked(wrapper, "__torch_dynamo_can_constant_fold_through__")
-            found[original] = Foldable(original, substitute) if folds else substitute
+            found[original] = torchjit_vm.Foldable(original, substitute) if folds else substitute
     return found
 
 

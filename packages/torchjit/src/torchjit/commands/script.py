@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torchjit.compilation import Compilation, keeping_compilations
+from torchjit.compilation import Compilation
+from torchjit.sharing import keeping_compilations
 from torchjit.switching import replace_torch_compile
 
 __all__ = ["as_main", "run_script"]
