@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import operators
+from torchjit_vm.capture.special_methods import compute
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, Value
 
@@ -28,4 +28,4 @@ def checked(
         return answer
     given = answer.value if type(answer) is Const else type(kind.__name__, (), {})()
     stand_in = type(type_of(domain, value).__name__, (), {name: lambda *_: given})()
-    return operators.compute(domain, function, stand_in)
+    return compute(domain, function, stand_in)

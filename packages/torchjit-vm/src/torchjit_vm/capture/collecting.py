@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import elements, iteration, lengths, members, operators
+from torchjit_vm.capture import elements, iteration, lengths, members
 from torchjit_vm.capture.reasons import OPAQUE_ITERATOR
+from torchjit_vm.capture.special_methods import is_not_implemented, special_call
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import Const, GeneratorValue, Known, Leaf, ListValue, TupleValue, Value
 from torchjit_vm.frame import Raised
@@ -86,12 +87,12 @@ def _length_hint(domain: CaptureDomain, iterable: Value) -> None:
     if members.find_member(domain, cls, "__length_hint__").kind != members.FUNCTION:
         return
     try:
-        found = operators.special_call(domain, iterable, "__length_hint__", [])
+        found = special_call(domain, iterable, "__length_hint__", [])
     except Raised as raised:
         if not issubclass(type_of(domain, raised.value), TypeError):
             raise
         return
-    if found is None or operators.is_not_implemented(found):
+    if found is None or is_not_implemented(found):
         return
     if not issubclass(type_of(domain, found), int):
         kind = type_label(type_of(domain, found))

@@ -249,6 +249,12 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         """All items of an iterable."""
 
     @abstractmethod
+    def leaf_call(
+        self, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value] | None = None
+    ) -> Value:
+        """Hand a call to the leaf handler."""
+
+    @abstractmethod
     def pairs(self, value: DictValue) -> list[tuple[Value, Value]]:
         """All items of a dict."""
 

@@ -7,11 +7,12 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import answers, attributes, iteration, members, operators, texts
+from torchjit_vm.capture import answers, attributes, iteration, members, texts
 from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.special_methods import compute, defines, settled, special_call
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -42,17 +43,17 @@ def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Val
         later = made_later(domain, format, value, Const(text))
         if later is not None:
             return later
-    value = operators.settled(domain, value)
+    value = settled(domain, value)
     if type(value) is Leaf:
-        return operators.leaf_call(domain, format, [value, Const(text)])
-    if isinstance(value, Obj) and operators.defines(domain, value, "__format__"):
-        found = operators.special_call(domain, value, "__format__", [Const(text)])
+        return domain.leaf_call(format, [value, Const(text)])
+    if isinstance(value, Obj) and defines(domain, value, "__format__"):
+        found = special_call(domain, value, "__format__", [Const(text)])
         if found is not None:
             return answers.checked(domain, value, "__format__", found, str, lambda made: format(made, text))
     if text == "" and not isinstance(value, Const):
         return to_text(domain, value, str)
     if is_constant(domain, value):
-        return operators.compute(domain, format, constant_of(domain, value), text)
+        return compute(domain, format, constant_of(domain, value), text)
     raise domain.graph_break(UNKNOWN_OPERATION, f"formatting of {type_of(domain, value).__name__}")
 
 
@@ -62,9 +63,9 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
     if later is not None:
         return later
     if type(value) is Leaf:
-        return operators.leaf_call(domain, function, [value])
+        return domain.leaf_call(function, [value])
     if type(value) is ByteArray:
-        return operators.compute(domain, function, content(domain, value))
+        return compute(domain, function, content(domain, value))
     names = ["__str__", "__repr__"] if function is str else ["__repr__"]
     if type(value) is Obj and issubclass(value.cls, BaseException):
         own = members.find_member(domain, value.cls, names[0])
@@ -79,14 +80,14 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
             if member.raw is not object.__str__:
                 break
     if type(value) is AtomObject:
-        return operators.compute(domain, function, domain.use(value))
+        return compute(domain, function, domain.use(value))
     if function is str and isinstance(value, DictValue) and value.cls is types.MappingProxyType:
         return Const(texts.dict_text(domain, value)) if value.behind is None else to_text(domain, value.behind, str)
     found = texts.container_text(domain, value)
     if found is not None:
-        return operators.compute(domain, _escaped, domain.use(found)) if function is ascii else found
+        return compute(domain, _escaped, domain.use(found)) if function is ascii else found
     if is_constant(domain, value):
-        return operators.compute(domain, function, constant_of(domain, value))
+        return compute(domain, function, constant_of(domain, value))
     raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")
 
 
@@ -110,10 +111,10 @@ def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any],
         text = str(domain.use(cast(Const, shown))) if isinstance(shown, (Const, AtomObject)) else None
         if text is not None:
             text = f"{value.cls.__name__}({text})" if len(args) == 1 else f"{value.cls.__name__}{text}"
-            return operators.compute(domain, _escaped, text) if function is ascii else Const(text)
+            return compute(domain, _escaped, text) if function is ascii else Const(text)
     if not all(is_constant(domain, a) for a in args):
         raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {value.cls.__name__}")
-    return operators.compute(domain, function, _stand_in(domain, value, [constant_of(domain, a) for a in args]))
+    return compute(domain, function, _stand_in(domain, value, [constant_of(domain, a) for a in args]))
 
 
 _PLAIN_TEXTS = (BaseException.__dict__["__str__"], KeyError.__dict__["__str__"])

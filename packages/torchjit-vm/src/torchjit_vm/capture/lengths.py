@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import answers, byte_arrays, dicts, elements, members, operators
+from torchjit_vm.capture import answers, byte_arrays, dicts, elements, members
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.atoms import base_of, stripped
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.special_methods import compute, defines, special_call
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     AtomObject,
@@ -62,8 +63,8 @@ def _leaf_truth(domain: CaptureDomain, value: Leaf) -> bool:
 def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
     if value.cls.__flags__ & (1 << 9):  # a heap type, which may define either
         for name in ("__bool__", "__len__"):
-            if operators.defines(domain, value, name):
-                found = operators.special_call(domain, value, name, [])
+            if defines(domain, value, name):
+                found = special_call(domain, value, name, [])
                 if found is None:
                     return False
                 if name == "__bool__":
@@ -99,20 +100,18 @@ def length(domain: CaptureDomain, value: Value) -> Value:
     if type(value) is ByteArray:
         return Const(len(byte_arrays.content(domain, value)))
     if type(value) is Const:
-        return operators.compute(domain, len, domain.use(value))
+        return compute(domain, len, domain.use(value))
     if type(value) is Leaf:
-        return operators.leaf_call(domain, len, [value])
-    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)) and not operators.defines(
-        domain, value, "__len__"
-    ):
+        return domain.leaf_call(len, [value])
+    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)) and not defines(domain, value, "__len__"):
         return Const(size(domain, value))
     if isinstance(value, DictView):
         return Const(dicts.dict_length(domain, value.target))
     if isinstance(value, InstanceDict):
         return Const(len(dicts.instance_pairs(domain, value)))
     if type(value) is Known and type(value.obj) is enum.EnumType:
-        return operators.compute(domain, len, value.obj)
-    found = operators.special_call(domain, value, "__len__", [])
+        return compute(domain, len, value.obj)
+    found = special_call(domain, value, "__len__", [])
     if found is None:
         raise domain.error(TypeError, f"object of type '{type_label(type_of(domain, value))}' has no len()")
     return _counted(domain, value, found)
@@ -123,7 +122,7 @@ def _counted(domain: CaptureDomain, value: Value, found: Value) -> Value:
     if type(found) is Const and type(found.value) is int and domain.use(found) >= 0:
         return found
     indexes = type(found) is Leaf and hasattr(domain.leaves.type_of(found.payload), "__index__")
-    if indexes or (isinstance(found, Obj) and operators.defines(domain, found, "__index__")):
+    if indexes or (isinstance(found, Obj) and defines(domain, found, "__index__")):
         return _counted(domain, value, Const(domain.index(found)))
     if type(found) is Const and type(found.value) is bool:
         return Const(int(domain.use(found)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchjit_core.forks import caught_warnings
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture import operators
+from torchjit_vm.capture.special_methods import settled
 from torchjit_vm.capture.values import NEW, Const, Leaf, ListValue, SliceValue, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def compare(domain: CaptureDomain, usual: _Operation, function: Any, left: Value
     numbers = [_operand(domain, v) for v in (left, right)]
     plain: list[Value] = [n for n in numbers if n is not None]
     if len(plain) == 2 and any(type(n) is Leaf for n in plain) and _compares_exactly(domain, left, right, plain):
-        truth = domain.truth(operators.leaf_call(domain, function, plain))
+        truth = domain.truth(domain.leaf_call(function, plain))
         result = function(*(_seen(domain, v) for v in (left, right)))
         if bool(result) is truth:
             return Const(result)
@@ -152,7 +152,7 @@ def _settled(domain: CaptureDomain, usual: _Operation, function: Any, left: Valu
     """Its leaves as constants: the library's operators decide what the result's type is."""
     if type(left) is Const and type(right) is Const:
         return None
-    return usual(domain, function, operators.settled(domain, left), operators.settled(domain, right))
+    return usual(domain, function, settled(domain, left), settled(domain, right))
 
 
 def _operand(domain: CaptureDomain, value: Value) -> Const | Leaf | None:
@@ -206,7 +206,7 @@ def _computed(domain: CaptureDomain, function: Any, *values: Value) -> Const | N
     if limits is None:
         return None
     given = [n for v, n in zip(values, operands, strict=True) if v is n and type(n) is Leaf]
-    leaf = operators.leaf_call(domain, function, list(operands))
+    leaf = domain.leaf_call(function, list(operands))
     if type(leaf) is not Leaf or not all(_is_between(domain, n, *limits) for n in (*given, leaf)):
         return None
     made = Const(result)
@@ -232,6 +232,6 @@ def _divides_exactly(domain: CaptureDomain, function: Any, values: Sequence[Valu
 
 
 def _is_between(domain: CaptureDomain, leaf: Leaf, lower: float, upper: float) -> bool:
-    low = operators.leaf_call(domain, operator.ge, [leaf, Const(lower)])
-    high = operators.leaf_call(domain, operator.le, [leaf, Const(upper)])
+    low = domain.leaf_call(operator.ge, [leaf, Const(lower)])
+    high = domain.leaf_call(operator.le, [leaf, Const(upper)])
     return domain.truth(low) and domain.truth(high)

@@ -17,12 +17,11 @@ from torchjit_vm.capture import (
     texts,
 )
 from torchjit_vm.capture.atoms import real_of, stripped
-from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.interception import defined_by_program, intercept, override
 from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, from_raw, is_constant, to_raw
-from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.special_methods import compute, defines, is_not_implemented, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS, Repeat
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
@@ -33,7 +32,6 @@ from torchjit_vm.capture.values import (
     Known,
     Leaf,
     Obj,
-    SliceValue,
     TupleValue,
     Value,
 )
@@ -43,7 +41,17 @@ from torchjit_vm.type_labels import type_label
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["as_tuple", "binary", "settled", "unary"]
+__all__ = [
+    "as_tuple",
+    "binary",
+    "compute",
+    "defines",
+    "is_not_implemented",
+    "leaf_call",
+    "settled",
+    "special_call",
+    "unary",
+]
 
 _NAMES = {
     "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
@@ -65,15 +73,6 @@ RICH = {
     operator.eq: ("__eq__", "__eq__", "=="), operator.ne: ("__ne__", "__ne__", "!="),
     operator.gt: ("__gt__", "__lt__", ">"), operator.ge: ("__ge__", "__le__", ">="),
 }  # fmt: skip
-
-
-def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> Value:
-    """Run a pure function on real constants, at capture."""
-    try:
-        result = function(*args)
-    except Exception as error:
-        raise domain.raised(from_real(domain, error)) from None
-    return domain.constant(result) if type(result) is bool else constant_object(domain, result)
 
 
 _METHODS: dict[Any, tuple[str, ...]] = {
@@ -143,25 +142,6 @@ def unary(domain: CaptureDomain, function: Callable[..., Any], value: Value) -> 
             TypeError, f"bad operand type for unary {_UNARY_SYMBOLS[function]}: '{type_label(type_of(domain, value))}'"
         )
     return found
-
-
-_REFUSED = frozenset({"__contains__", "__hash__", "__iter__", "__reversed__"})
-"""Methods for which a class says with None that it has none; None in the place of others is called."""
-
-
-def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Value]) -> Value | None:
-    """Call a dunder of a user-defined class, in a nested loop; None if the class has none."""
-    cls = type_of(domain, value)
-    member = members.find_member(domain, cls, name)
-    if member.kind == members.ABSENT:
-        return None
-    if member.raw is None:
-        if name in _REFUSED:
-            return None
-        raise domain.error(TypeError, "'NoneType' object is not callable")
-    if member.kind == members.CMETHOD and not isinstance(value, Known):
-        raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__}.{name}")
-    return domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), args)
 
 
 def binary(domain: CaptureDomain, function: Callable[..., Any], left: Value, right: Value) -> Value:
@@ -252,18 +232,6 @@ def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
     return texts.percent(domain, left, right)
 
 
-def settled(domain: CaptureDomain, value: Value) -> Value:
-    """The value with symbolic numbers in it as constants, for operations that have no symbolic form of them."""
-    if type(value) is Leaf:
-        number = domain.leaves.type_of(value.payload) in _NUMBERS
-        return Const(domain.leaf_constant(value)) if number else value
-    if type(value) is TupleValue and any(type(v) is Leaf for v in value.items or ()):
-        return TupleValue([settled(domain, v) for v in value.items or ()], value.cls)
-    if type(value) is SliceValue:
-        return SliceValue(*(settled(domain, v) for v in (value.start, value.stop, value.step)))
-    return value
-
-
 _NUMBERS = (int, float, bool, complex)
 _JOINS = (operator.add, operator.iadd)
 
@@ -282,15 +250,6 @@ def _in_place(domain: CaptureDomain, function: Any, left: Value, right: Value) -
         return None if is_not_implemented(result) else result
     slot = SLOTS[type(left)].inplace
     return None if slot is None else slot(domain, function, left, right)
-
-
-def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
-    """Does the class define this method in Python?"""
-    return members.find_member(domain, value.cls, name).kind == members.FUNCTION
-
-
-def is_not_implemented(value: Value | None) -> bool:
-    return value is None or (type(value) is Const and value.value is NotImplemented)
 
 
 def as_tuple(value: Value) -> Value:

@@ -139,6 +139,7 @@ class PythonSemantics(CaptureDomain):
 
     unary = operators.unary
     binary = operators.binary
+    leaf_call = operators.leaf_call
     compare = comparisons.compare
     same_or_equal = comparisons.same_or_equal
     is_ = comparisons.is_

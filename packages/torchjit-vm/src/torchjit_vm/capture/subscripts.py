@@ -18,13 +18,13 @@ from torchjit_vm.capture import (
     iteration,
     keys,
     members,
-    operators,
     stores,
 )
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant, to_raw
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.special_methods import compute, defines, settled, special_call
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
@@ -56,9 +56,9 @@ __all__ = ["delitem", "dict_item", "getitem", "key_error", "list_store", "sequen
 def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
     """`container[key]`."""
     if type(container) is Leaf:
-        return operators.leaf_call(domain, operator.getitem, [container, key])
-    if isinstance(container, Obj) and operators.defines(domain, container, "__getitem__"):
-        found = operators.special_call(domain, container, "__getitem__", [key])
+        return domain.leaf_call(operator.getitem, [container, key])
+    if isinstance(container, Obj) and defines(domain, container, "__getitem__"):
+        found = special_call(domain, container, "__getitem__", [key])
         if found is not None:
             return found
     container = stripped(domain, container)
@@ -69,9 +69,9 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
             return getitem(domain, TupleValue([Const(v) for v in domain.use(container)]), key)
         if not hasattr(type(container.value), "__getitem__"):
             raise domain.error(TypeError, f"'{type_label(type(container.value))}' object is not subscriptable")
-        key = operators.settled(domain, key)
+        key = settled(domain, key)
         index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
-        return operators.compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
+        return compute(domain, operator.getitem, domain.use(container), to_raw(domain, index))
     if isinstance(container, (ListValue, TupleValue)):
         return sequence_item(domain, container, key)
     if isinstance(container, DictValue):
@@ -83,7 +83,7 @@ def getitem(domain: CaptureDomain, container: Value, key: Value) -> Value:
         return attribute
     if type(container) is Known:
         return _known_item(domain, container, key)
-    found = operators.special_call(domain, container, "__getitem__", [key])
+    found = special_call(domain, container, "__getitem__", [key])
     if found is None:
         raise domain.error(TypeError, f"'{type_label(type_of(domain, container))}' object is not subscriptable")
     return found
@@ -105,7 +105,7 @@ def _known_item(domain: CaptureDomain, container: Known, key: Value) -> Value:
         member = members.find_member(domain, container.obj, "__class_getitem__")
         if type(getattr(member.raw, "__func__", member.raw)) is types.FunctionType:
             return domain.vm.call(BoundMethod(members.member_value(domain, member), container), [key])
-        return operators.compute(domain, operator.getitem, container.obj, constant_of(domain, key))
+        return compute(domain, operator.getitem, container.obj, constant_of(domain, key))
     raise domain.graph_break(UNKNOWN_OPERATION, f"subscript of {shown(container.obj)}")
 
 
@@ -150,7 +150,7 @@ def _is_index(domain: CaptureDomain, key: Value) -> bool:
         return hasattr(domain.leaves.type_of(key.payload), "__index__")
     if type(key) is Known:
         return hasattr(type(key.obj), "__index__")  # a member of an IntEnum
-    return isinstance(key, Obj) and operators.defines(domain, key, "__index__")
+    return isinstance(key, Obj) and defines(domain, key, "__index__")
 
 
 def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
@@ -159,7 +159,7 @@ def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
         return found
     missing = members.find_member(domain, container.cls, "__missing__")
     if type(missing.raw) is types.FunctionType:
-        result = operators.special_call(domain, container, "__missing__", [key])
+        result = special_call(domain, container, "__missing__", [key])
         if result is not None:
             return result
     if container.factory is not None and not (type(container.factory) is Const and container.factory.value is None):
@@ -171,11 +171,11 @@ def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
 
 def setitem(domain: CaptureDomain, container: Value, key: Value, value: Value) -> None:
     if type(container) is Leaf:
-        operators.leaf_call(domain, operator.setitem, [container, key, value])
+        domain.leaf_call(operator.setitem, [container, key, value])
         domain.mutated_at = domain.vm.step
         return
-    if isinstance(container, Obj) and operators.defines(domain, container, "__setitem__"):
-        operators.special_call(domain, container, "__setitem__", [key, value])
+    if isinstance(container, Obj) and defines(domain, container, "__setitem__"):
+        special_call(domain, container, "__setitem__", [key, value])
     elif isinstance(container, ByteArray):
         byte_arrays.byte_operation(domain, operator.setitem, container, key, value)
     elif isinstance(container, ListValue):
@@ -222,12 +222,12 @@ def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: V
 
 def _assigned(domain: CaptureDomain, value: Value, where: slice) -> list[Value]:
     """The items that are stored to a slice."""
-    if not isinstance(value, (ListValue, TupleValue)) or operators.defines(domain, value, "__iter__"):
+    if not isinstance(value, (ListValue, TupleValue)) or defines(domain, value, "__iter__"):
         try:
             value = iteration.get_iter(domain, value)
         except Raised as raised:
             if issubclass(type_of(domain, raised.value), TypeError):
-                operators.compute(domain, operator.setitem, [], where, 0)  # which raises, in the words of this Python
+                compute(domain, operator.setitem, [], where, 0)  # which raises, in the words of this Python
             raise
     return collecting.collected(domain, value)
 
@@ -242,8 +242,8 @@ def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) ->
 
 
 def delitem(domain: CaptureDomain, container: Value, key: Value) -> None:
-    if isinstance(container, Obj) and operators.defines(domain, container, "__delitem__"):
-        operators.special_call(domain, container, "__delitem__", [key])
+    if isinstance(container, Obj) and defines(domain, container, "__delitem__"):
+        special_call(domain, container, "__delitem__", [key])
     elif isinstance(container, ByteArray):
         byte_arrays.byte_operation(domain, operator.delitem, container, key)
     elif isinstance(container, ListValue):

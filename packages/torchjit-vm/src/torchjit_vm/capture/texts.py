@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import dicts, elements, formatting, members, operators, sets
+from torchjit_vm.capture import dicts, elements, formatting, members, sets
 from torchjit_vm.capture.made_later import joined, made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.special_methods import compute
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     AtomObject,
@@ -198,7 +199,7 @@ def percent(domain: CaptureDomain, left: Value, right: Value) -> Value:
             raise domain.graph_break(UNKNOWN_OPERATION, "% formatting of a value that is no constant")
     rest = iter(kinds)
     text = _CONVERSION.sub(lambda m: m[0] if m["kind"] == "%" else m[0][:-1] + next(rest), pattern)
-    return operators.compute(domain, operator.mod, text, tuple(given))
+    return compute(domain, operator.mod, text, tuple(given))
 
 
 def format_method(domain: CaptureDomain, text: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

@@ -1,0 +1,70 @@
+"""What operations rest on: functions of C on constants, and special methods that a class defines in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torchjit_vm.capture import attributes, members
+from torchjit_vm.capture.exceptions import from_real
+from torchjit_vm.capture.reading import constant_object
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import Const, Known, Leaf, Obj, SliceValue, TupleValue, Value
+
+if TYPE_CHECKING:
+    from torchjit_vm.capture.domain import CaptureDomain
+
+__all__ = ["compute", "defines", "is_not_implemented", "settled", "special_call"]
+
+
+def compute(domain: CaptureDomain, function: Callable[..., Any], *args: Any) -> Value:
+    """Run a pure function on real constants, at capture."""
+    try:
+        result = function(*args)
+    except Exception as error:
+        raise domain.raised(from_real(domain, error)) from None
+    return domain.constant(result) if type(result) is bool else constant_object(domain, result)
+
+
+_REFUSED = frozenset({"__contains__", "__hash__", "__iter__", "__reversed__"})
+"""Methods for which a class says with None that it has none; None in the place of others is called."""
+
+
+def special_call(domain: CaptureDomain, value: Value, name: str, args: list[Value]) -> Value | None:
+    """Call a dunder of a user-defined class, in a nested loop; None if the class has none."""
+    cls = type_of(domain, value)
+    member = members.find_member(domain, cls, name)
+    if member.kind == members.ABSENT:
+        return None
+    if member.raw is None:
+        if name in _REFUSED:
+            return None
+        raise domain.error(TypeError, "'NoneType' object is not callable")
+    if member.kind == members.CMETHOD and not isinstance(value, Known):
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__}.{name}")
+    return domain.vm.call(domain.vm.finish(attributes.bind(domain, member, value)), args)
+
+
+_NUMBERS = (int, float, bool, complex)
+
+
+def settled(domain: CaptureDomain, value: Value) -> Value:
+    """The value with symbolic numbers in it as constants, for operations that have no symbolic form of them."""
+    if type(value) is Leaf:
+        number = domain.leaves.type_of(value.payload) in _NUMBERS
+        return Const(domain.leaf_constant(value)) if number else value
+    if type(value) is TupleValue and any(type(v) is Leaf for v in value.items or ()):
+        return TupleValue([settled(domain, v) for v in value.items or ()], value.cls)
+    if type(value) is SliceValue:
+        return SliceValue(*(settled(domain, v) for v in (value.start, value.stop, value.step)))
+    return value
+
+
+def defines(domain: CaptureDomain, value: Obj, name: str) -> bool:
+    """Does the class define this method in Python?"""
+    return members.find_member(domain, value.cls, name).kind == members.FUNCTION
+
+
+def is_not_implemented(value: Value | None) -> bool:
+    return value is None or (type(value) is Const and value.value is NotImplemented)
