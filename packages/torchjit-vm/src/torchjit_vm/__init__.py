@@ -7,13 +7,13 @@ from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import is_resume_code, resume_function
 from torchjit_vm.capture.api import Captured, GraphBreakRecord, capture
 from torchjit_vm.capture.policy import (
+    AtomicPolyfill,
     BreakForbidden,
     CaptureContext,
     CapturePolicy,
-    CountedLater,
+    DeferredHandle,
     DictChainGetattr,
     Foldable,
-    InOnePiece,
     Interception,
     IsKnownNumber,
     LeafHandler,
@@ -32,19 +32,19 @@ from torchjit_vm.region import Region
 from torchjit_vm.rendering import render_captured, render_code, render_frame, render_instruction
 
 __all__ = [
+    "AtomicPolyfill",
     "Box",
     "BreakForbidden",
     "CaptureContext",
     "CapturePolicy",
     "Captured",
     "ConcreteDomain",
-    "CountedLater",
+    "DeferredHandle",
     "DictChainGetattr",
     "Domain",
     "Foldable",
     "Frame",
     "GraphBreakRecord",
-    "InOnePiece",
     "Interception",
     "Interpreter",
     "IsKnownNumber",

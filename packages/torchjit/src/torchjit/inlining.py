@@ -24,7 +24,7 @@ import torchjit_fx
 import torchjit_guards
 import torchjit_vm
 from torchjit import control, upstream
-from torchjit_vm import CountedLater, DictChainGetattr, InOnePiece, IsKnownNumber, PassThrough, ReturnConstant
+from torchjit_vm import AtomicPolyfill, DeferredHandle, DictChainGetattr, IsKnownNumber, PassThrough, ReturnConstant
 
 __all__ = ["CLASS_MAKERS", "VALUE_TYPES", "is_user_code", "is_user_file", "should_inline", "worth_capturing"]
 
@@ -251,13 +251,13 @@ _SUBSTITUTES: dict[Any, object] = {
     torch._jit_internal.is_scripting: ReturnConstant(False),
     torch.jit.annotate: _second,
     torchjit_fx.is_known_number: IsKnownNumber(),
-    torchjit_fx.handle_number: CountedLater(torchjit_fx.take_handle_number),
+    torchjit_fx.handle_number: DeferredHandle(torchjit_fx.take_handle_number),
     torch.jit._trace.is_tracing: ReturnConstant(False),
     torch._C._get_tracing_state: ReturnConstant(None),
     torch._C._log_api_usage_once: ReturnConstant(None),
     # Nobody else dispatches while we capture: a site runs eagerly under a dispatch mode.
     torch._C._len_torch_dispatch_stack: ReturnConstant(0),
-    **{original: InOnePiece(polyfill) for original, polyfill in torchjit_fx.POLYFILLS.items()},
+    **{original: AtomicPolyfill(polyfill) for original, polyfill in torchjit_fx.POLYFILLS.items()},
     torch.nn.Module.__getattr__: DictChainGetattr(("_parameters", "_buffers", "_modules")),
     _DDP._inside_ddp_forward: contextlib.nullcontext,  # says to torch.compile where it is
 }
@@ -288,7 +288,7 @@ class _Substitutes(Mapping[Any, object]):
             found = function.__wrapped__  # what was compiled on its own is part of the region that calls it
         if found is None and type(function) is types.FunctionType:
             polyfill = torchjit_fx.polyfill_of(function)
-            found = InOnePiece(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)
+            found = AtomicPolyfill(polyfill) if polyfill is not None else torchjit_fx.replacement_of(function)
             if found is None:
                 found = _UPSTREAMS.get((function.__module__, function.__qualname__)) or upstream.meaning_of(function)
         if found is None:

@@ -20,8 +20,8 @@ from torchjit_core.region import RegionCode
 from torchjit_vm.capture.closing import must_close
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.emit import Emitted, emit, write_break, write_raise, write_return
+from torchjit_vm.capture.finalizers import Finalizers
 from torchjit_vm.capture.interception import leave_no_interceptor
-from torchjit_vm.capture.missed import Finalizers
 from torchjit_vm.capture.policy import BreakForbidden, CapturePolicy, LeafHandler, RegionCompiler
 from torchjit_vm.capture.python_semantics import PythonSemantics
 from torchjit_vm.capture.raw import has_leaf
@@ -201,8 +201,8 @@ class _Capture:
         quiet = not (
             domain.touched
             or domain.stored_leaves
-            or domain.deferred
-            or domain.draws
+            or domain.reordered
+            or domain.prelude
             or any(map(must_close, domain.generators))
         )
         if type(result) is Leaf and quiet:

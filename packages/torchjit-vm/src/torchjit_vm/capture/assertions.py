@@ -47,7 +47,7 @@ def current_assertion(domain: CaptureDomain) -> Assertion | None:
 
 
 def _unchanged(domain: CaptureDomain) -> bool:
-    changed = domain.touched or domain.stored_leaves or domain.class_stores or domain.deferred or domain.draws
+    changed = domain.touched or domain.stored_leaves or domain.class_stores or domain.reordered or domain.prelude
     return not changed and not domain.pretended and domain.vm.handled is None
 
 

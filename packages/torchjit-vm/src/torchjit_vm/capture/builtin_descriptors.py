@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torchjit_vm.capture import attributes
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.reading import pinned
-from torchjit_vm.capture.twins import WRAPPED
+from torchjit_vm.capture.stand_in_classes import WRAPPED
 from torchjit_vm.capture.values import NEW, Const, Known, Obj, Value
 from torchjit_vm.frame import Frame
 

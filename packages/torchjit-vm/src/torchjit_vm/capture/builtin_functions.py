@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import (
-    answers,
     attributes,
     classes,
     collecting,
@@ -26,6 +25,7 @@ from torchjit_vm.capture import (
     members,
     operators,
     packing,
+    slot_results,
     stores,
     subscripts,
 )
@@ -234,7 +234,7 @@ def _hash(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
             found = cast(Value, operators.special_call(domain, value, "__hash__", []))
             if type(found) is IdValue:
                 return found
-            found = answers.checked(domain, value, "__hash__", found, int, hash)
+            found = slot_results.checked(domain, value, "__hash__", found, int, hash)
             return Const(keys.as_hash(domain.use(found))) if type(found) is Const else found
         value = stripped(domain, value, "__hash__")
     value = operators.settled(domain, value)

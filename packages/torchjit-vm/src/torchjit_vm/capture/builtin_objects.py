@@ -35,7 +35,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import note_write
 from torchjit_vm.capture.reading import pinned
-from torchjit_vm.capture.twins import twin_of
+from torchjit_vm.capture.stand_in_classes import stand_in_of
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -467,7 +467,7 @@ def _full_argument_spec(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> 
     if len(args) == 1 and isinstance(args[0], Known) and isinstance(args[0].obj, types.FunctionType):
         return operators.compute(domain, inspect.getfullargspec, args[0].obj)
     if len(args) == 1 and isinstance(args[0], FunctionValue) and args[0].real is NEW:
-        return operators.compute(domain, inspect.getfullargspec, twin_of(domain, args[0]))
+        return operators.compute(domain, inspect.getfullargspec, stand_in_of(domain, args[0]))
     return None
 
 
@@ -502,7 +502,7 @@ def _signature(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | N
         return None
     if isinstance(value, FunctionValue) and value.real is NEW:
         if _holds_constants(domain, value):
-            return operators.compute(domain, inspect.signature, twin_of(domain, value))
+            return operators.compute(domain, inspect.signature, stand_in_of(domain, value))
         # What it holds would be twins of the defaults.
         from_callable = domain.vm.finish(attributes.load_attr(domain, Known(inspect.Signature), "from_callable"))
         return domain.vm.call(from_callable, [value])

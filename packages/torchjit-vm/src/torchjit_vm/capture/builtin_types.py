@@ -8,7 +8,6 @@ from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import (
-    answers,
     collecting,
     elements,
     formatting,
@@ -17,6 +16,7 @@ from torchjit_vm.capture import (
     members,
     operators,
     sets,
+    slot_results,
 )
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
@@ -156,7 +156,7 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
                     expected: Any = int if dunder == "__index__" else (object if dunder == "__trunc__" else cls)
                     if answer is None:
                         return None
-                    answer = answers.checked(domain, args[0], dunder, answer, expected, cls)
+                    answer = slot_results.checked(domain, args[0], dunder, answer, expected, cls)
                     bare = type(answer) is Const and dunder == "__index__" and cls is not int
                     if bare or (type(answer) is Const and type(answer.value) is bool):
                         return operators.compute(domain, cls, domain.use(answer))  # type: ignore[arg-type]

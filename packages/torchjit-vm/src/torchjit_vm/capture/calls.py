@@ -29,16 +29,15 @@ from torchjit_vm.capture import (
 )
 from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
-from torchjit_vm.capture.deferred import defer_or_break
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.lru_caches import call_cached, is_made_cache
 from torchjit_vm.capture.operators import compute, leaf_call
 from torchjit_vm.capture.pass_through import pass_through
 from torchjit_vm.capture.policy import (
-    CountedLater,
+    AtomicPolyfill,
+    DeferredHandle,
     DictChainGetattr,
     Foldable,
-    InOnePiece,
     IsKnownNumber,
     LeftAlone,
     PassThrough,
@@ -49,6 +48,7 @@ from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant, to_raw
 from torchjit_vm.capture.reading import constant_object, pinned
 from torchjit_vm.capture.real_caches import call_with_real_cache
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
+from torchjit_vm.capture.reorderable_calls import defer_or_break
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
@@ -259,7 +259,7 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
             return constant_object(domain, constant)
 
         return told
-    if isinstance(substitute, CountedLater):
+    if isinstance(substitute, DeferredHandle):
         take = substitute.take
         return lambda domain, function, args, kwargs: IdValue(Obj(object), take)
     if isinstance(substitute, IsKnownNumber):
@@ -270,7 +270,7 @@ def _substituted(domain: CaptureDomain, substitute: Any, *first: Value) -> Calle
     if isinstance(substitute, PassThrough):
         rule = substitute
         return lambda domain, function, args, kwargs: pass_through(domain, rule, function, args, kwargs)
-    if isinstance(substitute, InOnePiece):
+    if isinstance(substitute, AtomicPolyfill):
         piece = Known(substitute.function)
         return lambda domain, function, args, kwargs: _in_one_piece(domain, piece, [*first, *args], kwargs)
     if isinstance(substitute, Foldable):

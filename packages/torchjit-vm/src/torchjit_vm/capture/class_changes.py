@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.reasons import CLASS_BODY
-from torchjit_vm.capture.twins import twin_of
+from torchjit_vm.capture.stand_in_classes import stand_in_of
 from torchjit_vm.capture.types import is_subtype
 from torchjit_vm.capture.values import Known, Value
 from torchjit_vm.type_labels import type_label
@@ -23,7 +23,7 @@ def is_made(domain: CaptureDomain, value: Value) -> bool:
 
 def store_in_class(domain: CaptureDomain, cls: type, name: str, content: Value) -> None:
     """`cls.name = content` of a class that the region made."""
-    real = twin_of(domain, content)
+    real = stand_in_of(domain, content)
     try:
         type.__setattr__(cls, name, real)
     except (TypeError, AttributeError, ValueError) as error:

@@ -204,7 +204,7 @@ def _refuse_first_question(domain: CaptureDomain, cls: type, target: abc.ABCMeta
 
     Abstract classes ask `__subclasshook__` once for each class and remember the answer, so it is asked for real, at capture.
     """
-    if not (domain.touched or domain.deferred) or _remembered(target, cls) is not None:
+    if not (domain.touched or domain.reordered) or _remembered(target, cls) is not None:
         return
     if any(_asks_program(c) for c in (target, *_below(target))):
         raise domain.graph_break(

@@ -36,7 +36,7 @@ from torchjit_vm.capture.effect_records import MadeClass
 from torchjit_vm.capture.raw import is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, pinned
 from torchjit_vm.capture.reasons import CLASS_BODY
-from torchjit_vm.capture.twins import StandIns, twin_of
+from torchjit_vm.capture.stand_in_classes import StandIns, stand_in_of
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
@@ -101,8 +101,8 @@ def _resolved(domain: CaptureDomain, given: list[Value]) -> list[Value]:
         if type(base) is Known and isinstance(base.obj, type):
             bases.append(base)
         elif type(base) in (Known, Obj) and _is_typing(base):
-            real = twin_of(domain, base)
-            everything = tuple(twin_of(domain, v) for v in given)
+            real = stand_in_of(domain, base)
+            everything = tuple(stand_in_of(domain, v) for v in given)
             bases.extend(pinned(domain, b, getattr(b, "__name__", "base")) for b in real.__mro_entries__(everything))
         else:
             raise domain.graph_break(CLASS_BODY, f"a base of type {type_of(domain, base).__name__}")
@@ -241,8 +241,8 @@ def _init_subclass(domain: CaptureDomain, value: Known, kwargs: dict[str, Value]
 
 def _make_twin(domain: CaptureDomain, made: MadeClass, *, raises: bool) -> type:
     """The twin; what its making raises is the program's error if no code of the program had a part in it."""
-    namespace = {k: twin_of(domain, v) for k, v in made.namespace.items()}
-    keywords = {k: twin_of(domain, v) for k, v in made.keywords.items()}
+    namespace = {k: stand_in_of(domain, v) for k, v in made.namespace.items()}
+    keywords = {k: stand_in_of(domain, v) for k, v in made.keywords.items()}
     bases = tuple(cast(Known, b).obj for b in made.bases)
     try:
         twin: type = cast(Any, made.make)(cast(Known, made.meta).obj, made.name, bases, namespace, keywords)
@@ -313,8 +313,8 @@ def apply_to_class(
     if not args or not is_made(domain, args[0]):
         return None
     cls: type = cast(Known, args[0]).obj
-    rest = [twin_of(domain, a) for a in args[1:]]
-    named = {k: twin_of(domain, v) for k, v in kwargs.items()}
+    rest = [stand_in_of(domain, a) for a in args[1:]]
+    named = {k: stand_in_of(domain, v) for k, v in kwargs.items()}
     try:
         result = function(cls, *rest, **named)
     except Exception as error:  # whatever it raises, the real call raises it again
@@ -367,7 +367,7 @@ def _numbered(domain: CaptureDomain, namespace: DictValue, name: str) -> Value:
     _refuse_hooks(domain, entries, bases)
     prepared = meta.__prepare__(cls, bases)
     for key, value in entries.items():
-        prepared[key] = twin_of(domain, value)
+        prepared[key] = stand_in_of(domain, value)
     settled = prepared[name]
     if type(settled) not in IMMUTABLE_ATOMS:
         raise domain.graph_break(CLASS_BODY, f"the value of {cls}.{name}")

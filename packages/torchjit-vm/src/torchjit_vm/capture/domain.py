@@ -51,8 +51,8 @@ __all__ = ["CaptureDomain"]
 
 _UNDONE = (
     "barrier",
-    "deferred",
-    "draws",
+    "reordered",
+    "prelude",
     "generators",
     "interceptors",
     "mutated_at",
@@ -88,8 +88,8 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         touched: values with real objects that the region changes; `stored_leaves` those that are leaves.
         class_stores: what the region stored in real classes.
         mutated_at: the step of the last instruction that changed something.
-        deferred: calls that are made at the end of the region.
-        draws: what emitted code does before the graph.
+        reordered: calls that are made at the end of the region.
+        prelude: what emitted code does before the graph.
         generators: those whose body is interpreted.
         thrown: exceptions that were raised.
         origins: a part of an exception group: the group, until the part is raised anew.
@@ -120,8 +120,8 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         self.stored_leaves: dict[Leaf, None] = {}
         self.class_stores: dict[tuple[type, str], Value] = {}
         self.mutated_at = -1
-        self.deferred: list[ReorderedCall] = []
-        self.draws: list[Step] = []
+        self.reordered: list[ReorderedCall] = []
+        self.prelude: list[Step] = []
         self.generators: list[GeneratorValue] = []
         self.thrown: set[Value] = set()
         self.origins: dict[Value, Value] = {}
@@ -283,7 +283,7 @@ class CaptureDomain(Domain[Value], GuardRecorder):
     # The capture context of the leaf handler.
 
     def guard(self, guard: Guard) -> None:
-        path = getattr(guard, "path", None) if self.draws else None
+        path = getattr(guard, "path", None) if self.prelude else None
         if path is None or type(path.root()) is not Drawn:  # what emitted code makes is the same in each call
             self.extra_guards.append(guard)
 
@@ -339,7 +339,7 @@ class CaptureDomain(Domain[Value], GuardRecorder):
 
     def runs_again(self) -> bool:
         """Does the program's own code run in place of the region, where its graph raises? Draws come before the graph."""
-        return self.policy.graph_raised is not None and all(type(step) is Prepared for step in self.draws)
+        return self.policy.graph_raised is not None and all(type(step) is Prepared for step in self.prelude)
 
     def in_block(self) -> bool:
         """Is the current instruction in a `try` or `with`, of whatever code?"""

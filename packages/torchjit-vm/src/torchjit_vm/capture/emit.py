@@ -13,15 +13,15 @@ from torchjit_core.region import RegionCode
 from torchjit_vm.assembly import resume_function
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.attributes import Sought
-from torchjit_vm.capture.deferred import write_deferred
-from torchjit_vm.capture.draws import write_draws
+from torchjit_vm.capture.break_statements import FORMS, Form, Outcome
 from torchjit_vm.capture.effect_records import Standin
 from torchjit_vm.capture.effects import write_back
-from torchjit_vm.capture.forms import FORMS, Form, Outcome
-from torchjit_vm.capture.missed import would_be_missed
+from torchjit_vm.capture.finalizers import would_be_missed
+from torchjit_vm.capture.prelude import write_prelude
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
 from torchjit_vm.capture.rebuild_kinds import KindRebuilder
+from torchjit_vm.capture.reorderable_calls import write_reordered
 from torchjit_vm.capture.source import compile_lines, in_frames, places_of
 from torchjit_vm.capture.values import CellValue, Leaf, Obj, Value
 from torchjit_vm.frame import Completion, Frame
@@ -93,7 +93,7 @@ def emit(
     while True:
         out = KindRebuilder(domain, early)
         out.location = location
-        write_deferred(domain, out, early=True)
+        write_reordered(domain, out, early=True)
         reports, out.lines = out.lines, []
         try:
             regions = body(out)
@@ -127,7 +127,7 @@ def emit(
 def _prelude(out: Rebuilder, code: RegionCode, repeatable: bool) -> list[str]:
     """The graph call, and its outputs under the names that the body uses."""
     names = [name for name, _ in out.leaves.values()]
-    lines = write_draws(out.domain, out)
+    lines = write_prelude(out.domain, out)
     if code.target is not None:
         arguments = ", ".join(out.gather(path) for path in code.inputs)
         graph = out.constant(code.target, "graph_")
@@ -157,7 +157,7 @@ def _state_calls(out: Rebuilder, code: RegionCode) -> list[str]:
 def _write_effects(domain: CaptureDomain, out: Rebuilder) -> None:
     """All that others can see of the region, but its result. An exception from here on does not find it at its start any more."""
     out.write(_SHOWS)
-    write_deferred(domain, out)
+    write_reordered(domain, out)
     write_back(domain, out)
 
 

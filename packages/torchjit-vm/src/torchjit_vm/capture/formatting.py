@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import answers, attributes, iteration, members, texts
+from torchjit_vm.capture import attributes, iteration, members, slot_results, texts
 from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
@@ -49,7 +49,7 @@ def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Val
     if isinstance(value, Obj) and defines(domain, value, "__format__"):
         found = special_call(domain, value, "__format__", [Const(text)])
         if found is not None:
-            return answers.checked(domain, value, "__format__", found, str, lambda made: format(made, text))
+            return slot_results.checked(domain, value, "__format__", found, str, lambda made: format(made, text))
     if text == "" and not isinstance(value, Const):
         return to_text(domain, value, str)
     if is_constant(domain, value):
@@ -76,7 +76,7 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
             member = members.find_member(domain, type_of(domain, value), name)
             if type(member.raw) is types.FunctionType:
                 bound = domain.vm.finish(attributes.bind(domain, member, value))
-                return answers.checked(domain, value, name, domain.vm.call(bound, []), str, function)
+                return slot_results.checked(domain, value, name, domain.vm.call(bound, []), str, function)
             if member.raw is not object.__str__:
                 break
     if type(value) is AtomObject:

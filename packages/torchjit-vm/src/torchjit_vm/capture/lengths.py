@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import answers, byte_arrays, dicts, elements, members
+from torchjit_vm.capture import byte_arrays, dicts, elements, members, slot_results
 from torchjit_vm.capture.assertions import current_assertion
 from torchjit_vm.capture.atoms import base_of, stripped
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -68,7 +68,7 @@ def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
                 if found is None:
                     return False
                 if name == "__bool__":
-                    return truth(domain, answers.checked(domain, value, name, found, bool, bool))
+                    return truth(domain, slot_results.checked(domain, value, name, found, bool, bool))
                 return truth(domain, _counted(domain, value, found))
     if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         return size(domain, value) > 0
@@ -127,4 +127,4 @@ def _counted(domain: CaptureDomain, value: Value, found: Value) -> Value:
     if type(found) is Const and type(found.value) is bool:
         return Const(int(domain.use(found)))
     negative = type(found) is Const and isinstance(found.value, int) and domain.use(found) < 0
-    return answers.checked(domain, value, "__len__", found, () if negative else int, len)
+    return slot_results.checked(domain, value, "__len__", found, () if negative else int, len)

@@ -15,13 +15,13 @@ from torchjit_core.reasons import GraphBreak, Reason
 from torchjit_core.region import RegionCode
 
 __all__ = [
+    "AtomicPolyfill",
     "BreakForbidden",
     "CaptureContext",
     "CapturePolicy",
-    "CountedLater",
+    "DeferredHandle",
     "DictChainGetattr",
     "Foldable",
-    "InOnePiece",
     "Interception",
     "IsKnownNumber",
     "LeafHandler",
@@ -90,7 +90,7 @@ class ReturnConstant:
 
 @final
 @attrs.frozen
-class CountedLater:
+class DeferredHandle:
     """A substitute: a call gives a number that no other call gives, which `take` draws at the end of the region.
 
     Until then it can be kept, compared and be a key; a decision about its value breaks.
@@ -102,7 +102,7 @@ class CountedLater:
 @final
 @attrs.frozen
 class IsKnownNumber:
-    """A substitute: is the call's argument a constant of the capture, or does it come from a `CountedLater` in this region?
+    """A substitute: is the call's argument a constant of the capture, or does it come from a `DeferredHandle` in this region?
 
     Numbers that vary from call to call are neither.
     """
@@ -110,7 +110,7 @@ class IsKnownNumber:
 
 @final
 @attrs.frozen
-class InOnePiece:
+class AtomicPolyfill:
     """A substitute: `function` is interpreted instead, in a loop of its own.
 
     A break or an exception anywhere below it becomes a break at the call itself, which then runs the original.
@@ -267,7 +267,7 @@ class CapturePolicy:
         inline: may this Python function be interpreted? If not, its call is a break.
         disabled: why calls of this callable are breaks, or None.
         allow_in_graph: functions whose calls go to the leaf handler unseen.
-        substitutes: real function to what is called instead: a callable, `ReturnConstant`, `InOnePiece`,
+        substitutes: real function to what is called instead: a callable, `ReturnConstant`, `AtomicPolyfill`,
             `Foldable`, `PassThrough` or `DictChainGetattr`. A class method may be given by its descriptor: then it holds for every subclass.
         assume_constant: functions called for real at capture; their result is a constant.
         pure: more C functions that are called for real when all arguments are constants.

@@ -8,7 +8,6 @@ from typing import Any, final
 
 from torchjit_core.paths import AccessPath
 from torchjit_vm.capture import (
-    answers,
     attributes,
     calls,
     comparisons,
@@ -24,12 +23,13 @@ from torchjit_vm.capture import (
     names,
     operators,
     packing,
+    slot_results,
     stores,
     subscripts,
 )
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.domain import CaptureDomain
-from torchjit_vm.capture.draws import prepare
+from torchjit_vm.capture.prelude import prepare
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, SliceValue, Value
 from torchjit_vm.frame import Raised
@@ -91,7 +91,7 @@ class PythonSemantics(CaptureDomain):
         if found is None:
             name = type_label(type_of(self, value))
             raise self.error(TypeError, f"'{name}' object cannot be interpreted as an integer")
-        found = answers.checked(self, value, "__index__", found, int, operator.index)
+        found = slot_results.checked(self, value, "__index__", found, int, operator.index)
         return int(self.use(found)) if type(found) is Const else self.index(found)
 
     def slice(self, value: SliceValue) -> slice:

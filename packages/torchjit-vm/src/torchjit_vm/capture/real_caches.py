@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 
 from torchjit_core.guards import MISSING
 from torchjit_core.paths import Pinned
-from torchjit_vm.capture.deferred import cached_report, put_off
 from torchjit_vm.capture.hiding import hidden
 from torchjit_vm.capture.keys import key_of
 from torchjit_vm.capture.raw import constant_of, has_leaf, is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, constant_object, pinned
 from torchjit_vm.capture.reasons import RAISED_INSIDE, UNKNOWN_CALL
+from torchjit_vm.capture.reorderable_calls import cached_report, put_off
 from torchjit_vm.capture.restart import Again
 from torchjit_vm.capture.state import Tentative
 from torchjit_vm.capture.types import type_of
@@ -249,7 +249,7 @@ def _by_key(domain: CaptureDomain, function: Known, cache: RealCache, key: Any, 
         return known
     result = cache.get(key)
     new = result is MISSING
-    changed = domain.touched or domain.class_stores or len(domain.deferred) > domain.of(ExpectedResults).counted
+    changed = domain.touched or domain.class_stores or len(domain.reordered) > domain.of(ExpectedResults).counted
     if new and domain.barrier is not None and changed:
         return _interpret(domain, cache, args, kwargs)
     missing = 1 + sum(owner == id(function.obj) for owner, _ in domain.of(ExpectedResults).by_key)

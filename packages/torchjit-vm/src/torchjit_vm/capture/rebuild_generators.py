@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, final
 
 from torchjit_vm.assembly import suspended_function
 from torchjit_vm.capture import runtime
+from torchjit_vm.capture.finalizers import would_be_missed
 from torchjit_vm.capture.iteration import kind_of
-from torchjit_vm.capture.missed import would_be_missed
 from torchjit_vm.capture.values import CellValue, GeneratorValue, Value
 from torchjit_vm.liveness import live_locals
 from torchjit_vm.region import Region

@@ -16,10 +16,10 @@ from torchjit_core.paths import Drawn, own_attr
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.contexts import write_context_stores
-from torchjit_vm.capture.draws import state_of
 from torchjit_vm.capture.lru_caches import is_made_cache, lru_arguments
+from torchjit_vm.capture.prelude import state_of
 from torchjit_vm.capture.source import places_of, raised_in
-from torchjit_vm.capture.twins import WRAPPED
+from torchjit_vm.capture.stand_in_classes import WRAPPED
 from torchjit_vm.capture.values import (
     DELETED,
     AtomObject,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.effect_barrier import reachable
-from torchjit_vm.capture.missed import Finalizers
+from torchjit_vm.capture.finalizers import Finalizers
 from torchjit_vm.capture.reading import wrap
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
 from torchjit_vm.capture.types import type_of

@@ -28,7 +28,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["WRAPPED", "StandIns", "twin_of"]
+__all__ = ["WRAPPED", "StandIns", "stand_in_of"]
 
 WRAPPED: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
@@ -56,7 +56,7 @@ class StandIns:
         self.kept: list[object] = []
 
 
-def twin_of(domain: CaptureDomain, value: Value) -> Any:
+def stand_in_of(domain: CaptureDomain, value: Value) -> Any:
     """A real object that stands for a value in the namespace of a twin.
 
     Raises:
@@ -96,47 +96,47 @@ def _intern(domain: CaptureDomain, value: Value, twin: Any) -> Any:
 
 
 def _function_twin(domain: CaptureDomain, value: FunctionValue) -> types.FunctionType:
-    defaults = tuple(twin_of(domain, v) for v in value.defaults)
+    defaults = tuple(stand_in_of(domain, v) for v in value.defaults)
     cells = tuple(types.CellType() for _ in value.closure)
     twin = real_function(value.code, value.globals, (value.name, value.qualname), defaults, cells)
     if value.kwdefaults is not None:
-        twin.__kwdefaults__ = twin_of(domain, value.kwdefaults)
+        twin.__kwdefaults__ = stand_in_of(domain, value.kwdefaults)
     for key, content in value.attrs.items():
         if type(content) is Const and key != "__annotations__":
             setattr(twin, key, domain.use(content))
     annotations = value.annotations or value.attrs.get("__annotations__")
     if isinstance(annotations, DictValue):
         twin.__annotations__ = {
-            domain.use(key): twin_of(domain, content)
+            domain.use(key): stand_in_of(domain, content)
             for key, content in dicts.dict_pairs(domain, annotations)
             if type(key) is Const
         }
     elif value.annotations is not None:
-        flat = [twin_of(domain, v) for v in domain.unpack_all(value.annotations)]
+        flat = [stand_in_of(domain, v) for v in domain.unpack_all(value.annotations)]
         twin.__annotations__ = dict(zip(flat[::2], flat[1::2], strict=True))
     return twin
 
 
 def _tuple_twin(domain: CaptureDomain, value: TupleValue) -> Any:
-    items = tuple(twin_of(domain, v) for v in elements.items(domain, value))
+    items = tuple(stand_in_of(domain, v) for v in elements.items(domain, value))
     twin: Any = items if value.cls is tuple else tuple.__new__(value.cls, items)
     return _intern(domain, value, twin) if items else twin
 
 
 def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
     if value.cls in (staticmethod, classmethod, property):
-        given = [twin_of(domain, cast(Value, value.attrs[n])) for n in WRAPPED[value.cls]]
+        given = [stand_in_of(domain, cast(Value, value.attrs[n])) for n in WRAPPED[value.cls]]
         return _intern(domain, value, value.cls(*given))
     try:
         if isinstance(value, ListValue):
             twin = new_instance(list, value.cls)
-            list.extend(twin, [twin_of(domain, v) for v in elements.items(domain, value)])
+            list.extend(twin, [stand_in_of(domain, v) for v in elements.items(domain, value)])
         elif isinstance(value, DictValue):
             twin = new_instance(dict, value.cls)
             for key, item in dicts.dict_pairs(domain, value):
-                dict.__setitem__(twin, twin_of(domain, key), twin_of(domain, item))
+                dict.__setitem__(twin, stand_in_of(domain, key), stand_in_of(domain, item))
         elif isinstance(value, SetValue):
-            items = [twin_of(domain, v) for v in sets.set_items(domain, value)]
+            items = [stand_in_of(domain, v) for v in sets.set_items(domain, value)]
             base = frozenset if issubclass(value.cls, frozenset) else set
             twin = new_instance(base, value.cls, items) if base is frozenset else new_instance(set, value.cls)
             if base is set:
@@ -149,7 +149,7 @@ def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
             if value.cls.__module__ in _LOOKED_INTO:
                 for field, content in value.attrs.items():
                     if content is not DELETED:
-                        object.__setattr__(twin, field, twin_of(domain, cast(Value, content)))
+                        object.__setattr__(twin, field, stand_in_of(domain, cast(Value, content)))
                 return twin
     except TypeError as error:
         if any(hasattr(value.cls, hook) for hook in ("__get__", "__set__", "__delete__", "__set_name__")):

@@ -1,4 +1,4 @@
-"""Random numbers of Python: drawn for real at the start of emitted code, in order, and used by the graph as inputs.
+"""The prelude of emitted code: what it makes before the graph runs, above all random numbers of Python, in order.
 
 At capture nothing is drawn from the program's generators. A call is tried on a generator of its own, which shows the type of
 its result and whether the arguments are right; the capture goes on with a number that only the run knows. Where a decision
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["prepare", "state_of", "write_draws"]
+__all__ = ["prepare", "state_of", "write_prelude"]
 
 _FLOATS = (
     "uniform", "triangular", "normalvariate", "gauss", "lognormvariate", "vonmisesvariate", "gammavariate", "betavariate",
@@ -40,10 +40,10 @@ _Args = list[Value]
 _Kwargs = dict[str, Value]
 
 
-def write_draws(domain: CaptureDomain, out: Rebuilder) -> list[str]:
+def write_prelude(domain: CaptureDomain, out: Rebuilder) -> list[str]:
     """The lines that draw, to be run before the graph."""
     lines = []
-    for number, step in enumerate(domain.draws):
+    for number, step in enumerate(domain.prelude):
         if isinstance(step, Part):
             lines.append(f"{Drawn.of(number)} = {Drawn.of(step.draw)}[{step.index}]")
             continue
@@ -83,12 +83,12 @@ def _twin(domain: CaptureDomain, generator: Obj) -> random.Random | None:
     twin = domain.of(SeededGenerators).get(generator)
     if twin is None or generator.real is NEW:
         return twin
-    last = domain.draws[-1] if domain.draws else None
+    last = domain.prelude[-1] if domain.prelude else None
     if not (isinstance(last, Settled) and last.twin is twin):
         fresh = random.Random()
         fresh.setstate(twin.getstate())
         domain.of(SeededGenerators)[generator] = twin = fresh
-        domain.draws.append(Settled(generator, twin))
+        domain.prelude.append(Settled(generator, twin))
     return twin
 
 
@@ -108,9 +108,9 @@ def prepare(domain: CaptureDomain, function: Callable[..., object], args: tuple[
 
 
 def _step(domain: CaptureDomain, step: Step) -> int:
-    domain.draws.append(step)
+    domain.prelude.append(step)
     domain.mutated_at = domain.vm.step
-    return len(domain.draws) - 1
+    return len(domain.prelude) - 1
 
 
 @builtin(random.Random)
@@ -242,7 +242,7 @@ def _leaf(domain: CaptureDomain, step: Step, example: float, bounds: tuple[int, 
     make = getattr(domain.leaves, "computed", None)
     if make is None:
         return None
-    payload = make(example, bounds, Drawn.of(len(domain.draws)), domain)
+    payload = make(example, bounds, Drawn.of(len(domain.prelude)), domain)
     if payload is None:
         return None
     _step(domain, step)
@@ -289,11 +289,11 @@ def _drawn_list(domain: CaptureDomain, step: Draw, numbers: Sequence[Any], count
     if count > _MOST_PARTS or getattr(domain.leaves, "computed", None) is None:
         return None
     bounds = (min(numbers), max(numbers)) if type(numbers[0]) is int else None
-    before = len(domain.draws)
+    before = len(domain.prelude)
     draw = _step(domain, step)
     found = [_leaf(domain, Part(draw, i), numbers[0], bounds) for i in range(count)]
     if None in found:
-        del domain.draws[before:]
+        del domain.prelude[before:]
         return None
     return [v for v in found if v is not None]
 

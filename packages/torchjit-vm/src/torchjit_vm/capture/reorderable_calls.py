@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
     from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["cached_report", "defer_or_break", "put_off", "write_deferred"]
+__all__ = ["cached_report", "defer_or_break", "put_off", "write_reordered"]
 
 _Args = list[Value]
 _Kwargs = dict[str, Value]
 
 
-def write_deferred(domain: CaptureDomain, out: Rebuilder, *, early: bool = False) -> None:
+def write_reordered(domain: CaptureDomain, out: Rebuilder, *, early: bool = False) -> None:
     """Write the calls that were put off."""
     after = out.location
-    for report in domain.deferred:
+    for report in domain.reordered:
         if report.early is not early:
             continue
         function = out.constant(report.function, getattr(report.function, "__name__", "report"))
@@ -62,8 +62,8 @@ def put_off(domain: CaptureDomain, function: Any, args: Sequence[Value], kwargs:
         raise domain.graph_break(QUIET, getattr(function, "__qualname__", repr(function)))
     frames = tuple(Standin.of(f) for f in domain.vm.frames if f.code.code.co_filename != library.__file__)
     early = not domain.used_leaves and not any(map(has_leaf, [*args, *kwargs.values()]))
-    early = early and all(d.early for d in domain.deferred)
-    domain.deferred.append(ReorderedCall(function, tuple(args), dict(kwargs), frames, early))
+    early = early and all(d.early for d in domain.reordered)
+    domain.reordered.append(ReorderedCall(function, tuple(args), dict(kwargs), frames, early))
     domain.mutated_at = domain.vm.step
     return Const(None)
 
@@ -249,10 +249,10 @@ def cached_report(domain: CaptureDomain, function: Any, args: _Args, kwargs: _Kw
     if not all(isinstance(a, (Const, Known)) or _is_logger(a) for a in [*args, *kwargs.values()]):
         return None
     with domain.tentative():
-        known = len(domain.deferred)
+        known = len(domain.reordered)
         try:
             result = domain.vm.call(pinned(domain, below, below.__qualname__), args, kwargs)
-            reports = len(domain.deferred) > known
+            reports = len(domain.reordered) > known
         except (GraphBreak, Raised):
             result, reports = None, False
     if not reports or type(result) is not Const:
