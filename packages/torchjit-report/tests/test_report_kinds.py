@@ -1,6 +1,8 @@
 """Every kind of event that the packages emit has a place on the page, also with fields missing; breaks by line, and large recordings."""
 
+import base64
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +231,36 @@ def test_pages_stay_small(compilations: int, megabytes: float) -> None:
     assert page.count('<details class="compilation"') == compilations
 
 
+def unpacked(page: str) -> str:
+    """The page with its compressed parts in their places, as the script of the page puts them there."""
+    packed = re.compile(r' data-packed="([^"]*)">')
+    while packed.search(page):
+        page = packed.sub(lambda m: ">" + zlib.decompress(base64.b64decode(m[1])).decode(), page)
+    return page
+
+
+def test_large_pages_are_compressed_and_nothing_is_lost() -> None:
+    small, page = render_html(large(1)), render_html(large(12))
+    assert "data-packed" in page and unpacked(page).count("<div") == unpacked(page).count("</div>")
+    last = page.split('<section class="function"')[-1]
+    assert last.count('data-packed="') == 1 and '<details class="part"' not in last and "in_ptr" not in last
+    whole = unpacked(page)
+    for number in range(12):
+        assert f"region {number}" in whole and f"k{number}_5" in whole and f'id="f{number + 1}c1k6"' in whole
+    assert len(set(re.findall(r' id="(\w+)"', whole))) == len(re.findall(r' id="(\w+)"', whole))
+    links = set(re.findall(r'href="#(\w+)"', whole))
+    assert links and all(f'id="{name}"' in whole for name in links)
+    assert not re.search(
+        r'<details class="compilation"[^>]* open>\s*<summary>(?:(?!</summary>).)*</summary>\s*<div data-packed',
+        page,
+        re.S,
+    )
+    assert unpacked(small).count("in_ptr") == 360
+
+
 def test_equal_blocks_stand_once() -> None:
     code = "def forward(self, x):\n" + "    x = x + 1\n" * 40
     graph = {"name": "g", "code": code, "nodes": 42, "compile_id": "0/0"}
     page = render_html([start(), Event("graph", {"stage": "a", **graph}), Event("graph", {"stage": "b", **graph})])
     assert page.count('<div class="code"') == 1
-    assert page.count('The same text as <a href="#t1">') == 1
+    assert page.count('The same text as <a href="#f1c1t1">') == 1

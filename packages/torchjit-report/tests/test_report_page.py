@@ -210,6 +210,11 @@ def test_a_continuation_keeps_its_copy_of_the_source_folded() -> None:
     assert re.findall(r'<details class="source"( open)?>', text) == [" open", " open"]
 
 
+def test_the_side_list_keeps_the_lines_of_continuations() -> None:
+    side = render_html([start("f", "0/0"), start("f (continuation at line 12)", "1/0")]).split("<main")[0]
+    assert re.findall(r"<span>(.*?)</span>", side) == ["f", "f:12"] and 'title="f (continuation at line 12)"' in side
+
+
 def test_emitted_code_told_twice_stands_once() -> None:
     report = collect([start(), *[event("emitted", source="x")] * 2, event("emitted", source="y")])
     assert [p.source for p in report.compilations[0].emitted] == ["x", "y"]

@@ -39,6 +39,7 @@ def _template() -> Any:
         finalize=_printable,
     )
     environment.filters.update(
+        brief=view.brief,
         inline=highlight.inline,
         prose=highlight.prose,
         short_paths=highlight.short_paths,

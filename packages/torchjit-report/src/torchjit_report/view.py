@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import time
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ __all__ = [
 Notes: TypeAlias = "dict[Place, dict[object, Note]]"
 
 _MOST_NOTES = 3  # recompiles under one source line
+_CONTINUATION = re.compile(r" \(continuation at line (\d+)\)$")
 _COLORS = 12  # in the style sheet, classes p0 to p11
 
 
@@ -132,6 +134,11 @@ def duration(seconds: float) -> str:
     if seconds >= 0.001:
         return f"{seconds * 1e3:.3g} ms" if seconds < 0.0995 else f"{seconds * 1e3:.0f} ms"
     return f"{seconds * 1e6:.0f} µs" if seconds > 0 else "0"
+
+
+def brief(name: str) -> str:
+    """For a narrow column: `f:12` for `f (continuation at line 12)`, whose end would be cut off."""
+    return _CONTINUATION.sub(r":\1", name)
 
 
 def size(nbytes: int) -> str:

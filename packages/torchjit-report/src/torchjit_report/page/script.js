@@ -15,9 +15,28 @@
     store.set(root.dataset.theme);
   };
 
+  // Long parts are compressed until they are to be seen.
+  const unpack = async (e) => {
+    const bytes = Uint8Array.from(atob(e.dataset.packed), (c) => c.charCodeAt(0));
+    delete e.dataset.packed;  // before it is awaited: a link to what is inside may come at the same time
+    try {
+      e.innerHTML = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+    } catch {
+      e.textContent = "This browser cannot show compressed parts: the trace has them.";
+    }
+  };
+  addEventListener("toggle", (event) => {
+    if (!event.target.open) return;
+    all("[data-packed]", event.target).forEach((e) => { if (e.closest("details") === event.target) unpack(e); });
+  }, true);
+
   // A link to something inside closed sections opens them.
-  const reveal = () => {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const reveal = async () => {
+    const name = decodeURIComponent(location.hash.slice(1));
+    if (!name) return;
+    const compilation = !document.getElementById(name) && document.getElementById((name.match(/^f\d+c\d+/) || [""])[0]);
+    if (compilation) await Promise.all(all("[data-packed]", compilation).map(unpack));
+    const target = document.getElementById(name);
     if (!target) return;
     for (let e = target; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
     target.scrollIntoView({ block: "start" });
@@ -56,12 +75,12 @@
     });
   });
 
-  all(".guards-filter").forEach((input) => {
-    input.addEventListener("input", () => {
-      const wanted = input.value.trim().toLowerCase();
-      all("tbody tr", input.closest("details")).forEach((row) => {
-        row.hidden = !row.textContent.toLowerCase().includes(wanted);
-      });
+  addEventListener("input", (event) => {
+    const input = event.target;
+    if (!input.matches(".guards-filter")) return;
+    const wanted = input.value.trim().toLowerCase();
+    all("tbody tr", input.closest("details")).forEach((row) => {
+      row.hidden = !row.textContent.toLowerCase().includes(wanted);
     });
   });
 
