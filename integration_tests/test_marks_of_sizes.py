@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+import sys
+import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -129,3 +132,131 @@ def test_constants_are_folded_as_upstream_says() -> None:
 
     compiled = torchjit.compile(lambda x, text: x + digits(text), backend="eager", fullgraph=True)
     assert compiled(torch.zeros(1), "four").item() == 4
+
+
+# ---------------------------------------------------------------------- by the names of places
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 3
+
+    def forward(self, x: torch.Tensor, n: int = 2, *rest: torch.Tensor, s: float = 1.5) -> torch.Tensor:
+        y = x.sin() * n * s + self.count
+        for each in rest:
+            y = y + each.sum()
+        torchjit.graph_break()
+        return y * y.shape[0]
+
+
+def entries_after(compiled: Any, sizes: Sequence[int] = (3, 4, 5)) -> list[int]:
+    """Compiled entries of each region after calls that change everything at once, each compared with eager."""
+    module = compiled._orig_mod
+    for k, size in enumerate(sizes):
+        module.count = 3 + k
+        args = (torch.ones(size, 2), 3 + k, torch.ones(size + 1), torch.ones(size + 2))
+        torch.testing.assert_close(compiled(*args, s=2.5 + k), module(*args, s=2.5 + k))
+    return [len(site.specializations) for site in compiled.compiled.sites]
+
+
+@pytest.mark.parametrize(
+    ("settings", "entries"),
+    [
+        ({}, [2, 2]),
+        ({"dynamic_sources": "L['x'],L['n'],L['s'],L['rest'][0],L['rest'][1],L['self'].count,L['y']"}, [1, 1]),
+        ({"dynamic_sources": "x:0, n, s, rest\\[.*:0, self.count, y:0"}, [1, 1]),
+        ({"dynamic_sources": ".*"}, [1, 1]),
+        ({"dynamic_sources": ".*:0"}, [1, 1]),  # numbers have no dimensions
+        ({"dynamic_sources": ".*:1"}, [2, 2]),
+        ({"dynamic_sources": "L['x'],L['n']"}, [2, 2]),
+        ({"static_sources": "L['x']"}, [3, 2]),
+        ({"static_sources": "n"}, [3, 2]),
+        ({"static_sources": "s"}, [3, 2]),
+        ({"static_sources": "self.count"}, [3, 2]),
+        ({"static_sources": "L['y']:1"}, [2, 2]),
+        ({"static_sources": "L['y']:0"}, [2, 3]),
+        ({"dynamic_sources": ".*", "static_sources": "L['x']:0"}, [3, 1]),
+        ({"unbacked_sources": "x:0,y:0", "dynamic_sources": "self.*,n,s,rest.*"}, [1, 1]),
+        ({"dynamic_sources": "xyz,L['z']"}, [2, 2]),
+    ],
+    ids=str,
+)
+def test_sizes_and_numbers_by_the_names_of_places(settings: dict[str, str], entries: list[int]) -> None:
+    for dynamic in (None, False) if settings.get("dynamic_sources") == ".*" and len(settings) == 1 else (None,):
+        with torchjit.config.patch(settings):
+            assert entries_after(torchjit.compile(Scaled(), backend="eager", dynamic=dynamic)) == entries
+
+
+def test_marks_win_over_names_and_upstreams_settings_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def compiled_entries(mark: Callable[[torch.Tensor], None]) -> int:
+        compiled = torchjit.compile(f, backend="eager", isolate_recompiles=True)
+        for size in (3, 4, 5):
+            x = torch.ones(size)
+            mark(x)
+            assert torch.equal(compiled(x), x * 2)
+        return len(compiled.compiled.entries)
+
+    def nothing(x: torch.Tensor) -> None:
+        pass
+
+    assert compiled_entries(nothing) == 2
+    with torchjit.config.patch(static_sources="L['x']"):
+        assert compiled_entries(nothing) == 3
+        assert compiled_entries(lambda x: torchjit.mark_dynamic(x, 0)) == 1
+    with torchjit.config.patch(dynamic_sources="L['x']"):
+        assert compiled_entries(nothing) == 1
+        assert compiled_entries(lambda x: torchjit.mark_static(x, 0)) == 3
+    with torch.compiler.config.patch(dynamic_sources="L['x']:0"):
+        assert compiled_entries(nothing) == 1
+        with torchjit.config.patch(dynamic_sources=""):  # set here, it counts alone
+            assert compiled_entries(nothing) == 2
+    with torch.compiler.config.patch(unbacked_sources="L['x'"), pytest.raises(ValueError, match=r"TJ-API-076.*L\['x'"):
+        compiled_entries(nothing)
+    assert compiled_entries(nothing) == 2
+    monkeypatch.setitem(
+        sys.modules, "torch.compiler.config", types.ModuleType("older")
+    )  # where torch has no such settings
+    for variable, entries in (
+        ("TORCH_COMPILE_DYNAMIC_SOURCES", 1),
+        ("TORCH_COMPILE_UNBACKED_SOURCES", 1),
+        ("TORCH_COMPILE_STATIC_SOURCES", 3),
+    ):
+        monkeypatch.setenv(variable, "L['x']")
+        assert compiled_entries(nothing) == entries
+
+
+def test_an_unbacked_size_decides_nothing() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] > 3 else x - 1
+
+    x = torch.ones(4)
+    with torchjit.config.patch(unbacked_sources="x:0"):
+        with pytest.raises(torchjit.exc.Unsupported, match="TJ-GRD-003"):
+            torchjit.compile(f, backend="eager", fullgraph=True)(x)
+        compiled = torchjit.compile(lambda x: x + 1, backend="eager")
+        for size in (0, 1, 5):
+            assert torch.equal(compiled(torch.ones(size)), torch.ones(size) + 1)
+        assert len(compiled.compiled.entries) == 1
+
+
+def test_a_recompile_tells_the_line_to_paste() -> None:
+    def f(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * n
+
+    for first, second in (
+        ((torch.ones(3, 2), 2), (torch.ones(4, 2), 2)),
+        ((torch.ones(2, 3), 2), (torch.ones(2, 4), 2)),
+        ((torch.ones(3), 2), (torch.ones(3), 3)),
+    ):
+        compiled = torchjit.compile(f, backend="eager", isolate_recompiles=True)
+        compiled(*first), compiled(*second)
+        (advice,) = (r.advice for r in compiled.compiled.stats.recompiles)
+        (line,) = re.findall(r'torchjit\.config\.(dynamic_sources = ".*")', advice)
+        told = {}
+        exec(line, told)
+        with torchjit.config.patch(dynamic_sources=told["dynamic_sources"]):
+            pasted = torchjit.compile(f, backend="eager", isolate_recompiles=True)
+            pasted(*first), pasted(*second)
+            assert len(pasted.compiled.entries) == 1

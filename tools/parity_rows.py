@@ -99,7 +99,6 @@ _LINKS = {
     "allow_ignore_mark_dynamic": RECOMPILES,
     "assume_static_by_default": RECOMPILES,
     "dynamic_shapes": RECOMPILES,
-    "dynamic_sources": RECOMPILES,
     "dynamic_values": RECOMPILES,
     "error_on_recompile": RECOMPILES,
     "fail_on_recompile_limit_hit": RECOMPILES,
@@ -107,8 +106,6 @@ _LINKS = {
     "run": RECOMPILES,
     "specialize_float": RECOMPILES,
     "specialize_int": RECOMPILES,
-    "static_sources": RECOMPILES,
-    "unbacked_sources": RECOMPILES,
     "bytecode_debugger": REPORT,
     "explain": REPORT,
     "replay": REPORT,
@@ -212,6 +209,7 @@ SECTIONS = (
             "recompile_limit", "accumulated_recompile_limit", "automatic_dynamic_shapes", "capture_scalar_outputs",
             "capture_dynamic_output_shape_ops", "reorderable_logging_functions", link=SETTINGS,
         )
+        + _same("dynamic_sources", "static_sources", "unbacked_sources", link=RECOMPILES)
         + _instead(COMPILER_SETTINGS),
     ),
     Section(
@@ -280,9 +278,9 @@ SECTIONS = (
             Row("TORCHINDUCTOR_LAYOUT_OPTIMIZATION", "equivalent: the option `layout_optimization`", SETTINGS),
             Row("TORCHINDUCTOR_COMPILE_THREADS", "not yet: as many C files at once as there are processors, at most 8"),
             Row("TORCHINDUCTOR_CPP_WRAPPER", "not yet: the host program is Python"),
-            Row("TORCH_COMPILE_DYNAMIC_SOURCES", "equivalent: `mark_dynamic`, or `dynamic_shapes=` of `compile`", RECOMPILES),
-            Row("TORCH_COMPILE_STATIC_SOURCES", "equivalent: `mark_static`", RECOMPILES),
-            Row("TORCH_COMPILE_UNBACKED_SOURCES", "equivalent: `mark_unbacked`", RECOMPILES),
+            *_same(
+                "TORCH_COMPILE_DYNAMIC_SOURCES", "TORCH_COMPILE_STATIC_SOURCES", "TORCH_COMPILE_UNBACKED_SOURCES", link=RECOMPILES
+            ),
             Row("TORCH_COMPILE_JOB_ID", "not yet: sizes that varied are not remembered between processes"),
         ),
     ),

@@ -11,6 +11,7 @@ from torch import fx
 from torchjit_core.expr import Expr
 from torchjit_core.guards import IdIs, SameObject, TensorMatches, TypeIs, ValueEquals
 from torchjit_core.location import CodeLocation
+from torchjit_core.marks import SizeMark
 from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, NotYet
 from torchjit_core.region import RegionCode
@@ -153,13 +154,19 @@ class TensorDomain:
         if type(obj) is int and self.settings.symbolic_ints:
             return not isinstance(self._number(obj, path), int)
         if type(obj) is float and self.settings.symbolic_floats:
-            return self.sizes.varies(obj, path)
+            varies, mark = self.sizes.varies(obj, path), self._said(path)
+            return varies if mark is None else mark.kind != "static"
         return False
 
     def _number(self, value: int, path: AccessPath) -> int | Expr:
         if path not in self._number_inputs:
-            self._number_inputs[path] = self.sizes.size(value, path)
+            mark = self._said(path)
+            wanted = None if mark is None else mark.kind != "static"
+            self._number_inputs[path] = self.sizes.size(value, path, dynamic=wanted)
         return self._number_inputs[path]
+
+    def _said(self, path: AccessPath) -> SizeMark | None:
+        return None if self.settings.size_marks is None else self.settings.size_marks(path)
 
     def input(self, obj: object, path: AccessPath | None, capture: CaptureContext) -> object:
         """The leaf of a real object; a tensor gets its guard, the same tensor is the same leaf.
@@ -260,6 +267,9 @@ class TensorDomain:
         """The sizes and strides, with symbols where they vary or where the program marked them."""
         real: tuple[int, ...] = tuple(obj.shape)
         marks = marks_of(obj)
+        if self.settings.size_marks is not None:
+            said = {i: mark for i in range(len(real)) if (mark := self._said(path.size(i))) is not None}
+            marks = {**said, **marks}
         if marks:
             sizes = tuple([self.sizes.size(n, path.size(i), mark=marks.get(i)) for i, n in enumerate(real)])
             for i, mark in marks.items():

@@ -7,6 +7,9 @@ from typing import final
 
 import attrs
 
+from torchjit_core.marks import SizeMark
+from torchjit_core.paths import AccessPath
+
 __all__ = ["FxSettings"]
 
 
@@ -25,6 +28,7 @@ class FxSettings:
             then look at its example inputs. Else the capture breaks there.
         errors_in_tries: operations whose errors the program may catch are captured, where a region whose graph raises runs again as plain
             Python. Else the capture breaks there.
+        size_marks: what is said of the size or number at a path, beside the marks that tensors carry, which win.
         large_nodes, large_seconds: a capture that reaches one of these says so once, and which loop it unrolls.
         tell_large: who shows that to the user.
         max_cached_metas: entries after which the process-wide metadata cache starts again from empty.
@@ -37,6 +41,7 @@ class FxSettings:
     capture_dynamic_output_shape_ops: bool = False
     writes_to_shared_inputs: bool = False
     errors_in_tries: bool = True
+    size_marks: Callable[[AccessPath], SizeMark | None] | None = None
     large_nodes: int = 10_000
     large_seconds: float = 30.0
     tell_large: Callable[[str], None] | None = None

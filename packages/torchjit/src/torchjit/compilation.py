@@ -24,6 +24,7 @@ from torchjit.other_compiler import hidden_from_torch_compile, torch_compile_is_
 from torchjit.rerun import GraphRaised
 from torchjit.sharing import Family, all_compilations, register, tell_hits
 from torchjit.site import Site, Specialization
+from torchjit.size_sources import marks_by_source
 from torchjit.stance import forced_backend, on_change
 from torchjit.user_warnings import warn_user
 from torchjit_core.failures import FailurePolicy
@@ -184,6 +185,7 @@ class Compilation:
         return torchjit_fx.FxSettings(
             node_values=self.backend_is_users,
             writes_to_shared_inputs=is_ours(self.backend),
+            size_marks=marks_by_source(settings.dynamic_sources, settings.static_sources, settings.unbacked_sources),
             capture_scalar_outputs=settings.capture_scalar_outputs,
             capture_dynamic_output_shape_ops=settings.capture_dynamic_output_shape_ops,
             large_nodes=settings.large_capture_nodes,

@@ -21,7 +21,7 @@ from torchjit import upstream
 from torchjit.described import Described, entries_of
 from torchjit.exc import UserAttributeError, unknown_name, wrong_type
 from torchjit.instead import SETTINGS
-from torchjit.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, Kind, choice, number
+from torchjit.kinds import COUNT, FUNCTIONS, LENIENT_SWITCH, SOURCES, Kind, choice, number
 from torchjit_core.reasons import reason
 
 __all__ = ["Config", "Settings", "config", "describe_settings"]
@@ -38,6 +38,11 @@ _OURS = {"upstream": ""}
 """Metadata of settings that upstream does not have."""
 
 
+def _in_compiler(name: str) -> dict[str, str]:
+    """Metadata of a setting of `torch.compiler.config`."""
+    return {"upstream": f"torch.compiler.config.{name}"}
+
+
 @final
 @attrs.frozen
 class Settings:
@@ -49,6 +54,11 @@ class Settings:
         automatic_dynamic_shapes: a size that changed between calls becomes a symbol.
         capture_scalar_outputs: `.item()` becomes a symbol in the graph rather than a graph break.
         capture_dynamic_output_shape_ops: `nonzero` and its kind stay in the graph.
+        dynamic_sources: sizes and numbers that are symbols from the first compilation on, by where they are found, over `dynamic=`: entries
+            separated by commas, such as `L['x']`, `L['x']:0` for one dimension, or regular expressions of these names; `x` and `self.bias` do, too.
+        static_sources: the same for sizes and numbers that stay constants, over `dynamic_sources` and `unbacked_sources`, not over marks of
+            tensors.
+        unbacked_sources: the same for sizes that no decision may look at, as `mark_unbacked` has it.
         large_capture_nodes: a capture that reaches so many nodes warns once and names the loop that it unrolls.
         large_capture_seconds: the same for a capture that takes so long.
         unroll_limit: instructions interpreted in one region before it is given up.
@@ -69,6 +79,9 @@ class Settings:
     automatic_dynamic_shapes: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
+    dynamic_sources: str = attrs.field(default="", metadata=_in_compiler("dynamic_sources"))
+    static_sources: str = attrs.field(default="", metadata=_in_compiler("static_sources"))
+    unbacked_sources: str = attrs.field(default="", metadata=_in_compiler("unbacked_sources"))
     large_capture_nodes: int = attrs.field(default=10_000, metadata=_OURS)
     large_capture_seconds: float = attrs.field(default=30.0, metadata=_OURS)
     unroll_limit: int = attrs.field(default=1_000_000, metadata=_OURS)
@@ -93,6 +106,7 @@ _KINDS = {
     "bool": LENIENT_SWITCH,
     "int": COUNT,
     "float": number("a number of seconds, at least 0", 0, math.inf),
+    "str": SOURCES,
     "set[Any]": FUNCTIONS,
 }
 """By the annotations of `Settings`."""

@@ -69,6 +69,11 @@ VARIABLES = (
         "TORCH_COMPILE_DISABLE, TORCHDYNAMO_DISABLE", "`1`", "", "As `TORCHJIT_DISABLE`.", "the same", "by `compile`"
     ),
     Described(
+        "TORCH_COMPILE_DYNAMIC_SOURCES, TORCH_COMPILE_STATIC_SOURCES, TORCH_COMPILE_UNBACKED_SOURCES", "names of places, separated by commas", "",
+        "The settings `dynamic_sources`, `static_sources` and `unbacked_sources`, where the program does not set them.", "the same",
+        "at the start of the process",
+    ),
+    Described(
         "CXX, CC", "a command, perhaps with arguments", "the first of several that is found",
         "The compiler of generated C++. `CC` counts where `CXX` is not set.", "the same", "by `compile`",
     ),

@@ -9,9 +9,21 @@ from typing import Any, final
 import attrs
 
 from torchjit.exc import UserError, UserTypeError, told
+from torchjit.size_sources import bad_entry
 from torchjit_core.reasons import Reason
 
-__all__ = ["COUNT", "FUNCTIONS", "LENIENT_SWITCH", "SIZES", "SWITCH", "Kind", "as_switch", "choice", "number"]
+__all__ = [
+    "COUNT",
+    "FUNCTIONS",
+    "LENIENT_SWITCH",
+    "SIZES",
+    "SOURCES",
+    "SWITCH",
+    "Kind",
+    "as_switch",
+    "choice",
+    "number",
+]
 
 
 def _no_guess(value: Any) -> Any:
@@ -144,6 +156,18 @@ def choice(*choices: str) -> Kind:
         return near[0] if near else None
 
     return Kind(" or ".join(map(repr, choices)), take, guess, (str,))
+
+
+def _sources(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError
+    wrong = bad_entry(value)
+    if wrong is not None:
+        raise ValueError(wrong)
+    return value
+
+
+SOURCES = Kind("names of places, separated by commas, such as \"L['x']:0\"", _sources, types=(str,))
 
 
 def _functions(value: Any) -> set[Any]:

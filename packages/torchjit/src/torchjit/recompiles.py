@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import final
 
 import attrs
 
+from torchjit.size_sources import source_of
 from torchjit_core.guards import (
     Ambient,
     ClassAttrIs,
@@ -106,7 +108,8 @@ def advice(miss: Miss) -> str:
                 "the sizes left the range that the program was compiled for: branch on them less, or compile per range"
             )
         case ValueEquals() if type(guard.value) in (int, float):
-            return "pass the number as a tensor, or mark it dynamic: dynamic=True, or keep torchjit.config.automatic_dynamic_shapes"
+            named = f'name it, torchjit.config.dynamic_sources = "{source_of(guard.path)}"'
+            return f"pass the number as a tensor, or {named}, or compile with dynamic=True, or keep torchjit.config.automatic_dynamic_shapes"
         case ValueEquals() | LengthIs() | DictKeys() | DictContains():
             return "keep the value constant, or compile one callable per value"
         case TypeIs():
@@ -124,8 +127,15 @@ def advice(miss: Miss) -> str:
 
 
 def _tensor_advice(miss: Miss) -> str:
-    if miss.expected.startswith(("size", "stride")):
-        return "mark the dimension: torchjit.mark_dynamic(tensor, dim), or compile with dynamic=True"
+    size = re.match(r"size\((\d+)\)", miss.expected)
+    if size is not None and isinstance(miss.guard, TensorMatches):
+        path, dim = miss.guard.path, size[1]
+        return (
+            f"mark the dimension, torchjit.mark_dynamic({path}, {dim}), or name it, "
+            f'torchjit.config.dynamic_sources = "{source_of(path)}:{dim}", or compile with dynamic=True'
+        )
+    if miss.expected.startswith("stride"):
+        return "pass tensors that lie in memory alike, or compile with dynamic=True"
     if miss.expected.startswith("number of dimensions"):
         return "reshape inputs to one number of dimensions"
     if miss.expected.startswith("requires_grad"):

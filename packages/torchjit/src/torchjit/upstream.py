@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import inspect
+import os
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -163,13 +164,22 @@ _SETTINGS = (
     "disable", "recompile_limit", "reorderable_logging_functions", "suppress_errors",
 )  # fmt: skip
 """Of `torch._dynamo.config`, what has the same name and meaning in `torchjit.config`."""
+_SOURCES = ("dynamic_sources", "static_sources", "unbacked_sources")
+"""Of `torch.compiler.config`, likewise."""
 
 
 def settings() -> dict[str, Any]:
-    """What the program, or a variable of the environment, has set in `torch._dynamo.config`."""
+    """What the program, or a variable of the environment, has set in `torch._dynamo.config` and `torch.compiler.config`."""
+    sources = {name: value for name in _SOURCES if (value := _sources(name))}
     if f"{_DYNAMO}.config" not in sys.modules:
-        return {}
-    return {name: value for name in _SETTINGS if (value := setting(name)) is not None}
+        return sources
+    return sources | {name: value for name in _SETTINGS if (value := setting(name)) is not None}
+
+
+def _sources(name: str) -> str:
+    """Older versions (2.11) do not have all of them: the variable counts all the same."""
+    found = getattr(sys.modules.get("torch.compiler.config"), name, None)
+    return os.environ.get(f"TORCH_COMPILE_{name.upper()}", "") if found is None else found
 
 
 def setting(name: str) -> Any:
