@@ -29,11 +29,11 @@ from torchjit_vm.capture import (
     packing,
     sets,
     stores,
-    subscripts,
     texts,
 )
 from torchjit_vm.capture.builtin_table import builtin, method
 from torchjit_vm.capture.exceptions import note_write
+from torchjit_vm.capture.objects.sequence import sequence_item
 from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.stand_in_classes import stand_in_of
 from torchjit_vm.capture.types import type_of
@@ -397,7 +397,7 @@ _substituting(re.subn, "subn")
 @method("__getitem__", list, tuple)
 def _sequence_getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], (ListValue, TupleValue)):
-        return subscripts.sequence_item(domain, args[0], args[1])
+        return sequence_item(domain, args[0], args[1])
     return None
 
 

@@ -12,13 +12,12 @@ from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
-from torchjit_vm.capture.values import NEW, ByteArray, Const, SliceValue, Value
+from torchjit_vm.capture.values import ByteArray, Const, SliceValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["byte_operation", "content", "write_byte_array"]
+__all__ = ["byte_operation", "content"]
 
 _Args = list[Value]
 _Kwargs = dict[str, Value]
@@ -77,12 +76,6 @@ def _parts(result: Any) -> Value:
 
     made: list[Value] = [ByteArray(item) if type(item) is bytearray else Const(item) for item in result]
     return ListValue(made) if isinstance(result, list) else TupleValue(made)
-
-
-def write_byte_array(out: Rebuilder, value: ByteArray) -> None:
-    """Bring a real one to its final content."""
-    if value.data is not None and value.real is not NEW and bytes(value.data) != value.before:
-        out.write(f"{out.expr(value)}[:] = {bytes(value.data)!r}")
 
 
 @builtin(bytearray)

@@ -31,7 +31,7 @@ from torchjit_vm.capture.builtins import BUILTINS, METHODS
 from torchjit_vm.capture.construct import instantiate
 from torchjit_vm.capture.getters import CALLABLE_OBJECTS
 from torchjit_vm.capture.lru_caches import call_cached, is_made_cache
-from torchjit_vm.capture.operators import compute, leaf_call
+from torchjit_vm.capture.operators import leaf_call
 from torchjit_vm.capture.pass_through import pass_through
 from torchjit_vm.capture.policy import (
     AtomicPolyfill,
@@ -49,6 +49,7 @@ from torchjit_vm.capture.reading import constant_object, pinned
 from torchjit_vm.capture.real_caches import call_with_real_cache
 from torchjit_vm.capture.reasons import CLASS_BODY, NOT_INLINED, OPAQUE_ITERATOR, RAISED_INSIDE, UNKNOWN_CALL
 from torchjit_vm.capture.reorderable_calls import defer_or_break
+from torchjit_vm.capture.special_methods import compute
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,

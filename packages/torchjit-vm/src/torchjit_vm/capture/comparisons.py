@@ -9,47 +9,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_vm.capture import (
     attributes,
-    byte_arrays,
-    dicts,
-    elements,
     iteration,
-    keys,
     lengths,
     library_numbers,
     members,
-    sets,
 )
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.builtin_table import METHODS, Builtin, method
-from torchjit_vm.capture.operators import (
-    RICH,
-    as_tuple,
-    compute,
-    defines,
-    is_not_implemented,
-    leaf_call,
-    settled,
-    special_call,
-)
-from torchjit_vm.capture.raw import to_raw
+from torchjit_vm.capture.operators import RICH, as_tuple, leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.special_methods import compute, defines, is_not_implemented, settled, special_call
 from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     NEW,
-    ByteArray,
     Const,
-    DictValue,
-    DictView,
     IdValue,
-    InstanceDict,
     Known,
     Leaf,
-    ListValue,
     Obj,
     RandomState,
-    SetValue,
-    TupleValue,
     Value,
 )
 from torchjit_vm.frame import Raised
@@ -58,7 +37,7 @@ from torchjit_vm.type_labels import type_label
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["compare", "compare_methods", "contains", "is_", "same_or_equal"]
+__all__ = ["compare", "compare_methods", "contains", "is_", "same_or_equal", "search"]
 
 
 def is_(domain: CaptureDomain, left: Value, right: Value) -> bool:
@@ -208,59 +187,35 @@ def same_or_equal(domain: CaptureDomain, left: Value, right: Value) -> bool:
 
 
 def contains(domain: CaptureDomain, container: Value, item: Value) -> Value:
-    if type(container) is ByteArray or (type(item) is ByteArray and type(container) is Const):
-        return byte_arrays.byte_operation(domain, operator.contains, container, item)
+    """`item in container`."""
     container = stripped(domain, container, "__contains__")
     item = stripped(domain, item, "__eq__", "__hash__")
-    if type(container) is Const and isinstance(item, Const):
-        return compute(domain, operator.contains, domain.use(container), domain.use(item))
     if type(container) is Leaf:
         return leaf_call(domain, operator.contains, [container, item])
     if isinstance(container, Obj) and defines(domain, container, "__contains__"):
         found = special_call(domain, container, "__contains__", [item])
         return domain.constant(found is not None and lengths.truth(domain, found))
-    if isinstance(container, DictView) and container.kind == "keys":
-        container = container.target
-    if isinstance(container, DictValue):
-        return domain.constant(dicts.dict_lookup(domain, container, keys.key_of(domain, item)) is not None)
-    if isinstance(container, InstanceDict) and type(item) is Const:
-        return domain.constant(attributes.instance_attr(domain, container.owner, domain.use(item)) is not None)
-    if isinstance(container, SetValue):
-        return domain.constant(sets.sought_key(domain, item, container) in elements.set_entries(domain, container))
-    if type(container) is Const and isinstance(container.value, (str, bytes, frozenset)):
-        return _in_constant(domain, container, item)
-    if type(container) is Known and isinstance(container.obj, type):
-        meta = members.find_member(domain, type(container.obj), "__contains__")
-        if meta.kind != members.ABSENT and isinstance(item, (Const, Known)):
-            return compute(domain, operator.contains, container.obj, to_raw(domain, item))
-    left = domain.policy.step_limit
+    slot = SLOTS[type(container)].contains
+    answer = None if slot is None else slot(domain, container, item)
+    if answer is not None:
+        return answer
     try:
-        iterator: Value
-        if isinstance(container, (ListValue, TupleValue)):
-            iterator = iteration.sequence_iter(domain, container)  # C code does not ask for `__iter__`
-        else:
-            iterator = iteration.get_iter(domain, container)
+        iterator = iteration.get_iter(domain, container)
     except Raised as raised:
         if not issubclass(type_of(domain, raised.value), TypeError):
             raise
         # CPython says this in the place of any TypeError from there.
         label = type_label(type_of(domain, container))
         raise domain.error(TypeError, f"argument of type '{label}' is not iterable") from None
-    while (candidate := iteration.advance(domain, iterator)) is not None:  # no further than to the item
+    return search(domain, iterator, item)
+
+
+def search(domain: CaptureDomain, iterator: Value, item: Value) -> Value:
+    """Is an item among those of an iterator, which is asked no further than to it?"""
+    left = domain.policy.step_limit
+    while (candidate := iteration.advance(domain, iterator)) is not None:
         if same_or_equal(domain, candidate, item):
             return domain.constant(True)
         if (left := left - 1) < 0:
             raise domain.graph_break(UNKNOWN_OPERATION, "in over an endless iterator")
     return domain.constant(False)
-
-
-def _in_constant(domain: CaptureDomain, container: Const, item: Value) -> Value:
-    """`item in text`, or in a constant set, of what is no constant."""
-    known, cls = domain.use(container), type_of(domain, item)
-    if isinstance(known, frozenset):
-        return domain.constant(sets.sought_key(domain, item, None) in known)
-    if issubclass(cls, (str, bytes, int)) or type(item) is Leaf:
-        raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__} in {type(known).__name__}")
-    if isinstance(known, str):
-        raise domain.error(TypeError, f"'in <string>' requires string as left operand, not {type_label(cls)}")
-    raise domain.error(TypeError, f"a bytes-like object is required, not '{type_label(cls)}'")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from torchjit_vm.capture import atoms, classes, collecting, dicts, elements, groups, iteration, keys, members, packing
 from torchjit_vm.capture.builtin_table import METHODS
 from torchjit_vm.capture.exceptions import from_real, new_exception
-from torchjit_vm.capture.operators import compute
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reading import IMMUTABLE_ATOMS, MADE_ATOMS, pinned
 from torchjit_vm.capture.reasons import FINALIZER, UNKNOWN_CALL
+from torchjit_vm.capture.special_methods import compute
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     AtomObject,

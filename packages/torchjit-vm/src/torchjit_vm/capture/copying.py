@@ -9,17 +9,15 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast, final
 
-from torchjit_vm.capture import attributes, dicts, elements, iteration, keys, members, sets
-from torchjit_vm.capture.atoms import base_of
+from torchjit_vm.capture import attributes, dicts, elements, iteration, members
 from torchjit_vm.capture.builtin_table import builtin
-from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.operators import leaf_call
 from torchjit_vm.capture.reasons import UNKNOWN_CALL
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.values import (
     DELETED,
     AtomObject,
     BoundMethod,
-    ByteArray,
     Const,
     DictValue,
     FunctionValue,
@@ -29,7 +27,6 @@ from torchjit_vm.capture.values import (
     Leaf,
     ListValue,
     Obj,
-    SetValue,
     TupleValue,
     Value,
 )
@@ -147,31 +144,10 @@ def _duplicate(domain: CaptureDomain, value: Value, memo: _Memo | None) -> Value
 
     if _fills_itself(domain, value):
         return _refilled(domain, value, memo, part)
-    made: Obj
-    if isinstance(value, ListValue):
-        made = ListValue([], value.cls)
-        made.limit = elements.maximum(value)
-        _remember(memo, value, made)
-        made.items = [part(v) for v in elements.items(domain, value)]
-    elif isinstance(value, AtomObject):
-        made = AtomObject(base_of(value), value.cls)
-    elif isinstance(value, ByteArray):
-        return ByteArray(bytearray(content(domain, value)))
-    elif isinstance(value, TupleValue):
-        made = TupleValue([part(v) for v in elements.items(domain, value)], value.cls)
-    elif isinstance(value, DictValue):
-        made = DictValue(value.cls)
-        _remember(memo, value, made)
-        made.factory = value.factory
-        for key, item in dicts.dict_pairs(domain, value):
-            dicts.dict_store(domain, made, keys.key_of(domain, key), key, part(item))
-    elif isinstance(value, SetValue):
-        made = SetValue(dict(elements.set_entries(domain, value)), value.cls)
-        layout = sets.layout_of(domain, value)
-        made.layout = None if layout is None else layout.copy()
-    else:
-        made = Obj(value.cls)
-        _remember(memo, value, made)
+    duplicate = SLOTS[type(value)].copy
+    if duplicate is None:
+        raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
+    made = duplicate(domain, value, part, lambda begun: _remember(memo, value, begun))
     state: dict[str, Value] = {}
     if value.cls.__dictoffset__ != 0 and type(value) is not FunctionValue:
         for name, attribute in dicts.instance_pairs(domain, InstanceDict(value)):
@@ -279,8 +255,6 @@ def _copies_plainly(domain: CaptureDomain, value: Obj) -> bool:
         return False
     if issubclass(value.cls, BaseException):
         return False
-    if isinstance(value, ByteArray):
-        return True
     if not value.cls.__flags__ & (1 << 9) and value.cls is not object and type(value) is Obj:
         return False
     own_new = members.find_member(domain, value.cls, "__new__").kind in (members.STATIC, members.FUNCTION)

@@ -20,6 +20,7 @@ from torchjit_vm.capture import (
     subscripts,
 )
 from torchjit_vm.capture.builtin_table import builtin, method
+from torchjit_vm.capture.objects.dict import dict_item
 from torchjit_vm.capture.reading import view_of
 from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, TupleValue, Value
 
@@ -52,7 +53,7 @@ def _proxy(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 @method("__getitem__", dict)
 def _getitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], DictValue):
-        return subscripts.dict_item(domain, args[0], args[1])
+        return dict_item(domain, args[0], args[1])
     return subscripts.getitem(domain, args[0], args[1])
 
 

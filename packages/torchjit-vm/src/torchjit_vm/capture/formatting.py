@@ -7,19 +7,17 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import attributes, iteration, members, slot_results, texts
-from torchjit_vm.capture.byte_arrays import content
+from torchjit_vm.capture import attributes, iteration, members, slot_results
 from torchjit_vm.capture.made_later import made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, settled, special_call
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
     AtomObject,
-    ByteArray,
     Const,
-    DictValue,
     Known,
     Leaf,
     Obj,
@@ -64,8 +62,6 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
         return later
     if type(value) is Leaf:
         return domain.leaf_call(function, [value])
-    if type(value) is ByteArray:
-        return compute(domain, function, content(domain, value))
     names = ["__str__", "__repr__"] if function is str else ["__repr__"]
     if type(value) is Obj and issubclass(value.cls, BaseException):
         own = members.find_member(domain, value.cls, names[0])
@@ -81,11 +77,10 @@ def to_text(domain: CaptureDomain, value: Value, function: Callable[[Any], str])
                 break
     if type(value) is AtomObject:
         return compute(domain, function, domain.use(value))
-    if function is str and isinstance(value, DictValue) and value.cls is types.MappingProxyType:
-        return Const(texts.dict_text(domain, value)) if value.behind is None else to_text(domain, value.behind, str)
-    found = texts.container_text(domain, value)
+    slot = SLOTS[type(value)].text
+    found = None if slot is None else slot(domain, value, function)
     if found is not None:
-        return compute(domain, _escaped, domain.use(found)) if function is ascii else found
+        return compute(domain, _escaped, found) if function is ascii else Const(found)
     if is_constant(domain, value):
         return compute(domain, function, constant_of(domain, value))
     raise domain.graph_break(UNKNOWN_OPERATION, f"{function.__name__}() of {type_of(domain, value).__name__}")

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import builtins
-import enum
 import inspect
 import itertools
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from torchjit_vm.capture import dicts, elements, sets
-from torchjit_vm.capture.atoms import stripped
+from torchjit_vm.capture import dicts, elements
 from torchjit_vm.capture.attributes import bind
 from torchjit_vm.capture.exceptions import stop_iteration_error
 from torchjit_vm.capture.members import ABSENT, find_member
 from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reasons import INTERCEPTED, OPAQUE_ITERATOR, REBUILD
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
-    BoundMethod,
-    ByteArray,
     Const,
     DictValue,
-    DictView,
     GeneratorValue,
-    InstanceDict,
     Known,
     Leaf,
     ListValue,
@@ -307,56 +302,19 @@ def sequence_iter(domain: CaptureDomain, value: ListValue | TupleValue) -> Itera
 
 def get_iter(domain: CaptureDomain, value: Value) -> Value:
     """`iter(value)`."""
-    if type(value) is GeneratorValue and kind_of(value) == "coroutine":
-        raise domain.error(TypeError, "'coroutine' object is not iterable")
-    if isinstance(value, (IteratorValue, GeneratorValue)):
+    if isinstance(value, IteratorValue):
         return value
-    if isinstance(value, (ListValue, TupleValue)):
-        member = find_member(domain, value.cls, "__iter__")
-        if type(member.raw) is not types.FunctionType:
-            return sequence_iter(domain, value)
-    value = stripped(domain, value, "__iter__")
-    if type(value) is Const:
-        return _const_iter(domain, value)
-    if type(value) is ByteArray:
-        return Indexing(value, BoundMethod(Known(bytearray.__getitem__), value))
     if type(value) is Leaf:
         domain.used_leaves = True
         if domain.interceptors:
             raise domain.graph_break(INTERCEPTED, "iteration")
         items = domain.leaves.iterate(value.payload, domain)
         return SequenceIterator(TupleValue([from_raw(domain, r) for r in items]))
-    if isinstance(value, DictValue):
-        member = find_member(domain, value.cls, "__iter__")
-        if type(member.raw) is not types.FunctionType:
-            return ListIterator([k for k, _ in dicts.dict_pairs(domain, value)], value)
-    if isinstance(value, SetValue):
-        member = find_member(domain, value.cls, "__iter__")
-        if type(member.raw) is not types.FunctionType:
-            return ListIterator(sets.set_items(domain, value), value)
-    if isinstance(value, DictView):
-        return ListIterator(dicts.view_items(domain, value), value.target, value.kind)
-    if isinstance(value, InstanceDict):
-        return ListIterator([k for k, _ in dicts.instance_pairs(domain, value)])
-    if isinstance(value, Known) and isinstance(value.obj, enum.EnumType) and _plain_enum(type(value.obj)):
-        return ListIterator([Known(m) for m in cast(Any, value.obj)])
-    return _user_iter(domain, value)
-
-
-def _plain_enum(meta: type) -> bool:
-    """Does the metaclass leave it to `enum` to say which members are iterated over?"""
-    return meta.__iter__ is enum.EnumType.__iter__  # type: ignore[attr-defined]
-
-
-def _const_iter(domain: CaptureDomain, value: Const) -> Value:
-    real = value.value
-    if isinstance(real, range):
-        return RangeIterator(domain.use(value))
-    if isinstance(real, (str, bytes, frozenset)):
-        return ListIterator([Const(c) for c in domain.use(value)])
-    if isinstance(real, tuple):
-        return SequenceIterator(TupleValue([Const(c) for c in domain.use(value)]))
-    raise domain.error(TypeError, f"'{type_label(type(real))}' object is not iterable")
+    if isinstance(value, Obj) and type(find_member(domain, value.cls, "__iter__").raw) is types.FunctionType:
+        return _user_iter(domain, value)
+    slot = SLOTS[type(value)].iter
+    found = None if slot is None else slot(domain, value)
+    return _user_iter(domain, value) if found is None else found
 
 
 def _user_iter(domain: CaptureDomain, value: Value) -> Value:

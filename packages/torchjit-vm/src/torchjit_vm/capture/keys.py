@@ -11,18 +11,16 @@ from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import attributes, members, weak_references
 from torchjit_vm.capture.atoms import base_of, stripped
-from torchjit_vm.capture.elements import is_atom, items, set_entries
+from torchjit_vm.capture.elements import is_atom, items
 from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
     AtomObject,
-    BoundMethod,
-    ByteArray,
     Const,
     DictValue,
-    DictView,
     FunctionValue,
     HashKey,
     IdKey,
@@ -31,15 +29,12 @@ from torchjit_vm.capture.values import (
     Leaf,
     ListValue,
     Obj,
-    RandomState,
     Ref,
     SetValue,
-    SliceValue,
     TupleValue,
     Value,
     WeakKey,
 )
-from torchjit_vm.decode import VERSION
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
@@ -52,10 +47,12 @@ __all__ = [
     "key_of",
     "note_stored",
     "number_among",
+    "object_key",
     "real_key",
     "refuse_numbers",
     "settle_key",
     "settled_number",
+    "unhashable",
 ]
 
 
@@ -74,38 +71,17 @@ def key_of(domain: CaptureDomain, value: Value) -> Any:
         own = _own_container_key(domain, value)
         if own is not None:
             return own
-    if isinstance(value, TupleValue):
-        return tuple(key_of(domain, v) for v in items(domain, value))
     if type(value) is Leaf:
         if domain.leaves.type_of(value.payload) in (int, float, bool, complex):
             return domain.leaf_constant(value)
         return identity(domain, value)
-    if isinstance(value, FunctionValue):
-        return identity(domain, value)
-    if type(value) is IdValue and value.function is hash:
-        raise domain.graph_break(UNHASHABLE, "the number that hash() gives")
-    if type(value) is RandomState:
-        raise domain.graph_break(UNHASHABLE, "the state of a random generator")
-    if type(value) is ByteArray:
-        raise domain.error(TypeError, "unhashable type: 'bytearray'")
-    if type(value) is IdValue:
-        domain.has_numbers = True
-        identity(domain, value.target)
-        return IdKey(value.target)
-    if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
-        return frozenset(set_entries(domain, value))
-    if isinstance(value, SliceValue) and VERSION >= (3, 12):
-        raise domain.graph_break(UNHASHABLE, "a slice")
-    view = isinstance(value, DictView) and value.kind != "values"
-    if view or isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
-        raise domain.error(TypeError, f"unhashable type: '{type_label(type_of(domain, value))}'")
-    if type(value) is BoundMethod:
-        raise domain.graph_break(UNHASHABLE, "a bound method")
-    if isinstance(value, Obj) and issubclass(value.cls, weakref.ReferenceType):
-        return _weak_key(domain, value)
-    if isinstance(value, Obj):
-        return _object_key(domain, value)
-    return Ref(value)
+    slot = SLOTS[type(value)].hash
+    return Ref(value) if slot is None else slot(domain, value)
+
+
+def unhashable(domain: CaptureDomain, value: Value) -> Any:
+    """The slot of kinds that have no hash."""
+    raise domain.error(TypeError, f"unhashable type: '{type_label(type_of(domain, value))}'")
 
 
 def _own_container_key(domain: CaptureDomain, value: TupleValue | ListValue | DictValue | SetValue) -> HashKey | None:
@@ -219,7 +195,10 @@ def _may_be_number(domain: CaptureDomain, key: Any) -> bool:
 _NO_NUMBERS = (str, bytes, type(None), IdKey, Ref)
 
 
-def _object_key(domain: CaptureDomain, value: Obj) -> Any:
+def object_key(domain: CaptureDomain, value: Obj) -> Any:
+    """The key of an instance: by the rules of its class."""
+    if issubclass(value.cls, weakref.ReferenceType):
+        return _weak_key(domain, value)
     plain = stripped(domain, value, "__hash__", "__eq__")
     if plain is not value:
         return key_of(domain, plain)

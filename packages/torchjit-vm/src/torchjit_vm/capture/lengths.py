@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING
 
-from torchjit_vm.capture import byte_arrays, dicts, elements, members, slot_results
+from torchjit_vm.capture import members, slot_results
 from torchjit_vm.capture.assertions import current_assertion
-from torchjit_vm.capture.atoms import base_of, stripped
+from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.special_methods import compute, defines, special_call
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
-    AtomObject,
-    ByteArray,
     Const,
-    DictValue,
-    DictView,
-    InstanceDict,
-    Known,
     Leaf,
-    ListValue,
     Obj,
-    SetValue,
-    TupleValue,
     Value,
 )
 from torchjit_vm.type_labels import type_label
@@ -40,15 +31,24 @@ def truth(domain: CaptureDomain, value: Value) -> bool:
         return bool(domain.use(value))  # type: ignore[arg-type]
     if t is Leaf:
         return _leaf_truth(domain, value)  # type: ignore[arg-type]
-    if t is Known:
-        return bool(value.obj)  # type: ignore[attr-defined]
+    if isinstance(value, Obj) and value.cls.__flags__ & _HEAP:
+        own = _own_truth(domain, value)
+        if own is not None:
+            return own
+    slots = SLOTS[t]
+    if slots.bool is not None:
+        return slots.bool(domain, value)
+    if slots.length is not None:
+        return bool(slots.length(domain, value))
     if isinstance(value, Obj):
-        return _object_truth(domain, value)
-    if isinstance(value, DictView):
-        return dicts.dict_length(domain, value.target) > 0
-    if isinstance(value, InstanceDict):
-        return bool(dicts.instance_pairs(domain, value))
+        names = ("__bool__", "__len__")
+        if any(members.find_member(domain, value.cls, name).kind != members.ABSENT for name in names):
+            raise domain.graph_break(UNKNOWN_OPERATION, f"truth of {value.cls.__name__}")
     return True
+
+
+_HEAP = 1 << 9
+"""A class of Python's, which may define `__bool__` or `__len__`."""
 
 
 def _leaf_truth(domain: CaptureDomain, value: Leaf) -> bool:
@@ -60,57 +60,36 @@ def _leaf_truth(domain: CaptureDomain, value: Leaf) -> bool:
     return domain.leaves.truth(value.payload, domain)
 
 
-def _object_truth(domain: CaptureDomain, value: Obj) -> bool:
-    if value.cls.__flags__ & (1 << 9):  # a heap type, which may define either
-        for name in ("__bool__", "__len__"):
-            if defines(domain, value, name):
-                found = special_call(domain, value, name, [])
-                if found is None:
-                    return False
-                if name == "__bool__":
-                    return truth(domain, slot_results.checked(domain, value, name, found, bool, bool))
-                return truth(domain, _counted(domain, value, found))
-    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
-        return size(domain, value) > 0
-    if type(value) is AtomObject:
-        return truth(domain, base_of(value))
-    if type(value) is ByteArray:
-        return bool(byte_arrays.content(domain, value))
+def _own_truth(domain: CaptureDomain, value: Obj) -> bool | None:
+    """By a method of the program; None if the class has none."""
     for name in ("__bool__", "__len__"):
-        if members.find_member(domain, value.cls, name).kind != members.ABSENT:
-            raise domain.graph_break(UNKNOWN_OPERATION, f"truth of {value.cls.__name__}")
-    return True
+        if defines(domain, value, name):
+            found = special_call(domain, value, name, [])
+            if found is None:
+                return False
+            if name == "__bool__":
+                return truth(domain, slot_results.checked(domain, value, name, found, bool, bool))
+            return truth(domain, _counted(domain, value, found))
+    return None
 
 
-def size(domain: CaptureDomain, value: ListValue | TupleValue | DictValue | SetValue) -> int:
-    """The length of a built-in container; of an unread real one only the length is guarded."""
-    if isinstance(value, DictValue):
-        return dicts.dict_length(domain, value)
-    if isinstance(value, SetValue):
-        return len(elements.set_entries(domain, value))
-    if value.items is None and value.path is not None and not (isinstance(value, ListValue) and value.added):
-        domain.guard_length(value.path, len(value.real))
-        return len(value.real)
-    return len(elements.items(domain, value))
+def size(domain: CaptureDomain, value: Value) -> int | None:
+    """The length by the kind's own rules; None if it has none."""
+    slot = SLOTS[type(value)].length
+    return None if slot is None else slot(domain, value)
 
 
 def length(domain: CaptureDomain, value: Value) -> Value:
     """`len(value)`."""
     value = stripped(domain, value, "__len__")
-    if type(value) is ByteArray:
-        return Const(len(byte_arrays.content(domain, value)))
     if type(value) is Const:
         return compute(domain, len, domain.use(value))
     if type(value) is Leaf:
         return domain.leaf_call(len, [value])
-    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)) and not defines(domain, value, "__len__"):
-        return Const(size(domain, value))
-    if isinstance(value, DictView):
-        return Const(dicts.dict_length(domain, value.target))
-    if isinstance(value, InstanceDict):
-        return Const(len(dicts.instance_pairs(domain, value)))
-    if type(value) is Known and type(value.obj) is enum.EnumType:
-        return compute(domain, len, value.obj)
+    if not (isinstance(value, Obj) and defines(domain, value, "__len__")):
+        known = size(domain, value)
+        if known is not None:
+            return Const(known)
     found = special_call(domain, value, "__len__", [])
     if found is None:
         raise domain.error(TypeError, f"object of type '{type_label(type_of(domain, value))}' has no len()")

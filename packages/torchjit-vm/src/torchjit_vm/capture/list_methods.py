@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from torchjit_vm.capture import collecting, comparisons, construct, elements, iteration, subscripts
+from torchjit_vm.capture import collecting, comparisons, construct, elements, iteration
 from torchjit_vm.capture.builtin_functions import sort
 from torchjit_vm.capture.builtin_table import method
+from torchjit_vm.capture.objects.sequence import delete_from_list, list_store
 from torchjit_vm.capture.values import Const, ListValue, Value
 from torchjit_vm.frame import Raised
 
@@ -147,7 +148,7 @@ def _sort(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("__setitem__", list)
 def _setitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    subscripts.list_store(domain, cast(ListValue, args[0]), args[1], args[2])
+    list_store(domain, cast(ListValue, args[0]), args[1], args[2])
     return Const(None)
 
 
@@ -159,5 +160,5 @@ def _iadd(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 
 @method("__delitem__", list)
 def _delitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
-    subscripts.delete_from_list(domain, cast(ListValue, args[0]), args[1])
+    delete_from_list(domain, cast(ListValue, args[0]), args[1])
     return Const(None)

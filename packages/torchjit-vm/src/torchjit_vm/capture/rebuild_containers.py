@@ -11,7 +11,6 @@ from torchjit_vm.capture import runtime
 from torchjit_vm.capture.rebuild_objects import write_attributes
 from torchjit_vm.capture.values import (
     NEW,
-    ByteArray,
     DictValue,
     DictView,
     Known,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = [
-    "byte_array_expr",
     "can_be_early",
     "dict_expr",
     "list_expr",
@@ -156,10 +154,6 @@ def set_expr(out: Rebuilder, value: SetValue) -> str:
         out.write(f"set.update({name}, [{out.join(items)}])")
     write_attributes(out, value, name)
     return name
-
-
-def byte_array_expr(out: Rebuilder, value: ByteArray) -> str:
-    return out.assign(f"bytearray({bytes(value.data or b'')!r})")
 
 
 def view_expr(out: Rebuilder, value: DictView) -> str:

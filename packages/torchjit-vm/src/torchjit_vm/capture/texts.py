@@ -5,12 +5,10 @@ from __future__ import annotations
 import operator
 import re
 import string
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from torchjit_vm.capture import dicts, elements, formatting, members, sets
+from torchjit_vm.capture import elements, formatting
 from torchjit_vm.capture.made_later import joined, made_later
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
@@ -19,12 +17,6 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     AtomObject,
     Const,
-    DictValue,
-    DictView,
-    InstanceDict,
-    ListValue,
-    SetValue,
-    SliceValue,
     TupleValue,
     Value,
 )
@@ -32,120 +24,37 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["container_text", "dict_text", "format_method", "percent"]
-
-
-_LISTED = OrderedDict(a=1).__repr__() != "OrderedDict({'a': 1})"
-"""Does an OrderedDict show a list of pairs?"""
-
-
-def container_text(domain: CaptureDomain, value: Value) -> Const | None:
-    """`repr` of a container, a view of one or a slice, whose items are asked one by one; None for other values."""
-    if type(value) is SliceValue:
-        return Const(f"slice({', '.join(_shown(domain, v) for v in (value.start, value.stop, value.step))})")
-    if type(value) is DictView:
-        view = value
-        return _guarded(domain, view, "...", lambda: _view_text(domain, view))
-    if type(value) is InstanceDict:
-        value = dicts.instance_snapshot(domain, value)
-    if not isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
-        return None
-    own = members.find_member(domain, value.cls, "__repr__").raw
-    found = next((made for base, made in _TEXTS_OF.items() if own is base.__dict__["__repr__"]), None)
-    if found is None:
-        return None
-    again, text = found
-    if again is None:
-        return Const(text(domain, value))
-    return _guarded(domain, value, again.format(value.cls.__name__), lambda: text(domain, value))
+__all__ = ["format_method", "guarded", "joined_texts", "percent", "shown_text", "str_text"]
 
 
 class ShownContainers(set[Value]):
     """Those whose text is being made."""
 
 
-def _guarded(domain: CaptureDomain, value: Value, again: str, text: Callable[[], str]) -> Const:
+def guarded(domain: CaptureDomain, value: Value, again: str, text: Callable[[], str]) -> str:
     """The text, or `again` where the value is met inside its own."""
     if value in domain.of(ShownContainers):
-        return Const(again)
+        return again
     domain.of(ShownContainers).add(value)
     try:
-        return Const(text())
+        return text()
     finally:
         domain.of(ShownContainers).discard(value)
 
 
-def _view_text(domain: CaptureDomain, value: DictView) -> str:
-    return f"{type_of(domain, value).__name__}([{_joined(domain, dicts.view_items(domain, value))}])"
+def joined_texts(domain: CaptureDomain, values: Iterable[Value]) -> str:
+    """`repr` of each, with commas between them."""
+    return ", ".join(shown_text(domain, v) for v in values)
 
 
-def _list_text(domain: CaptureDomain, value: Any) -> str:
-    return f"[{_joined(domain, elements.items(domain, value))}]"
-
-
-def _tuple_text(domain: CaptureDomain, value: Any) -> str:
-    items = elements.items(domain, value)
-    return f"({_joined(domain, items)},)" if len(items) == 1 else f"({_joined(domain, items)})"
-
-
-def _deque_text(domain: CaptureDomain, value: Any) -> str:
-    limit = elements.maximum(value)
-    more = "" if limit is None else f", maxlen={limit}"
-    return f"{value.cls.__name__}({_list_text(domain, value)}{more})"
-
-
-def dict_text(domain: CaptureDomain, value: DictValue) -> str:
-    """`dict.__repr__`."""
-    pairs = dicts.dict_pairs(domain, value)
-    return "{" + ", ".join(f"{_shown(domain, k)}: {_shown(domain, v)}" for k, v in pairs) + "}"
-
-
-def _proxy_text(domain: CaptureDomain, value: Any) -> str:
-    return f"mappingproxy({dict_text(domain, value)})"
-
-
-def _ordered_text(domain: CaptureDomain, value: Any) -> str:
-    pairs = dicts.dict_pairs(domain, value)
-    if not pairs:
-        return f"{value.cls.__name__}()"
-    listed = ", ".join(f"({_shown(domain, k)}, {_shown(domain, v)})" for k, v in pairs)
-    return f"{value.cls.__name__}({f'[{listed}]' if _LISTED else dict_text(domain, value)})"
-
-
-def _default_text(domain: CaptureDomain, value: Any) -> str:
-    factory = "None" if value.factory is None else _shown(domain, value.factory)
-    inside = _guarded(domain, value, "{...}", lambda: dict_text(domain, value))
-    return f"{value.cls.__name__}({factory}, {inside.value})"
-
-
-def _set_text(domain: CaptureDomain, value: Any) -> str:
-    items = sets.set_items(domain, value)
-    if not items:
-        return f"{value.cls.__name__}()"
-    inside = f"{{{_joined(domain, items)}}}"
-    return inside if value.cls is set else f"{value.cls.__name__}({inside})"
-
-
-_TEXTS_OF: dict[type, tuple[str | None, Callable[[CaptureDomain, Any], str]]] = {
-    list: ("[...]", _list_text),
-    tuple: ("(...)", _tuple_text),
-    dict: ("{{...}}", dict_text),
-    deque: ("[...]", _deque_text),
-    OrderedDict: ("...", _ordered_text),
-    defaultdict: (None, _default_text),
-    set: ("{}(...)", _set_text),
-    frozenset: ("{}(...)", _set_text),
-    MappingProxyType: ("mappingproxy({{...}})", _proxy_text),
-}
-"""By the class whose `__repr__` it is: what a container shows for itself, and its text. Source: the `*_repr` functions of CPython's Objects."""
-
-
-def _joined(domain: CaptureDomain, values: Iterable[Value]) -> str:
-    return ", ".join(_shown(domain, v) for v in values)
-
-
-def _shown(domain: CaptureDomain, value: Value) -> str:
+def shown_text(domain: CaptureDomain, value: Value) -> str:
+    """`repr` of a part."""
     return _text(domain, formatting.to_text(domain, value, repr))
+
+
+def str_text(domain: CaptureDomain, value: Value) -> str:
+    """`str` of a value."""
+    return _text(domain, formatting.to_text(domain, value, str))
 
 
 def _text(domain: CaptureDomain, value: Value) -> str:

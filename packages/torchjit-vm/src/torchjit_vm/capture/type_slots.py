@@ -7,6 +7,7 @@ leads to, the texts of errors, and that methods which a class of the program def
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -16,6 +17,8 @@ from torchjit_vm.capture.values import Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
+    from torchjit_vm.capture.values import Obj
 
 __all__ = ["SLOTS", "TypeSlots", "register"]
 
@@ -24,6 +27,7 @@ Binary: TypeAlias = "Callable[[CaptureDomain, Callable[..., Any], Any, Value, bo
 Inplace: TypeAlias = "Callable[[CaptureDomain, Callable[..., Any], Any, Value], Value | None]"
 Concat: TypeAlias = "Callable[[CaptureDomain, Any, Value], Value | None]"
 Repeat: TypeAlias = "Callable[[CaptureDomain, Any, int], Value]"
+Part: TypeAlias = "Callable[[Value], Value]"
 
 
 @final
@@ -39,6 +43,18 @@ class TypeSlots:
         inplace: `function(self, other)` for one such as `ior`, if it changes the object; None leaves it to `binary`.
         concat: `self + other` of a sequence; None where the other one is of no fitting kind.
         repeat: `self * count` of a sequence.
+        bool: `bool(self)`; without it a length that is not 0.
+        length: `len(self)`; None if it has none.
+        iter: `iter(self)`; None if it is not iterable by the kind's own rules.
+        contains: `item in self`; None where the items are asked in turn.
+        getitem: `self[key]`; None where the kind has no answer.
+        setitem, delitem: `self[key] = item`, `del self[key]`.
+        hash: what dicts and sets find it by (`keys.key_of`).
+        text: `repr(self)`, or what `str` gives if that is the function; None for what has no text of the kind's own.
+        copy: an object like this one, its parts by a function that copies them if that is asked for. What may hold itself is given
+            to the last argument as soon as it is made.
+        rebuild: the expression in emitted code for an object that the region made.
+        write_back: writes the statements that bring a real object to what the region left.
     """
 
     richcompare: RichCompare | None = None
@@ -46,24 +62,44 @@ class TypeSlots:
     inplace: Inplace | None = None
     concat: Concat | None = None
     repeat: Repeat | None = None
+    bool: Callable[[CaptureDomain, Any], builtins.bool] | None = None
+    length: Callable[[CaptureDomain, Any], int | None] | None = None
+    iter: Callable[[CaptureDomain, Any], Value | None] | None = None
+    contains: Callable[[CaptureDomain, Any, Value], Value | None] | None = None
+    getitem: Callable[[CaptureDomain, Any, Value], Value | None] | None = None
+    setitem: Callable[[CaptureDomain, Any, Value, Value], None] | None = None
+    delitem: Callable[[CaptureDomain, Any, Value], None] | None = None
+    hash: Callable[[CaptureDomain, Any], Any] | None = None
+    text: Callable[[CaptureDomain, Any, Callable[[Any], str]], str | None] | None = None
+    copy: Callable[[CaptureDomain, Any, Part, Callable[[Value], None]], Obj] | None = None
+    rebuild: Callable[[Rebuilder, Any], str] | None = None
+    write_back: Callable[[Rebuilder, Any], None] | None = None
+
+
+_OWN: dict[type[Value], TypeSlots] = {}
+"""What was registered, without what is inherited."""
 
 
 @final
 class _Table(dict[type[Value], TypeSlots]):
-    """Slots by kind. A kind without a registration has those of its base class."""
+    """Slots by kind, what is inherited included. A kind without a registration has those of its base classes."""
 
     def __missing__(self, kind: type[Value]) -> TypeSlots:
-        found = self[kind] = next((self[base] for base in kind.__mro__[1:] if base in self), TypeSlots())
+        given: dict[str, Any] = {}
+        for base in kind.__mro__:
+            own = _OWN.get(base, _NOTHING)
+            given |= {
+                a.name: slot for a in _FIELDS if a.name not in given and (slot := getattr(own, a.name)) is not None
+            }
+        found = self[kind] = TypeSlots(**given)
         return found
 
 
+_NOTHING, _FIELDS = TypeSlots(), attrs.fields(TypeSlots)
 SLOTS: dict[type[Value], TypeSlots] = _Table()
 
 
 def register(kind: type[Value], slots: TypeSlots) -> None:
-    """Say what a kind does; what is left out is inherited from the kind's base class."""
-    inherited = next((SLOTS[base] for base in kind.__mro__[1:] if base in SLOTS), None)
-    if inherited is not None:
-        given = {a.name: getattr(slots, a.name) for a in attrs.fields(TypeSlots)}
-        slots = attrs.evolve(inherited, **{name: slot for name, slot in given.items() if slot is not None})
-    SLOTS[kind] = slots
+    """Say what a kind does; what is left out is inherited from the kind's base classes."""
+    _OWN[kind] = slots
+    SLOTS.clear()

@@ -1,5 +1,31 @@
 """The kinds of values, one file each: what a kind does, in the slots of `type_slots`. Importing this registers them all."""
 
-from torchjit_vm.capture.objects import byte_array, constant, dict, identity, instance, method, sequence, set, slice
+from torchjit_vm.capture.objects import (
+    byte_array,
+    constant,
+    dict,
+    function,
+    identity,
+    instance,
+    iterator,
+    known,
+    method,
+    sequence,
+    set,
+    slice,
+)
 
-__all__ = ["byte_array", "constant", "dict", "identity", "instance", "method", "sequence", "set", "slice"]
+__all__ = [
+    "byte_array",
+    "constant",
+    "dict",
+    "function",
+    "identity",
+    "instance",
+    "iterator",
+    "known",
+    "method",
+    "sequence",
+    "set",
+    "slice",
+]

@@ -1,4 +1,4 @@
-"""Constants; instances of classes derived from str, int, float, complex and bytes; objects whose identity is settled."""
+"""Constants, and instances of classes derived from str, int, float, complex and bytes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.byte_arrays import byte_operation
-from torchjit_vm.capture.operators import RICH, compute, is_not_implemented
+from torchjit_vm.capture.iteration import ListIterator, RangeIterator, SequenceIterator
+from torchjit_vm.capture.lengths import truth
+from torchjit_vm.capture.operators import RICH, as_tuple
 from torchjit_vm.capture.raw import to_raw
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.rebuild_objects import object_expr
+from torchjit_vm.capture.sets import sought_key
+from torchjit_vm.capture.special_methods import compute, is_not_implemented, settled
+from torchjit_vm.capture.subscripts import getitem
 from torchjit_vm.capture.type_slots import TypeSlots, register
-from torchjit_vm.capture.values import AtomObject, ByteArray, Const, Known, Value
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import AtomObject, ByteArray, Const, Known, Leaf, SliceValue, TupleValue, Value
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__: list[str] = []
+__all__ = ["compare_real"]
 
 
-def _compare_real(domain: CaptureDomain, function: Any, self: Const | Known, other: Value) -> Value | None:
+def compare_real(domain: CaptureDomain, function: Any, self: Const | Known, other: Value) -> Value | None:
     if type(other) in (Const, Known):
         return compute(domain, function, to_raw(domain, self), to_raw(domain, other))
     return _compare_plain(domain, function, self, base_of(other)) if type(other) is AtomObject else None
@@ -47,6 +56,69 @@ def _repeat(domain: CaptureDomain, self: Const, count: int) -> Value:
     return compute(domain, operator.mul, domain.use(self), count)
 
 
-register(Const, TypeSlots(richcompare=_compare_real, concat=_concat, repeat=_repeat))
-register(Known, TypeSlots(richcompare=_compare_real))
-register(AtomObject, TypeSlots(richcompare=_compare_atom))
+def _length(domain: CaptureDomain, self: Const) -> int:
+    real = domain.use(self)
+    compute(domain, len, real)  # it may raise
+    return len(real)
+
+
+def _iter(domain: CaptureDomain, self: Const) -> Value:
+    real = self.value
+    if isinstance(real, range):
+        return RangeIterator(domain.use(self))
+    if isinstance(real, (str, bytes, frozenset)):
+        return ListIterator([Const(c) for c in domain.use(self)])
+    if isinstance(real, tuple):
+        return SequenceIterator(TupleValue([Const(c) for c in domain.use(self)]))
+    raise domain.error(TypeError, f"'{type_label(type(real))}' object is not iterable")
+
+
+def _contains(domain: CaptureDomain, self: Const, item: Value) -> Value | None:
+    if isinstance(item, Const):
+        return compute(domain, operator.contains, domain.use(self), domain.use(item))
+    if type(item) is ByteArray:
+        return byte_operation(domain, operator.contains, self, item)
+    if not isinstance(self.value, (str, bytes, frozenset)):
+        return None
+    known, cls = domain.use(self), type_of(domain, item)
+    if isinstance(known, frozenset):
+        return domain.constant(sought_key(domain, item, None) in known)
+    if issubclass(cls, (str, bytes, int)) or type(item) is Leaf:
+        raise domain.graph_break(UNKNOWN_OPERATION, f"{cls.__name__} in {type(known).__name__}")
+    if isinstance(known, str):
+        raise domain.error(TypeError, f"'in <string>' requires string as left operand, not {type_label(cls)}")
+    raise domain.error(TypeError, f"a bytes-like object is required, not '{type_label(cls)}'")
+
+
+def _getitem(domain: CaptureDomain, self: Const, key: Value) -> Value:
+    if type(self.value) is tuple:
+        return getitem(domain, as_tuple(self), key)
+    if not hasattr(type(self.value), "__getitem__"):
+        raise domain.error(TypeError, f"'{type_label(type(self.value))}' object is not subscriptable")
+    key = settled(domain, key)
+    index = key if isinstance(key, (Const, SliceValue)) else Const(domain.index(key))
+    return compute(domain, operator.getitem, domain.use(self), to_raw(domain, index))
+
+
+register(
+    Const,
+    TypeSlots(
+        richcompare=compare_real,
+        concat=_concat,
+        repeat=_repeat,
+        length=_length,
+        iter=_iter,
+        contains=_contains,
+        getitem=_getitem,
+    ),
+)
+register(
+    AtomObject,
+    TypeSlots(
+        richcompare=_compare_atom,
+        bool=lambda domain, self: truth(domain, base_of(self)),
+        iter=lambda domain, self: _iter(domain, base_of(self)),
+        rebuild=object_expr,
+        copy=lambda domain, self, part, remember: AtomObject(base_of(self), self.cls),
+    ),
+)

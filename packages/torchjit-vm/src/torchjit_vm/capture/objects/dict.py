@@ -5,20 +5,31 @@ from __future__ import annotations
 import operator
 import types
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import dicts, keys, packing
-from torchjit_vm.capture.comparisons import compare_methods, same_or_equal
+from torchjit_vm.capture import attributes, dicts, keys, members, packing, stores
+from torchjit_vm.capture.comparisons import compare_methods, contains, same_or_equal
+from torchjit_vm.capture.effects import unchanged
+from torchjit_vm.capture.iteration import ListIterator
+from torchjit_vm.capture.keys import real_key
 from torchjit_vm.capture.objects.set import combine_sets, compare_sets
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.rebuild_containers import dict_expr, storage_class, view_expr
+from torchjit_vm.capture.rebuild_objects import instance_dict_expr
 from torchjit_vm.capture.set_algebra import is_set_view
-from torchjit_vm.capture.type_slots import TypeSlots, register
-from torchjit_vm.capture.values import DictValue, DictView, InstanceDict, Known, Value
+from torchjit_vm.capture.special_methods import special_call
+from torchjit_vm.capture.subscripts import key_error
+from torchjit_vm.capture.texts import guarded, joined_texts, shown_text, str_text
+from torchjit_vm.capture.type_slots import Part, TypeSlots, register
+from torchjit_vm.capture.types import type_of
+from torchjit_vm.capture.values import DELETED, Const, DictValue, DictView, InstanceDict, Known, Obj, Ref, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["equal_dicts"]
+__all__ = ["dict_item", "equal_dicts"]
 
 
 def _richcompare(domain: CaptureDomain, function: Any, self: DictValue | InstanceDict, other: Value) -> Value | None:
@@ -73,7 +84,211 @@ def _view_binary(domain: CaptureDomain, function: Any, self: DictView, other: Va
     return combine_sets(domain, function, self, other, reflected) if is_set_view(self) else None
 
 
-register(DictValue, TypeSlots(richcompare=_richcompare, binary=_binary, inplace=_inplace))
-register(InstanceDict, TypeSlots(richcompare=_richcompare))
-register(DictView, TypeSlots(richcompare=compare_sets, binary=_view_binary))
+def _iter(domain: CaptureDomain, self: DictValue) -> Value:
+    return ListIterator([k for k, _ in dicts.dict_pairs(domain, self)], self)
+
+
+def _contains(domain: CaptureDomain, self: DictValue, item: Value) -> Value:
+    return domain.constant(dicts.dict_lookup(domain, self, keys.key_of(domain, item)) is not None)
+
+
+def dict_item(domain: CaptureDomain, container: DictValue, key: Value) -> Value:
+    """`container[key]` by the rules of the C classes."""
+    found = dicts.dict_lookup(domain, container, keys.key_of(domain, key))
+    if found is not None:
+        return found
+    missing = members.find_member(domain, container.cls, "__missing__")
+    if type(missing.raw) is types.FunctionType:
+        result = special_call(domain, container, "__missing__", [key])
+        if result is not None:
+            return result
+    if container.factory is not None and not (type(container.factory) is Const and container.factory.value is None):
+        made = domain.vm.call(container.factory, [])
+        dicts.dict_store(domain, container, keys.key_of(domain, key), key, made)
+        return made
+    raise domain.raised(key_error(domain, key))
+
+
+def _setitem(domain: CaptureDomain, self: DictValue, key: Value, value: Value) -> None:
+    if self.cls is types.MappingProxyType:
+        raise domain.error(TypeError, "'mappingproxy' object does not support item assignment")
+    dicts.dict_store(domain, self, keys.key_of(domain, key), key, value)
+
+
+def _delitem(domain: CaptureDomain, self: DictValue, key: Value) -> None:
+    if self.cls is types.MappingProxyType:
+        verb = "doesn't" if hasattr(type_of(domain, key), "__index__") else "does not"
+        raise domain.error(TypeError, f"'mappingproxy' object {verb} support item deletion")
+    found = keys.key_of(domain, key)
+    if dicts.dict_lookup(domain, self, found) is None:
+        raise domain.raised(key_error(domain, key))
+    dicts.dict_remove(domain, self, found)
+
+
+_LISTED = OrderedDict(a=1).__repr__() != "OrderedDict({'a': 1})"
+"""Does an OrderedDict show a list of pairs?"""
+
+
+def _dict_text(domain: CaptureDomain, value: DictValue) -> str:
+    """`dict.__repr__`."""
+    pairs = dicts.dict_pairs(domain, value)
+    return "{" + ", ".join(f"{shown_text(domain, k)}: {shown_text(domain, v)}" for k, v in pairs) + "}"
+
+
+def _proxy_text(domain: CaptureDomain, value: Any) -> str:
+    return f"mappingproxy({_dict_text(domain, value)})"
+
+
+def _ordered_text(domain: CaptureDomain, value: Any) -> str:
+    pairs = dicts.dict_pairs(domain, value)
+    if not pairs:
+        return f"{value.cls.__name__}()"
+    listed = ", ".join(f"({shown_text(domain, k)}, {shown_text(domain, v)})" for k, v in pairs)
+    return f"{value.cls.__name__}({f'[{listed}]' if _LISTED else _dict_text(domain, value)})"
+
+
+def _default_text(domain: CaptureDomain, value: Any) -> str:
+    factory = "None" if value.factory is None else shown_text(domain, value.factory)
+    inside = guarded(domain, value, "{...}", lambda: _dict_text(domain, value))
+    return f"{value.cls.__name__}({factory}, {inside})"
+
+
+_TEXTS: dict[Any, tuple[str | None, Callable[[CaptureDomain, Any], str]]] = {
+    dict.__repr__: ("{...}", _dict_text),
+    OrderedDict.__repr__: ("...", _ordered_text),
+    defaultdict.__repr__: (None, _default_text),
+    types.MappingProxyType.__repr__: ("mappingproxy({...})", _proxy_text),
+}
+"""What a dict shows for itself, and its text. Source: the `*_repr` functions of CPython's Objects and Modules."""
+
+
+def _text(domain: CaptureDomain, self: DictValue, function: Any) -> str | None:
+    if function is str and self.cls is types.MappingProxyType:
+        return _dict_text(domain, self) if self.behind is None else str_text(domain, self.behind)
+    found = _TEXTS.get(members.find_member(domain, self.cls, "__repr__").raw)
+    if found is None:
+        return None
+    again, text = found
+    return text(domain, self) if again is None else guarded(domain, self, again, lambda: text(domain, self))
+
+
+def _copy(domain: CaptureDomain, self: DictValue, part: Part, remember: Callable[[Value], None]) -> Obj:
+    made = DictValue(self.cls)
+    remember(made)
+    made.factory = self.factory
+    for key, item in dicts.dict_pairs(domain, self):
+        dicts.dict_store(domain, made, keys.key_of(domain, key), key, part(item))
+    return made
+
+
+def _write_back(out: Rebuilder, self: DictValue) -> None:
+    base = storage_class(self.cls)
+    owner = "dict" if base is dict else out.runtime(base)
+    for key, before in (self.changed or {}).items():
+        entry = self.entries.get(key)
+        raw = real_key(key)
+        if entry is None:
+            if before is None and raw is not DELETED:  # there, or not: the region did not look
+                out.write(f"{owner}.pop({out.expr(self)}, {out.literal(raw)}, None)")
+            elif before is not DELETED and raw is not DELETED:
+                out.write(f"{owner}.__delitem__({out.expr(self)}, {out.literal(raw)})")
+            continue
+        moved = key in self.removed and before is not DELETED and raw is not DELETED
+        if not moved and unchanged(entry[1], before):
+            continue
+        item = out.expr(entry[1])
+        if moved:
+            out.write(f"{owner}.pop({out.expr(self)}, {out.literal(raw)}, None)")
+        out.write(f"{owner}.__setitem__({out.expr(self)}, {out.expr(entry[0])}, {item})")
+
+
+def _window_contains(domain: CaptureDomain, self: InstanceDict, item: Value) -> Value | None:
+    if type(item) is not Const:
+        return None
+    return domain.constant(attributes.instance_attr(domain, self.owner, domain.use(item)) is not None)
+
+
+def _window_getitem(domain: CaptureDomain, self: InstanceDict, key: Value) -> Value | None:
+    if type(key) is not Const:
+        return None
+    attribute = attributes.instance_attr(domain, self.owner, domain.use(key))
+    if attribute is None:
+        raise domain.raised(key_error(domain, key))
+    return attribute
+
+
+def _window_setitem(domain: CaptureDomain, self: InstanceDict, key: Value, value: Value) -> None:
+    if type(key) is not Const:
+        raise domain.graph_break(UNKNOWN_OPERATION, "store to an item of dict")
+    stores.write(domain, self.owner, domain.use(key), value)
+
+
+def _window_delitem(domain: CaptureDomain, self: InstanceDict, key: Value) -> None:
+    if type(key) is not Const:
+        raise domain.graph_break(UNKNOWN_OPERATION, "deletion of an item of dict")
+    if attributes.instance_attr(domain, self.owner, domain.use(key)) is None:
+        raise domain.raised(key_error(domain, key))
+    stores.write(domain, self.owner, domain.use(key), DELETED)
+
+
+def _view_contains(domain: CaptureDomain, self: DictView, item: Value) -> Value | None:
+    return contains(domain, self.target, item) if self.kind == "keys" else None
+
+
+def _view_hash(domain: CaptureDomain, self: DictView) -> Any:
+    return Ref(self) if self.kind == "values" else keys.unhashable(domain, self)
+
+
+def _view_text(domain: CaptureDomain, self: DictView, function: Any) -> str:
+    label = type_of(domain, self).__name__
+    return guarded(domain, self, "...", lambda: f"{label}([{joined_texts(domain, dicts.view_items(domain, self))}])")
+
+
+register(
+    DictValue,
+    TypeSlots(
+        richcompare=_richcompare,
+        binary=_binary,
+        inplace=_inplace,
+        length=dicts.dict_length,
+        iter=_iter,
+        contains=_contains,
+        getitem=dict_item,
+        setitem=_setitem,
+        delitem=_delitem,
+        hash=keys.unhashable,
+        text=_text,
+        copy=_copy,
+        rebuild=dict_expr,
+        write_back=_write_back,
+    ),
+)
+register(
+    InstanceDict,
+    TypeSlots(
+        richcompare=_richcompare,
+        length=lambda domain, self: len(dicts.instance_pairs(domain, self)),
+        iter=lambda domain, self: ListIterator([k for k, _ in dicts.instance_pairs(domain, self)]),
+        contains=_window_contains,
+        getitem=_window_getitem,
+        setitem=_window_setitem,
+        delitem=_window_delitem,
+        hash=keys.unhashable,
+        text=lambda domain, self, function: _text(domain, dicts.instance_snapshot(domain, self), function),
+        rebuild=instance_dict_expr,
+    ),
+)
+register(
+    DictView,
+    TypeSlots(
+        richcompare=compare_sets,
+        binary=_view_binary,
+        length=lambda domain, self: dicts.dict_length(domain, self.target),
+        iter=lambda domain, self: ListIterator(dicts.view_items(domain, self), self.target, self.kind),
+        contains=_view_contains,
+        hash=_view_hash,
+        text=_view_text,
+        rebuild=view_expr,
+    ),
+)
 compare_methods(dict, OrderedDict)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_vm.capture import keys
 from torchjit_vm.capture.atoms import stripped
 from torchjit_vm.capture.comparisons import compare, is_
-from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.reasons import UNHASHABLE, UNKNOWN_OPERATION
+from torchjit_vm.capture.rebuild_objects import id_expr, random_state_expr
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import Const, IdValue, Leaf, RandomState, Value
+from torchjit_vm.capture.values import Const, IdKey, IdValue, Leaf, RandomState, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -52,5 +53,17 @@ def _compare_state(domain: CaptureDomain, function: Any, self: RandomState, othe
     raise domain.graph_break(UNKNOWN_OPERATION, "a decision about the state of a random generator")
 
 
-register(IdValue, TypeSlots(richcompare=_compare_id))
-register(RandomState, TypeSlots(richcompare=_compare_state))
+def _hash_id(domain: CaptureDomain, self: IdValue) -> Any:
+    if self.function is hash:
+        raise domain.graph_break(UNHASHABLE, "the number that hash() gives")
+    domain.has_numbers = True
+    keys.identity(domain, self.target)
+    return IdKey(self.target)
+
+
+def _hash_state(domain: CaptureDomain, self: RandomState) -> Any:
+    raise domain.graph_break(UNHASHABLE, "the state of a random generator")
+
+
+register(IdValue, TypeSlots(richcompare=_compare_id, hash=_hash_id, rebuild=id_expr))
+register(RandomState, TypeSlots(richcompare=_compare_state, hash=_hash_state, rebuild=random_state_expr))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import operator
 import types
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.comparisons import compare, is_
+from torchjit_vm.capture.keys import object_key
 from torchjit_vm.capture.objects.dict import equal_dicts
+from torchjit_vm.capture.rebuild_objects import object_expr
+from torchjit_vm.capture.type_slots import Part, TypeSlots, register
 from torchjit_vm.capture.values import Const, InstanceDict, Obj, Value
 from torchjit_vm.capture.weak_references import is_reference, referent
 
@@ -46,6 +50,13 @@ def _compare_references(function: Any) -> Any:
     return run
 
 
+def _copy(domain: CaptureDomain, self: Obj, part: Part, remember: Callable[[Value], None]) -> Obj:
+    made = Obj(self.cls)
+    remember(made)
+    return made
+
+
+register(Obj, TypeSlots(hash=object_key, copy=_copy, rebuild=object_expr))
 for _name, _function in _EQUALITY.items():
     method(_name, types.SimpleNamespace)(_compare_namespaces(_function))
     method(_name, weakref.ReferenceType)(_compare_references(_function))

@@ -6,6 +6,8 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.comparisons import is_, same_or_equal
+from torchjit_vm.capture.reasons import UNHASHABLE
+from torchjit_vm.capture.rebuild_functions import method_expr
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import BoundMethod, Value
 
@@ -22,4 +24,8 @@ def _richcompare(domain: CaptureDomain, function: Any, self: BoundMethod, other:
     return domain.constant(equal is (function is operator.eq))
 
 
-register(BoundMethod, TypeSlots(richcompare=_richcompare))
+def _hash(domain: CaptureDomain, self: BoundMethod) -> Any:
+    raise domain.graph_break(UNHASHABLE, "a bound method")
+
+
+register(BoundMethod, TypeSlots(richcompare=_richcompare, hash=_hash, rebuild=method_expr))

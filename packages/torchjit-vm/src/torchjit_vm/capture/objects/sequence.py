@@ -8,17 +8,29 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.capture import collecting, elements
-from torchjit_vm.capture.comparisons import compare, compare_methods, same_or_equal
+from torchjit_vm.capture import collecting, elements, iteration, operators
+from torchjit_vm.capture.comparisons import compare, compare_methods, same_or_equal, search
+from torchjit_vm.capture.effects import unchanged
 from torchjit_vm.capture.elements import copy_deque, plain_base
-from torchjit_vm.capture.type_slots import TypeSlots, register
+from torchjit_vm.capture.exceptions import from_real
+from torchjit_vm.capture.iteration import sequence_iter
+from torchjit_vm.capture.keys import key_of, unhashable
+from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
+from torchjit_vm.capture.rebuild_containers import list_expr, tuple_expr
+from torchjit_vm.capture.subscripts import is_index
+from torchjit_vm.capture.texts import guarded, joined_texts
+from torchjit_vm.capture.type_slots import Part, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import ListValue, TupleValue, Value
+from torchjit_vm.capture.values import ListValue, Obj, SliceValue, TupleValue, Value
+from torchjit_vm.frame import Raised
+from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__: list[str] = []
+__all__ = ["delete_from_list", "list_store", "sequence_item"]
 
 
 def _richcompare(domain: CaptureDomain, function: Any, self: ListValue | TupleValue, other: Value) -> Value | None:
@@ -92,9 +104,199 @@ def _is_c(cls: type, *names: str) -> bool:
     return any(type(cls.__dict__.get(name)) is types.WrapperDescriptorType for name in names)
 
 
+def _length(domain: CaptureDomain, self: ListValue | TupleValue) -> int:
+    """Of an unread real one only the length is guarded."""
+    if self.items is None and self.path is not None and not (isinstance(self, ListValue) and self.added):
+        domain.guard_length(self.path, len(self.real))
+        return len(self.real)
+    return len(elements.items(domain, self))
+
+
+def _contains(domain: CaptureDomain, self: ListValue | TupleValue, item: Value) -> Value:
+    return search(domain, sequence_iter(domain, self), item)  # C code does not ask for `__iter__`
+
+
+def sequence_item(domain: CaptureDomain, container: ListValue | TupleValue, key: Value) -> Value:
+    """`container[key]` by the rules of the C classes."""
+    queue = issubclass(container.cls, deque)
+    if isinstance(key, SliceValue) and not queue:
+        chosen = elements.items(domain, container)[domain.slice(key)]
+        if isinstance(container, ListValue):
+            return ListValue(chosen)
+        # torch.Size keeps its type when it is sliced, as the only tuple subclass that the VM meets with that habit.
+        keeps = container.cls is not tuple and getattr(container.cls, "__module__", "") == "torch"
+        return TupleValue(chosen, container.cls if keeps and not hasattr(container.cls, "_fields") else tuple)
+    if not is_index(domain, key):
+        kind = "list" if isinstance(container, ListValue) else "tuple"
+        name = type_label(type_of(domain, key))
+        if queue:
+            raise domain.error(TypeError, f"sequence index must be integer, not '{name}'")
+        raise domain.error(TypeError, f"{kind} indices must be integers or slices, not {name}")
+    index = domain.index(key)
+    if container.items is None and container.path is not None and -len(container.real) <= index < len(container.real):
+        return elements.items(domain, container)[index]
+    try:
+        return elements.items(domain, container)[index]
+    except IndexError:
+        kind = "deque" if queue else "list" if isinstance(container, ListValue) else "tuple"
+        raise domain.error(IndexError, f"{kind} index out of range") from None
+
+
+def _list_index(domain: CaptureDomain, key: Value) -> int:
+    if not is_index(domain, key):
+        name = type_label(type_of(domain, key))
+        if hasattr(type_of(domain, key), "__index__"):  # a number that only the run knows
+            raise domain.graph_break(UNKNOWN_OPERATION, f"{name} as an index")
+        raise domain.error(TypeError, f"list indices must be integers or slices, not {name}")
+    return domain.index(key)
+
+
+def _out_of_range(container: ListValue) -> str:
+    return f"{'deque' if issubclass(container.cls, deque) else 'list assignment'} index out of range"
+
+
+def list_store(domain: CaptureDomain, container: ListValue, key: Value, value: Value) -> None:
+    """`container[key] = value` by the list's own rules."""
+    if isinstance(key, SliceValue):
+        where = domain.slice(key)
+        new = _assigned(domain, value, where)
+        try:
+            elements.change(domain, container)[where] = new
+        except ValueError as error:
+            raise domain.raised(from_real(domain, error)) from None
+        return
+    index = _list_index(domain, key)
+    target = elements.items(domain, container)
+    if not -len(target) <= index < len(target):
+        raise domain.error(IndexError, _out_of_range(container))
+    elements.change(domain, container)[index] = value
+
+
+def _assigned(domain: CaptureDomain, value: Value, where: slice) -> list[Value]:
+    """The items that are stored to a slice."""
+    if not isinstance(value, (ListValue, TupleValue)) or operators.defines(domain, value, "__iter__"):
+        try:
+            value = iteration.get_iter(domain, value)
+        except Raised as raised:
+            if issubclass(type_of(domain, raised.value), TypeError):
+                operators.compute(domain, operator.setitem, [], where, 0)  # which raises, in the words of this Python
+            raise
+    return collecting.collected(domain, value)
+
+
+def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) -> None:
+    """`del container[key]` by the list's own rules."""
+    where = domain.slice(key) if isinstance(key, SliceValue) else _list_index(domain, key)
+    target = elements.items(domain, container)
+    if not isinstance(where, slice) and not -len(target) <= where < len(target):
+        raise domain.error(IndexError, _out_of_range(container))
+    del elements.change(domain, container)[where]
+
+
+def _hash(domain: CaptureDomain, self: TupleValue) -> Any:
+    return tuple(key_of(domain, v) for v in elements.items(domain, self))
+
+
+def _list_text(domain: CaptureDomain, value: Any) -> str:
+    return f"[{joined_texts(domain, elements.items(domain, value))}]"
+
+
+def _tuple_text(domain: CaptureDomain, value: Any) -> str:
+    items = elements.items(domain, value)
+    return f"({joined_texts(domain, items)},)" if len(items) == 1 else f"({joined_texts(domain, items)})"
+
+
+def _deque_text(domain: CaptureDomain, value: Any) -> str:
+    limit = elements.maximum(value)
+    more = "" if limit is None else f", maxlen={limit}"
+    return f"{value.cls.__name__}({_list_text(domain, value)}{more})"
+
+
+_TEXTS: dict[Any, tuple[str, Callable[[CaptureDomain, Any], str]]] = {
+    list.__repr__: ("[...]", _list_text),
+    tuple.__repr__: ("(...)", _tuple_text),
+    deque.__repr__: ("[...]", _deque_text),
+}
+"""What a sequence shows for itself, and its text. Source: the `*_repr` functions of CPython's Objects and Modules."""
+
+
+def _text(domain: CaptureDomain, self: ListValue | TupleValue, function: Any) -> str | None:
+    found = _TEXTS.get(find_member(domain, self.cls, "__repr__").raw)
+    return None if found is None else guarded(domain, self, found[0], lambda: found[1](domain, self))
+
+
+def _copy_list(domain: CaptureDomain, self: ListValue, part: Part, remember: Callable[[Value], None]) -> Obj:
+    made = ListValue([], self.cls)
+    made.limit = elements.maximum(self)
+    remember(made)
+    made.items = [part(v) for v in elements.items(domain, self)]
+    return made
+
+
+def _copy_tuple(domain: CaptureDomain, self: TupleValue, part: Part, remember: Callable[[Value], None]) -> Obj:
+    return TupleValue([part(v) for v in elements.items(domain, self)], self.cls)
+
+
+def _write_back(out: Rebuilder, self: ListValue) -> None:
+    before, items = self.before, self.items
+    if items is None:
+        before, items = [], self.added
+    if before is None:
+        return
+    target = out.expr(self)
+    same = 0
+    while same < min(len(items), len(before)) and unchanged(items[same], before[same]):
+        same += 1
+    if same == len(before) == len(items):
+        return
+    base = out.runtime(deque) if issubclass(self.cls, deque) else "list"
+    if same == len(before):
+        if len(items) == same + 1:
+            out.write(f"{base}.append({target}, {out.expr(items[-1])})")
+        else:
+            out.write(f"{base}.extend({target}, [{', '.join(out.expr(v) for v in items[same:])}])")
+    elif issubclass(self.cls, deque):
+        out.write(f"{base}.clear({target})")
+        out.write(f"{base}.extend({target}, [{', '.join(out.expr(v) for v in items)}])")
+    else:
+        everything = ", ".join(out.expr(v) for v in items)
+        out.write(f"list.__setitem__({target}, slice(None), [{everything}])")
+
+
 register(
     ListValue,
-    TypeSlots(richcompare=_richcompare, inplace=_change_list, concat=_concat_lists, repeat=_repeat_list),
+    TypeSlots(
+        richcompare=_richcompare,
+        inplace=_change_list,
+        concat=_concat_lists,
+        repeat=_repeat_list,
+        length=_length,
+        iter=sequence_iter,
+        contains=_contains,
+        getitem=sequence_item,
+        setitem=list_store,
+        delitem=delete_from_list,
+        hash=unhashable,
+        text=_text,
+        copy=_copy_list,
+        rebuild=list_expr,
+        write_back=_write_back,
+    ),
 )
-register(TupleValue, TypeSlots(richcompare=_richcompare, concat=_concat_tuples, repeat=_repeat_tuple))
+register(
+    TupleValue,
+    TypeSlots(
+        richcompare=_richcompare,
+        concat=_concat_tuples,
+        repeat=_repeat_tuple,
+        length=_length,
+        iter=sequence_iter,
+        contains=_contains,
+        getitem=sequence_item,
+        hash=_hash,
+        text=_text,
+        copy=_copy_tuple,
+        rebuild=tuple_expr,
+    ),
+)
 compare_methods(list, tuple, deque)

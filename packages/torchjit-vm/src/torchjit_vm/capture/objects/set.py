@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import keys
 from torchjit_vm.capture.comparisons import compare_methods
+from torchjit_vm.capture.elements import set_entries
+from torchjit_vm.capture.iteration import ListIterator
+from torchjit_vm.capture.keys import unhashable
+from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.rebuild_containers import set_expr
 from torchjit_vm.capture.set_algebra import is_set_view, set_binary, set_keys
-from torchjit_vm.capture.sets import set_replace
-from torchjit_vm.capture.type_slots import TypeSlots, register
-from torchjit_vm.capture.values import SetValue, Value
+from torchjit_vm.capture.sets import layout_of, set_items, set_replace, sought_key
+from torchjit_vm.capture.texts import guarded, joined_texts
+from torchjit_vm.capture.type_slots import Part, TypeSlots, register
+from torchjit_vm.capture.values import Obj, SetValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = ["combine_sets", "compare_sets"]
 
@@ -53,5 +61,59 @@ def _inplace(domain: CaptureDomain, function: Any, self: SetValue, other: Value)
     return self
 
 
-register(SetValue, TypeSlots(richcompare=compare_sets, binary=combine_sets, inplace=_inplace))
+def _hash(domain: CaptureDomain, self: SetValue) -> Any:
+    return frozenset(set_entries(domain, self)) if issubclass(self.cls, frozenset) else unhashable(domain, self)
+
+
+def _shown(domain: CaptureDomain, value: Any) -> str:
+    items = set_items(domain, value)
+    if not items:
+        return f"{value.cls.__name__}()"
+    inside = f"{{{joined_texts(domain, items)}}}"
+    return inside if value.cls is set else f"{value.cls.__name__}({inside})"
+
+
+def _text(domain: CaptureDomain, self: SetValue, function: Any) -> str | None:
+    if find_member(domain, self.cls, "__repr__").raw not in (set.__repr__, frozenset.__repr__):
+        return None
+    return guarded(domain, self, f"{self.cls.__name__}(...)", lambda: _shown(domain, self))
+
+
+def _copy(domain: CaptureDomain, self: SetValue, part: Part, remember: Callable[[Value], None]) -> Obj:
+    made = SetValue(dict(set_entries(domain, self)), self.cls)
+    layout = layout_of(domain, self)
+    made.layout = None if layout is None else layout.copy()
+    return made
+
+
+def _write_back(out: Rebuilder, self: SetValue) -> None:
+    if not self.changed or self.entries is None:
+        return
+    target = out.expr(self)
+    removed = [e for e in self.real if e not in self.entries]
+    added = [v for k, v in self.entries.items() if k not in self.real]
+    for element in removed:
+        out.write(f"set.discard({target}, {out.literal(element)})")
+    for item in added:
+        out.write(f"set.add({target}, {out.expr(item)})")
+
+
+register(
+    SetValue,
+    TypeSlots(
+        richcompare=compare_sets,
+        binary=combine_sets,
+        inplace=_inplace,
+        length=lambda domain, self: len(set_entries(domain, self)),
+        iter=lambda domain, self: ListIterator(set_items(domain, self), self),
+        contains=lambda domain, self, item: domain.constant(
+            sought_key(domain, item, self) in set_entries(domain, self)
+        ),
+        hash=_hash,
+        text=_text,
+        copy=_copy,
+        rebuild=set_expr,
+        write_back=_write_back,
+    ),
+)
 compare_methods(set, frozenset)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.comparisons import compare, compare_methods
+from torchjit_vm.capture.keys import unhashable
+from torchjit_vm.capture.reasons import UNHASHABLE
+from torchjit_vm.capture.rebuild_containers import slice_expr
+from torchjit_vm.capture.texts import joined_texts
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.values import SliceValue, TupleValue, Value
+from torchjit_vm.decode import VERSION
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -21,5 +26,15 @@ def _richcompare(domain: CaptureDomain, function: Any, self: SliceValue, other: 
     return compare(domain, function, parts[0], parts[1])
 
 
-register(SliceValue, TypeSlots(richcompare=_richcompare))
+def _hash(domain: CaptureDomain, self: SliceValue) -> Any:
+    if VERSION >= (3, 12):
+        raise domain.graph_break(UNHASHABLE, "a slice")
+    return unhashable(domain, self)
+
+
+def _text(domain: CaptureDomain, self: SliceValue, function: Any) -> str:
+    return f"slice({joined_texts(domain, (self.start, self.stop, self.step))})"
+
+
+register(SliceValue, TypeSlots(richcompare=_richcompare, hash=_hash, text=_text, rebuild=slice_expr))
 compare_methods(slice)
