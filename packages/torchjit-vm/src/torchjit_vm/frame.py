@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 if TYPE_CHECKING:
     from torchjit_vm.decode import Decoded
 
-__all__ = ["Completion", "Frame", "Raised", "Signal", "delegate_of", "finish_delegation"]
+__all__ = ["NULL", "Completion", "Frame", "Raised", "Signal", "V", "delegate_of", "finish_delegation"]
 
 V = TypeVar("V")
+NULL: Final[Any] = None
+"""A place on the stack that holds no value; only the instructions that call look at it."""
 
 
 @final
@@ -52,7 +54,7 @@ class Frame(Generic[V]):
         code: decoded.
         pc: index of the instruction to run next.
         fast: locals, then cells and free variables (cells as values); None is unbound.
-        stack: the value stack; None is NULL.
+        stack: the value stack; it may hold `NULL`.
         consts: the constants, as values.
         globals: the real module dict of global names.
         function: the function that runs, if there is one.
@@ -86,11 +88,11 @@ class Frame(Generic[V]):
         self.globals = globals
         self.function = function
         self.pc = 0
-        self.stack: list[V | None] = []
+        self.stack: list[V] = []
         self.namespace: V | None = None
         self.completion = Completion.PUSH
-        self.instead: V | None = None
-        self.result: V | None = None
+        self.instead: V = NULL
+        self.result: V = NULL
         self.generator: V | None = None
         self.suspended = False
         self.born = 0
@@ -101,7 +103,8 @@ class Frame(Generic[V]):
         """Let go of the values, and of the generator, which names its frame: it will not run any more."""
         self.fast.clear()
         self.stack.clear()
-        self.function = self.namespace = self.instead = self.result = self.generator = self.handled = None
+        self.instead = self.result = NULL
+        self.function = self.namespace = self.generator = self.handled = None
         self.on_raise = None
 
 

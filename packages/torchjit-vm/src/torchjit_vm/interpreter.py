@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, Generic, TypeVar, final
 
 from torchjit_vm.decode import Decoded, decode
 from torchjit_vm.domain import Domain
-from torchjit_vm.frame import Completion, Frame, Raised, Signal
+from torchjit_vm.frame import NULL, Completion, Frame, Raised, Signal
 
 __all__ = ["Interpreter"]
 
@@ -189,11 +189,11 @@ class Interpreter(Generic[V]):
                 frame.handled = self.handled
                 instrs = frame.code.instrs if self.trace is None else self._traced(frame)
                 continue
-            result = cast(V, frame.result)
+            result = frame.result
             frames.pop()
             if len(frames) == base:
                 if signal is Signal.GENERATOR:
-                    frame.result = None
+                    frame.result = NULL
                 return result
             returned, frame = frame, frames[-1]
             instrs = frame.code.instrs if self.trace is None else self._traced(frame)
@@ -202,7 +202,7 @@ class Interpreter(Generic[V]):
                 frame.stack.append(result)
             elif completion is Completion.PUSH_THEN_NULL:
                 frame.stack.append(result)
-                frame.stack.append(None)
+                frame.stack.append(NULL)
             elif completion is Completion.PUSH_INSTEAD:
                 self.domain.check_init(result)
                 frame.stack.append(returned.instead)
@@ -259,7 +259,7 @@ class Interpreter(Generic[V]):
         if left.completion is not Completion.DISCARD:
             frames[-1].stack.append(value)
         if left.completion is Completion.PUSH_THEN_NULL:
-            frames[-1].stack.append(None)
+            frames[-1].stack.append(NULL)
         return None
 
     def passed(self, exception: V, frame: Frame[V]) -> None:
@@ -303,5 +303,5 @@ class Interpreter(Generic[V]):
         value = self.run(frame)
         if frame.completion is Completion.PUSH_INSTEAD:
             self.domain.check_init(value)
-            return cast(V, frame.instead)
+            return frame.instead
         return value

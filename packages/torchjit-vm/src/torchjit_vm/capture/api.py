@@ -43,7 +43,7 @@ from torchjit_vm.capture.restart import Again, Restart
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import NEW, CellValue, Known, Leaf, Obj, Value
 from torchjit_vm.decode import decode
-from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.frame import NULL, Frame, Raised
 from torchjit_vm.interpreter import Interpreter
 from torchjit_vm.liveness import blocks_wait, live_locals
 from torchjit_vm.region import Region
@@ -231,7 +231,7 @@ class _Capture:
         decoded = decode(region.code)
         frame = self.vm.new_frame(decoded, [None] * len(decoded.locals), [], region.globals)
         rest = iter(values)
-        frame.stack = [next(rest) if filled else None for filled in region.stack]
+        frame.stack = [next(rest) if filled else NULL for filled in region.stack]
         for i in (*region.locals, *region.cells):
             frame.fast[i] = next(rest)
         live = live_locals(decoded, decoded.index_of[region.offset])

@@ -5,7 +5,7 @@ C code works on that, as it does in CPython: results of operators and methods th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import members
@@ -42,7 +42,7 @@ def stripped(domain: CaptureDomain, value: Value, *names: str) -> Value:
 def real_of(domain: CaptureDomain, value: Value) -> Any:
     """A real object to compute with, of which the class matters for no more than its name."""
     if type(value) is not AtomObject:
-        return domain.use(cast(Const, value))
+        return domain.use(value)
     plain = domain.use(base_of(value))
     return type(plain).__new__(value.cls, plain)
 

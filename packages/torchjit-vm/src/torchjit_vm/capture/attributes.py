@@ -179,7 +179,7 @@ def _obj_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | Frame[Val
     if hook.raw is not _GENERIC and lies_elsewhere(cls) and not is_local(cls):
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{cls.__name__}.{name}")
     if cls in _WRAPPERS and value.real is NEW and name in _WRAPPED_FIELDS and name not in value.attrs:
-        return load_attr(domain, cast(Value, value.attrs["__func__"]), name)
+        return load_attr(domain, value.attrs["__func__"], name)
     try:
         result = generic_attr(domain, value, name)
     except Raised as raised:  # an empty slot, a property without a getter, a descriptor of C
@@ -234,7 +234,7 @@ def instance_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
     """What the instance's `__dict__` holds under the name, or None."""
     found = value.attrs.get(name)
     if found is not None:
-        return None if found is DELETED else cast(Value, found)
+        return None if found is DELETED else found
     if is_local(value.cls):
         return local_attr(domain, value, name)
     if value.real is NEW or value.path is None:
@@ -305,7 +305,7 @@ def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
         value.attrs[name] = wrap(domain, getattr(value.real, name), value.path.attr(name))
     simple = {"__name__": value.name, "__qualname__": value.qualname, "__module__": value.globals.get("__name__")}
     if name in value.attrs:
-        return cast(Value, value.attrs[name])
+        return value.attrs[name]
     if name in simple:
         return Const(simple[name])
     if name == "__code__":
@@ -325,7 +325,7 @@ def _code_attr(domain: CaptureDomain, value: FunctionValue, name: str) -> Value:
         return Const(None) if value.kwdefaults is None else value.kwdefaults
     if name == "__annotations__" and value.real is NEW:
         value.attrs[name] = _annotations(domain, value)
-        return cast(Value, value.attrs[name])
+        return value.attrs[name]
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"function.{name}")
 
 
@@ -336,7 +336,7 @@ def _annotations(domain: CaptureDomain, value: FunctionValue) -> Value:
     if value.annotations is not None:
         flat = domain.unpack_all(value.annotations)
         for key, content in zip(flat[::2], flat[1::2], strict=True):
-            made.entries[domain.use(cast(Const, key))] = (key, content)
+            made.entries[domain.use(key)] = (key, content)
     value.annotations = None
     return made
 

@@ -466,10 +466,10 @@ def _partial(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
     function, *rest = args
     keywords = DictValue()
     if isinstance(function, Obj) and function.cls is functools.partial:
-        rest = [*iteration.items_of(domain, cast(Value, function.attrs["args"])), *rest]
-        for key, value in packing.mapping_pairs(domain, cast(Value, function.attrs["keywords"])) or ():
+        rest = [*iteration.items_of(domain, function.attrs["args"]), *rest]
+        for key, value in packing.mapping_pairs(domain, function.attrs["keywords"]) or ():
             packing.map_add(domain, keywords, key, value)
-        function = cast(Value, function.attrs["func"])
+        function = function.attrs["func"]
     for name, value in kwargs.items():
         dicts.dict_store(domain, keywords, name, Const(name), value)
     made.attrs.update(func=function, args=TupleValue(rest), keywords=keywords)

@@ -85,7 +85,7 @@ def _bounds(domain: CaptureDomain, bounds: _Args) -> _Args:
     """Those of `islice`, checked as it checks them."""
     plain = [Const(domain.index(b)) if isinstance(b, Obj) else b for b in bounds]
     if all(type(b) is Const for b in plain):
-        operators.compute(domain, itertools.islice, (), *(domain.use(cast(Const, b)) for b in plain))
+        operators.compute(domain, itertools.islice, (), *(domain.use(b) for b in plain))
     return plain
 
 
@@ -217,7 +217,7 @@ def _repeat(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
 def _count(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if kwargs or not all(isinstance(a, Const) for a in args):
         return None
-    given = [domain.use(cast(Const, a)) for a in args]
+    given = [domain.use(a) for a in args]
     operators.compute(domain, itertools.count, *given)  # which checks them
     return iteration.RealIterator(itertools.count(*given))
 

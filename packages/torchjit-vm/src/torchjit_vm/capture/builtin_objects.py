@@ -67,7 +67,7 @@ _Kwargs = dict[str, Value]
 def _object_setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     if not isinstance(args[0], Obj):
         return None
-    frame = stores.generic_store(domain, args[0], domain.use(cast(Const, args[1])), args[2])
+    frame = stores.generic_store(domain, args[0], domain.use(args[1]), args[2])
     return Const(None) if frame is None else frame
 
 
@@ -75,7 +75,7 @@ def _object_setattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Valu
 def _object_delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     if not isinstance(args[0], Obj):
         return None
-    frame = stores.generic_delete(domain, args[0], domain.use(cast(Const, args[1])))
+    frame = stores.generic_delete(domain, args[0], domain.use(args[1]))
     return Const(None) if frame is None else frame
 
 
@@ -83,7 +83,7 @@ def _object_delattr(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Valu
 def _object_getattribute(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
     if not isinstance(args[0], Obj):
         return None
-    name = domain.use(cast(Const, args[1]))
+    name = domain.use(args[1])
     found = attributes.generic_attr(domain, args[0], name)
     if found is None:
         error = domain.error(AttributeError, f"'{type_label(args[0].cls)}' object has no attribute '{name}'")
@@ -188,7 +188,7 @@ def _add_note(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
         notes = value.attrs.get("__notes__")
     if notes is None:
         notes = value.attrs["__notes__"] = ListValue([])
-    packing.list_append(domain, cast(Value, notes), args[1])
+    packing.list_append(domain, notes, args[1])
     return Const(None)
 
 
@@ -332,7 +332,7 @@ def _finditer(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | No
     """All matches at once: text and pattern are constants."""
     if kwargs or not all(type(a) is Const for a in args):
         return None
-    pattern, *rest = (domain.use(cast(Const, a)) for a in args)
+    pattern, *rest = (domain.use(a) for a in args)
     try:
         return iteration.ListIterator([Const(match) for match in pattern.finditer(*rest)])
     except TypeError as error:
@@ -347,7 +347,7 @@ def _substitute(domain: CaptureDomain, pattern: Value, given: dict[str, Value], 
     repl, string, count = given["repl"], given["string"], given.get("count", Const(0))
     name = "subn" if counted else "sub"
     if type(repl) is Const and type(string) is Const and type(count) is Const:
-        real = {k: domain.use(cast(Const, v)) for k, v in given.items()}
+        real = {k: domain.use(v) for k, v in given.items()}
         found = operators.compute(domain, lambda: getattr(domain.use(pattern), name)(**real))
         return found
     function = isinstance(repl, (Known, FunctionValue, BoundMethod, Obj)) and not isinstance(repl, ByteArray)
@@ -420,7 +420,7 @@ def _index(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     if isinstance(args[0], ListValue) and issubclass(args[0].cls, deque):
         return None  # the message differs between versions
     if isinstance(args[0], ListValue):
-        text = domain.use(cast(Const, formatting.to_text(domain, args[1], repr)))
+        text = domain.use(formatting.to_text(domain, args[1], repr))
         raise domain.error(ValueError, f"{text} is not in list")
     raise domain.error(ValueError, "tuple.index(x): x not in tuple")
 
@@ -445,8 +445,8 @@ def _join(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     parts = [atoms.stripped(domain, p) for p in collecting.collected(domain, iteration.get_iter(domain, args[1]))]
     if not all(type(p) is Const for p in parts):
         return None
-    texts = [domain.use(cast(Const, p)) for p in parts]
-    return operators.compute(domain, domain.use(cast(Const, args[0])).join, texts)
+    texts = [domain.use(p) for p in parts]
+    return operators.compute(domain, domain.use(args[0]).join, texts)
 
 
 @method("format", str)
@@ -458,7 +458,7 @@ def _format(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
         text = args[0].value if type(args[0]) is Const else None
         return texts.format_method(domain, text, args[1:], kwargs) if type(text) is str else None
     real = {k: constant_of(domain, v) for k, v in kwargs.items()}
-    function = functools.partial(domain.use(cast(Const, args[0])).format, **real)
+    function = functools.partial(domain.use(args[0]).format, **real)
     return operators.compute(domain, function, *(constant_of(domain, a) for a in args[1:]))
 
 

@@ -159,7 +159,7 @@ def _number(cls: Any, dunders: tuple[str, ...]) -> None:
                     answer = slot_results.checked(domain, args[0], dunder, answer, expected, cls)
                     bare = type(answer) is Const and dunder == "__index__" and cls is not int
                     if bare or (type(answer) is Const and type(answer.value) is bool):
-                        return operators.compute(domain, cls, domain.use(answer))  # type: ignore[arg-type]
+                        return operators.compute(domain, cls, domain.use(answer))
                     return answer
         return None
 

@@ -118,7 +118,7 @@ def call(domain: CaptureDomain, function: Value, args: list[Value], kwargs: dict
 def _call_partial(
     domain: CaptureDomain, function: Obj, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame[Value]:
-    inner, first, fixed = (cast(Value, function.attrs[n]) for n in ("func", "args", "keywords"))
+    inner, first, fixed = (function.attrs[n] for n in ("func", "args", "keywords"))
     merged = {cast(str, keys.key_of(domain, k)): v for k, v in packing.mapping_pairs(domain, fixed) or ()}
     return call(domain, inner, [*iteration.items_of(domain, first), *args], {**merged, **kwargs})
 
@@ -308,7 +308,7 @@ def _text_of(domain: CaptureDomain, exception: Value) -> str:
 
 def _dict_chain(domain: CaptureDomain, names: tuple[str, ...], args: list[Value]) -> Value:
     self_ = cast(Obj, args[0])
-    name = domain.use(cast(Const, args[1]))
+    name = domain.use(args[1])
     for where in names:
         found = attributes.instance_attr(domain, self_, where)
         if isinstance(found, DictValue):
@@ -456,5 +456,5 @@ def call_ex(domain: CaptureDomain, function: Value, args: Value, kwargs: Value |
 
 def keywords(domain: CaptureDomain, names: Value) -> tuple[str, ...]:
     """The keyword names of a call, a constant tuple."""
-    found: tuple[str, ...] = domain.use(cast(Const, names))
+    found: tuple[str, ...] = domain.use(names)
     return found

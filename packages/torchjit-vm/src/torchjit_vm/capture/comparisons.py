@@ -80,7 +80,7 @@ def compare(domain: CaptureDomain, function: Callable[..., Any], left: Value, ri
         return found
     tl, tr = type(left), type(right)
     if tl is Const and tr is Const:
-        return compute(domain, function, domain.use(cast(Const, left)), domain.use(cast(Const, right)))
+        return compute(domain, function, domain.use(left), domain.use(right))
     if tl is Leaf or tr is Leaf:
         return _compare_leaf(domain, function, left, right)
     return _compare_objects(domain, function, as_tuple(left), as_tuple(right))

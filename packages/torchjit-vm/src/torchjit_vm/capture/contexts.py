@@ -174,7 +174,7 @@ def local_attr(domain: CaptureDomain, value: Obj, name: str) -> Value | None:
     """What an instance of `threading.local` holds in this thread; None if nothing."""
     found = value.attrs.get(name)
     if found is not None:
-        return None if found is DELETED else cast(Value, found)
+        return None if found is DELETED else found
     if value.real is NEW or value.path is None:
         raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{value.cls.__name__}.{name}")
     if name in value.real.__dict__:

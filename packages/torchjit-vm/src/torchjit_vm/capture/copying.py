@@ -238,7 +238,7 @@ def _copy_by_state(domain: CaptureDomain, value: Obj, memo: _Memo | None) -> Val
         domain.vm.call(setter, [made, state])
     elif isinstance(state, DictValue) and not _answers_names(domain, value):
         for key, item in dicts.dict_pairs(domain, state):
-            made.attrs[domain.use(cast(Const, key))] = item
+            made.attrs[domain.use(key)] = item
     else:
         raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
     return made

@@ -35,7 +35,7 @@ _Kwargs = dict[str, Value]
 def _get(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     default = args[2] if len(args) > 2 else Const(None)
     if isinstance(args[0], InstanceDict):
-        found = attributes.instance_attr(domain, args[0].owner, domain.use(cast(Const, args[1])))
+        found = attributes.instance_attr(domain, args[0].owner, domain.use(args[1]))
         return default if found is None else found
     target = cast(DictValue, args[0])
     found = dicts.dict_lookup(domain, target, keys.key_of(domain, args[1]))
@@ -111,7 +111,7 @@ def _view(domain: CaptureDomain, value: Value, kind: str) -> Value:
 def _pop(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     default = args[2] if len(args) > 2 else kwargs.get("default")
     if isinstance(args[0], InstanceDict):
-        name = domain.use(cast(Const, args[1]))
+        name = domain.use(args[1])
         found = attributes.instance_attr(domain, args[0].owner, name)
         if found is not None:
             stores.write(domain, args[0].owner, name, DELETED)
@@ -145,7 +145,7 @@ def _popitem(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Non
 def _setdefault(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
     default = args[2] if len(args) > 2 else kwargs.get("default", Const(None))
     if isinstance(args[0], InstanceDict):
-        name = domain.use(cast(Const, args[1]))
+        name = domain.use(args[1])
         found = attributes.instance_attr(domain, args[0].owner, name)
         if found is None:
             stores.write(domain, args[0].owner, name, default)
@@ -166,7 +166,7 @@ def _update(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None
     if isinstance(args[0], InstanceDict):
         pairs = list(packing.mapping_pairs(domain, args[1]) or ()) if len(args) > 1 else []
         for key, value in [*pairs, *((Const(k), v) for k, v in kwargs.items())]:
-            stores.write(domain, args[0].owner, domain.use(cast(Const, key)), value)
+            stores.write(domain, args[0].owner, domain.use(key), value)
         return Const(None)
     target = cast(DictValue, args[0])
     if len(args) > 1:

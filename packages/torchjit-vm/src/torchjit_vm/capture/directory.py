@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import attributes, dicts, iteration, members
@@ -48,7 +48,7 @@ def _of_object(domain: CaptureDomain, value: Obj) -> Value | None:
     names = set(_of_class(domain, value.cls))
     if value.cls.__dictoffset__:
         for key, _ in dicts.instance_pairs(domain, InstanceDict(value)):
-            name = domain.use(cast(Const, key))
+            name = domain.use(key)
             if type(name) is not str:
                 return None
             names.add(name)

@@ -27,7 +27,6 @@ from torchjit_vm.capture.restart import Restart, raised_anew
 from torchjit_vm.capture.state import FeatureStates, StateOf
 from torchjit_vm.capture.values import (
     NEW,
-    AtomObject,
     CellValue,
     Const,
     DictValue,
@@ -233,8 +232,8 @@ class CaptureDomain(Domain[Value], GuardRecorder):
         """A new exception that is raised here."""
 
     @abstractmethod
-    def use(self, const: Const | AtomObject) -> Any:
-        """The value of a constant, from now on relied on."""
+    def use(self, value: Value) -> Any:
+        """The value of a constant, or of what an instance of a class below str, int ... is; from now on relied on."""
 
     @abstractmethod
     def index(self, value: Value) -> int:

@@ -90,7 +90,7 @@ def _attributes(out: Rebuilder, value: Obj | Known) -> None:
             remove = "object.__delattr__" if before is not None else out.runtime(runtime.discard)
             out.write(f"{remove}({out.expr(value)}, {name!r})")
         elif not unchanged(content, before):
-            text = out.expr(cast(Value, content))
+            text = out.expr(content)
             store = "object.__setattr__" if isinstance(value, Obj) else "setattr"
             out.write(f"{store}({out.expr(value)}, {name!r}, {text})")
 

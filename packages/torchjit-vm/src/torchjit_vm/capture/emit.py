@@ -248,7 +248,7 @@ class _State:
             if self.row is not None:
                 live |= live_locals(code, self.row.target)
         shared = {*code.code.co_cellvars, *code.code.co_freevars}
-        self.stack = [None if v is None else out.expr(v) for v in frame.stack]
+        self.stack: list[str | None] = [None if v is None else out.expr(v) for v in frame.stack]
         self.cells: dict[int, str] = {}
         self.locals: dict[int, str] = {}
         self.held: set[int] = set()

@@ -32,7 +32,7 @@ __all__ = ["format_value", "to_text"]
 
 def format_value(domain: CaptureDomain, value: Value, conversion: int, spec: Value | None) -> Value:
     """`f"{value!conversion:spec}"`."""
-    text = "" if spec is None else domain.use(cast(Const, spec))
+    text = "" if spec is None else domain.use(spec)
     if conversion:
         value = to_text(domain, value, (str, str, repr, ascii)[conversion])
         if spec is None:
@@ -103,7 +103,7 @@ def _exception_text(domain: CaptureDomain, value: Obj, function: Callable[[Any],
         return to_text(domain, args[0] if len(args) == 1 else given, shows) if args else Const("")
     if own is BaseException.__dict__["__repr__"]:
         shown = to_text(domain, args[0] if len(args) == 1 else given, repr)
-        text = str(domain.use(cast(Const, shown))) if isinstance(shown, (Const, AtomObject)) else None
+        text = str(domain.use(shown)) if isinstance(shown, (Const, AtomObject)) else None
         if text is not None:
             text = f"{value.cls.__name__}({text})" if len(args) == 1 else f"{value.cls.__name__}{text}"
             return compute(domain, _escaped, text) if function is ascii else Const(text)

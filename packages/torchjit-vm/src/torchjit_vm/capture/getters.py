@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import attributes, iteration, subscripts
@@ -49,7 +49,7 @@ def arguments_of(domain: CaptureDomain, value: Obj) -> tuple[_Args, _Kwargs]:
         GraphBreak: a real object that does not tell.
     """
     if value.real is NEW:
-        args = iteration.items_of(domain, cast(Value, value.attrs["args"]))
+        args = iteration.items_of(domain, value.attrs["args"])
         keywords = value.attrs.get("kwargs")
         entries = keywords.entries.items() if isinstance(keywords, DictValue) else ()
         return args, {k: e[1] for k, e in entries if e is not None}
@@ -74,7 +74,7 @@ def _attrgetter(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwar
     found: _Args = []
     for name in names:
         value = args[0]
-        for part in domain.use(cast(Const, name)).split("."):
+        for part in domain.use(name).split("."):
             value = domain.vm.finish(attributes.load_attr(domain, value, part))
         found.append(value)
     return found[0] if len(found) == 1 else TupleValue(found)
@@ -82,7 +82,7 @@ def _attrgetter(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwar
 
 def _methodcaller(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value]:
     (name, *rest), keywords = arguments_of(domain, function)
-    method = domain.vm.finish(attributes.load_attr(domain, args[0], domain.use(cast(Const, name))))
+    method = domain.vm.finish(attributes.load_attr(domain, args[0], domain.use(name)))
     return domain.call(method, rest, keywords)
 
 

@@ -28,7 +28,7 @@ __all__ = ["length", "size", "truth"]
 def truth(domain: CaptureDomain, value: Value) -> bool:
     t = type(value)
     if t is Const:
-        return bool(domain.use(value))  # type: ignore[arg-type]
+        return bool(domain.use(value))
     if t is Leaf:
         return _leaf_truth(domain, value)  # type: ignore[arg-type]
     if isinstance(value, Obj) and value.cls.__flags__ & _HEAP:

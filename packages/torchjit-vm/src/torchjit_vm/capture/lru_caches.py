@@ -80,9 +80,7 @@ def call_cached(domain: CaptureDomain, function: Obj, args: _Args, kwargs: _Kwar
 def lru_arguments(domain: CaptureDomain, function: Obj) -> tuple[list[Value], list[Value]]:
     """What a real function with the same cache is made from: its settings, and for each entry arguments, keywords, result."""
     cache = cast(Obj, domain.of(MadeCaches).caches[function])
-    size, typed, below, hits, misses = (
-        cast(Value, cache.attrs[n]) for n in ("maxsize", "typed", "function", "hits", "misses")
-    )
+    size, typed, below, hits, misses = (cache.attrs[n] for n in ("maxsize", "typed", "function", "hits", "misses"))
     entries = [v for _, v in domain.pairs(cast(DictValue, cache.attrs["memo"]))]
     return [size, typed, below, hits, misses], entries
 

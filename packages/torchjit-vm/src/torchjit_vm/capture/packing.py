@@ -58,7 +58,7 @@ def build_slice(domain: CaptureDomain, parts: list[Value]) -> Value:
 
 def build_string(domain: CaptureDomain, parts: list[Value]) -> Value:
     later = made_later(domain, joined, TupleValue(parts))
-    return later or Const("".join(domain.use(cast(Const, p)) for p in parts))
+    return later or Const("".join(domain.use(p) for p in parts))
 
 
 def list_append(domain: CaptureDomain, target: Value, item: Value) -> None:
@@ -257,7 +257,7 @@ def match_class(domain: CaptureDomain, value: Value, cls: Value, count: int, nam
         if type_of(domain, given_name) is not str:
             kind = type_label(type_of(domain, given_name))
             raise domain.error(TypeError, f"__match_args__ elements must be strings (got {kind})")
-        name = domain.use(cast(Const, given_name))
+        name = domain.use(given_name)
         if name in seen:
             text = f"{cls.obj.__name__}() got multiple sub-patterns for attribute {name!r}"
             raise domain.error(TypeError, text)

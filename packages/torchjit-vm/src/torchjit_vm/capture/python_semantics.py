@@ -59,17 +59,18 @@ class PythonSemantics(CaptureDomain):
         exceptions.chain(self, exception, self.vm.current)
         return Raised(exception)
 
-    def use(self, const: Const | AtomObject) -> Any:
-        """The value of a constant, from now on relied on."""
-        if type(const) is AtomObject:
-            const = base_of(const)
-        if not const.used:
-            const.used = True
-            if const.path is not None:
-                self.guard_value(const.path, const.value)
-            if const.made is not None:
-                made_later.settle(self, const)
-        return const.value
+    def use(self, value: Value) -> Any:
+        if type(value) is not Const:
+            if type(value) is not AtomObject:
+                raise TypeError(f"{value!r} is no constant")
+            value = base_of(value)
+        if not value.used:
+            value.used = True
+            if value.path is not None:
+                self.guard_value(value.path, value.value)
+            if value.made is not None:
+                made_later.settle(self, value)
+        return value.value
 
     def index(self, value: Value) -> int:
         """`operator.index(value)` as a constant."""

@@ -43,7 +43,7 @@ def to_raw(domain: CaptureDomain, value: Value) -> Any:
     if t is Leaf:
         return value.payload  # type: ignore[attr-defined]  # t is Leaf
     if t is Const:
-        return domain.use(value)  # type: ignore[arg-type]
+        return domain.use(value)
     if t is Known:
         return value.obj  # type: ignore[attr-defined]
     if isinstance(value, TupleValue):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from torchjit_vm.capture import runtime
-from torchjit_vm.capture.values import DELETED, BoundMethod, CellValue, DictValue, FunctionValue, Value
+from torchjit_vm.capture.values import DELETED, BoundMethod, CellValue, DictValue, FunctionValue
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.rebuild import Rebuilder
@@ -44,7 +44,7 @@ def function_expr(out: Rebuilder, value: FunctionValue) -> str:
             out.write(f"{name}.__annotations__ = {{{text}}}")
     for key, content in value.attrs.items():
         if content is not DELETED:
-            out.write(f"setattr({name}, {key!r}, {out.expr(cast(Value, content))})")
+            out.write(f"setattr({name}, {key!r}, {out.expr(content)})")
     return name
 
 

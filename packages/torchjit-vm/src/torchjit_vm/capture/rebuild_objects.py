@@ -31,7 +31,6 @@ from torchjit_vm.capture.values import (
     SuperValue,
     TracebackValue,
     TupleValue,
-    Value,
 )
 from torchjit_vm.capture.weak_references import is_held, is_new
 
@@ -55,12 +54,12 @@ _OF_WRAPPERS = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_
 def object_expr(out: Rebuilder, value: Obj) -> str:
     cls = value.cls
     if cls is functools.partial:
-        func, args, keywords = (out.expr(cast(Value, value.attrs[n])) for n in ("func", "args", "keywords"))
+        func, args, keywords = (out.expr(value.attrs[n]) for n in ("func", "args", "keywords"))
         name = out.assign(f"{out.runtime(functools.partial)}({func}, *{args}, **{keywords})")
         out.name(value, name)
         for key, content in value.attrs.items():
             if key not in ("func", "args", "keywords") and content is not DELETED:
-                out.write(f"{name}.{key} = {out.expr(cast(Value, content))}")
+                out.write(f"{name}.{key} = {out.expr(content)}")
         return name
     if cls is contextvars.Token:  # which the store gives
         write_context_stores(out.domain, out)
@@ -68,16 +67,16 @@ def object_expr(out: Rebuilder, value: Obj) -> str:
     if is_made_cache(out.domain, value):
         return _cached_function(out, value)
     if cls in WRAPPED:
-        given = ", ".join(out.expr(cast(Value, value.attrs[n])) for n in WRAPPED[cls])
+        given = ", ".join(out.expr(value.attrs[n]) for n in WRAPPED[cls])
         return out.assign(f"{out.runtime(cls)}({given})")
     if cls is _thread.RLock:
         return out.assign(f"{out.runtime(_thread.RLock)}()")
     if issubclass(cls, weakref.ReferenceType):
         return _reference(out, value)
     if cls in _FROM_ARGUMENTS:
-        rest = out.expr(cast(Value, value.attrs["args"]))
+        rest = out.expr(value.attrs["args"])
         named = value.attrs.get("kwargs")
-        keywords = "" if named is None else f", **{out.expr(cast(Value, named))}"
+        keywords = "" if named is None else f", **{out.expr(named)}"
         return out.assign(f"{out.runtime(cls)}(*{rest}{keywords})")
     state = state_of(out.domain, value)
     if isinstance(value, AtomObject):
@@ -90,7 +89,7 @@ def object_expr(out: Rebuilder, value: Obj) -> str:
     elif cls is types.SimpleNamespace:
         name = out.assign(f"{out.runtime(types.SimpleNamespace)}()")
     elif issubclass(cls, BaseException):
-        arguments = out.domain.unpack_all(cast(Value, value.attrs.get("args", TupleValue([]))))
+        arguments = out.domain.unpack_all(value.attrs.get("args", TupleValue([])))
         known = out.expr(Known(cls))
         given = "".join(", " + out.expr(a) for a in arguments)
         base = next(c for c in cls.__mro__ if isinstance(c.__dict__.get("__new__"), types.BuiltinFunctionType))
@@ -132,7 +131,7 @@ def _cached_function(out: Rebuilder, value: Obj) -> str:
     out.name(value, name)
     for key, content in value.attrs.items():
         if key not in _OF_WRAPPERS and content is not DELETED:
-            out.write(f"setattr({name}, {key!r}, {out.expr(cast(Value, content))})")
+            out.write(f"setattr({name}, {key!r}, {out.expr(content)})")
     return name
 
 
@@ -157,7 +156,7 @@ def write_attributes(out: Rebuilder, value: Obj, name: str, but: frozenset[str] 
             continue
         if key in _exception_arguments(value.cls):
             continue
-        pairs.append(f"{key!r}: {out.expr(cast(Value, content))}")
+        pairs.append(f"{key!r}: {out.expr(content)}")
     if pairs:
         out.write(f"{out.runtime(runtime.restore)}({name}, {{{', '.join(pairs)}}})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from torchjit_core.guards import Predicate
 from torchjit_core.paths import own_attr
@@ -30,7 +30,7 @@ def slot(domain: CaptureDomain, value: Obj, name: str) -> Value:
     """A slot of an instance, or a field of a C object that merely holds an object."""
     found = value.attrs.get(name)
     if found is not None and found is not DELETED:
-        return cast(Value, found)
+        return found
     if found is None and value.real is not NEW and value.path is not None:
         try:
             real = own_attr(value.real, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import dicts, elements, sets
 from torchjit_vm.capture.reasons import CLASS_BODY
@@ -125,7 +125,7 @@ def _tuple_twin(domain: CaptureDomain, value: TupleValue) -> Any:
 
 def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
     if value.cls in (staticmethod, classmethod, property):
-        given = [stand_in_of(domain, cast(Value, value.attrs[n])) for n in WRAPPED[value.cls]]
+        given = [stand_in_of(domain, value.attrs[n]) for n in WRAPPED[value.cls]]
         return _intern(domain, value, value.cls(*given))
     try:
         if isinstance(value, ListValue):
@@ -149,7 +149,7 @@ def _object_twin(domain: CaptureDomain, value: Obj) -> Any:
             if value.cls.__module__ in _LOOKED_INTO:
                 for field, content in value.attrs.items():
                     if content is not DELETED:
-                        object.__setattr__(twin, field, stand_in_of(domain, cast(Value, content)))
+                        object.__setattr__(twin, field, stand_in_of(domain, content))
                 return twin
     except TypeError as error:
         if any(hasattr(value.cls, hook) for hook in ("__get__", "__set__", "__delete__", "__set_name__")):

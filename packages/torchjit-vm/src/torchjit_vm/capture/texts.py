@@ -6,7 +6,7 @@ import operator
 import re
 import string
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture import elements, formatting
 from torchjit_vm.capture.made_later import joined, made_later
@@ -86,7 +86,7 @@ def percent(domain: CaptureDomain, left: Value, right: Value) -> Value:
     Raises:
         GraphBreak: only the real operator knows.
     """
-    pattern = domain.use(cast(Const, left))
+    pattern = domain.use(left)
     matches = list(_CONVERSION.finditer(pattern)) if type(pattern) is str else []
     wanted = [m for m in matches if m["kind"] != "%"]
     plain = _CONVERSION.sub("", pattern) if matches else "%"

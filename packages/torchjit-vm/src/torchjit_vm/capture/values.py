@@ -54,7 +54,7 @@ class Value:
 
 
 @final
-class _Marker:
+class _Marker(Value):
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
@@ -66,7 +66,7 @@ class _Marker:
 
 NEW: Final[Any] = _Marker("NEW")
 """`Obj.real` of an object that the region makes."""
-DELETED: Final[Any] = _Marker("DELETED")
+DELETED: Final[Value] = _Marker("DELETED")
 """In an overlay: the attribute or key is not there."""
 
 
@@ -102,7 +102,7 @@ class Known(Value):
     def __init__(self, obj: Any) -> None:
         self.obj = obj
         self.attrs: dict[str, Value] = {}
-        self.written: dict[str, Any] | None = None
+        self.written: dict[str, Value | None] | None = None
 
     def __repr__(self) -> str:
         return f"Known({self.obj!r})"
@@ -145,8 +145,8 @@ class Obj(Value):
         self.cls = cls
         self.real = real
         self.path = path
-        self.attrs: dict[str, Any] = {}
-        self.written: dict[str, Any] | None = None
+        self.attrs: dict[str, Value] = {}
+        self.written: dict[str, Value | None] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.cls.__name__}{', new' if self.real is NEW else ''})"
@@ -221,7 +221,7 @@ class DictValue(Obj):
         Obj.__init__(self, cls, real, path)
         self.entries: dict[Any, tuple[Value, Value] | None] = {}
         self.loaded = real is NEW
-        self.changed: dict[Any, Any] | None = None
+        self.changed: dict[Any, Value | None] | None = None
         self.factory: Value | None = None
         self.behind: DictValue | None = None
         self.removed: set[Any] = set()

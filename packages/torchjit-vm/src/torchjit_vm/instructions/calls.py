@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.frame import Frame
+from torchjit_vm.frame import Frame, V
 from torchjit_vm.instructions.registry import opcode
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @opcode("CALL", "callable, null, arguments[oparg[0]] -- result")
-def call(vm: Interpreter[Any], frame: Frame[Any], arg: tuple[int, tuple[str, ...]]) -> Frame[Any] | None:
+def call(vm: Interpreter[V], frame: Frame[V], arg: tuple[int, tuple[str, ...]]) -> Frame[V] | None:
     count, keywords = arg
     stack = frame.stack
     base = len(stack) - count
@@ -20,7 +20,7 @@ def call(vm: Interpreter[Any], frame: Frame[Any], arg: tuple[int, tuple[str, ...
 
 
 @opcode("CALL_KW", "callable, null, arguments[oparg], names -- result")
-def call_kw(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+def call_kw(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
     stack = frame.stack
     keywords = vm.domain.keywords(stack[-1])
     base = len(stack) - 1 - arg
@@ -28,8 +28,8 @@ def call_kw(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | N
 
 
 def _call(
-    vm: Interpreter[Any], frame: Frame[Any], base: int, args: list[Any], keywords: tuple[str, ...]
-) -> Frame[Any] | None:
+    vm: Interpreter[V], frame: Frame[V], base: int, args: list[Any], keywords: tuple[str, ...]
+) -> Frame[V] | None:
     stack = frame.stack
     function, bound = callee(stack, base)
     if bound is not None:
@@ -56,7 +56,7 @@ def callee(stack: list[Any], base: int) -> tuple[Any, Any]:
 
 
 @opcode("CALL_FUNCTION_EX", "callable, null, args, kwargs[oparg & 1] -- result")
-def call_function_ex(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+def call_function_ex(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
     stack = frame.stack
     base = len(stack) - 1 - (arg & 1)
     function, _ = callee(stack, base)
@@ -69,7 +69,7 @@ def call_function_ex(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame
 
 
 @opcode("MAKE_FUNCTION", "attributes[oparg.bit_count()], code -- function")
-def make_function(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def make_function(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     function = vm.domain.make_function(frame, stack[-1])
     below = -2
@@ -81,12 +81,12 @@ def make_function(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("SET_FUNCTION_ATTRIBUTE", "value, function -- function")
-def set_function_attribute(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def set_function_attribute(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     vm.domain.set_function_attribute(stack[-1], arg, stack[-2])
     del stack[-2]
 
 
 @opcode("LOAD_BUILD_CLASS", "-- builder")
-def load_build_class(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def load_build_class(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack.append(vm.domain.build_class())

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_vm.frame import Signal
 from torchjit_vm.instructions.registry import opcode
 
 if TYPE_CHECKING:
-    from torchjit_vm.frame import Frame
+    from torchjit_vm.frame import Frame, V
     from torchjit_vm.interpreter import Interpreter
 
 
 @opcode("JUMP", "--")
-def jump(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def jump(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.pc = arg
 
 
 @opcode("POP_JUMP_IF_TRUE", "value --")
-def pop_jump_if_true(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def pop_jump_if_true(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     truth = vm.domain.truth(frame.stack[-1])
     del frame.stack[-1]
     if truth:
@@ -26,7 +26,7 @@ def pop_jump_if_true(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("POP_JUMP_IF_FALSE", "value --")
-def pop_jump_if_false(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def pop_jump_if_false(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     truth = vm.domain.truth(frame.stack[-1])
     del frame.stack[-1]
     if not truth:
@@ -34,7 +34,7 @@ def pop_jump_if_false(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None
 
 
 @opcode("POP_JUMP_IF_NONE", "value --")
-def pop_jump_if_none(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def pop_jump_if_none(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     none = vm.domain.is_(frame.stack[-1], vm.domain.constant(None))
     del frame.stack[-1]
     if none:
@@ -42,7 +42,7 @@ def pop_jump_if_none(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("POP_JUMP_IF_NOT_NONE", "value --")
-def pop_jump_if_not_none(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def pop_jump_if_not_none(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     none = vm.domain.is_(frame.stack[-1], vm.domain.constant(None))
     del frame.stack[-1]
     if not none:
@@ -50,7 +50,7 @@ def pop_jump_if_not_none(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> N
 
 
 @opcode("JUMP_IF_TRUE_OR_POP", "value -- | jump: --")
-def jump_if_true_or_pop(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def jump_if_true_or_pop(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     if vm.domain.truth(frame.stack[-1]):
         frame.pc = arg
     else:
@@ -58,7 +58,7 @@ def jump_if_true_or_pop(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> No
 
 
 @opcode("JUMP_IF_FALSE_OR_POP", "value -- | jump: --")
-def jump_if_false_or_pop(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def jump_if_false_or_pop(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     if vm.domain.truth(frame.stack[-1]):
         del frame.stack[-1]
     else:
@@ -66,12 +66,12 @@ def jump_if_false_or_pop(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> N
 
 
 @opcode("GET_ITER", "iterable -- iterator")
-def get_iter(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def get_iter(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.iter(frame.stack[-1])
 
 
 @opcode("FOR_ITER", "-- item | jump: iterator --")
-def for_iter(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def for_iter(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     item = vm.domain.next(frame.stack[-1])
     if item is None:
         del frame.stack[-1]
@@ -81,7 +81,7 @@ def for_iter(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("RETURN_VALUE", "value --")
-def return_value(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Signal:
+def return_value(vm: Interpreter[V], frame: Frame[V], arg: int) -> Signal:
     frame.result = frame.stack.pop()
     frame.suspended = False
     return Signal.RETURN

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.frame import Frame, Raised, V
 from torchjit_vm.instructions.registry import opcode
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @opcode("RAISE_VARARGS", "parts[oparg] --")
-def raise_varargs(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def raise_varargs(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     if arg == 0:
         if vm.current is None:
             raise vm.domain.error(RuntimeError, "No active exception to reraise")
@@ -25,12 +25,12 @@ def raise_varargs(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("RERAISE", "exception --")
-def reraise(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def reraise(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     raise Raised(frame.stack[-1], again=True)
 
 
 @opcode("PUSH_EXC_INFO", "exception -- handled, exception")
-def push_exc_info(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def push_exc_info(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     exception = frame.stack[-1]
     frame.stack[-1] = vm.domain.constant(None) if vm.handled is None else vm.handled
     frame.stack.append(exception)
@@ -38,19 +38,19 @@ def push_exc_info(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("POP_EXCEPT", "handled --")
-def pop_except(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def pop_except(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     previous = frame.stack.pop()
     vm.handled = None if vm.domain.is_(previous, vm.domain.constant(None)) else previous
 
 
 @opcode("CHECK_EXC_MATCH", "exception, type -- exception, bool")
-def check_exc_match(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def check_exc_match(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     stack[-1] = vm.domain.constant(vm.domain.exception_matches(stack[-2], stack[-1]))
 
 
 @opcode("CHECK_EG_MATCH", "group, type -- rest, match")
-def check_eg_match(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def check_eg_match(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     rest, match = vm.domain.match_group(stack[-2], stack[-1])
     none = vm.domain.constant(None)
@@ -61,7 +61,7 @@ def check_eg_match(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("PREP_RERAISE_STAR", "group, exceptions -- exception")
-def prep_reraise_star(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def prep_reraise_star(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     result = vm.domain.prepare_reraise(stack[-2], stack[-1])
     del stack[-1]
@@ -69,17 +69,17 @@ def prep_reraise_star(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None
 
 
 @opcode("LOAD_ASSERTION_ERROR", "-- type")
-def load_assertion_error(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def load_assertion_error(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack.append(vm.domain.assertion_error())
 
 
 @opcode("STOPITERATION_ERROR", "exception -- exception")
-def stopiteration_error(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def stopiteration_error(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.stop_iteration_error(frame.stack[-1])
 
 
 @opcode("BEFORE_WITH", "manager -- exit, entered")
-def before_with(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+def before_with(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
     stack = frame.stack
     enter = vm.domain.load_special(stack[-1], "__enter__")
     leave = vm.domain.load_special(stack[-1], "__exit__")
@@ -92,7 +92,7 @@ def before_with(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any]
 
 
 @opcode("WITH_EXCEPT_START", "exit, lasti, handled, exception -- exit, lasti, handled, exception, result")
-def with_except_start(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+def with_except_start(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.call(stack[-4], vm.domain.exception_triple(stack[-1]), {})
     if type(result) is Frame:

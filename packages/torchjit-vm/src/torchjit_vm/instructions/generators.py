@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchjit_core.reasons import GraphBreak
-from torchjit_vm.frame import Frame, Raised, Signal
+from torchjit_vm.frame import Frame, Raised, Signal, V
 from torchjit_vm.instructions.registry import opcode
 from torchjit_vm.instructions.stack import UNSUPPORTED_INSTRUCTION
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 @opcode("RETURN_GENERATOR", "-- sent")
-def return_generator(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Signal:
+def return_generator(vm: Interpreter[V], frame: Frame[V], arg: int) -> Signal:
     frame.result = vm.domain.make_generator(frame)
     return Signal.GENERATOR
 
 
 @opcode("YIELD_VALUE", "value -- sent")
-def yield_value(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Signal:
+def yield_value(vm: Interpreter[V], frame: Frame[V], arg: int) -> Signal:
     frame.result = frame.stack.pop()
     frame.suspended = True
     return Signal.YIELD
 
 
 @opcode("GET_YIELD_FROM_ITER", "iterable -- iterator")
-def get_yield_from_iter(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def get_yield_from_iter(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.iter(frame.stack[-1])
 
 
 @opcode("SEND", "-- | jump: receiver --")
-def send(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def send(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     done, value = vm.domain.send(stack[-2], stack[-1])
     stack[-1] = value
@@ -42,7 +42,7 @@ def send(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("SEND_KEEPING", "-- | jump: --")
-def send_keeping(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def send_keeping(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     done, value = vm.domain.send(stack[-2], stack[-1])
     stack[-1] = value
@@ -51,7 +51,7 @@ def send_keeping(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("GET_AWAITABLE", "awaitable -- iterator")
-def get_awaitable(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def get_awaitable(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.get_awaitable(frame.stack[-1], _AWAITED_BY.get(arg))
 
 
@@ -59,17 +59,17 @@ _AWAITED_BY = {1: "__aenter__", 2: "__aexit__"}
 
 
 @opcode("GET_AITER", "iterable -- iterator")
-def get_aiter(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def get_aiter(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.aiter(frame.stack[-1])
 
 
 @opcode("GET_ANEXT", "iterator -- iterator, awaitable")
-def get_anext(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def get_anext(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack.append(vm.domain.anext(frame.stack[-1]))
 
 
 @opcode("END_ASYNC_FOR", "iterator, exception --")
-def end_async_for(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def end_async_for(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     exception = frame.stack[-1]
     if not vm.domain.ends_async_for(exception):
         raise Raised(exception, again=True)
@@ -77,7 +77,7 @@ def end_async_for(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("BEFORE_ASYNC_WITH", "manager -- exit, entered")
-def before_async_with(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Frame[Any] | None:
+def before_async_with(vm: Interpreter[V], frame: Frame[V], arg: int) -> Frame[V] | None:
     stack = frame.stack
     enter = vm.domain.load_special(stack[-1], "__aenter__")
     leave = vm.domain.load_special(stack[-1], "__aexit__")
@@ -90,12 +90,12 @@ def before_async_with(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> Fram
 
 
 @opcode("END_SEND", "receiver, value -- value")
-def end_send(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def end_send(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     del frame.stack[-2]
 
 
 @opcode("CLEANUP_THROW", "receiver, sent, exception -- none, value")
-def cleanup_throw(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def cleanup_throw(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     # What the receiver of a throw returns goes on behind the `yield from` (`finish_delegation`); the rest comes here.
     exception = frame.stack[-1]
     if vm.domain.stop_iteration_error(exception) is not exception:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchjit_vm.frame import Completion, Frame
+from torchjit_vm.frame import NULL, Completion, Frame, V
 from torchjit_vm.instructions.registry import opcode
 
 if TYPE_CHECKING:
@@ -16,22 +16,22 @@ _Function = Callable[..., Any]
 
 
 @opcode("UNARY_OP", "value -- result")
-def unary_op(vm: Interpreter[Any], frame: Frame[Any], arg: _Function) -> None:
+def unary_op(vm: Interpreter[V], frame: Frame[V], arg: _Function) -> None:
     frame.stack[-1] = vm.domain.unary(arg, frame.stack[-1])
 
 
 @opcode("UNARY_NOT", "value -- result")
-def unary_not(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def unary_not(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.not_(frame.stack[-1])
 
 
 @opcode("TO_BOOL", "value -- bool")
-def to_bool(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def to_bool(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     frame.stack[-1] = vm.domain.constant(vm.domain.truth(frame.stack[-1]))
 
 
 @opcode("BINARY_OP", "left, right -- result")
-def binary_op(vm: Interpreter[Any], frame: Frame[Any], arg: _Function) -> None:
+def binary_op(vm: Interpreter[V], frame: Frame[V], arg: _Function) -> None:
     stack = frame.stack
     result = vm.domain.binary(arg, stack[-2], stack[-1])
     del stack[-1]
@@ -39,7 +39,7 @@ def binary_op(vm: Interpreter[Any], frame: Frame[Any], arg: _Function) -> None:
 
 
 @opcode("COMPARE_OP", "left, right -- result")
-def compare_op(vm: Interpreter[Any], frame: Frame[Any], arg: _Function) -> None:
+def compare_op(vm: Interpreter[V], frame: Frame[V], arg: _Function) -> None:
     stack = frame.stack
     result = vm.domain.compare(arg, stack[-2], stack[-1])
     del stack[-1]
@@ -51,7 +51,7 @@ opcode("COMPARE_OP_BOOL", "left, right -- result")(compare_op)
 
 
 @opcode("IS_OP", "left, right -- bool")
-def is_op(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def is_op(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     result = vm.domain.constant(vm.domain.is_(stack[-2], stack[-1]) is not bool(arg))
     del stack[-1]
@@ -59,7 +59,7 @@ def is_op(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("CONTAINS_OP", "item, container -- bool")
-def contains_op(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def contains_op(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     result = vm.domain.contains(stack[-1], stack[-2])
     if arg:
@@ -69,7 +69,7 @@ def contains_op(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("BINARY_SUBSCR", "container, key -- value")
-def binary_subscr(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def binary_subscr(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     result = vm.domain.binary(operator.getitem, stack[-2], stack[-1])
     del stack[-1]
@@ -77,21 +77,21 @@ def binary_subscr(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("STORE_SUBSCR", "value, container, key --")
-def store_subscr(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def store_subscr(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     vm.domain.setitem(stack[-2], stack[-1], stack[-3])
     del stack[-3:]
 
 
 @opcode("DELETE_SUBSCR", "container, key --")
-def delete_subscr(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def delete_subscr(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     vm.domain.delitem(stack[-2], stack[-1])
     del stack[-2:]
 
 
 @opcode("BINARY_SLICE", "container, start, stop -- value")
-def binary_slice(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def binary_slice(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     result = vm.domain.binary(operator.getitem, stack[-3], vm.domain.build_slice(stack[-2:]))
     del stack[-2:]
@@ -99,14 +99,14 @@ def binary_slice(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
 
 
 @opcode("STORE_SLICE", "value, container, start, stop --")
-def store_slice(vm: Interpreter[Any], frame: Frame[Any], arg: int) -> None:
+def store_slice(vm: Interpreter[V], frame: Frame[V], arg: int) -> None:
     stack = frame.stack
     vm.domain.setitem(stack[-3], vm.domain.build_slice(stack[-2:]), stack[-4])
     del stack[-4:]
 
 
 @opcode("LOAD_ATTR", "object -- value")
-def load_attr(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def load_attr(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     result = vm.domain.load_attr(frame.stack[-1], arg)
     if type(result) is Frame:
         del frame.stack[-1]
@@ -116,10 +116,10 @@ def load_attr(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] |
 
 
 @opcode("LOAD_METHOD", "object -- null, method")
-def load_method(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def load_method(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.load_attr(stack[-1], arg)
-    stack[-1] = None
+    stack[-1] = NULL
     if type(result) is Frame:
         return result
     stack.append(result)
@@ -127,7 +127,7 @@ def load_method(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any]
 
 
 @opcode("LOAD_METHOD_NULL_LAST", "object -- method, null")
-def load_method_null_last(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def load_method_null_last(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.load_attr(stack[-1], arg)
     if type(result) is Frame:
@@ -135,12 +135,12 @@ def load_method_null_last(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> 
         result.completion = Completion.PUSH_THEN_NULL
         return result
     stack[-1] = result
-    stack.append(None)
+    stack.append(NULL)
     return None
 
 
 @opcode("LOAD_SUPER_ATTR", "super, class, self -- value")
-def load_super_attr(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def load_super_attr(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
     del stack[-3:]
@@ -151,10 +151,10 @@ def load_super_attr(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[
 
 
 @opcode("LOAD_SUPER_METHOD", "super, class, self -- null, method")
-def load_super_method(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def load_super_method(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
-    stack[-3:] = [None]
+    stack[-3:] = [NULL]
     if type(result) is Frame:
         return result
     stack.append(result)
@@ -162,7 +162,7 @@ def load_super_method(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Fram
 
 
 @opcode("LOAD_SUPER_METHOD_NULL_LAST", "super, class, self -- method, null")
-def load_super_method_null_last(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def load_super_method_null_last(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.load_super_attr(stack[-3], stack[-2], stack[-1], arg)
     del stack[-3:]
@@ -170,12 +170,12 @@ def load_super_method_null_last(vm: Interpreter[Any], frame: Frame[Any], arg: st
         result.completion = Completion.PUSH_THEN_NULL
         return result
     stack.append(result)
-    stack.append(None)
+    stack.append(NULL)
     return None
 
 
 @opcode("STORE_ATTR", "value, object --")
-def store_attr(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def store_attr(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     stack = frame.stack
     result = vm.domain.store_attr(stack[-1], arg, stack[-2])
     del stack[-2:]
@@ -183,13 +183,13 @@ def store_attr(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] 
 
 
 @opcode("DELETE_ATTR", "object --")
-def delete_attr(vm: Interpreter[Any], frame: Frame[Any], arg: str) -> Frame[Any] | None:
+def delete_attr(vm: Interpreter[V], frame: Frame[V], arg: str) -> Frame[V] | None:
     result = vm.domain.delete_attr(frame.stack[-1], arg)
     del frame.stack[-1]
     return _discarding(result)
 
 
-def _discarding(frame: Frame[Any] | None) -> Frame[Any] | None:
+def _discarding(frame: Frame[V] | None) -> Frame[V] | None:
     if frame is not None:
         frame.completion = Completion.DISCARD
     return frame
