@@ -145,7 +145,17 @@ def overwritable(kernel: LoopKernel, old: str, new: str) -> bool:
     if store.outer:
         return False
     passes = _passes(kernel)
-    last = passes[store.value]
+    needs = _needed_until(kernel, uses, passes, passes[store.value])
+    # What is stored per outer point is computed after the last pass, from the operands again.
+    return needs is not None and all(
+        not s.outer and passes[s.value] <= passes[store.value] for s in kernel.stores if s.value in needs
+    )
+
+
+def _needed_until(
+    kernel: LoopKernel, uses: Sequence[Value], passes: Mapping[Value, int], last: int
+) -> set[Value] | None:
+    """What is computed from `uses` in one pass with them; None if a pass after the last one needs them."""
     needs: set[Value] = set(uses)
     for value in kernel.values:
         if value.op in PASSES:
@@ -153,11 +163,10 @@ def overwritable(kernel: LoopKernel, old: str, new: str) -> bool:
             # others have stored by then.
             beside = value.op == "reduce" and passes[value] == passes[value.args[0]] + 1 and kernel.device.type == "cpu"
             if value.args[0] in needs and passes[value] > last + beside:
-                return False
+                return None
         elif any(a in needs for a in value.args):
             needs.add(value)
-    # What is stored per outer point is computed after the last pass, from the operands again.
-    return all(not s.outer and passes[s.value] <= last for s in kernel.stores if s.value in needs)
+    return needs
 
 
 def _passes(kernel: LoopKernel) -> dict[Value, int]:
@@ -492,35 +501,39 @@ class _Writer:
             self.put(f"{self._function(out)}({', '.join([*args, f'out={step.outputs[0]}'])})  # {step.origin.node}")
             return
         call = f"{self._function(step.op)}({', '.join(args)})"
-        comment = f"  # {step.origin.node}"
-        if step.number is not None:
-            self.put(f"{step.number} = {call}{comment}")
-            self.numbers.add(step.number)
-        elif step.single:
-            target = step.outputs[0] if step.outputs else None
-            self.put(f"{target} = {call}{comment}" if target else call + comment)
-        else:
-            targets = [o or "_" for o in step.outputs]
-            self.put(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {call}{comment}")
+        self.put(f"{self._assigned(step, call)}  # {step.origin.node}")
         for variable, source, dim in step.sizes:
             self.put(f"{variable} = {source}.size({dim})")
-        base = getattr(step.op, "_opname", getattr(step.op, "__name__", ""))
         for name in step.outputs:
-            if name is None:
-                continue
-            self.allocated.add(name)
-            if self.last_use.get(name) == self.position:
-                self.unread.add(name)
-                continue
-            self._note(name, begins=True)
-            buffer = self.program.buffers[name]
-            if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
-                strides = self._tuple(buffer.strides)
-                self.put(
-                    # As above: what attention leaves out may be a result of the program.
-                    f"if {name} is not None and {name}.stride() != {strides}: "
-                    f"{name} = conformed({name}, {self._tuple(buffer.sizes)}, {strides})"
-                )
+            if name is not None:
+                self._result(step, name)
+
+    def _assigned(self, step: ExternStep, call: str) -> str:
+        """The statement that names what a call returns."""
+        if step.number is not None:
+            self.numbers.add(step.number)
+            return f"{step.number} = {call}"
+        if step.single:
+            return f"{step.outputs[0]} = {call}" if step.outputs and step.outputs[0] else call
+        targets = [o or "_" for o in step.outputs]
+        return f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {call}"
+
+    def _result(self, step: ExternStep, name: str) -> None:
+        """A result of an operator, in the layout that was planned."""
+        self.allocated.add(name)
+        if self.last_use.get(name) == self.position:
+            self.unread.add(name)
+            return
+        self._note(name, begins=True)
+        buffer = self.program.buffers[name]
+        base = getattr(step.op, "_opname", getattr(step.op, "__name__", ""))
+        if self.check_strides and base not in _STRIDES_KNOWN and len(buffer.sizes) > 0:
+            strides = self._tuple(buffer.strides)
+            self.put(
+                # As above: what attention leaves out may be a result of the program.
+                f"if {name} is not None and {name}.stride() != {strides}: "
+                f"{name} = conformed({name}, {self._tuple(buffer.sizes)}, {strides})"
+            )
 
     def _function(self, op: Any) -> str:
         if isinstance(op, torch._ops.OpOverload):

@@ -176,18 +176,38 @@ def digit(monomial: Any, coefficient: int) -> Digit | None:
         return Digit(as_expr(atom), 1, None, coefficient)
     if not isinstance(atom, Operation) or atom.right.value is None or atom.right.value < 1:
         return None
-    inner = atom.left.terms[0][0][0][0] if len(atom.left.terms) == 1 and len(atom.left.terms[0][0]) == 1 else None
-    alone = inner is not None and atom.left.terms[0][1] == 1 and atom.left.terms[0][0][0][1] == 1
-    nested = inner if alone and isinstance(inner, Operation) and (inner.right.value or 0) > 0 else None
-    if atom.kind == "mod":
-        if nested is not None and nested.kind == "floordiv":
-            return Digit(nested.left, nested.right.value or 1, atom.right.value, coefficient)
-        return Digit(atom.left, 1, atom.right.value, coefficient)
-    if atom.kind == "floordiv":
-        if nested is not None and nested.kind == "mod" and (nested.right.value or 0) % atom.right.value == 0:
-            return Digit(nested.left, atom.right.value, (nested.right.value or 0) // atom.right.value, coefficient)
-        return Digit(atom.left, atom.right.value, None, coefficient)
-    return None
+    nested = _only_operation(atom.left)
+    return _DIGIT_OF[atom.kind](atom, nested, coefficient) if atom.kind in _DIGIT_OF else None
+
+
+def _only_operation(number: Expr) -> Operation | None:
+    """The division or remainder by a positive number that an expression is."""
+    if len(number.terms) != 1:
+        return None
+    ((monomial, coefficient),) = number.terms
+    if len(monomial) != 1 or coefficient != 1 or monomial[0][1] != 1:
+        return None
+    atom = monomial[0][0]
+    return atom if isinstance(atom, Operation) and (atom.right.value or 0) > 0 else None
+
+
+def _digit_of_remainder(atom: Operation, nested: Operation | None, coefficient: int) -> Digit:
+    """`number // divisor % size`, or `number % size`."""
+    if nested is not None and nested.kind == "floordiv":
+        return Digit(nested.left, nested.right.value or 1, atom.right.value, coefficient)
+    return Digit(atom.left, 1, atom.right.value, coefficient)
+
+
+def _digit_of_quotient(atom: Operation, nested: Operation | None, coefficient: int) -> Digit:
+    """`number % (divisor * size) // divisor`, or `number // divisor`."""
+    divisor = atom.right.value or 1
+    whole = 0 if nested is None or nested.kind != "mod" else nested.right.value or 0
+    if nested is not None and whole and whole % divisor == 0:
+        return Digit(nested.left, divisor, whole // divisor, coefficient)
+    return Digit(atom.left, divisor, None, coefficient)
+
+
+_DIGIT_OF = {"mod": _digit_of_remainder, "floordiv": _digit_of_quotient}
 
 
 def unit_steps(index: Expr, var: Symbol, size: int) -> bool:

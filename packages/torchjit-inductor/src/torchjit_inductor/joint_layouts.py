@@ -56,6 +56,7 @@ ACTIVATIONS_PER_WEIGHT = 4
 """On a CPU: 1.9 (ResNet-50, two images) is too few, 4.6 (ConvNeXt-V2 atto) enough."""
 _ROW_BYTES = 16  # where rows must start for cuBLAS's fast kernels
 _WORTH = 2**31  # multiplications of a product, below which padding is not worth a thought
+_LEAST_PADDED = 256  # elements of a dimension to which a few zeros more are little
 _LARGE_RESULT = 2**25
 """Bytes of a padded result from which it is worth computing it in blocks."""
 _BLOCKS = (8, 4, 2)
@@ -280,7 +281,9 @@ def _padded_products(graph: torch.fx.Graph, promised: Set[torch.fx.Node], seen: 
     trains = any(node.meta.get("backward") for node in graph.nodes)
     products = [n for n in graph.nodes if n.target in _PRODUCTS and not n.kwargs and _large(n) and n not in seen]
     for node in products:
-        _pad_product(graph, node, padded, in_blocks=not trains and _is_promised(node, promised))
+        padding = _padding_of(node)
+        if padding is not None:
+            _pad_product(graph, node, padding, padded, in_blocks=not trains and _is_promised(node, promised))
 
 
 def _is_promised(node: torch.fx.Node, promised: Set[torch.fx.Node]) -> bool:
@@ -296,56 +299,76 @@ def _large(node: torch.fx.Node) -> bool:
     return all(isinstance(n, int) for n in sizes) and sizes[0] * sizes[1] * sizes[2] >= _WORTH
 
 
+@final
+@attrs.frozen
+class _Padding:
+    """Zeros behind the operands of a product: how many more rows of the left one, columns of the right one, and terms of the sums."""
+
+    rows: int
+    inner: int
+    columns: int
+
+
+def _padding_of(node: torch.fx.Node) -> _Padding | None:
+    """What a product lacks to whole rows, if it is little of what there is; a dimension matters where memory runs along it."""
+    left, right, out = _value(node.args[-2]), _value(node.args[-1]), _value(node)
+    if left is None or right is None or out is None:
+        return None
+    if node.target is aten.addmm.default and getattr(_value(node.args[0]), "ndim", 0) != 1:
+        return None
+    (rows, inner), columns = left.shape, right.shape[1]
+    padding = _Padding(
+        _missing(rows, left) if left.stride(0) == 1 else 0,
+        _missing(inner, left) if left.stride(1) == 1 or right.stride(0) == 1 else 0,
+        _missing(columns, out),
+    )
+    padded = [n for n, more in zip((rows, inner, columns), attrs.astuple(padding), strict=True) if more]
+    return padding if padded and min(padded) >= _LEAST_PADDED else None
+
+
 def _pad_product(
     graph: torch.fx.Graph,
     node: torch.fx.Node,
+    padding: _Padding,
     padded: dict[tuple[torch.fx.Node, int, int], torch.fx.Node],
     *,
     in_blocks: bool,
 ) -> None:
-    left, right, out = _value(node.args[-2]), _value(node.args[-1]), _value(node)
-    if left is None or right is None or out is None:
-        return
-    (rows, inner), columns = left.shape, right.shape[1]
-    # A dimension matters where it is the one that memory runs along.
-    more_rows = _missing(rows, left) if left.stride(0) == 1 else 0
-    more_inner = _missing(inner, left) if left.stride(1) == 1 or right.stride(0) == 1 else 0
-    more_columns = _missing(columns, out)
-    if not (more_rows or more_inner or more_columns):
-        return
-    if min(n for n, more in ((rows, more_rows), (inner, more_inner), (columns, more_columns)) if more) < 256:
-        return
-    bias = node.args[0] if node.target is aten.addmm.default else None
-    bias_value = _value(bias)
-    if bias is not None and (bias_value is None or bias_value.dim() != 1):
-        return
-    wide = columns + more_columns
-    blocks = _blocks(rows, wide, out) if in_blocks and more_columns and not more_rows else 1
+    operands: tuple[Any, ...] = node.args
+    *bias, left, right = operands
+    out = node.meta["val"]
+    rows, columns = out.shape
+    wide = columns + padding.columns
+    blocks = _blocks(rows, wide, out) if in_blocks and padding.columns and not padding.rows else 1
     with graph.inserting_before(node):
-        if blocks > 1 and not more_inner and right.stride(0) == 1:
+        if blocks > 1 and not padding.inner and right.meta["val"].stride(0) == 1:
             _product_of_whole_columns(graph, node, columns - columns % (_ROW_BYTES // out.element_size()), blocks)
             return
-        a = _extended(graph, node, node.args[-2], (more_rows, more_inner), padded)
-        b = _extended(graph, node, node.args[-1], (more_inner, more_columns), padded)
-        operands: tuple[Any, ...] = (a, b)
-        if bias is not None and more_columns:
-            val = _like(bias_value, (columns + more_columns,), (1,))  # type: ignore[arg-type]
-            bias = _made(graph, node, aten.constant_pad_nd.default, (bias, [0, more_columns]), val)
-        if bias is not None:
-            operands = (bias, a, b)
+        a = _extended(graph, node, left, (padding.rows, padding.inner), padded)
+        b = _extended(graph, node, right, (padding.inner, padding.columns), padded)
+        operands = (*(_extended_bias(graph, node, each, padding.columns) for each in bias), a, b)
         if blocks > 1:
             _product_in_blocks(graph, node, operands, wide, blocks)
             return
-        val = _like(out, (rows + more_rows, wide), (wide, 1))
+        val = _like(out, (rows + padding.rows, wide), (wide, 1))
         result = _made(graph, node, node.target, operands, val)
-        if more_rows and more_columns:
+        if padding.rows and padding.columns:
             val = _like(out, (rows, wide), (wide, 1))
             result = _made(graph, node, aten.slice.Tensor, (result, 0, 0, rows), val)
     # The node itself stays what others refer to.
     node.target = aten.slice.Tensor
-    node.args = (result, 1, 0, columns) if more_columns else (result, 0, 0, rows)
-    if more_columns:
+    node.args = (result, 1, 0, columns) if padding.columns else (result, 0, 0, rows)
+    if padding.columns:
         node.meta["val"] = _like(out, (rows, columns), (wide, 1))
+
+
+def _extended_bias(graph: torch.fx.Graph, before: torch.fx.Node, bias: Any, more: int) -> Any:
+    if not more:
+        return bias
+    val = bias.meta["val"]
+    return _made(
+        graph, before, aten.constant_pad_nd.default, (bias, [0, more]), _like(val, (val.shape[0] + more,), (1,))
+    )
 
 
 def _blocks(rows: int, wide: int, out: torch.Tensor) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -25,42 +25,46 @@ def to_storage(text: str, dtype: torch.dtype) -> str:
     return f"(f16){text}" if dtype == torch.float16 else text
 
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_TESTS = frozenset(("isnan", "isinf", "signbit"))
+
+_ON_ALL = {
+    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "and": "{0} & {1}", "or": "{0} | {1}",
+    "xor": "{0} ^ {1}", "shl": "{0} << {1}", "shr": "{0} >> {1}", "neg": "-{0}", "not": "~{0}",
+}  # fmt: skip
+_ON_INTEGERS = {
+    **_ON_ALL, "truncdiv": "{0} / {1}", "fmod": "{0} % {1}", "abs": "op_abs_int({0})", "floordiv": "op_floordiv_int({0}, {1})",
+    "remainder": "op_remainder_int({0}, {1})",
+}  # fmt: skip
+_ON_BOOLS = {**_ON_INTEGERS, "not": "!{0}", "maximum": "{0} | {1}", "minimum": "{0} & {1}"}
+# True is -1 in a mask: the order is turned round.
+_ON_MASKS = {
+    **_ON_BOOLS, "not": "~{0}", "lt": "~{0} & {1}", "le": "~{0} | {1}", "gt": "{0} & ~{1}", "ge": "{0} | ~{1}", "eq": "~({0} ^ {1})",
+    "ne": "{0} ^ {1}",
+}  # fmt: skip
+"""Texts of operations on operands of any dtype, or of one kind; what is not there is a function of its name."""
 
 
-def operation_text(value: Value, args: Sequence[str], mask: object, vector: bool = False) -> str:
+def operation_text(value: Value, args: Sequence[str], mask: Callable[[str], str], vector: bool = False) -> str:
     """An operation of the table on operand texts; `mask` wraps the result of a comparison."""
-    as_mask = mask if callable(mask) else str
     op, dtype = value.op, value.args[0].dtype
-    if op in _INFIX:
-        return f"{args[0]} {_INFIX[op]} {args[1]}"
-    if op in _COMPARE and dtype == torch.bool and vector:
-        # True is -1 in a mask: the order is turned round.
-        a, b = args
-        return {"lt": f"~{a} & {b}", "le": f"~{a} | {b}", "gt": f"{a} & ~{b}", "ge": f"{a} | ~{b}",
-                "eq": f"~({a} ^ {b})", "ne": f"{a} ^ {b}"}[op]  # fmt: skip
-    if op in _COMPARE:
-        return str(as_mask(f"{args[0]} {_COMPARE[op]} {args[1]}"))
-    if op == "neg":
-        return f"-{args[0]}"
-    if op == "not":
-        return f"!{args[0]}" if dtype == torch.bool and not vector else f"~{args[0]}"
+    if op in _TESTS:
+        return _test_text(op, dtype, args[0], mask, vector)
+    if op in _COMPARE and not (dtype == torch.bool and vector):
+        return mask(f"{args[0]} {_COMPARE[op]} {args[1]}")
+    if dtype == torch.bool:
+        texts = _ON_MASKS if vector else _ON_BOOLS
+    else:
+        texts = _ON_ALL if dtype.is_floating_point else _ON_INTEGERS
+    return texts[op].format(*args) if op in texts else f"op_{op}({', '.join(args)})"
+
+
+def _test_text(op: str, dtype: torch.dtype, operand: str, mask: Callable[[str], str], vector: bool) -> str:
+    single = dtype == torch.float32
     if op == "isnan":
-        return str(as_mask(f"{args[0]} != {args[0]}"))
+        return mask(f"{operand} != {operand}")
     if op == "isinf":
-        infinity = "__builtin_inff()" if dtype == torch.float32 else "__builtin_inf()"
-        return str(as_mask(f"op_abs({args[0]}) == {infinity}"))
-    if op == "signbit":
-        if vector:
-            bits = "vi32" if dtype == torch.float32 else "vi64"
-            return str(as_mask(f"(({bits}){args[0]}) < 0"))
-        return f"__builtin_signbit({args[0]})"
-    if not dtype.is_floating_point:
-        if op in ("truncdiv", "fmod"):
-            return f"{args[0]} {'/' if op == 'truncdiv' else '%'} {args[1]}"
-        if op in ("abs", "floordiv", "remainder"):
-            return f"op_{op}_int({', '.join(args)})"
-    if op in ("maximum", "minimum") and dtype == torch.bool:
-        return f"{args[0]} {'|' if op == 'maximum' else '&'} {args[1]}"
-    return f"op_{op}({', '.join(args)})"
+        return mask(f"op_abs({operand}) == __builtin_inf{'f' if single else ''}()")
+    if vector:
+        return mask(f"(({'vi32' if single else 'vi64'}){operand}) < 0")
+    return f"__builtin_signbit({operand})"

@@ -77,21 +77,48 @@ def within(stores: Sequence[Store], symbol: Symbol, low: int, high: int) -> tupl
 
 def decided(value: Value) -> Value | None:
     """What a value is where a condition is a constant; None where none is."""
-    if value.op in _ORDER and all(a.op == "constant" and a.dtype == torch.int64 for a in value.args):
-        return number(_ORDER[value.op](*(a.data for a in value.args)), torch.bool)
-    if value.op in ("and", "or") and value.dtype == torch.bool:
-        for known, other in (value.args, value.args[::-1]):
-            if known.op == "constant":
-                return other if known.data == (value.op == "and") else known
-    if value.op == "not" and value.args[0].op == "constant" and value.dtype == torch.bool:
-        return number(not value.args[0].data, torch.bool)
-    if value.op == "where" and value.args[0].op == "constant":
-        return value.args[1] if value.args[0].data else value.args[2]
-    if value.op == "load" and value.data.masked and value.args[-1].op == "constant":
-        if not value.args[-1].data:
-            return number(value.data.other, value.dtype)
-        return Value("load", value.args[:-1], value.dtype, attrs.evolve(value.data, masked=False, other=0))
+    decide = _DECIDE.get(value.op)
+    return None if decide is None else decide(value)
+
+
+def _compared(value: Value) -> Value | None:
+    if any(a.op != "constant" or a.dtype != torch.int64 for a in value.args):
+        return None
+    return number(_ORDER[value.op](*(a.data for a in value.args)), torch.bool)
+
+
+def _joined(value: Value) -> Value | None:
+    """`and`, `or`: one known operand decides, or leaves the other."""
+    for known, other in (value.args, value.args[::-1]) if value.dtype == torch.bool else ():
+        if known.op == "constant":
+            return other if known.data == (value.op == "and") else known
     return None
+
+
+def _negated(value: Value) -> Value | None:
+    (operand,) = value.args
+    known = operand.op == "constant" and value.dtype == torch.bool
+    return number(not operand.data, torch.bool) if known else None
+
+
+def _chosen(value: Value) -> Value | None:
+    condition, yes, no = value.args
+    if condition.op != "constant":
+        return None
+    return yes if condition.data else no
+
+
+def _loaded(value: Value) -> Value | None:
+    if not value.data.masked or value.args[-1].op != "constant":
+        return None
+    if not value.args[-1].data:
+        return number(value.data.other, value.dtype)
+    return Value("load", value.args[:-1], value.dtype, attrs.evolve(value.data, masked=False, other=0))
+
+
+_DECIDE: dict[str, Callable[[Value], Value | None]] = {
+    **dict.fromkeys(_ORDER, _compared), "and": _joined, "or": _joined, "not": _negated, "where": _chosen, "load": _loaded,
+}  # fmt: skip
 
 
 def sharing(segments: Sequence[Segment], symbol: Symbol) -> tuple[Segment, ...]:

@@ -192,25 +192,46 @@ def _parts(node: torch.fx.Node) -> list[Part]:
     """
     if not node.meta["val"].dim():
         return [((), node)]
-    if node.target in _CASTS:  # sums are float32 here, and rounded once
-        return _parts(_node(node.args[0]))
-    if node.target is _aten.add.Tensor and not node.kwargs:
-        terms = [_node(a) for a in node.args]
-        if all(t.meta["val"].shape == node.meta["val"].shape for t in terms):
-            return [part for t in terms for part in _parts(t)]
-    if node.target is _aten.select_backward.default:
-        given: Any = node.args[2:]
-        dim, at = given
-        dim %= node.meta["val"].dim()
-        return [((*places[:dim], at, *places[dim:]), part) for places, part in _parts(_node(node.args[0]))]
-    if node.target in _PUTS and len(node.args) == 4 and node.args[3] is True:
-        base, places, part, _ = node.args
-        whole = isinstance(places, (list, tuple)) and len(places) == node.meta["val"].dim()
-        if whole and _node(base).target in _ZEROS and _is_zero(_node(base)):
-            found = tuple(_node(n) for n in places)  # type: ignore[union-attr]
-            if not any(n.meta["val"].dim() or n.meta["val"].dtype == torch.bool for n in (*found, _node(part))):
-                return [(found, _node(part))]
-    raise NotLowered(f"a gradient by {node.target}")
+    divide = _SUMS.get(node.target)
+    parts = None if divide is None else divide(node)
+    if parts is None:
+        raise NotLowered(f"a gradient by {node.target}")
+    return parts
+
+
+def _parts_of_cast(node: torch.fx.Node) -> list[Part]:
+    """Sums are float32 here, and rounded once."""
+    return _parts(_node(node.args[0]))
+
+
+def _parts_of_sum(node: torch.fx.Node) -> list[Part] | None:
+    if node.kwargs:
+        return None
+    terms = [_node(a) for a in node.args]
+    if any(t.meta["val"].shape != node.meta["val"].shape for t in terms):
+        return None
+    return [part for t in terms for part in _parts(t)]
+
+
+def _parts_of_select(node: torch.fx.Node) -> list[Part]:
+    given: Any = node.args[2:]
+    dim, at = given
+    dim %= node.meta["val"].dim()
+    return [((*places[:dim], at, *places[dim:]), part) for places, part in _parts(_node(node.args[0]))]
+
+
+def _parts_of_put(node: torch.fx.Node) -> list[Part] | None:
+    """One number that is added to zeros at one computed place."""
+    if len(node.args) != 4 or node.args[3] is not True:
+        return None
+    base, places, part, _ = node.args
+    whole = isinstance(places, (list, tuple)) and len(places) == node.meta["val"].dim()
+    if not whole or _node(base).target not in _ZEROS or not _is_zero(_node(base)):
+        return None
+    at = tuple(_node(n) for n in places)  # type: ignore[union-attr]
+    if any(n.meta["val"].dim() or n.meta["val"].dtype == torch.bool for n in (*at, _node(part))):
+        return None
+    return [(at, _node(part))]
 
 
 def _node(argument: Any) -> torch.fx.Node:
@@ -226,8 +247,15 @@ def _is_zero(node: torch.fx.Node) -> bool:
 
 
 _aten = torch.ops.aten
-_CASTS = (_aten._to_copy.default, torch.ops.prims.convert_element_type.default)
-_PUTS = (_aten.index_put.default, _aten._unsafe_index_put.default)
+_SUMS: dict[Any, Callable[[torch.fx.Node], list[Part] | None]] = {
+    _aten._to_copy.default: _parts_of_cast,
+    torch.ops.prims.convert_element_type.default: _parts_of_cast,
+    _aten.add.Tensor: _parts_of_sum,
+    _aten.select_backward.default: _parts_of_select,
+    _aten.index_put.default: _parts_of_put,
+    _aten._unsafe_index_put.default: _parts_of_put,
+}
+"""How the result of an operator is a sum of elements at computed places."""
 _ZEROS = (
     _aten.full.default, _aten.new_full.default, _aten.full_like.default, _aten.zeros.default, _aten.zeros_like.default,
     _aten.new_zeros.default,

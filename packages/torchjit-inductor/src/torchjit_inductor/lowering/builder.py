@@ -110,6 +110,15 @@ ReductionBody: TypeAlias = Callable[[Callable[[Lowered, Index], Value], Index, I
 
 
 @final
+@attrs.frozen
+class Savepoint:
+    """What a builder had collected at some time: how many steps, and which buffers."""
+
+    steps: int
+    buffers: frozenset[str]
+
+
+@final
 class Builder:
     """Collects buffers and steps while a graph is lowered.
 
@@ -383,6 +392,20 @@ class Builder:
     def amend(self, **changes: Any) -> None:
         """Change the step that was added last."""
         self.steps[-1] = attrs.evolve(self.steps[-1], **changes)
+
+    # ------------------------------------------------------------------ going back
+    def savepoint(self) -> Savepoint:
+        """What there is now."""
+        return Savepoint(len(self.steps), frozenset(self.buffers))
+
+    def back_to(self, before: Savepoint, tensors: Sequence[Lowered]) -> None:
+        """Undo what was done since, also that these tensors were stored."""
+        del self.steps[before.steps :]
+        for name in self.buffers.keys() - before.buffers:
+            del self.buffers[name]
+        for t in tensors:
+            if isinstance(t, Lazy) and t.stored is not None and t.stored.buffer not in self.buffers:
+                t.stored = None
 
     # ------------------------------------------------------------------ decisions
     def cost(self, tensor: Lowered) -> Cost:

@@ -24,8 +24,9 @@ from torchjit_inductor.steps import ExternStep
 __all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
 
 _HALF = (torch.float16, torch.bfloat16)
-_SCALED_V2 = getattr(getattr(torch.ops.aten, "_scaled_mm_v2", None), "default", None)
-_GROUPED = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
+_aten = torch.ops.aten
+_SCALED_V2 = getattr(getattr(_aten, "_scaled_mm_v2", None), "default", None)
+_GROUPED = getattr(getattr(_aten, "_grouped_mm", None), "default", None)
 _KINDS = ([0], [1])
 """`ScalingType` of tensors and of rows."""
 _LEAST = 16
@@ -130,32 +131,36 @@ class _Asked:
 
 def _asked(op: Any, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     """What an operator multiplies; None where it does something else, or something that kernels do not do."""
-    aten = torch.ops.aten
-    multiplied: tuple[torch.dtype, ...]
-    if op in (aten.mm.default, aten.bmm.default) and len(args) == 2 and meta.dtype in _HALF:
-        found, multiplied = _Asked(*args), (meta.dtype,)
-    elif op in (aten.addmm.default, aten.baddbmm.default) and len(args) == 3 and meta.dtype in _HALF:
-        found, multiplied = _Asked(args[1], args[2], args[0]), (meta.dtype,)
-    elif op is aten._int_mm.default and len(args) == 2:
-        found, multiplied = _Asked(*args), (torch.int8,)
-    elif op in (aten._scaled_mm.default, _SCALED_V2):
-        scaled = _scaled(_first_version(args) if op is _SCALED_V2 else args, meta)
-        if scaled is None:
-            return None
-        found, multiplied = scaled, tuple(EIGHT_BIT_FLOATS)
-    elif op is _GROUPED:
-        grouped = _grouped(args, meta)
-        if grouped is None:
-            return None
-        found, multiplied = grouped, (meta.dtype,)
-    else:
+    read = _OPERANDS.get(op)
+    asked = None if read is None else read(args, meta)
+    if asked is None:
         return None
-    if any(o.dtype not in multiplied for o in (found.left, found.right)):
+    multiplied = tuple(EIGHT_BIT_FLOATS) if asked.scales is not None else (_INTEGERS.get(op, meta.dtype),)
+    if any(o.dtype not in multiplied for o in (asked.left, asked.right)):
         return None
-    if found.bias is not None and found.scales is None and found.bias.dtype != meta.dtype:
+    if asked.bias is not None and asked.scales is None and asked.bias.dtype != meta.dtype:
         return None
-    operands = (found.left, found.right, found.bias, found.ends, *(found.scales or ()))
-    return found if all(o.device == meta.device for o in operands if o is not None) else None
+    operands = (asked.left, asked.right, asked.bias, asked.ends, *(asked.scales or ()))
+    return asked if all(o.device == meta.device for o in operands if o is not None) else None
+
+
+def _plain(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+    """`mm(left, right)`, `bmm`."""
+    return _Asked(*args) if len(args) == 2 and meta.dtype in _HALF else None
+
+
+def _biased(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+    """`addmm(bias, left, right)`, `baddbmm`."""
+    return _Asked(args[1], args[2], args[0]) if len(args) == 3 and meta.dtype in _HALF else None
+
+
+def _of_integers(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+    """`_int_mm(left, right)`."""
+    return _Asked(*args) if len(args) == 2 else None
+
+
+def _scaled_second(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+    return _scaled(_first_version(args), meta)
 
 
 def _first_version(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -207,6 +212,21 @@ def _grouped(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     if ranks == [3, 3] or len(ends.sizes) != 1 or ends.dtype != torch.int32 or count is None:
         return None
     return _Asked(left, right, ends=ends) if 0 < count <= MOST_GROUPS else None
+
+
+_OPERANDS: dict[Any, Callable[[tuple[Any, ...], TensorMeta], _Asked | None]] = {
+    _aten.mm.default: _plain,
+    _aten.bmm.default: _plain,
+    _aten.addmm.default: _biased,
+    _aten.baddbmm.default: _biased,
+    _aten._int_mm.default: _of_integers,
+    _aten._scaled_mm.default: _scaled,
+    _SCALED_V2: _scaled_second,
+    _GROUPED: _grouped,
+}
+"""How operators that multiply matrices take their operands."""
+_INTEGERS = {_aten._int_mm.default: torch.int8}
+"""What is multiplied, where it is not of the result's type."""
 
 
 def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: ProductChoice) -> Lowered | None:
@@ -286,17 +306,23 @@ def _broadcast(outer: Index, sizes: Index) -> Index:
 def _product(
     left: Strided, right: Strided, device: torch.device, scales: Scales | None, groups: Groups | None
 ) -> MatrixProduct | None:
-    numbers = [e.value for t in (left, right) for e in (*t.sizes, *t.strides)]
-    if any(n is None for n in numbers):
+    shapes = [_numbers(t.sizes) for t in (left, right)]
+    strides = [_numbers(t.strides) for t in (left, right)]
+    if None in shapes or None in strides:
         return None
-    sizes_left, sizes_right = ([s.value or 0 for s in t.sizes] for t in (left, right))
+    sizes_left, sizes_right = (s or () for s in shapes)
     rows, depth, columns = sizes_left[-2], sizes_left[-1], sizes_right[-1]
     batch = sizes_left[0] if len(sizes_left) == 3 and groups is None else 1
     if min(rows, depth, columns) < _LEAST or batch == 0:
         return None
-    strides = [tuple(s.value or 0 for s in t.strides) for t in (left, right)]
-    (a, b) = ((s if len(s) == 3 else (0, *s)) for s in strides)
+    a, b = ((s if len(s) == 3 else (0, *s)) for s in strides if s is not None)
     if 1 not in a or 1 not in b:
         return None
     other = None if right.dtype == left.dtype else right.dtype
     return MatrixProduct(left.dtype, device, batch, rows, depth, columns, a, b, other, scales, groups)  # type: ignore[arg-type]
+
+
+def _numbers(expressions: Index) -> tuple[int, ...] | None:
+    """Their values; None if one of them varies."""
+    values = tuple(e.value for e in expressions if e.value is not None)
+    return values if len(values) == len(expressions) else None

@@ -58,11 +58,11 @@ from torchjit_inductor.lowering.graph_nodes import (
     written_in_place,
 )
 from torchjit_inductor.lowering.known_sizes import GraphNotSupported, KnownSizes
-from torchjit_inductor.lowering.placement import as_traced, from_storage, in_channels_last, zero_padded
+from torchjit_inductor.lowering.placement import Fakes, as_traced, from_storage, in_channels_last, zero_padded
 from torchjit_inductor.lowering.places import settled
 from torchjit_inductor.lowering.products import small_product, vector_product
 from torchjit_inductor.lowering.promotion import rounded
-from torchjit_inductor.lowering.registry import find_lowering
+from torchjit_inductor.lowering.registry import Lowering, find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
@@ -88,6 +88,8 @@ BROKEN_LOWERING = reason(
 
 _ROW_MAJOR = frozenset((torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default))
 """Their results lie as their `val` says: they are written through `out=`."""
+
+_NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
 
 _KERNEL_NAME = re.compile(
     r"[xrpt]\d+\w*|at\d*|lo|hi|n|k|W|from|to|end|unit|chunk|block|body|args|full|total|work|grain|data"
@@ -130,6 +132,23 @@ def _before_writes(step: Step, written: Set[str]) -> Step:
     if not isinstance(step, ExternStep) or not is_test(step.op):
         return step
     return attrs.evolve(step, reads=tuple(dict.fromkeys((*step.reads, *sorted(written)))))
+
+
+@final
+@attrs.frozen(eq=False)
+class _Call:
+    """A call of an operator.
+
+    Attributes:
+        node: of the graph.
+        args, kwargs: as they were lowered, positional where they can be.
+        metas: of the results.
+    """
+
+    node: torch.fx.Node
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    metas: Any
 
 
 @final
@@ -267,81 +286,84 @@ class _GraphLowering:
     # ------------------------------------------------------------------ calls
     def _call(self, node: torch.fx.Node) -> Any:
         with_memory_of_its_own(node)
+        special = _SPECIAL.get(node.target)
+        if special is not None:
+            return special(self, node)
         val = node.meta.get("val")
-        if node.target is operator.getitem:
-            source, key = node.args
-            picked = self._argument(source)[key]
-            return self._settle(node, picked)
-        if node.target is torch.ops.aten.copy_.default:
-            return self._mutate(node)
-        if node.target is READ:
-            return self._read(node, val)
-        if node.target is TEST:
-            return self._test(node)
-        if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
-            return self.sizes.known(val, node)
-        arithmetic = not isinstance(node.target, torch._ops.OpOverload)
-        # The value of a comparison that a test settles is True while tracing; the test still has to make it.
-        if arithmetic and isinstance(val, (torch.SymFloat, torch.SymBool, bool)):
-            # Python arithmetic on numbers: the host program does it as Python does.
-            self.builder.reserve(node.name)
-            return HostNumber(node.name, node.target, tuple(self._argument(a) for a in node.args))
-        if isinstance(val, (bool, float, torch.SymBool, torch.SymFloat)):
-            raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
+        if isinstance(val, _NUMBERS):
+            return self._number(node, val)
         if any(isinstance(n.meta.get("val"), (bool, torch.SymBool)) for n in node.all_input_nodes):
             raise GraphNotSupported(f"{node.name} computes with a truth value of the run")
-        args, kwargs = self._argument(node.args), self._argument(node.kwargs)
-        args, kwargs = as_positional(node.target, args, kwargs)
-        if node.target is torch.ops.aten.as_strided.default:
-            args = from_storage(self.builder, node, args, self.env)
-        elif reads_memory(node.target) and not writes_operands(node.target):
-            args = (*as_traced(self.builder, node.args, args, self.sizes.meta), *args[len(node.args) :])
+        args, kwargs = self._operands(node)
         if self.sizes.found or reads_data(node.target):
-            found = new_sizes(val, self.sizes.symbols)
-            if found:
-                return self._depends_on_data(node, args, kwargs, found)
-        metas = self.sizes.metas(val)
-        if node.meta.get(ZERO_PADDED) and args[0].dtype in KERNEL_DTYPES:
-            return zero_padded(self.builder, args[0], metas)
-        if self.attention is not None and (called := self._attention(node, args, metas)) is not None:
-            return called
-        places = places_behind(node)
-        operands = settled(node, args) if places is None else (*args[:7], self._argument(places))
-        made = self._lowered(node, operands, kwargs, metas)
-        if made is None and not kwargs:
-            made = small_product(self.builder, node.target, args, metas)
-            if isinstance(made, Lazy) and self.rounds_each:
-                made = rounded(made)
-            if made is None:
-                made = vector_product(self.builder, node.target, args, metas)
-            if made is None and self.products is not None:
-                made = tile_product(self.builder, node.target, args, metas, self.products)
-        if made is None:
-            made = self._extern(node, args, kwargs, metas)
-            val = node.meta.get("val")
-            if isinstance(val, torch.Tensor) and val.is_neg() and val.dtype in KERNEL_DTYPES:
-                # Real numbers of lazily negated complex ones: kernels do not see the bit that aten sets.
-                made = self._aten(torch.ops.aten.resolve_neg.default, (made,), {}, metas)
+            sizes = new_sizes(val, self.sizes.symbols)
+            if sizes:
+                return self._depends_on_data(node, args, kwargs, sizes)
+        call = _Call(node, args, kwargs, self.sizes.metas(val))
+        made = next((made for way in _WAYS if (made := way(self, call)) is not None), None)
         if isinstance(made, tuple):
             return made
         if node.target is torch.ops.aten.new_empty.default:
             self.builder.own.add(made.buffer)
         return self._settle(node, made)
 
-    def _attention(self, node: torch.fx.Node, args: tuple[Any, ...], metas: Any) -> Any:
+    def _picked(self, node: torch.fx.Node) -> Any:
+        source, key = node.args
+        return self._settle(node, self._argument(source)[key])
+
+    def _number(self, node: torch.fx.Node, val: Any) -> Expr | HostNumber:
+        """A node whose value is no tensor."""
+        if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
+            return self.sizes.known(val, node)
+        # The value of a comparison that a test settles is True while tracing; the test still has to make it.
+        if isinstance(node.target, torch._ops.OpOverload) or isinstance(val, float):
+            raise GraphNotSupported(f"{node.name} is a {type(val).__name__}")
+        # Python arithmetic on numbers: the host program does it as Python does.
+        self.builder.reserve(node.name)
+        return HostNumber(node.name, node.target, tuple(self._argument(a) for a in node.args))
+
+    def _operands(self, node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What an operator gets, positional, in memory where it looks at memory."""
+        args, kwargs = as_positional(node.target, self._argument(node.args), self._argument(node.kwargs))
+        if node.target is torch.ops.aten.as_strided.default:
+            args = from_storage(self.builder, node, args, self.env)
+        elif reads_memory(node.target) and not writes_operands(node.target):
+            args = (*as_traced(self.builder, node.args, args, self.sizes.meta), *args[len(node.args) :])
+        return args, kwargs
+
+    def _zero_padded(self, call: _Call) -> Lowered | None:
+        if not call.node.meta.get(ZERO_PADDED) or call.args[0].dtype not in KERNEL_DTYPES:
+            return None
+        return zero_padded(self.builder, call.args[0], call.metas)
+
+    def _product(self, call: _Call) -> Lowered | None:
+        """A product of matrices that is no call of a library."""
+        if call.kwargs:
+            return None
+        op = call.node.target
+        small = small_product(self.builder, op, call.args, call.metas)
+        if small is not None:
+            return rounded(small) if self.rounds_each else small
+        made = vector_product(self.builder, op, call.args, call.metas)
+        if made is None and self.products is not None:
+            made = tile_product(self.builder, op, call.args, call.metas, self.products)
+        return made
+
+    def _attention(self, call: _Call) -> Any:
         """The results of a call of attention that has kernels, or None."""
-        kernels = None if self.attention is None else self.attention(node)
+        kernels = None if self.attention is None else self.attention(call.node)
         if kernels is None:
             return None
-        places = [self.builder.materialize(t) for t in tensors_in(args)]
-        function = kernels(places, metas)
+        places = [self.builder.materialize(t) for t in tensors_in(call.args)]
+        function = kernels(places, call.metas)
         if function is None:
             return None
-        return self._aten(function, [*places, *map(as_expr, symbols_of(places, metas))], {}, metas)
+        return self._aten(function, [*places, *map(as_expr, symbols_of(places, call.metas))], {}, call.metas)
 
     # ------------------------------------------------------------------ numbers that only the run knows
-    def _read(self, node: torch.fx.Node, val: Any) -> Any:
+    def _read(self, node: torch.fx.Node) -> Any:
         """A number read out of a tensor becomes a variable of the host program."""
+        val = node.meta.get("val")
         made: Any
         if isinstance(val, torch.SymFloat):
             self.builder.reserve(node.name)
@@ -380,26 +402,48 @@ class _GraphLowering:
         except NotLowered as refusal:
             raise GraphNotSupported(str(refusal)) from None
 
-    def _lowered(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], metas: Any) -> Any:
+    def _lowered(self, call: _Call) -> Any:
         """The result of the lowering, or None."""
-        lower = find_lowering(node.target)
-        if lower is None or metas is None or metas == ():
+        lower = find_lowering(call.node.target)
+        if lower is None or call.metas is None or call.metas == ():
             return None
-        if has_number((args, kwargs)):
-            device = next(m.device for m in (metas if isinstance(metas, tuple) else (metas,)) if m is not None)
-            args, kwargs = self._as_operands(args, device), self._as_operands(kwargs, device)
-        steps, buffers = len(self.builder.steps), set(self.builder.buffers)
-        tensors = tensors_in((args, kwargs))
+        args, kwargs = self._arguments_of_lowering(call)
+        tensors, before = tensors_in((args, kwargs)), self.builder.savepoint()
         self.builder.operand_origins = origins_of(tensors)
-        self.builder.in_place = node in self.in_place
+        self.builder.in_place = call.node in self.in_place
+        made = self._formula(call, lower, args, kwargs)
+        if made is not None and not (
+            is_usable(made, tensors, call.metas)
+            and is_computable(self.builder.steps[before.steps :], self.builder.buffers)
+        ):
+            made = None
+        if made is None:
+            # Operands that a lowering stored before it gave up may stay.
+            self.builder.back_to(before, tensors)
+        else:
+            made = tuple(map(self._finished, made)) if isinstance(made, tuple) else self._finished(made)
+        self.builder.operand_origins = ()
+        return made
+
+    def _arguments_of_lowering(self, call: _Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        places = places_behind(call.node)
+        args = settled(call.node, call.args) if places is None else (*call.args[:7], self._argument(places))
+        if not has_number((args, call.kwargs)):
+            return args, call.kwargs
+        metas = call.metas if isinstance(call.metas, tuple) else (call.metas,)
+        device = next(m.device for m in metas if m is not None)
+        return self._as_operands(args, device), self._as_operands(call.kwargs, device)
+
+    def _formula(self, call: _Call, lower: Lowering, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the lowering makes; None where it gives up, or is broken."""
         try:
-            made = lower(self.builder, metas, *args, **kwargs)
+            made = lower(self.builder, call.metas, *args, **kwargs)
             for result in made if isinstance(made, tuple) else (made,):
                 if isinstance(result, Lazy) and result.dtype in KERNEL_DTYPES:
                     # A formula that cannot be evaluated shows now, when there is still aten.
                     self.builder.cost(result)
         except NotLowered:
-            made = None
+            return None
         except (GraphNotSupported, CompilerMissing):
             raise
         except Exception as error:  # a bug in one lowering must not cost the graph
@@ -407,27 +451,16 @@ class _GraphLowering:
                 raise
             # A formula that wants a number's value now is no bug: aten gets the number when it runs.
             if not has_number((args, kwargs)):
-                degraded(BROKEN_LOWERING, f"{node.target}: {error!r}", error)
-            made = None
-        added = self.builder.steps[steps:]
-        if made is not None and not (is_usable(made, tensors, metas) and is_computable(added, self.builder.buffers)):
-            made = None
-        if made is None:
-            # Undo what a lowering did before it gave up (operands that it stored may stay).
-            del self.builder.steps[steps:]
-            for name in set(self.builder.buffers) - buffers:
-                del self.builder.buffers[name]
-            for t in tensors:
-                if isinstance(t, Lazy) and t.stored is not None and t.stored.buffer not in self.builder.buffers:
-                    t.stored = None
-            self.builder.operand_origins = ()
+                degraded(BROKEN_LOWERING, f"{call.node.target}: {error!r}", error)
             return None
+        return made
+
+    def _finished(self, made: Any) -> Any:
+        """A result of a lowering, rounded where every one is, and with the nodes that it computes."""
         if self.rounds_each:
-            made = tuple(map(rounded, made)) if isinstance(made, tuple) else rounded(made)
-        for result in made if isinstance(made, tuple) else (made,):
-            if isinstance(result, Lazy) and not result.origins:
-                result.origins = self.builder.all_origins()
-        self.builder.operand_origins = ()
+            made = rounded(made)
+        if isinstance(made, Lazy) and not made.origins:
+            made.origins = self.builder.all_origins()
         return made
 
     def _as_operands(self, tree: Any, device: torch.device) -> Any:
@@ -446,20 +479,13 @@ class _GraphLowering:
             return {key: self._as_operands(item, device) for key, item in tree.items()}
         return tree
 
-    def _extern(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
+    def _extern(self, call: _Call) -> Any:
+        """A call of aten."""
+        node, args, metas = call.node, call.args, call.metas
         if metas is None and getattr(node.target, "_schema", None) is not None and node.users:
             raise GraphNotSupported(f"result of {node.target}")
         if node.target is torch.ops.aten.convolution.default and self.channels_last and len(args[0].sizes) == 4:
-            # oneDNN answers in the layout that it is asked in.
-            source = args[0]
-            strides_for = channels_last_strides if node in self.channels_last else contiguous_strides
-            wanted = strides_for(source.sizes)
-            if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
-                source = Lazy(source.sizes, source.dtype, source.device, source.value)
-            place = self.builder.materialize(source, wanted)
-            if place.strides == wanted:
-                args = (place, *args[1:])
-                metas = attrs.evolve(metas, strides=strides_for(metas.sizes))
+            args, metas = self._convolved(node, args, metas)
         if node.meta.get(CHANNELS_LAST):
             # oneDNN packs weights on its own, from either layout.
             weight = 2 if node.target is torch.ops.aten.convolution_backward.default else 1
@@ -467,28 +493,29 @@ class _GraphLowering:
             args = tuple(a if k == as_it_is else in_channels_last(self.builder, a) for k, a in enumerate(args))
             metas = all_channels_last(metas)
         elif metas is not None:
-            metas = self._metas_in_place(node, args, kwargs, metas)
-        return self._aten(node.target, args, kwargs, metas)
+            metas = self._metas_in_place(attrs.evolve(call, args=args, metas=metas))
+        made = self._aten(node.target, args, call.kwargs, metas)
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor) and val.is_neg() and val.dtype in KERNEL_DTYPES:
+            # Real numbers of lazily negated complex ones: kernels do not see the bit that aten sets.
+            return self._aten(torch.ops.aten.resolve_neg.default, (made,), {}, call.metas)
+        return made
 
-    def _metas_in_place(self, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
+    def _convolved(self, node: torch.fx.Node, args: tuple[Any, ...], metas: Any) -> tuple[tuple[Any, ...], Any]:
+        """The image and the result of a convolution in the layout that was chosen: oneDNN answers in the one that it is asked in."""
+        source = args[0]
+        strides_for = channels_last_strides if node in self.channels_last else contiguous_strides
+        wanted = strides_for(source.sizes)
+        if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
+            source = Lazy(source.sizes, source.dtype, source.device, source.value)
+        place = self.builder.materialize(source, wanted)
+        if place.strides != wanted:
+            return args, metas
+        return (place, *args[1:]), attrs.evolve(metas, strides=strides_for(metas.sizes))
+
+    def _metas_in_place(self, call: _Call) -> Any:
         """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""
-        places: list[Strided] = []
-
-        def fake(leaf: Any) -> Any:
-            if isinstance(leaf, Lowered):
-                place = self.builder.materialize(leaf)
-                places.append(place)
-                numbers = [n.value for n in (*place.sizes, *place.strides)]
-                if place.device.type != "cuda" or any(n is None for n in numbers):
-                    raise NotLowered("sizes are symbolic")
-                half = len(numbers) // 2
-                return torch.empty_strided(numbers[:half], numbers[half:], dtype=place.dtype, device=place.device)  # type: ignore[arg-type]
-            if isinstance(leaf, (list, tuple)):
-                return type(leaf)(fake(x) for x in leaf)
-            if isinstance(leaf, Expr):
-                raise NotLowered("sizes are symbolic")
-            return leaf
-
+        node, metas = call.node, call.metas
         traced = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
         if not traced or not traced[0].is_cuda or node.target in _ROW_MAJOR:
             return metas
@@ -498,12 +525,11 @@ class _GraphLowering:
         op: Any = node.target
         try:
             with mode, torch.no_grad():
-                fakes = tuple(fake(a) for a in args)
-                named = {k: fake(v) for k, v in kwargs.items()}
-                layouts = {(tuple(t.shape), t.stride()) for t in traced}
-                if all((tuple(n.value for n in p.sizes), tuple(n.value for n in p.strides)) in layouts for p in places):
+                places = Fakes(self.builder)
+                args, kwargs = places.of(tuple(call.args)), places.of(call.kwargs)
+                if places.layouts <= {(tuple(t.shape), t.stride()) for t in traced}:
                     return metas
-                made = self.sizes.metas(op(*fakes, **named))
+                made = self.sizes.metas(op(*args, **kwargs))
         except Exception:  # an operator that cannot be traced again keeps its layout; a test at run time catches it
             return metas
         if isinstance(metas, tuple) is not isinstance(made, tuple):
@@ -596,3 +622,20 @@ class _GraphLowering:
         if isinstance(arg, slice):
             raise GraphNotSupported("a slice argument")
         return arg
+
+
+_SPECIAL: dict[Any, Callable[[_GraphLowering, torch.fx.Node], Any]] = {
+    operator.getitem: _GraphLowering._picked,
+    torch.ops.aten.copy_.default: _GraphLowering._mutate,
+    READ: _GraphLowering._read,
+    TEST: _GraphLowering._test,
+}
+"""Calls that are no operators of tensors to the program."""
+_WAYS: tuple[Callable[[_GraphLowering, _Call], Any], ...] = (
+    _GraphLowering._zero_padded,
+    _GraphLowering._attention,
+    _GraphLowering._lowered,
+    _GraphLowering._product,
+    _GraphLowering._extern,
+)
+"""How an operator becomes part of the program, the better way first."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, final
 
 import attrs
 import torch
 import torch.fx
 
-from torchjit_core.expr import constant
+from torchjit_core.expr import Expr, constant
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.builder import Builder
-from torchjit_inductor.lowering.sizes import expression, meta_of
+from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta, full
 from torchjit_inductor.memory_readers import storage_owner
 
-__all__ = ["as_traced", "from_storage", "in_channels_last", "zero_padded"]
+__all__ = ["Fakes", "as_traced", "from_storage", "in_channels_last", "zero_padded"]
 
 
 def zero_padded(b: Builder, source: Lowered, meta: TensorMeta) -> Lowered:
@@ -94,3 +94,39 @@ def in_channels_last(b: Builder, arg: Any) -> Any:
     if place.same_layout(TensorMeta(arg.sizes, strides, arg.dtype, arg.device)):
         return place
     return b.materialize(_copied(place), strides)
+
+
+@final
+class Fakes:
+    """Fake tensors that lie as operands do in memory, to trace an operator of a GPU again.
+
+    Attributes:
+        layouts: sizes and strides of those made so far.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self.layouts: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+
+    def of(self, leaf: Any) -> Any:
+        """An argument with fakes in place of what was lowered.
+
+        Raises:
+            NotLowered: sizes vary, or a tensor is on no GPU.
+        """
+        if isinstance(leaf, Lowered):
+            return self._fake(self._builder.materialize(leaf))
+        if isinstance(leaf, (list, tuple)):
+            return type(leaf)(self.of(x) for x in leaf)
+        if isinstance(leaf, dict):
+            return {name: self.of(x) for name, x in leaf.items()}
+        if isinstance(leaf, Expr):
+            raise NotLowered("sizes are symbolic")
+        return leaf
+
+    def _fake(self, place: Strided) -> torch.Tensor:
+        sizes, strides = (tuple(n.value for n in of if n.value is not None) for of in (place.sizes, place.strides))
+        if place.device.type != "cuda" or len(sizes) + len(strides) < 2 * len(place.sizes):
+            raise NotLowered("sizes are symbolic")
+        self.layouts.add((sizes, strides))
+        return torch.empty_strided(sizes, strides, dtype=place.dtype, device=place.device)

@@ -74,16 +74,7 @@ class _Delays:
         step = self.steps[position]
         if not isinstance(step, KernelStep) or step.kernel.device.type != "cuda":
             return None
-        mine = {n for n in step.kernel.buffers if self.sizes.get(n)}
-        found = []
-        for at in range(max(position - self.lookback, 0), position):
-            other = self.steps[at]
-            if isinstance(other, KernelStep) and other.kernel.device == step.kernel.device:
-                shared = sum(self.sizes[n] for n in mine.intersection(other.kernel.buffers))
-                if shared:
-                    found.append((-shared, -at))
-        for _, negative in sorted(found):
-            at = -negative
+        for at in self._partners(position, step.kernel):
             first = self.steps[at]
             if (first, step) in self.apart:
                 continue
@@ -96,13 +87,24 @@ class _Delays:
             if kernel is None:
                 self.apart.add((first, step))
                 continue
-            between = range(at + 1, position)
-            before = [self.steps[k] for k in between if k not in waiting]
+            before = [self.steps[k] for k in range(at + 1, position) if k not in waiting]
             joined = KernelStep(kernel)
             if self._replace(at, position, [*before, joined, *(self.steps[k] for k in waiting)]):
                 self.made.add(joined)
                 return at + len(before)
         return None
+
+    def _partners(self, position: int, kernel: LoopKernel) -> list[int]:
+        """Earlier kernels that share memory with the one at a position: those that share most first, of these the nearest."""
+        mine = {n for n in kernel.buffers if self.sizes.get(n)}
+        partners = []
+        for at in range(max(position - self.lookback, 0), position):
+            other = self.steps[at]
+            if isinstance(other, KernelStep) and other.kernel.device == kernel.device:
+                shared = sum(self.sizes[n] for n in mine.intersection(other.kernel.buffers))
+                if shared:
+                    partners.append((-shared, -at))
+        return [-negative for _, negative in sorted(partners)]
 
     def _waiting(self, at: int, position: int) -> list[int] | None:
         """The steps between the two that have to come after the first one, in order; None if the second is to come after one of

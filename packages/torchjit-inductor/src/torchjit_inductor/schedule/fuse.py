@@ -352,24 +352,70 @@ def _joined(
         before = tuple(attrs.evolve(s, outer=True) for s in before)
     if second_outer:
         after = tuple(attrs.evolve(s, outer=True) for s in after)
-    inner = {v.symbol for v in space.inner}
-    stored = {s.buffer: s for s in before}
-    forwarded = _forward(stored, after)
+    forwarded = _forward({s.buffer: s for s in before}, after)
     if forwarded is None:
         return "an iteration reads another element than the one that it has just stored"
-    if not _safe_writes(before, forwarded, inner):
-        return "an iteration writes what another one, or a later pass over the row, still reads"
-    if not _keeps_order(first, space.first, space) or not _keeps_order(second, space.second, space):
-        return "a scan, a sort, a position or a scatter counts on an order of iterations that the other does not have"
-    stores = (*before, *forwarded)
-    if space.inner and any(s.scatters for s in stores):
-        return "a scatter does not go into a reduction's kernel"
-    if any(s.outer and (s.index.symbols & inner or inner_symbols(s.value) & inner) for s in stores):
-        return "a result that is stored once per row depends on the position in the row"
-    if any(s.outer and scans_itself(s.value) for s in stores):
-        return "the value of a scan or a sort is wanted once per row"
+    joining = _Joining(first, second, space, before, forwarded)
+    for forbidden, why in _FORBIDDEN:
+        if forbidden(joining):
+            return why
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
-    return LoopKernel(first.name, first.device, space.outer, space.inner, stores, origins)
+    return LoopKernel(first.name, first.device, space.outer, space.inner, joining.stores, origins)
+
+
+@final
+@attrs.frozen(eq=False)
+class _Joining:
+    """Two kernels in a shared space: what each of them stores there."""
+
+    first: LoopKernel
+    second: LoopKernel
+    space: Space
+    before: tuple[Store, ...]
+    after: tuple[Store, ...]
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        return (*self.before, *self.after)
+
+    @property
+    def inner(self) -> set[Symbol]:
+        return {v.symbol for v in self.space.inner}
+
+
+def _writes_too_early(j: _Joining) -> bool:
+    return not _safe_writes(j.before, j.after, j.inner)
+
+
+def _changes_order(j: _Joining) -> bool:
+    keeps = _keeps_order(j.first, j.space.first, j.space) and _keeps_order(j.second, j.space.second, j.space)
+    return not keeps
+
+
+def _scatters_in_reduction(j: _Joining) -> bool:
+    return bool(j.space.inner) and any(s.scatters for s in j.stores)
+
+
+def _row_depends_on_position(j: _Joining) -> bool:
+    inner = j.inner
+    return any(s.outer and (s.index.symbols & inner or inner_symbols(s.value) & inner) for s in j.stores)
+
+
+def _row_wants_scan(j: _Joining) -> bool:
+    return any(s.outer and scans_itself(s.value) for s in j.stores)
+
+
+_FORBIDDEN: tuple[tuple[Callable[[_Joining], bool], str], ...] = (
+    (_writes_too_early, "an iteration writes what another one, or a later pass over the row, still reads"),
+    (
+        _changes_order,
+        "a scan, a sort, a position or a scatter counts on an order of iterations that the other does not have",
+    ),
+    (_scatters_in_reduction, "a scatter does not go into a reduction's kernel"),
+    (_row_depends_on_position, "a result that is stored once per row depends on the position in the row"),
+    (_row_wants_scan, "the value of a scan or a sort is wanted once per row"),
+)
+"""What may not be in a joined kernel, and what to say then."""
 
 
 def _keeps_order(kernel: LoopKernel, mapping: Mapping[Symbol, Expr], space: Space) -> bool:

@@ -7,7 +7,7 @@ the copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
@@ -57,9 +57,8 @@ def _copy(step: Step, program: Program, buffers: Mapping[str, Buffer]) -> tuple[
     if value.op != "load" or store.scatters or value.data.binders or value.data.masked:
         return None
     source, target = value.data.buffer, store.buffer
-    held = {o.buffer for o in program.outputs if isinstance(o, TensorRef)}
     outside = {n for n in program.inputs if isinstance(n, str)}
-    if target not in outside or source in outside or source in held or source in program.constants:
+    if target not in outside or source in outside or not _is_temporary(source, program):
         return None
     a, b = buffers[source], buffers[target]
     same = (a.dtype, a.sizes, a.strides) == (b.dtype, b.sizes, b.strides) and value.data.index is store.index
@@ -67,15 +66,16 @@ def _copy(step: Step, program: Program, buffers: Mapping[str, Buffer]) -> tuple[
     return (source, target) if same and whole else None
 
 
+def _is_temporary(name: str, program: Program) -> bool:
+    held = {o.buffer for o in program.outputs if isinstance(o, TensorRef)}
+    return name not in held and name not in program.constants
+
+
 def _redirected(steps: list[Step], copy: int, source: str, target: str) -> tuple[int, LoopKernel] | None:
     """The position of the only kernel that writes `source`, and that kernel writing `target` instead."""
-    writers = [n for n, s in enumerate(steps) if source in s.writes]
-    readers = [n for n, s in enumerate(steps) if source in s.reads and n != copy]
-    if len(writers) != 1 or readers or writers[0] >= copy:
-        return None
-    position = writers[0]
-    producer = steps[position]
-    if not isinstance(producer, KernelStep) or target in producer.writes:
+    position = _only_writer(steps, copy, source)
+    producer = None if position is None else steps[position]
+    if position is None or not isinstance(producer, KernelStep) or target in producer.writes:
         return None
     if any(target in s.reads or target in s.writes for s in steps[position + 1 : copy]):
         return None
@@ -87,6 +87,13 @@ def _redirected(steps: list[Step], copy: int, source: str, target: str) -> tuple
         return None
     stores = tuple(attrs.evolve(s, buffer=target) if s is store else s for s in kernel.stores)
     return position, attrs.evolve(kernel, stores=stores)
+
+
+def _only_writer(steps: Sequence[Step], copy: int, source: str) -> int | None:
+    """Which step before the copy writes `source`, if nobody else writes or reads it."""
+    writers = [n for n, s in enumerate(steps) if source in s.writes]
+    readers = [n for n, s in enumerate(steps) if source in s.reads and n != copy]
+    return writers[0] if len(writers) == 1 and not readers and writers[0] < copy else None
 
 
 def _reads_what_it_writes(kernel: LoopKernel, store: Store, target: str) -> bool:

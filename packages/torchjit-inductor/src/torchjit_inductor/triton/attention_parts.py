@@ -6,6 +6,8 @@ one program, which reads these once, and each of several programs walks over a p
 
 from __future__ import annotations
 
+from typing import final
+
 import attrs
 
 from torchjit_inductor.triton.attention_sizes import Number, covers, size_text, typical
@@ -38,34 +40,71 @@ _TILES_OF_MANY = {(2, 64): ((64, 4, 3),), (2, 128): ((32, 4, 3),)}
 
 def tiles_of_parts(p: AttentionProblem) -> list[Tiles]:
     """How to cut a call with few queries, the best choice first; empty: it has rows enough."""
-    batch, heads, queries, keys = p.sizes
+    rows = _rows_of(p)
+    if rows is None:
+        return []
+    fitting = _fitting(p, rows)
+    if not fitting:
+        return []
+    parts = _parts(p, rows, fitting[0].columns)
+    if parts < 2 and not rows.packed:
+        return []
+    return [attrs.evolve(tiles, parts=max(parts, 1)) for tiles in fitting]
+
+
+@final
+@attrs.frozen
+class _Rows:
+    """What a program has for rows.
+
+    Attributes:
+        tile: how many rows its tiles have.
+        packed: they are those of all heads that share keys.
+    """
+
+    tile: int
+    packed: bool
+
+    @property
+    def many(self) -> bool:
+        return self.tile >= _MANY_ROWS
+
+
+def _rows_of(p: AttentionProblem) -> _Rows | None:
+    """The rows of a program; None where there are so many that whole tiles of them make programs enough."""
+    _, heads, queries, _ = p.sizes
     if not isinstance(queries, int) or 0 in p.sizes:
-        return []
-    groups = heads // p.key_heads
+        return None
+    shared = heads // p.key_heads * queries
     # A program has one list of blocks.
-    packed = groups > 1 and groups * queries <= _MOST_ROWS and all(layout.heads == 1 for layout in p.key_lists)
-    held = groups * queries if packed else queries
-    if held > _MOST_ROWS or queries > p.query_block:
-        return []
-    rows = max(16, power_of_two(held))
-    deep = next(n for n in (64, 128, 256) if max(p.depth, p.width) <= n)
+    packed = heads > p.key_heads and shared <= _MOST_ROWS and all(layout.heads == 1 for layout in p.key_lists)
+    rows = shared if packed else queries
+    if rows > _MOST_ROWS or queries > p.query_block:
+        return None
+    return _Rows(max(16, power_of_two(rows)), packed)
+
+
+def _fitting(p: AttentionProblem, rows: _Rows) -> list[Tiles]:
+    """The tiles of the table, none longer than the keys, and whole ones in a block of the list."""
+    keys = p.sizes[3]
+    of = p.dtype.itemsize, next(n for n in (64, 128, 256) if max(p.depth, p.width) <= n)
     whole, length = covers(p.key_block, keys), typical(keys, p.varying)
-    found: dict[Tiles, None] = {}
-    of = p.dtype.itemsize, deep
-    for columns, warps, stages in (*(_TILES_OF_MANY.get(of, ()) if rows >= _MANY_ROWS else ()), *_TILES[of]):
+    fitting: dict[Tiles, None] = {}
+    for columns, warps, stages in (*(_TILES_OF_MANY.get(of, ()) if rows.many else ()), *_TILES[of]):
         while columns > 16 and (columns >= 2 * length or (not whole and p.key_block % columns)):
             columns //= 2
         if whole or p.key_block % columns == 0:
-            found[Tiles(rows, columns, warps, stages, packed)] = None
-    if not found:
-        return []
-    programs = typical(batch, p.varying) * (p.key_heads if packed else heads)
-    waves = _WAVES // 2 if rows >= _MANY_ROWS else _WAVES
+            fitting[Tiles(rows.tile, columns, warps, stages, rows.packed)] = None
+    return list(fitting)
+
+
+def _parts(p: AttentionProblem, rows: _Rows, columns: int) -> int:
+    """How many programs share the keys of a row."""
+    batch, heads, _, keys = p.sizes
+    programs = typical(batch, p.varying) * (p.key_heads if rows.packed else heads)
+    waves = _WAVES // 2 if rows.many else _WAVES
     wanted = -(-waves * MULTIPROCESSORS // programs) if programs < MULTIPROCESSORS else 1
-    parts = min(wanted, -(-length // next(iter(found)).columns) // _LEAST, _MOST_PARTS)
-    if parts < 2 and not packed:
-        return []
-    return [attrs.evolve(tiles, parts=max(parts, 1)) for tiles in found]
+    return min(wanted, -(-typical(keys, p.varying) // columns) // _LEAST, _MOST_PARTS)
 
 
 def part_text(p: AttentionProblem, tiles: Tiles, *, portable: bool = False) -> KernelText:

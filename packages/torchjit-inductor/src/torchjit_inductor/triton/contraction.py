@@ -63,12 +63,11 @@ def contraction(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Contractio
 
     Everything else that the kernel does must follow the product point by point.
     """
-    reductions = [v for v in kernel.values if v.op == "reduce"]
-    if len(reductions) != 1 or reductions[0].data not in DOTS or any(v.op in IN_ORDER for v in kernel.values):
+    dot = _dot(kernel)
+    if dot is None:
         return None
-    found = reductions[0]
-    left, right = found.args
-    if any(s.scatters or not s.outer for s in kernel.stores) or not _operands(left, right, buffers):
+    left, right = dot.args
+    if not _operands(left, right, buffers):
         return None
     groups = None
     if any(v.op == "segment" for v in kernel.values):
@@ -76,17 +75,26 @@ def contraction(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Contractio
         if divided is None:
             return None
         groups, left, right = divided
-    first, second = symbols_of(left), symbols_of(right)
+    sides = [symbols_of(left), symbols_of(right)]
     if groups is not None and groups.along == "depth":
-        first, second = first | groups.matrix.symbols, second | groups.matrix.symbols
-    batch = tuple(v for v in kernel.outer if v.symbol in first and v.symbol in second)
-    rows = tuple(v for v in kernel.outer if v.symbol in first and v.symbol not in second)
-    columns = tuple(v for v in kernel.outer if v.symbol in second and v.symbol not in first)
+        sides = [symbols | groups.matrix.symbols for symbols in sides]
+    batch, rows, columns = (
+        tuple(v for v in kernel.outer if [v.symbol in symbols for symbols in sides] == has)
+        for has in ([True, True], [True, False], [False, True])
+    )
     if not rows or not columns or len(batch) + len(rows) + len(columns) < len(kernel.outer):
         return None
     if groups is not None and not groups.divides(rows, columns, kernel.inner, batch):
         return None
-    return Contraction(found, left, right, batch, rows, columns, groups)
+    return Contraction(dot, left, right, batch, rows, columns, groups)
+
+
+def _dot(kernel: LoopKernel) -> Value | None:
+    """The only reduction of a kernel, if it multiplies and all stores are made of its results in place."""
+    reductions = [v for v in kernel.values if v.op == "reduce"]
+    if len(reductions) != 1 or reductions[0].data not in DOTS or any(v.op in IN_ORDER for v in kernel.values):
+        return None
+    return None if any(s.scatters or not s.outer for s in kernel.stores) else reductions[0]
 
 
 def _operands(left: Value, right: Value, buffers: Mapping[str, Buffer]) -> bool:

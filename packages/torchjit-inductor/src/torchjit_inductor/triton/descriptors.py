@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import final
 
 import attrs
 import torch
 
-from torchjit_core.expr import constant
+from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopVar
-from torchjit_inductor.ir.values import Value
+from torchjit_inductor.ir.values import LoadData, Value
 
 __all__ = ["MAP_BYTES", "Descriptor", "OperandTiles", "matrix_of"]
 
@@ -68,52 +68,61 @@ def matrix_of(
     """
     if value.op != "load" or value.data.masked or len(value.data.binders) > (1 if groups else 0):
         return None
-    index, dtype, numbers = value.data.index, buffers[value.data.buffer].dtype, value.data.binders
-    if index.symbols != {*(v.symbol for v in (*down, *across)), *numbers} or dtype not in _HOST_TYPES:
+    data: LoadData = value.data
+    index, dtype = data.index, buffers[data.buffer].dtype
+    if index.symbols != {*(v.symbol for v in (*down, *across)), *data.binders} or dtype not in _HOST_TYPES:
         return None
     offset = index.substitute({s: constant(0) for s in index.symbols}).value
-    steps, counts = [_step(index, loops) for loops in (down, across)], [_count(loops) for loops in (down, across)]
-    if offset is None or None in steps or None in counts or 1 not in steps:
+    along, beside = _walk(index, across), _walk(index, down)
+    if offset is None or along is None or beside is None or 1 not in (along.step, beside.step):
         return None
-    turned = steps[1] != 1
-    sizes, step = (counts[::-1], steps[1]) if turned else (counts, steps[0])
-    unit = _ALIGNMENT // dtype.itemsize
-    rows, columns = (s or 0 for s in sizes)
-    if not step or step % unit or offset % unit or step < columns:
+    turned = along.step != 1
+    row, lines = (beside, along) if turned else (along, beside)
+    lead = _lead(index, data.binders, lines.step)
+    if lead is None or not _may_be_described(row, lines, offset, _ALIGNMENT // dtype.itemsize):
         return None
-    apart = stride(index, numbers[0]) if numbers else constant(0)
-    if apart is None or apart.value is None or apart.value % step:
+    rows = lines.count + ((groups - 1) * lead if data.binders else 0)
+    if max(rows, row.count) >= 2**31:
         return None
-    lead = apart.value // step
-    rows += (groups - 1) * lead if numbers else 0
-    if max(rows, columns) >= 2**31:
-        return None
-    return OperandTiles(value.data.buffer, dtype, offset, (rows, columns), step, turned, lead)
+    return OperandTiles(data.buffer, dtype, offset, (rows, row.count), lines.step, turned, lead)
 
 
-def _step(index: Any, loops: Sequence[LoopVar]) -> int | None:
-    """The distance in memory of neighbours along loops that are walked as one; None where it varies."""
-    found: int | None = None
-    span = 1
+@final
+@attrs.frozen
+class _Walk:
+    """Loops that are walked as one: the distance in memory of neighbours, and how many points there are."""
+
+    step: int
+    count: int
+
+
+def _walk(index: Expr, loops: Sequence[LoopVar]) -> _Walk | None:
+    """How an index walks along loops; None where the distance varies."""
+    step: int | None = None
+    count = 1
     for var in reversed(loops):
         by = stride(index, var.symbol)
-        if by is None or by.value is None or var.size.value is None:
+        if by is None or by.value is None or not var.size.value:
             return None
-        if found is None:
-            found = by.value
-        elif by.value != found * span:
+        if step is None:
+            step = by.value
+        elif by.value != step * count:
             return None
-        span *= var.size.value
-    return found
+        count *= var.size.value
+    return None if step is None else _Walk(step, count)
 
 
-def _count(loops: Sequence[LoopVar]) -> int | None:
-    total = 1
-    for var in loops:
-        if not var.size.value:
-            return None
-        total *= var.size.value
-    return total
+def _lead(index: Expr, numbers: Sequence[Symbol], step: int) -> int | None:
+    """Rows from the matrix of one group to that of the next; 0 where there is but one, None where rows do not divide it."""
+    apart = stride(index, numbers[0]) if numbers else constant(0)
+    if apart is None or apart.value is None or not step or apart.value % step:
+        return None
+    return apart.value // step
+
+
+def _may_be_described(row: _Walk, lines: _Walk, offset: int, unit: int) -> bool:
+    """Do rows begin where a descriptor lets them, and does none overlap the next?"""
+    return lines.step % unit == 0 and offset % unit == 0 and lines.step >= row.count
 
 
 @final

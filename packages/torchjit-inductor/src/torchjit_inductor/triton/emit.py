@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import final
 
 import torch
@@ -212,34 +212,29 @@ class Emitter:
         return any(v.symbol in value.symbols for v in axis.loops)
 
     def _text(self, value: Value) -> str:
-        if value.op == "load":
-            return self._load(value)
-        if value.op == "index":
-            text = f"({self._index(value.data.index, self._bound(value))})"
-            return f"{text}.to(tl.int64)"
-        if value.op == "bounded":
-            return self._bounded(value)
-        if value.op == "scan":
-            return self._scan(value)
-        if value.op == "sort":
-            return self._sorted(value)
-        if value.op == "cast" and value.args[0].op == "index" and not self.tile.wide and value.dtype != torch.int64:
-            return cast_text(self._narrow(value.args[0]), torch.int32, value.dtype)
-        if value.op == "cast" and value.dtype in _SIGNED and is_rounded(value.args[0]):
-            return rounded_text(self._before_rounding(value.args[0]), value.dtype, self.dialect)
-        if value.op == "cast":
-            return cast_text(self.value(value.args[0]), value.args[0].dtype, value.dtype)
-        if value.op == "round_to":
-            return f"{self.value(value.args[0])}.to({type_name(value.data)}).to(tl.float32)"
-        if value.op in _COMPARISONS and all(a.op in ("index", "constant") for a in value.args):
-            return operation_text(value.op, torch.int64, [self._narrow(a) for a in value.args], self.dialect)
-        if value.op == "div":
-            special = self._division(value)
-            if special is not None:
-                return special
+        write = _WRITERS.get(value.op)
+        text = None if write is None else write(self, value)
+        if text is None and value.op in _COMPARISONS and all(a.op in ("index", "constant") for a in value.args):
+            text = operation_text(value.op, torch.int64, [self._narrow(a) for a in value.args], self.dialect)
+        if text is not None:
+            return text
         weak = any(a.op != "constant" for a in (value.args[1:] if value.op == "where" else value.args))
         args = [self.value(a, weak) for a in value.args]
         return operation_text(value.op, value.args[-1].dtype, args, self.dialect)
+
+    def _position(self, value: Value) -> str:
+        return f"({self._index(value.data.index, self._bound(value))}).to(tl.int64)"
+
+    def _cast(self, value: Value) -> str:
+        (operand,) = value.args
+        if operand.op == "index" and not self.tile.wide and value.dtype != torch.int64:
+            return cast_text(self._narrow(operand), torch.int32, value.dtype)
+        if value.dtype in _SIGNED and is_rounded(operand):
+            return rounded_text(self._before_rounding(operand), value.dtype, self.dialect)
+        return cast_text(self.value(operand), operand.dtype, value.dtype)
+
+    def _rounded(self, value: Value) -> str:
+        return f"{self.value(value.args[0])}.to({type_name(value.data)}).to(tl.float32)"
 
     def _bounded(self, value: Value) -> str:
         """A computed position; one outside stops the program with an error, as in eager mode."""
@@ -459,3 +454,16 @@ class Emitter:
         if store.mode == "add":
             return f'tl.atomic_add({", ".join(arguments)}, sem="relaxed")'
         return f"tl.store({', '.join(arguments)})"
+
+
+_WRITERS: dict[str, Callable[[Emitter, Value], str | None]] = {
+    "load": Emitter._load,
+    "index": Emitter._position,
+    "bounded": Emitter._bounded,
+    "scan": Emitter._scan,
+    "sort": Emitter._sorted,
+    "cast": Emitter._cast,
+    "round_to": Emitter._rounded,
+    "div": Emitter._division,
+}
+"""What has a text of its own; None: in this case it has that of its operation."""

@@ -55,50 +55,82 @@ class Segments:
         return self.matrix.value == 0 if not batch else [v.symbol for v in batch] == [self.matrix.as_symbol]
 
 
+@final
+@attrs.frozen
+class _Ends:
+    """Where the ends of the groups lie: `count` numbers of a buffer, `step` apart."""
+
+    count: int
+    buffer: str
+    first: int
+    step: int
+
+
 def segments_of(kernel: LoopKernel, left: Value, right: Value) -> tuple[Segments, Value, Value] | None:
     """The groups, and both operands without the masks that say them; None where the form is another one."""
     values = [v for v in kernel.values if v.op == "segment"]
     if len(values) != 1 or left.op != "load" or right.op != "load" or values[0].args[0].op != "index":
         return None
     (value,) = values
-    users = [v for v in kernel.values if value in v.args]
-    ends = [v.data for v in value.args[1:] if v.op == "load" and not v.args]
-    places = [d.index.value for d in ends]
-    if len(ends) != len(value.args) - 1 or len({d.buffer for d in ends}) != 1 or None in places:
+    ends, mask = _ends(value), _mask_by(value, left, right)
+    if ends is None or mask is None:
         return None
-    first, step = places[0] or 0, (places[1] or 0) - (places[0] or 0) if len(places) > 1 else 1
+    form = _FORMS.get(mask.op)
+    divided = None if form is None else form(kernel, mask, ends, left, right)
+    if divided is None:
+        return None
+    groups = Segments(divided[0], value, value.args[0].data.index, divided[1], *attrs.astuple(ends))
+    return groups, _unmasked(left), _unmasked(right)
+
+
+def _ends(value: Value) -> _Ends | None:
+    """The ends that a `segment` counts, where they are neighbours in memory or evenly apart."""
+    ends: list[LoadData] = [v.data for v in value.args[1:] if v.op == "load" and not v.args]
+    places = [d.index.value for d in ends if d.index.value is not None]
+    if len(places) != len(value.args) - 1 or len({d.buffer for d in ends}) != 1:
+        return None
+    first, step = places[0], places[1] - places[0] if len(places) > 1 else 1
     if places != [first + n * step for n in range(len(places))]:
         return None
-    masks = [v for v in (left, right) if v.data.masked]
-    if any(v.data.other != 0 for v in masks) or not masks:
+    return _Ends(len(ends), ends[0].buffer, first, step)
+
+
+def _mask_by(value: Value, left: Value, right: Value) -> Value | None:
+    """The mask of the operands, one for all that are masked, which compares the number of the group; masked-off elements are zeros."""
+    masked = [v for v in (left, right) if v.data.masked]
+    masks = {v.args[-1] for v in masked}
+    if len(masks) != 1 or any(v.data.other != 0 for v in masked):
         return None
-    mask = masks[0].args[-1]
-    if any(v.args[-1] is not mask for v in masks) or mask.args[0] is not value:
+    (mask,) = masks
+    return mask if mask.args[0] is value else None
+
+
+def _divided_depth(kernel: LoopKernel, mask: Value, ends: _Ends, left: Value, right: Value) -> tuple[str, Expr] | None:
+    """Sums over the positions of one group, whose number is that of the result: both operands are masked by `eq`."""
+    value, other = mask.args
+    if not (left.data.masked and right.data.masked) or other.op not in ("index", "constant"):
         return None
-    along, matrix = "", constant(0)
-    if len(masks) == 2:
-        other = mask.args[1]
-        if (
-            mask.op != "eq"
-            or other.op not in ("index", "constant")
-            or left.data.binders
-            or right.data.binders
-            or users != [mask]
-        ):
-            return None
-        along, matrix = "depth", other.data.index if other.op == "index" else constant(other.data)
-    else:
-        (load,) = masks
-        if (
-            mask.op != "lt"
-            or mask.args[1].data != len(ends)
-            or load.args[:-1] != (value,)
-            or set(users) != {mask, load}
-        ):
-            return None
-        along = "columns" if load is left else "rows"
-    made = Segments(along, value, value.args[0].data.index, matrix, len(ends), ends[0].buffer, first, step)
-    return made, *(_unmasked(v) for v in (left, right))  # type: ignore[return-value]  # two of them
+    if left.data.binders or right.data.binders or _users(kernel, value) != {mask}:
+        return None
+    return "depth", other.data.index if other.op == "index" else constant(other.data)
+
+
+def _divided_outer(kernel: LoopKernel, mask: Value, ends: _Ends, left: Value, right: Value) -> tuple[str, Expr] | None:
+    """Rows or columns that pick the matrix of their group: the other operand is masked by `lt`, behind the last end."""
+    if left.data.masked and right.data.masked:
+        return None
+    load, (value, count) = left if left.data.masked else right, mask.args
+    if count.data != ends.count or load.args[:-1] != (value,) or _users(kernel, value) != {mask, load}:
+        return None
+    return "columns" if load is left else "rows", constant(0)
+
+
+_FORMS = {"eq": _divided_depth, "lt": _divided_outer}
+"""How masks say groups: by their comparison."""
+
+
+def _users(kernel: LoopKernel, value: Value) -> set[Value]:
+    return {v for v in kernel.values if value in v.args}
 
 
 def _unmasked(load: Value) -> Value:

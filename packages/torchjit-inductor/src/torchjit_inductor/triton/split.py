@@ -107,43 +107,77 @@ def _stage_of(store: Store) -> int:
 
 def _chunks(kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int]) -> tuple[int, int] | None:
     """Which inner loop is cut, and into how many parts; None: not at all."""
-    reductions = [v for v in kernel.values if v.op == "reduce" and v.level == 1]
-    if not reductions or any(v.data not in _KINDS for v in reductions) or any(v.op in IN_ORDER for v in kernel.values):
+    points = _points(kernel) if _joinable(kernel) else None
+    if points is None:
         return None
-    outer = element_count(tuple(v.size for v in kernel.outer)).value
-    inner = element_count(tuple(v.size for v in kernel.inner)).value
-    if kernel.symbols or outer is None or inner is None or 0 in (outer, inner) or not _separable(kernel):
-        return None
+    outer, inner = points
     columns = _COLUMNS if walks_columns(kernel, buffers, hints) else 1
     programs = max(1, outer // columns)
-    enough = _PROGRAMS // 2
-    if any(_stage_of(s) == 2 for s in kernel.stores):
-        # What follows reads everything again in a kernel of its own, and a program's own data may still be in the cache.
-        enough = MULTIPROCESSORS
-    if programs >= enough or inner * columns < 2 * _SMALLEST:
-        return None
-    sizes = [v.size.value or 1 for v in kernel.inner]
     most = min(_PROGRAMS // programs, inner * columns // _SMALLEST)
-    if most < 2:
+    if programs >= _enough(kernel) or most < 2:
         return None
-    early = [s.value for s in kernel.stores if _stage_of(s) == 0]
-    several = columns > 1 and _reads(kernel, (*(v.args[0] for v in reductions), *early)) >= 2
-    stores = bool(early)
-    even = any(v.data.startswith("welford") for v in reductions) or (
-        stores and not set(kernel.reads).isdisjoint(kernel.writes)
+    several = columns > 1 and _reads(kernel, _first_operands(kernel)) >= 2
+    even = _needs_even_parts(kernel)
+    cuts = (
+        (position, _parts(v.size.value or 1, most, programs, several=several, even=even))
+        for position, v in enumerate(kernel.inner)
     )
-    found: list[tuple[int, int]] = []
-    for position, size in enumerate(sizes):
-        wanted = min(most, size)
-        divisor = next((n for n in range(wanted, wanted // 4, -1) if n > 1 and size % n == 0), None)
-        if several:
-            # Fewer, larger programs where as many as can run at once divide the loop.
-            divisor = next((n for n in range(2, wanted) if size % n == 0 and two_each(n * programs)), divisor)
-        if divisor is not None:
-            found.append((position, divisor))
-        elif not even and wanted > 1:
-            found.append((position, wanted))
-    return max(found, key=lambda f: f[1], default=None)
+    return max((cut for cut in cuts if cut[1] > 1), key=lambda cut: cut[1], default=None)
+
+
+def _reductions(kernel: LoopKernel) -> list[Value]:
+    """Those of the first pass over the inner loops."""
+    return [v for v in kernel.values if v.op == "reduce" and v.level == 1]
+
+
+def _joinable(kernel: LoopKernel) -> bool:
+    """Can parts of the inner loops be joined afterwards?"""
+    reductions = _reductions(kernel)
+    if not reductions or any(v.data not in _KINDS for v in reductions) or any(v.op in IN_ORDER for v in kernel.values):
+        return False
+    return _separable(kernel)
+
+
+def _points(kernel: LoopKernel) -> tuple[int, int] | None:
+    """How many points the outer and the inner loops have; None where there are none or nobody knows."""
+    outer, inner = (element_count(tuple(v.size for v in loops)).value for loops in (kernel.outer, kernel.inner))
+    return (outer, inner) if outer and inner and not kernel.symbols else None
+
+
+def _enough(kernel: LoopKernel) -> int:
+    """With so many programs it does not pay to make more of them."""
+    # What follows reads everything again in a kernel of its own, and a program's own data may still be in the cache.
+    return MULTIPROCESSORS if any(_stage_of(s) == 2 for s in kernel.stores) else _PROGRAMS // 2
+
+
+def _first_operands(kernel: LoopKernel) -> list[Value]:
+    """What the first stage reads: the reductions' operands, and what needs no reduction."""
+    return [*(v.args[0] for v in _reductions(kernel)), *(s.value for s in kernel.stores if _stage_of(s) == 0)]
+
+
+def _needs_even_parts(kernel: LoopKernel) -> bool:
+    """Must parts be of one length? Means are joined so, and of what is updated in place nothing may be done twice."""
+    if any(v.data.startswith("welford") for v in _reductions(kernel)):
+        return True
+    return any(_stage_of(s) == 0 for s in kernel.stores) and not set(kernel.reads).isdisjoint(kernel.writes)
+
+
+def _parts(size: int, most: int, programs: int, *, several: bool, even: bool) -> int:
+    """Into how many parts a loop is cut; 1: it is not.
+
+    Args:
+        size: of the loop.
+        most: parts that are worth a program.
+        programs: without a cut.
+        several: the first stage reads several tensors.
+        even: see `_needs_even_parts`.
+    """
+    wanted = min(most, size)
+    divisor = next((n for n in range(wanted, wanted // 4, -1) if n > 1 and size % n == 0), None)
+    if several:
+        # Fewer, larger programs where as many as can run at once divide the loop.
+        divisor = next((n for n in range(2, wanted) if size % n == 0 and two_each(n * programs)), divisor)
+    return divisor or (1 if even else wanted)
 
 
 def _reads(kernel: LoopKernel, values: Sequence[Value]) -> int:
@@ -180,9 +214,9 @@ class _Split:
         self.even = total == self.length * self.chunks
         self.stores = any(_stage_of(s) == 0 for s in kernel.stores)
         self.inside = ir.apply("lt", ir.index_value(self.position), ir.constant(total, torch.int64))
-        found = [v for v in kernel.values if v.op == "reduce" and v.level == 1]
-        means = [_mean(v) for v in found if v.data == "welford_m2"]
-        self.reductions = list(dict.fromkeys((*found, *means)))
+        reductions = _reductions(kernel)
+        means = [_mean(v) for v in reductions if v.data == "welford_m2"]
+        self.reductions = list(dict.fromkeys((*reductions, *means)))
         self.inner = tuple(v for v in (self.rest if v is self.cut else v for v in kernel.inner) if v.size.value != 1)
         if not self.inner:
             self.inner = (self.rest,)
