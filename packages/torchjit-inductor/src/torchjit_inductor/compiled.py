@@ -198,13 +198,7 @@ class Inductor:
             if self.settings.race_matmuls:
                 with events.phase("inductor matmul races"):
                     gm = with_packed_products(gm, self._races)
-            with events.phase("inductor lowering"):
-                race = self.settings.race_layouts and kind == "inference"
-                layouts = preferred_layouts(gm, self._races) if race else frozenset()
-                rounds = self.settings.emulate_precision_casts
-                program = lower_graph(
-                    gm, name, layouts, self._features, rounds_each=rounds, products=self._products(), attention=self._attention
-                )  # fmt: skip
+            program = self._lowered(gm, kind, name)
             boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
             compiled, source = self._compiled(gm, program, name, boxed=boxed)
         except GraphNotSupported as refusal:
@@ -220,6 +214,15 @@ class Inductor:
             None if boxed else source.call, boxed=source.call if boxed else None, source=source.source, kernels=compiled,
             static_inputs=static_inputs, mutated_inputs=mutated, device=device, reason_not_recordable=_not_recordable(program, device),
         )  # fmt: skip
+
+    def _lowered(self, gm: torch.fx.GraphModule, kind: Kind, name: str) -> Program:
+        with events.phase("inductor lowering"):
+            race = self.settings.race_layouts and kind == "inference"
+            layouts = preferred_layouts(gm, self._races) if race else frozenset()
+            rounds = self.settings.emulate_precision_casts
+            return lower_graph(
+                gm, name, layouts, self._features, rounds_each=rounds, products=self._products(), attention=self._attention
+            )  # fmt: skip
 
     def _compiled(
         self, gm: torch.fx.GraphModule, program: Program, name: str, *, boxed: bool = False
@@ -240,15 +243,28 @@ class Inductor:
         for kernel in kernels:
             kernel.verify(program.buffers)
         events.emit_lazy("schedule", lambda: {"graph": name, "steps": [_step_fields(s) for s in program.steps]})
+        compiled = self._kernels(kernels, program.buffers, hints, name)
+        host = write_host_program(
+            program, compiled, passes_tensors=lambda d: self._backends[d.type].passes_tensors,
+            check_strides=self.settings.check_strides, boxed=boxed, hints=hints,
+        )  # fmt: skip
+        return [compiled[k.name] for k in kernels], host
+
+    def _kernels(
+        self,
+        kernels: Sequence[LoopKernel],
+        buffers: Mapping[str, Buffer],
+        hints: Mapping[Symbol, int],
+        name: str,
+    ) -> dict[str, CompiledKernel]:
+        """The kernels of a graph by name; what a code generator refuses is evaluated with torch's operations."""
         start = time.perf_counter()
         compiled: dict[str, CompiledKernel] = {}
         for kind, group in _by_device(kernels).items():
             backend = self._backend(kind)
-            refusals = {k.name: self._refusal(k, program.buffers) for k in group}
+            refusals = {k.name: self._refusal(k, buffers) for k in group}
             accepted = [k for k in group if refusals[k.name] is None]
-            results = {
-                k.name: k for k in backend.compile(accepted, program.buffers, graph=name, hints=hints)
-            }  # fmt: skip
+            results = {k.name: k for k in backend.compile(accepted, buffers, graph=name, hints=hints)}
             for kernel in group:
                 why = refusals[kernel.name]
                 if why is not None:
@@ -263,11 +279,7 @@ class Inductor:
         end = time.perf_counter()
         events.note("phase", name="inductor kernels", seconds=end - start, end=end)
         events.emit("phase", name="inductor kernels", seconds=end - start)
-        host = write_host_program(
-            program, compiled, passes_tensors=lambda d: self._backends[d.type].passes_tensors,
-            check_strides=self.settings.check_strides, boxed=boxed, hints=hints,
-        )  # fmt: skip
-        return [compiled[k.name] for k in kernels], host
+        return compiled
 
     def _fused(
         self, program: Program, hints: Mapping[Symbol, int], explain: Callable[[Refusal], None] | None

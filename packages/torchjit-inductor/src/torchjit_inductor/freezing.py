@@ -122,17 +122,11 @@ def freeze(
 def _fold_batch_norms(graph: torch.fx.Graph, static: set[torch.fx.Node]) -> None:
     """Convolution and batch norm, both of parameters alone, become one convolution whose weights are computed."""
     for norm in list(graph.nodes):
-        if norm.target is not _BATCH_NORM or any(u.args[1] != 0 and u.users for u in norm.users):
-            continue
-        conv, *parameters = norm.args[:5]
-        if not isinstance(conv, torch.fx.Node) or conv.target is not _aten.convolution.default or len(conv.users) != 1:
+        conv = _convolution_before(norm, static)
+        if conv is None:
             continue
         x, weight, bias, *how = conv.args
-        tensors = [p for p in (weight, bias, *parameters) if p is not None]
-        transposed = how[3]
-        if transposed or not all(p in static and p.meta["val"].dtype is torch.float32 for p in tensors):
-            continue
-        weight, bias = _folded(graph, norm, weight, bias, parameters, norm.args[6])
+        weight, bias = _folded(graph, norm, weight, bias, norm.args[1:5], norm.args[6])
         with graph.inserting_before(norm):
             made = graph.call_function(_aten.convolution.default, (x, weight, bias, *how))
         made.meta = dict(conv.meta)
@@ -142,6 +136,19 @@ def _fold_batch_norms(graph: torch.fx.Graph, static: set[torch.fx.Node]) -> None
             graph.erase_node(user)
         graph.erase_node(norm)
         graph.erase_node(conv)
+
+
+def _convolution_before(norm: Any, static: set[torch.fx.Node]) -> torch.fx.Node | None:
+    """The convolution whose result a batch norm alone gets, if nothing but that is used, and all else are float32 parameters."""
+    if norm.target is not _BATCH_NORM or any(u.args[1] != 0 and u.users for u in norm.users):
+        return None
+    conv, *parameters = norm.args[:5]
+    if not isinstance(conv, torch.fx.Node) or conv.target is not _aten.convolution.default or len(conv.users) != 1:
+        return None
+    weight, bias, transposed = conv.args[1], conv.args[2], conv.args[6]
+    tensors = [p for p in (weight, bias, *parameters) if p is not None]
+    frozen = all(p in static and p.meta["val"].dtype is torch.float32 for p in tensors)
+    return conv if frozen and not transposed else None
 
 
 def _folded(

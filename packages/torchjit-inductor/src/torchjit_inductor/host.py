@@ -327,19 +327,7 @@ class _Writer:
                 self._extern(step)
             self._free(step, position)
         self._outputs()
-        index = self._cuda_index()
-        # Inside of the `try`, and each by one call of a C function: an exception of a signal's handler finds no moment between
-        # the change and what brings it back.
-        keep = [] if index is None else ["    device = current_device()"]
-        enter = [] if index is None else [f"        exchange_device({index})"]
-        leave = ["        no_grad(grad)"]
-        if index is not None:
-            leave = [
-                "        try:",
-                "            no_grad(grad)",
-                "        finally:",
-                "            restore_device(device)",
-            ]
+        keep, enter, leave = self._device_scope()
         head = [
             f"# {program.name}: {sum(isinstance(s, KernelStep) for s in program.steps)} kernels, "
             f"{sum(isinstance(s, ExternStep) for s in program.steps)} aten calls",
@@ -353,6 +341,16 @@ class _Writer:
         if self._first_write is not None:
             self.writes_from = len(head) + self._first_write + 1
         return "\n".join([*head, *self.lines, "    finally:", *leave, ""])
+
+    def _device_scope(self) -> tuple[list[str], list[str], list[str]]:
+        """What comes before the `try`, at its beginning, and what brings everything back."""
+        index = self._cuda_index()
+        if index is None:
+            return [], [], ["        no_grad(grad)"]
+        # Inside of the `try`, and each by one call of a C function: an exception of a signal's handler finds no moment between
+        # the change and what brings it back.
+        leave = ["        try:", "            no_grad(grad)", "        finally:", "            restore_device(device)"]
+        return ["    device = current_device()"], [f"        exchange_device({index})"], leave
 
     def _signature(self, parameters: Sequence[str]) -> list[str]:
         if not self.boxed:

@@ -26,6 +26,7 @@ import attrs
 import torch
 import torch.fx
 
+from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.layouts import channels_last_strides, scatters_channels
 from torchjit_inductor.lowering.registry import find_lowering
 from torchjit_inductor.memory_readers import observed
@@ -117,9 +118,7 @@ def _plain_convolution(node: torch.fx.Node) -> bool:
     x, weight = _operands(node)
     if x is None or weight is None or not x.is_cuda or x.dim() != 4 or weight.dim() != 4:
         return False
-    return x.dtype in (torch.float16, torch.bfloat16) or (
-        x.dtype == torch.float32 and bool(torch.backends.cudnn.allow_tf32)
-    )
+    return x.dtype in HALF or (x.dtype == torch.float32 and bool(torch.backends.cudnn.allow_tf32))
 
 
 def _operands(node: torch.fx.Node) -> tuple[torch.Tensor | None, torch.Tensor | None]:
@@ -293,7 +292,7 @@ def _is_promised(node: torch.fx.Node, promised: Set[torch.fx.Node]) -> bool:
 
 def _large(node: torch.fx.Node) -> bool:
     left, right = _value(node.args[-2]), _value(node.args[-1])
-    if left is None or right is None or not left.is_cuda or left.dtype not in (torch.float16, torch.bfloat16):
+    if left is None or right is None or not left.is_cuda or left.dtype not in HALF:
         return False
     sizes = (*left.shape, right.shape[1])
     return all(isinstance(n, int) for n in sizes) and sizes[0] * sizes[1] * sizes[2] >= _WORTH

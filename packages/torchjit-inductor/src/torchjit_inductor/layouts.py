@@ -172,16 +172,21 @@ def _race_key(node: torch.fx.Node) -> tuple[Any, ...] | None:
         return None
     a, w = x.meta["val"], weight.meta["val"]
     sizes = (*a.shape, *w.shape)
-    if not all(isinstance(n, int) for n in sizes) or a.dim() != 4 or w.dim() != 4 or a.device.type != "cpu":
+    if not all(isinstance(n, int) for n in sizes) or a.dim() != 4 or w.dim() != 4 or not _is_plain_image(a):
         return None
-    transposed, out = options[3], node.meta["val"].shape
-    if a.dtype != torch.float32 or transposed or min(*a.shape[2:], *out[2:]) < 2 or 0 in sizes:
-        return None
-    if not a.is_contiguous() or not all(
-        isinstance(n, int) for group in options for n in (group if isinstance(group, (list, tuple)) else (group,))
-    ):
+    out = node.meta["val"].shape
+    if options[3] or min(*a.shape[2:], *out[2:]) < 2 or 0 in sizes or not all(map(_is_known, options)):
         return None
     return (min(a.shape[0], BATCH), *sizes[1:], bias is None, str(options))
+
+
+def _is_plain_image(val: torch.Tensor) -> bool:
+    return val.device.type == "cpu" and val.dtype == torch.float32 and val.is_contiguous()
+
+
+def _is_known(option: Any) -> bool:
+    """Is it an integer, or several?"""
+    return all(isinstance(n, int) for n in (option if isinstance(option, (list, tuple)) else (option,)))
 
 
 def _weight_heavy(node: torch.fx.Node) -> bool:

@@ -74,20 +74,26 @@ def _product(scaled: torch.fx.Node) -> _Product | None:
     if scaled.target is not _aten.mul.Tensor:
         return None
     for made, scale in (scaled.args, scaled.args[::-1]):
-        if not isinstance(made, torch.fx.Node) or not isinstance(scale, torch.fx.Node):
-            continue
-        view = made if made.target in _VIEWS else None
-        product = made if view is None else view.args[0]
-        if not isinstance(product, torch.fx.Node) or product.target is not _aten.mm.default:
-            continue
-        x, turned = product.args
-        weight = _stored(turned)
-        if weight is None or not isinstance(x, torch.fx.Node) or any(len(n.users) > 1 for n in (made, product)):
-            continue
-        of_rows = _shape(scale) == _shape(weight)[:1] and made.meta["val"].shape[-1] == _shape(weight)[0]
-        if of_rows and _is(x, torch.bfloat16) and _is(scale, torch.bfloat16):
-            return _Product(scaled, scale, view, product, x, weight)
+        if isinstance(made, torch.fx.Node) and isinstance(scale, torch.fx.Node):
+            product = _scaled_product(scaled, made, scale)
+            if product is not None:
+                return product
     return None
+
+
+def _scaled_product(scaled: torch.fx.Node, made: torch.fx.Node, scale: torch.fx.Node) -> _Product | None:
+    view = made if made.target in _VIEWS else None
+    product = made if view is None else view.args[0]
+    if not isinstance(product, torch.fx.Node) or product.target is not _aten.mm.default:
+        return None
+    x, turned = product.args
+    weight = _stored(turned)
+    if weight is None or not isinstance(x, torch.fx.Node) or any(len(n.users) > 1 for n in (made, product)):
+        return None
+    of_rows = _shape(scale) == _shape(weight)[:1] and made.meta["val"].shape[-1] == _shape(weight)[0]
+    if not of_rows or not _is(x, torch.bfloat16) or not _is(scale, torch.bfloat16):
+        return None
+    return _Product(scaled, scale, view, product, x, weight)
 
 
 def _stored(node: Any) -> torch.fx.Node | None:

@@ -14,6 +14,7 @@ from torchjit_inductor.cpp.plan import Plan
 from torchjit_inductor.cpp.sort_text import sorted_text
 from torchjit_inductor.cpp.text import C_TYPES, VECTOR, c_constant, c_index
 from torchjit_inductor.indexing import stride
+from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopVar, Store, roots
 from torchjit_inductor.ir.values import PASSES, Value
 
@@ -216,37 +217,45 @@ class Emitter:
         return f"splat<vi64>((i64)({base})){moves}"
 
     def _vector_load(self, value: Value) -> str:
-        data, vector = value.data, self.vector
-        dtype = self.buffers[data.buffer].dtype
+        dtype = self.buffers[value.data.buffer].dtype
         if value in self.tiles:
             return self._contiguous(self.tiles[value], dtype)
-        pointer = self.args[data.buffer]
+        return self._regular_load(value, dtype) or self._load_by_lane(value, dtype)
+
+    def _regular_load(self, value: Value, dtype: torch.dtype) -> str | None:
+        """Lanes that lie evenly apart, not too far, and are read together or not at all; None: they do not."""
+        data = value.data
         positions = value.args[: len(data.binders)]
         fixed = all(self.plan.places[p] != "body" for p in positions)
-        step = stride(data.index, vector) if fixed else None
-        kind = self.vector_type(value.dtype)
-        mask = value.args[-1] if data.masked else None
-        uniform = mask is not None and self.plan.places[mask] != "body"
-        other = self._vector_constant(data.other, value.dtype)
+        step = stride(data.index, self.vector) if fixed else None
         apart = None if step is None else step.value
-        regular = apart is not None and 0 <= apart <= (1 if dtype == torch.float16 else MOST_STRIDE)
-        if regular and (mask is None or uniform):
-            at = c_index(data.index, {b: self.scalar_name(p) for b, p in zip(data.binders, positions, strict=True)})
-            if apart:
-                text = self._contiguous(f"{pointer} + {at}", dtype, apart)
-            else:
-                scalar = from_storage(f"{pointer}[{at}]", dtype)
-                text = f"splat_mask<{kind}>({scalar})" if value.dtype == torch.bool else f"splat<{kind}>({scalar})"
-            return text if mask is None else f"{self.scalar_name(mask)} ? {text} : {other}"
-        names = {b: self._lane(p) for b, p in zip(data.binders, positions, strict=True)}
-        names[vector] = f"({vector.name} + k)"
-        element = from_storage(f"{pointer}[{c_index(data.index, names)}]", dtype)
-        if mask is not None:
-            test = f"{self.vector_name(mask)}[k]"
+        mask = value.args[-1] if data.masked else None
+        if apart is None or not 0 <= apart <= (1 if dtype == torch.float16 else MOST_STRIDE):
+            return None
+        if mask is not None and self.plan.places[mask] == "body":
+            return None
+        pointer, kind = self.args[data.buffer], self.vector_type(value.dtype)
+        at = c_index(data.index, {b: self.scalar_name(p) for b, p in zip(data.binders, positions, strict=True)})
+        if apart:
+            text = self._contiguous(f"{pointer} + {at}", dtype, apart)
+        else:
+            scalar = from_storage(f"{pointer}[{at}]", dtype)
+            text = f"splat_mask<{kind}>({scalar})" if value.dtype == torch.bool else f"splat<{kind}>({scalar})"
+        if mask is None:
+            return text
+        return f"{self.scalar_name(mask)} ? {text} : {self._vector_constant(data.other, value.dtype)}"
+
+    def _load_by_lane(self, value: Value, dtype: torch.dtype) -> str:
+        data = value.data
+        names = {b: self._lane(p) for b, p in zip(data.binders, value.args, strict=False)}
+        names[self.vector] = f"({self.vector.name} + k)"
+        element = from_storage(f"{self.args[data.buffer]}[{c_index(data.index, names)}]", dtype)
+        if data.masked:
+            test = f"{self.vector_name(value.args[-1])}[k]"
             element = f"{test} ? {element} : {c_constant(data.other, value.dtype)}"
         if value.dtype == torch.bool:
             element = f"({element}) ? -1 : 0"
-        return f"lanes<{kind}>([&](int k) {{ return {element}; }}, n)"
+        return f"lanes<{self.vector_type(value.dtype)}>([&](int k) {{ return {element}; }}, n)"
 
     def _lane(self, value: Value) -> str:
         """Lane k of a value."""
@@ -304,7 +313,7 @@ class Emitter:
         value, dtype = store.value, self.buffers[store.buffer].dtype
         if value.op != "load" or value.data.masked or value.data.binders or store.scatters or value in self.names:
             return False
-        if dtype not in (torch.bfloat16, torch.float16) or self.buffers[value.data.buffer].dtype != dtype:
+        if dtype not in HALF or self.buffers[value.data.buffer].dtype != dtype:
             return False
         indices = [store.index] if value in self.tiles else [value.data.index, store.index]
         steps = [stride(i, self.vector) for i in indices]

@@ -210,24 +210,33 @@ class _Generator:
         Args:
             parts: of each unit, if the kernel's inner points are cut; the number of the unit has a name then.
         """
-        rest, chunk = self.plan.rest(), self.plan.chunk()
-        digits: list[tuple[str, str]] = [(v.symbol.name, c_index(v.size)) for v in rest]
+        digits = self._digits()
+        if parts is not None and parts > 1:
+            digits.append(("part", str(parts)))
+        if len(digits) > 1:
+            self._odometer(digits, unit)
+            return
+        if not digits and parts is None:
+            unit()
+            return
+        loop = digits[0][0] if digits and parts is None else "unit"
+        self.e.open(f"for (i64 {loop} = lo; {loop} < hi; {loop}++)")
+        if digits and parts is not None:
+            self.e.put(f"const i64 {digits[0][0]} = unit;")
+        unit()
+        self.e.close()
+
+    def _digits(self) -> list[tuple[str, str]]:
+        """Names and sizes of what the number of a unit says, the slowest first."""
+        digits = [(v.symbol.name, c_index(v.size)) for v in self.plan.rest()]
+        chunk = self.plan.chunk()
         if self.plan.block is not None:
             digits.append(("block", f"({c_index(self.plan.block.size)} + {BLOCK - 1}) / {BLOCK}"))
         if chunk is not None and self.plan.vector is not None and not self._is_one_chunk():
             digits.append(("chunk", f"({c_index(self.plan.vector.size)} + {chunk - 1}) / {chunk}"))
-        if parts is not None and parts > 1:
-            digits.append(("part", str(parts)))
-        if len(digits) <= 1:
-            loop = digits[0][0] if digits and parts is None else "unit"
-            if digits or parts is not None:
-                self.e.open(f"for (i64 {loop} = lo; {loop} < hi; {loop}++)")
-            if digits and parts is not None:
-                self.e.put(f"const i64 {digits[0][0]} = unit;")
-            unit()
-            if digits or parts is not None:
-                self.e.close()
-            return
+        return digits
+
+    def _odometer(self, digits: list[tuple[str, str]], unit: Callable[[], None]) -> None:
         self.e.put("i64 at = lo;")
         for name, size in reversed(digits[1:]):
             self.e.put(f"const i64 size_{name} = {size}; i64 {name} = at % size_{name}; at /= size_{name};")

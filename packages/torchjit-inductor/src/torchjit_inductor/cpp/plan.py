@@ -281,9 +281,9 @@ class Plan:
             return whole
         pieces = []
         for low, high in itertools.pairwise(points):
-            stores = (
-                self.kernel.stores if low < steps or self.phases is None else self.kernel.stores[: self.phases.stores]
-            )
+            stores = self.kernel.stores
+            if self.phases is not None and low >= steps:
+                stores = stores[: self.phases.stores]
             pieces.append(Segment(low, high, within(stores, symbol, low, high) if changes else stores))
         return sharing(pieces, symbol)
 
@@ -334,10 +334,12 @@ class Plan:
         count = math.prod(v.size.value or 1 << 31 for v in self.kernel.inner)
         return "vi32" if self.shape == "inner" and count < 1 << 31 else "vi64"
 
+    def _rows(self) -> int:
+        return math.prod(v.size.value or 2 * FEW_ROWS for v in self.kernel.inner)
+
     def _tile(self, threads: int) -> int:
         """Vectors per tile of an outer reduction."""
-        rows = math.prod(v.size.value or 2 * FEW_ROWS for v in self.kernel.inner)
-        if rows <= FEW_ROWS and max(self._passes().values(), default=1) > 1:
+        if self._rows() <= FEW_ROWS and max(self._passes().values(), default=1) > 1:
             return 1
         size = None if self.vector is None else self.vector.size.value
         if size is None:
@@ -350,13 +352,8 @@ class Plan:
 
     def _cut(self) -> Cut | None:
         """Into which parts threads share the inner points. A tile covers as many columns as it can then."""
-        if (
-            self.vector is None
-            or self.shape == "pointwise"
-            or self.scans
-            or self.sorts
-            or any(s.scatters for s in self.kernel.stores)
-        ):
+        in_order = self.scans or self.sorts or any(s.scatters for s in self.kernel.stores)
+        if self.vector is None or self.shape == "pointwise" or in_order:
             return None
         sizes = [v.size.value for v in self.rest()]
         if None in sizes:
@@ -365,8 +362,7 @@ class Plan:
         units, columns, tile = others, 1, self.tile
         if self.shape == "outer":
             size = self.vector.size.value
-            rows = math.prod(v.size.value or 2 * FEW_ROWS for v in self.kernel.inner)
-            if size is None or rows <= FEW_ROWS:
+            if size is None or self._rows() <= FEW_ROWS:
                 return None
             vectors = -(-size // self.width)
             tile = min(vectors, MAX_TILE)

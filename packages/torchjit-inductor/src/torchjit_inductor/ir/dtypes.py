@@ -7,6 +7,7 @@ import torch
 __all__ = [
     "EIGHT_BIT_FLOATS",
     "FLOATS",
+    "HALF",
     "INTS",
     "KERNEL_DTYPES",
     "accumulate_dtype",
@@ -17,6 +18,8 @@ __all__ = [
 ]
 
 FLOATS: frozenset[torch.dtype] = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+HALF: tuple[torch.dtype, ...] = (torch.float16, torch.bfloat16)
+"""Types that memory has, and no value: computed with as float32."""
 INTS: frozenset[torch.dtype] = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
 KERNEL_DTYPES: frozenset[torch.dtype] = FLOATS | INTS | {torch.bool}
 """What a generated kernel may load and store; anything else is left to aten."""

@@ -19,7 +19,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr
-from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.dtypes import HALF, compute_dtype
 
 __all__ = [
     "DOTS",
@@ -268,7 +268,7 @@ def number_value(number: Number | Expr | RunNumber, dtype: torch.dtype) -> Value
 
 def constant(value: Number, dtype: torch.dtype) -> Value:
     """A number, converted as `torch.full` does (float16 and bfloat16 round, then live in float32)."""
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype in HALF:
         value = torch.tensor(value, dtype=dtype).item()
     elif dtype.is_floating_point:
         value = float(value)

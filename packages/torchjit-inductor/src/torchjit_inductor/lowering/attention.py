@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, final
 
 import attrs
@@ -133,6 +133,17 @@ def _always(value: Value) -> Callable[[Point], Value]:
     return lambda point: value
 
 
+def _needed(wanted: list[torch.fx.Node], known: Container[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes that `wanted` are computed from, and they themselves, without what is known."""
+    needed = set[torch.fx.Node]()
+    while wanted:
+        node = wanted.pop()
+        if node not in needed and node not in known:
+            needed.add(node)
+            wanted += node.all_input_nodes
+    return needed
+
+
 def _evaluated(
     formula: Formula,
     given: Sequence[Lowered],
@@ -149,12 +160,7 @@ def _evaluated(
         raise NotLowered(f"a function that gives {formula.result.meta['val'].dtype}")
     parts = [(n, *part) for n, node in formula.others if node is not None for part in _parts(node)]
     sources = [n for _, places, part in parts for n in (*places, part) if isinstance(n, torch.fx.Node)]
-    needed, stack = set[torch.fx.Node](), [*wanted, *sources]
-    while stack:
-        node = stack.pop()
-        if node not in needed and node not in env:
-            needed.add(node)
-            stack += node.all_input_nodes
+    needed = _needed([*wanted, *sources], env)
     for node in formula.graph.nodes:
         if node in needed:
             env[node] = _called(node, env, b, renamed)
@@ -167,15 +173,16 @@ def _evaluated(
 
     additions = []
     outside: Any = given[5:]
+
+    def inside(at: torch.fx.Node | int, size: Expr) -> Value:
+        if isinstance(at, int):
+            return index_value(as_expr(at) if at >= 0 else size + at)
+        return bounded(cast(value(at), torch.int64), size, wrap=True, dim=0, error="index")
+
     for number, places, part in parts:
         place: Value = index_value(0)
         for size, at in zip(outside[number].sizes, places, strict=True):
-            inside = (
-                index_value(as_expr(at) if at >= 0 else size + at)
-                if isinstance(at, int)
-                else bounded(cast(value(at), torch.int64), size, wrap=True, dim=0, error="index")
-            )
-            place = place * index_value(size) + inside
+            place = place * index_value(size) + inside(at, size)
         additions.append(Addition(number, place, cast(value(part), torch.float32)))
     return [value(node) for node in wanted], additions
 
@@ -298,10 +305,14 @@ def _folded(value: Value, ends: Mapping[Symbol, Expr]) -> Value | None:
         return _read_at_index(value)
     if value.dtype != torch.int64 or value.op not in _FOLDS or not all(_is_index(a) for a in value.args):
         return None
-    parts = [_expression(a) for a in value.args]
-    if value.op in ("floordiv", "remainder") and not (parts[1].value or 0) > 0:
+    return _arithmetic(value.op, [_expression(a) for a in value.args])
+
+
+def _arithmetic(op: str, parts: Sequence[Expr]) -> Value | None:
+    """As an index of 32 bits; None where it does not fit, or is a division by what may not be positive."""
+    if op in ("floordiv", "remainder") and not (parts[1].value or 0) > 0:
         return None
-    made = _FOLDS[value.op](*parts)
+    made = _FOLDS[op](*parts)
     bound = largest(made)
     return index_value(made) if bound is not None and bound < _LARGE else None
 

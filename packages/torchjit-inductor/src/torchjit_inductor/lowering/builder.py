@@ -332,15 +332,18 @@ class Builder:
             loops, inner_loops = {v.symbol: v.size for v in outer_loops}, ()
             values = body(lambda t, index: t.value(Point((), loops).at(index)), outer_index, inner_index)
             values = substitute_all(values, {}, known_sums(along))
-        stem = self.origin.node
-        names = [stem if len(outputs) == 1 else f"{stem}_{k}" for k in range(len(outputs))]
-        targets = targets or [self.buffer(name, output.meta) for name, output in zip(names, outputs, strict=True)]
+        targets = targets or self._buffers(outputs)
         stores = []
         for target, output, value in zip(targets, outputs, values, strict=True):
             place = tuple(simplify(i, loops) for i in output.place(outer_index, inner_index))
             stores.append(Store(target.buffer, target.address(place), value, outer=output.outer))
         self._kernel(outputs[0].meta.device, outer_loops, inner_loops, stores, self.all_origins())
         return tuple(targets)
+
+    def _buffers(self, outputs: Sequence[Output]) -> list[Strided]:
+        stem = self.origin.node
+        names = [stem] if len(outputs) == 1 else [f"{stem}_{k}" for k in range(len(outputs))]
+        return [self.buffer(name, output.meta) for name, output in zip(names, outputs, strict=True)]
 
     # ------------------------------------------------------------------ aten
     def extern(

@@ -13,7 +13,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import constant
-from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, compute_dtype
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF, compute_dtype
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, dot, load, round_to
 from torchjit_inductor.lowering.builder import Builder, Output
@@ -23,7 +23,6 @@ from torchjit_inductor.steps import ExternStep
 
 __all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
 
-_HALF = (torch.float16, torch.bfloat16)
 _aten = torch.ops.aten
 _SCALED_V2 = getattr(getattr(_aten, "_scaled_mm_v2", None), "default", None)
 _GROUPED = getattr(getattr(_aten, "_grouped_mm", None), "default", None)
@@ -146,12 +145,12 @@ def _asked(op: Any, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
 
 def _plain(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     """`mm(left, right)`, `bmm`."""
-    return _Asked(*args) if len(args) == 2 and meta.dtype in _HALF else None
+    return _Asked(*args) if len(args) == 2 and meta.dtype in HALF else None
 
 
 def _biased(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     """`addmm(bias, left, right)`, `baddbmm`."""
-    return _Asked(args[1], args[2], args[0]) if len(args) == 3 and meta.dtype in _HALF else None
+    return _Asked(args[1], args[2], args[0]) if len(args) == 3 and meta.dtype in HALF else None
 
 
 def _of_integers(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
@@ -186,7 +185,7 @@ def _scaled(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     defaults: list[Any] = [None, None, None, False]
     left, right, first, second, bias, scale_result, _, fast = [*args, *defaults[len(args) - 4 :]]
     scales = (first, second)
-    if scale_result is not None or meta.dtype not in (*_HALF, torch.float32):
+    if scale_result is not None or meta.dtype not in (*HALF, torch.float32):
         return None
     counts = [element_count(s.sizes).value for s in scales]
     (rows, columns), shapes = meta.sizes, [[n.value for n in s.sizes] for s in scales]
@@ -194,7 +193,7 @@ def _scaled(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     # What else there is has scales for blocks of the operands.
     if not (by_rows or counts == [1, 1]) or any(s.dtype != torch.float32 for s in scales):
         return None
-    if bias is not None and bias.dtype not in (*_HALF, torch.float32):
+    if bias is not None and bias.dtype not in (*HALF, torch.float32):
         return None
     return _Asked(left, right, bias, scales, bool(fast))
 
@@ -204,7 +203,7 @@ def _grouped(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     defaults: list[Any] = [None, None, None]
     left, right, ends, bias, _ = [*args, *defaults[len(args) - 2 :]]
     ranks = [len(o.sizes) for o in (left, right)]
-    if bias is not None or meta.dtype not in _HALF or (ends is None) != (ranks == [3, 3]):
+    if bias is not None or meta.dtype not in HALF or (ends is None) != (ranks == [3, 3]):
         return None
     if ends is None:
         return _Asked(left, right)
@@ -306,16 +305,14 @@ def _broadcast(outer: Index, sizes: Index) -> Index:
 def _product(
     left: Strided, right: Strided, device: torch.device, scales: Scales | None, groups: Groups | None
 ) -> MatrixProduct | None:
-    shapes = [_numbers(t.sizes) for t in (left, right)]
-    strides = [_numbers(t.strides) for t in (left, right)]
-    if None in shapes or None in strides:
+    sizes_left, sizes_right, *strides = (_numbers(e) for e in (left.sizes, right.sizes, left.strides, right.strides))
+    if sizes_left is None or sizes_right is None or None in strides:
         return None
-    sizes_left, sizes_right = (s or () for s in shapes)
     rows, depth, columns = sizes_left[-2], sizes_left[-1], sizes_right[-1]
     batch = sizes_left[0] if len(sizes_left) == 3 and groups is None else 1
     if min(rows, depth, columns) < _LEAST or batch == 0:
         return None
-    a, b = ((s if len(s) == 3 else (0, *s)) for s in strides if s is not None)
+    a, b = ((0, *s)[-3:] for s in strides if s is not None)
     if 1 not in a or 1 not in b:
         return None
     other = None if right.dtype == left.dtype else right.dtype

@@ -300,7 +300,7 @@ class _GraphLowering:
             if sizes:
                 return self._depends_on_data(node, args, kwargs, sizes)
         call = _Call(node, args, kwargs, self.sizes.metas(val))
-        made = next((made for way in _WAYS if (made := way(self, call)) is not None), None)
+        made: Any = next((result for way in _WAYS if (result := way(self, call)) is not None), None)
         if isinstance(made, tuple):
             return made
         if node.target is torch.ops.aten.new_empty.default:
@@ -487,11 +487,7 @@ class _GraphLowering:
         if node.target is torch.ops.aten.convolution.default and self.channels_last and len(args[0].sizes) == 4:
             args, metas = self._convolved(node, args, metas)
         if node.meta.get(CHANNELS_LAST):
-            # oneDNN packs weights on its own, from either layout.
-            weight = 2 if node.target is torch.ops.aten.convolution_backward.default else 1
-            as_it_is = weight if args[weight].device.type == "cpu" else None
-            args = tuple(a if k == as_it_is else in_channels_last(self.builder, a) for k, a in enumerate(args))
-            metas = all_channels_last(metas)
+            args, metas = self._in_channels_last(node, args), all_channels_last(metas)
         elif metas is not None:
             metas = self._metas_in_place(attrs.evolve(call, args=args, metas=metas))
         made = self._aten(node.target, args, call.kwargs, metas)
@@ -500,6 +496,12 @@ class _GraphLowering:
             # Real numbers of lazily negated complex ones: kernels do not see the bit that aten sets.
             return self._aten(torch.ops.aten.resolve_neg.default, (made,), {}, call.metas)
         return made
+
+    def _in_channels_last(self, node: torch.fx.Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        # oneDNN packs weights on its own, from either layout.
+        weight = 2 if node.target is torch.ops.aten.convolution_backward.default else 1
+        as_it_is = weight if args[weight].device.type == "cpu" else None
+        return tuple(a if k == as_it_is else in_channels_last(self.builder, a) for k, a in enumerate(args))
 
     def _convolved(self, node: torch.fx.Node, args: tuple[Any, ...], metas: Any) -> tuple[tuple[Any, ...], Any]:
         """The image and the result of a convolution in the layout that was chosen: oneDNN answers in the one that it is asked in."""

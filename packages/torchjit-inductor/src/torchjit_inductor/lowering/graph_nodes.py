@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -92,11 +92,7 @@ def written_in_place(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
     places = {node: place for place, node in enumerate(graph.nodes)}
     last_test = max((place for node, place in places.items() if is_test(node.target)), default=-1)
     for node in graph.find_nodes(op="call_function", target=_aten.new_empty.default):
-        while len(node.users) == 1:
-            source, node = node, next(iter(node.users))
-            if not _writes_a_part(node) or node.args[0] is not source:
-                break
-            found.add(node)
+        found.update(_writes_after(node))
     for copy in graph.find_nodes(op="call_function", target=_aten.copy_.default):
         target, node = copy.args[:2]
         chain: list[torch.fx.Node] = []
@@ -107,6 +103,15 @@ def written_in_place(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
         if alone and places[chain[-1]] > last_test:  # what raises comes before the first write
             found.update(chain)
     return frozenset(found)
+
+
+def _writes_after(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The nodes that write to the memory of a node one after the other, each of which is the next one's alone."""
+    while len(node.users) == 1:
+        source, node = node, next(iter(node.users))
+        if not _writes_a_part(node) or node.args[0] is not source:
+            return
+        yield node
 
 
 def is_test(op: Any) -> bool:

@@ -37,19 +37,22 @@ def _summed(value: Value, loop: LoopVar) -> Value | None:
     if loop.symbol not in test.symbols:
         inside = _summed(element, loop)
         return None if inside is None else where(test, inside, zero)
-    if loop.symbol in element.symbols:
+    anywhere = None if loop.symbol in element.symbols else _somewhere(test, loop)
+    return None if anywhere is None else where(anywhere, element, zero)
+
+
+def _somewhere(test: Value, loop: LoopVar) -> Value | None:
+    """Whether a test is true at some place of the loop; None where it may be at more than one."""
+    parts = _parts(test)
+    varying = [part for part in parts if loop.symbol in part.symbols]
+    at = _position(varying[0], loop.symbol) if len(varying) == 1 else None
+    if at is None:
         return None
-    found = [(part, _position(part, loop.symbol)) for part in _parts(test)]
-    varying = [at for part, at in found if loop.symbol in part.symbols]
-    if len(varying) != 1 or varying[0] is None:
-        return None
-    at = varying[0]
-    first = constant(0, torch.int64)
-    test = apply("and", apply("ge", at, first), apply("lt", at, index_value(loop.size)))
-    for part, _ in found:
-        if loop.symbol not in part.symbols:
-            test = apply("and", part, test)
-    return where(test, element, zero)
+    found = apply("and", apply("ge", at, constant(0, torch.int64)), apply("lt", at, index_value(loop.size)))
+    for part in parts:
+        if part is not varying[0]:
+            found = apply("and", part, found)
+    return found
 
 
 def _parts(test: Value) -> list[Value]:

@@ -21,12 +21,31 @@ from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Stri
 __all__ = ["small_product", "vector_product"]
 
 _DTYPES = frozenset((torch.bfloat16, torch.float16, torch.float32))
+_aten = torch.ops.aten
+_PRODUCTS: dict[Any, int] = {
+    _aten.mm.default: 2,
+    _aten.bmm.default: 2,
+    _aten.addmm.default: 3,
+    _aten.baddbmm.default: 3,
+}
+"""How many operands they have; a third one is added, and comes first."""
 _LEAST = 128
 """Shorter sums leave most of a program's threads without work."""
 _SHORT, _SHORTEST = 8, 2
 _SMALL = 2**18
 """Sums of up to 8 products are formulas in results of so few elements, where a launch costs more than they do; elsewhere sums of up
 to 2: each element of the result reads its operands from the cache, which larger sums would be bound by."""
+
+
+def _operands(op: Any, args: tuple[Any, ...], meta: Any) -> tuple[Lowered | None, Lowered, Lowered] | None:
+    """What is added, and what is multiplied, on a GPU and of one type; None where the operator is another one."""
+    if op not in _PRODUCTS or len(args) != _PRODUCTS[op] or not isinstance(meta, TensorMeta):
+        return None
+    if meta.device.type != "cuda" or meta.dtype not in _DTYPES:
+        return None
+    if any(o.dtype != meta.dtype or o.device != meta.device for o in args):
+        return None
+    return args if len(args) == 3 else (None, *args)
 
 
 def small_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowered | None:
@@ -37,17 +56,10 @@ def small_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowe
         args: its operands, positional.
         meta: of the result.
     """
-    aten = torch.ops.aten
-    if op in (aten.mm.default, aten.bmm.default) and len(args) == 2:
-        bias, (left, right) = None, args
-    elif op in (aten.addmm.default, aten.baddbmm.default) and len(args) == 3:
-        bias, left, right = args
-    else:
+    operands = _operands(op, args, meta)
+    if operands is None:
         return None
-    if not isinstance(meta, TensorMeta) or meta.device.type != "cuda" or meta.dtype not in _DTYPES:
-        return None
-    if any(o.dtype != meta.dtype or o.device != meta.device for o in (bias, left, right) if o is not None):
-        return None
+    bias, left, right = operands
     depth, count = left.sizes[-1].value, element_count(meta.sizes).value
     few = count is not None and count <= _SMALL
     if depth is None or not 1 <= depth <= (_SHORT if few else _SHORTEST):
@@ -81,19 +93,12 @@ def vector_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Low
         args: the operator's operands, positional.
         meta: of the result.
     """
-    if op is torch.ops.aten.mm.default and len(args) == 2:
-        bias, (left, right) = None, args
-    elif op is torch.ops.aten.addmm.default and len(args) == 3:
-        bias, left, right = args
-    else:
+    operands = _operands(op, args, meta)
+    if operands is None or len(meta.sizes) != 2:
         return None
-    if not isinstance(meta, TensorMeta) or meta.device.type != "cuda":
-        return None
+    bias, left, right = operands
     depth, columns = right.sizes
     if depth.value is None or depth.value < _LEAST or any(n.value is None for n in meta.sizes):
-        return None
-    operands = [o for o in (bias, left, right) if o is not None]
-    if meta.dtype not in _DTYPES or any(o.dtype != meta.dtype or o.device != meta.device for o in operands):
         return None
     if meta.sizes[0].value != 1:
         return _column(b, bias, left, right, meta) if meta.sizes[1].value == 1 else None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchjit_core.expr import Expr
-from torchjit_inductor.ir.dtypes import compute_dtype
+from torchjit_inductor.ir.dtypes import HALF, compute_dtype
 from torchjit_inductor.ir.values import RunNumber, Value, cast, number_value, round_to
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
@@ -103,7 +103,7 @@ _HELD = frozenset((torch.bool, torch.int8, torch.uint8))
 
 def _is_rounded(operand: Lowered, dtype: torch.dtype) -> bool:
     """Does eager's CPU convert the operand in memory, to a 16-bit type that does not hold its values?"""
-    if dtype not in (torch.float16, torch.bfloat16) or operand.device.type != "cpu":
+    if dtype not in HALF or operand.device.type != "cpu":
         return False
     return operand.dtype != dtype and operand.dtype not in _HELD
 
@@ -111,7 +111,7 @@ def _is_rounded(operand: Lowered, dtype: torch.dtype) -> bool:
 def rounded_number(operand: Any, dtype: torch.dtype) -> Any:
     """A Python number as eager passes it to a kernel of a 16-bit type: in that type. Anything else as it is."""
     is_number = isinstance(operand, (int, float)) and not isinstance(operand, bool)
-    if is_number and dtype in (torch.float16, torch.bfloat16):
+    if is_number and dtype in HALF:
         made = float(torch.tensor(operand, dtype=torch.float64).to(dtype))
         return made if isinstance(operand, float) or not made.is_integer() else int(made)
     return operand

@@ -14,7 +14,7 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.ir.dtypes import accumulate_dtype, compute_dtype, is_float
+from torchjit_inductor.ir.dtypes import HALF, accumulate_dtype, compute_dtype, is_float
 from torchjit_inductor.ir.values import Value, apply, cast, index_value, scan, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder
@@ -33,7 +33,21 @@ from torchjit_inductor.lowering.views import broadcast_index, check_broadcast, d
 
 __all__: list[str] = []
 
+_ATOMIC = (torch.float32, torch.float64, torch.int32, torch.int64, *HALF)
+"""Types whose elements are added atomically on GPUs; those of 16 bits as float32."""
 Where: TypeAlias = Callable[[Point], tuple[list[Expr], dict[Symbol, Value]]]
+
+
+def _check_addition(meta: TensorMeta) -> None:
+    """Can elements of this type be added in any order, several at a time?"""
+    if meta.dtype == torch.bool:
+        raise NotLowered("adding bools")
+    if meta.device.type != "cuda":
+        return
+    if torch.are_deterministic_algorithms_enabled():
+        raise NotLowered("the order of atomic additions is not determined")
+    if meta.dtype not in _ATOMIC:
+        raise NotLowered(f"atomic addition of {meta.dtype}")
 
 
 def _scattered(
@@ -52,18 +66,13 @@ def _scattered(
     """
     b.require("scatter", meta.device)
     b.require("bounded", meta.device)
-    if mode == "add" and meta.dtype == torch.bool:
-        raise NotLowered("adding bools")
-    on_gpu = meta.device.type == "cuda"
-    if mode == "add" and on_gpu and torch.are_deterministic_algorithms_enabled():
-        raise NotLowered("the order of atomic additions is not determined")
-    if mode == "add" and meta.dtype in (torch.float16, torch.bfloat16):
+    if mode == "add":
+        _check_addition(meta)
+    if mode == "add" and meta.dtype in HALF:
         # Eager adds up in float32, too, in most of its kernels: 5,000 ones in bfloat16 would end at 256.
         wide = attrs.evolve(meta, dtype=torch.float32)
         sums = _scattered(b, wide, Lazy(base.sizes, wide.dtype, wide.device, base.value), sizes, where_to, what, mode)
         return Lazy(meta.sizes, meta.dtype, meta.device, sums.value)
-    if mode == "add" and on_gpu and meta.dtype not in (torch.float32, torch.float64, torch.int32, torch.int64):
-        raise NotLowered(f"atomic addition of {meta.dtype}")
     if any(s.value == 0 and n.value != 1 for s, n in zip(meta.strides, meta.sizes, strict=True)):
         raise NotLowered("writing to an expanded tensor")
     target = b.may_overwrite(base, meta)

@@ -73,27 +73,27 @@ def _is_temporary(name: str, program: Program) -> bool:
 
 def _redirected(steps: list[Step], copy: int, source: str, target: str) -> tuple[int, LoopKernel] | None:
     """The position of the only kernel that writes `source`, and that kernel writing `target` instead."""
-    position = _only_writer(steps, copy, source)
-    producer = None if position is None else steps[position]
-    if position is None or not isinstance(producer, KernelStep) or target in producer.writes:
+    writer = _only_writer(steps, copy, source)
+    if writer is None or target in writer[1].writes:
         return None
-    if any(target in s.reads or target in s.writes for s in steps[position + 1 : copy]):
+    position, kernel = writer
+    between = any(target in s.reads or target in s.writes for s in steps[position + 1 : copy])
+    if between or any(isinstance(s, ExternStep) and target in s.aliases for s in steps[:copy]):
         return None
-    if any(isinstance(s, ExternStep) and target in s.aliases for s in steps[:copy]):
-        return None
-    kernel = producer.kernel
     (store,) = (s for s in kernel.stores if s.buffer == source)
     if store.scatters or not _reads_what_it_writes(kernel, store, target):
         return None
-    stores = tuple(attrs.evolve(s, buffer=target) if s is store else s for s in kernel.stores)
-    return position, attrs.evolve(kernel, stores=stores)
+    moved = attrs.evolve(store, buffer=target)
+    return position, attrs.evolve(kernel, stores=tuple(moved if s is store else s for s in kernel.stores))
 
 
-def _only_writer(steps: Sequence[Step], copy: int, source: str) -> int | None:
-    """Which step before the copy writes `source`, if nobody else writes or reads it."""
-    writers = [n for n, s in enumerate(steps) if source in s.writes]
-    readers = [n for n, s in enumerate(steps) if source in s.reads and n != copy]
-    return writers[0] if len(writers) == 1 and not readers and writers[0] < copy else None
+def _only_writer(steps: Sequence[Step], copy: int, source: str) -> tuple[int, LoopKernel] | None:
+    """The kernel before the copy that writes `source`, and its position, if nobody else writes or reads it."""
+    writers = [(n, s) for n, s in enumerate(steps) if source in s.writes]
+    if len(writers) != 1 or any(source in s.reads for n, s in enumerate(steps) if n != copy):
+        return None
+    ((position, step),) = writers
+    return (position, step.kernel) if position < copy and isinstance(step, KernelStep) else None
 
 
 def _reads_what_it_writes(kernel: LoopKernel, store: Store, target: str) -> bool:

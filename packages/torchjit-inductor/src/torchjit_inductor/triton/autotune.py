@@ -398,8 +398,18 @@ class ProductTuner:
         ends = {}
         if key is not None and found.groups is not None:
             ends[found.groups.buffer] = {"rows": key.rows, "columns": key.columns, "depth": key.depth}[key.along]
-        memory = random_like(kernel.buffers, buffers, ends)
         choices = (() if key is None else self._ranked.get(key, ())) or (fallback_choice(key),)
+        return self._fastest(kernel, buffers, choices, random_like(kernel.buffers, buffers, ends))
+
+    def _fastest(
+        self,
+        kernel: LoopKernel,
+        buffers: Mapping[str, Buffer],
+        choices: Sequence[TileChoice],
+        memory: dict[str, torch.Tensor],
+    ) -> tuple[float, TileChoice] | None:
+        """Seconds of the best choice, and which it is; None where none runs."""
+        device = kernel.device
         runs = []
         for choice, made in zip(choices, self._candidates(kernel, buffers, choices), strict=True):
             if not isinstance(made, str):

@@ -10,7 +10,7 @@ import torch
 
 from torchjit_core.expr import Expr, constant, minimum
 from torchjit_inductor.indexing import stride
-from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, element_count
 from torchjit_inductor.ir.values import DOTS, IN_ORDER, Value, walk
 from torchjit_inductor.triton.descriptors import OperandTiles, matrix_of
@@ -27,7 +27,7 @@ __all__ = [
     "plan_of",
 ]
 
-_MULTIPLIED = (torch.float16, torch.bfloat16, torch.int8)
+_MULTIPLIED = (*HALF, torch.int8)
 
 
 @final
@@ -75,18 +75,15 @@ def contraction(kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> Contractio
         if divided is None:
             return None
         groups, left, right = divided
-    sides = [symbols_of(left), symbols_of(right)]
-    if groups is not None and groups.along == "depth":
-        sides = [symbols | groups.matrix.symbols for symbols in sides]
+    matrix = groups.matrix.symbols if groups is not None and groups.along == "depth" else frozenset()
+    sides = [symbols_of(left) | matrix, symbols_of(right) | matrix]
     batch, rows, columns = (
         tuple(v for v in kernel.outer if [v.symbol in symbols for symbols in sides] == has)
         for has in ([True, True], [True, False], [False, True])
     )
-    if not rows or not columns or len(batch) + len(rows) + len(columns) < len(kernel.outer):
-        return None
-    if groups is not None and not groups.divides(rows, columns, kernel.inner, batch):
-        return None
-    return Contraction(dot, left, right, batch, rows, columns, groups)
+    whole = rows and columns and len(batch) + len(rows) + len(columns) == len(kernel.outer)
+    divides = groups is None or groups.divides(rows, columns, kernel.inner, batch)
+    return Contraction(dot, left, right, batch, rows, columns, groups) if whole and divides else None
 
 
 def _dot(kernel: LoopKernel) -> Value | None:
@@ -208,16 +205,7 @@ def plan_of(
     Args:
         buffers: of the graph; without them there are no descriptors.
     """
-    operands: tuple[OperandTiles, ...] = ()
     described = _described(kernel, found, buffers) if choice.descriptors and buffers is not None else None
-    depth = _count(kernel.inner) or 0
-    # Behind the end of one group's matrix lies the next: a tile across both would need masks, too.
-    ends = all(not o.lead or o.turned == (n == 1) or depth % choice.depth == 0 for n, o in enumerate(described or ()))
-    if described is not None and ends:
-        tiles = (choice.rows, choice.depth), (choice.depth, choice.columns)
-        operands = tuple(
-            attrs.evolve(o, tile=t[::-1] if o.turned else t) for o, t in zip(described, tiles, strict=True)
-        )
     along = "" if found.groups is None else found.groups.along
     return DotPlan(
         found,
@@ -228,5 +216,14 @@ def plan_of(
         choice.num_warps,
         choice.num_stages,
         choice.persistent,
-        operands,
+        () if described is None else _tiled(described, choice, _count(kernel.inner) or 0),
     )
+
+
+def _tiled(described: tuple[OperandTiles, OperandTiles], choice: TileChoice, depth: int) -> tuple[OperandTiles, ...]:
+    """The operands with what is copied at once; () where tiles would not end with the matrix."""
+    # Behind the end of one group's matrix lies the next: a tile across both would need masks, too.
+    if any(o.lead and o.turned != (n == 1) and depth % choice.depth for n, o in enumerate(described)):
+        return ()
+    tiles = (choice.rows, choice.depth), (choice.depth, choice.columns)
+    return tuple(attrs.evolve(o, tile=t[::-1] if o.turned else t) for o, t in zip(described, tiles, strict=True))

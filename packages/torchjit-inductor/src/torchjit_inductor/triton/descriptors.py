@@ -66,11 +66,12 @@ def matrix_of(
         buffers: of the graph.
         groups: how many there are; the only thing besides loops that the operand may depend on is the number of its group.
     """
-    if value.op != "load" or value.data.masked or len(value.data.binders) > (1 if groups else 0):
+    if value.op != "load" or value.data.masked:
         return None
     data: LoadData = value.data
     index, dtype = data.index, buffers[data.buffer].dtype
-    if index.symbols != {*(v.symbol for v in (*down, *across)), *data.binders} or dtype not in _HOST_TYPES:
+    loops = {v.symbol for v in (*down, *across)}
+    if index.symbols != loops.union(data.binders) or len(data.binders) > bool(groups) or dtype not in _HOST_TYPES:
         return None
     offset = index.substitute({s: constant(0) for s in index.symbols}).value
     along, beside = _walk(index, across), _walk(index, down)
@@ -81,10 +82,8 @@ def matrix_of(
     lead = _lead(index, data.binders, lines.step)
     if lead is None or not _may_be_described(row, lines, offset, _ALIGNMENT // dtype.itemsize):
         return None
-    rows = lines.count + ((groups - 1) * lead if data.binders else 0)
-    if max(rows, row.count) >= 2**31:
-        return None
-    return OperandTiles(data.buffer, dtype, offset, (rows, row.count), lines.step, turned, lead)
+    sizes = lines.count + (groups - 1) * lead if data.binders else lines.count, row.count
+    return OperandTiles(data.buffer, dtype, offset, sizes, lines.step, turned, lead) if max(sizes) < 2**31 else None
 
 
 @final

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from torchjit_core.expr import Expr, Symbol, as_expr
+from torchjit_core.expr import Symbol, as_expr
 from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
-from torchjit_inductor.ir.values import substitute
+from torchjit_inductor.ir.values import Value, substitute
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.descriptors import OperandTiles
 from torchjit_inductor.triton.emit import Emitter
@@ -33,14 +33,7 @@ def dot_lines(
     operand has its own, since there it runs the other way.
     """
     found, numbers = plan.found, itertools.count()
-    renamed: dict[Symbol, Expr | int] = {}
-    loops = []
-    for var in kernel.inner:
-        symbol = Symbol(f"{var.symbol.name}s", var.symbol.bounds.lower, var.symbol.bounds.upper)
-        renamed[var.symbol] = as_expr(symbol)
-        loops.append(LoopVar(symbol, var.size))
-    right = substitute(found.right, renamed)
-    turned = Axis("s", tuple(loops), plan.depth.block, looped=True, end=plan.depth.end)
+    right, turned = _turned(kernel, plan)
 
     def emitter(*axes: Axis) -> Emitter:
         tile = TilePlan(found.batch, axes, plan.num_warps, plan.num_stages)
@@ -73,12 +66,7 @@ def dot_lines(
         f"acc = tl.dot({operands[0]}, {operands[1]}, acc, out_dtype={total}{_exact(kernel, buffers, plan)})",
     ]
     head.append(f"acc = tl.zeros([{plan.rows.block}, {plan.columns.block}], {total})")
-    bounds = "0, depth_end"
-    if found.groups is None:
-        bounds = f"0, {after.tile.size(plan.depth.size)}"
-    elif found.groups.along == "depth":
-        bounds = "r_first, r_end"
-    head.append(f"for r_start in range({bounds}, {plan.depth.block}):")
+    head.append(f"for r_start in range({_bounds(after, plan)}, {plan.depth.block}):")
     head += [_INDENT + line for line in body]
     after.define(found.dot, "acc")
     stores = [after.store(s) for s in kernel.stores]
@@ -90,6 +78,21 @@ def dot_lines(
     flat = ", flatten=True" if found.groups is None else ""
     every = f"tl.range(tl.program_id(0){cast}, {after.tile.size(plan.tiles)}, {MULTIPROCESSORS}{flat})"
     return [f"for tile in {every}:", *(_INDENT + line for line in lines)]
+
+
+def _turned(kernel: LoopKernel, plan: DotPlan) -> tuple[Value, Axis]:
+    """The right operand over symbols of its own along the depth, and that axis."""
+    symbols = [Symbol(f"{v.symbol.name}s", v.symbol.bounds.lower, v.symbol.bounds.upper) for v in kernel.inner]
+    loops = tuple(LoopVar(s, v.size) for s, v in zip(symbols, kernel.inner, strict=True))
+    renamed = {v.symbol: as_expr(s) for s, v in zip(symbols, kernel.inner, strict=True)}
+    return substitute(plan.found.right, renamed), Axis("s", loops, plan.depth.block, looped=True, end=plan.depth.end)
+
+
+def _bounds(after: Emitter, plan: DotPlan) -> str:
+    """Where the loop over the depth begins and ends."""
+    if plan.found.groups is None:
+        return f"0, {after.tile.size(plan.depth.size)}"
+    return "r_first, r_end" if plan.found.groups.along == "depth" else "0, depth_end"
 
 
 def _copied(operand: OperandTiles, position: int, name: str, lines: list[str]) -> str:

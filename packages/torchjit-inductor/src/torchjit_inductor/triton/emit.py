@@ -12,7 +12,7 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.indexing import stride
-from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, Value, substitute
 from torchjit_inductor.triton.expressions import triton_text
@@ -21,9 +21,8 @@ from torchjit_inductor.triton.plan import Axis, TilePlan, flat_index
 from torchjit_inductor.triton.sorts import key_text, last_key, sorted_text
 from torchjit_inductor.triton.tile import FIRST_ROW, IN_SECOND, SECOND_ROW, Axes, Tile
 
-__all__ = ["HALF", "Emitter", "is_rounded", "literal", "pointer_names"]
+__all__ = ["Emitter", "is_rounded", "literal", "pointer_names"]
 
-HALF = (torch.float16, torch.bfloat16)
 _SIGNED = (torch.int8, torch.int16, torch.int32)
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 

@@ -267,8 +267,18 @@ def _reduction_plan(facts: _Facts) -> TilePlan:
     if size is not None and power_of_two(size) <= _persistent_limit(facts):
         # Triton fails to compile some reductions of tiles of one element.
         return _persistent_plan(facts, max(2, power_of_two(size)))
+    return _looped_plan(facts, size is None)
+
+
+def _looped_plan(facts: _Facts, unknown: bool) -> TilePlan:
+    """Rows that are walked block by block.
+
+    Args:
+        unknown: the size varies.
+    """
+    kernel = facts.kernel
     block = 4096 if facts.itemsize <= 2 else 2048
-    if size is None:
+    if unknown:
         block = min(block, power_of_two(facts.count(kernel.inner)))
     block = max(block, 64)
     warps = max(1, min(8, block // 256))

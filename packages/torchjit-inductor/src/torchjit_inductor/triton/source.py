@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from torchjit_inductor.ir.dtypes import HALF
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store
 from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.contraction import DotPlan
 from torchjit_inductor.triton.dot import DESCRIPTORS, dot_lines
-from torchjit_inductor.triton.emit import HALF, Emitter, is_rounded, pointer_names
+from torchjit_inductor.triton.emit import Emitter, is_rounded, pointer_names
 from torchjit_inductor.triton.operations import Dialect
 from torchjit_inductor.triton.plan import TilePlan
 from torchjit_inductor.triton.reductions import Reducer

@@ -222,30 +222,37 @@ class _Split:
             self.inner = (self.rest,)
 
     def stages(self) -> tuple[tuple[LoopKernel, ...], tuple[Buffer, ...]]:
-        kernel = self.kernel
+        """The kernels, and the scratch buffers."""
+        early, middle, late = ([s for s in self.kernel.stores if _stage_of(s) == n] for n in range(3))
         scratch = {v: self._scratch(f"part{n}", v, (self.part,)) for n, v in enumerate(self.reductions)}
+        partial = self._partial(early, scratch)
         offset = self._offset((self.part,))
-        partial = [Store(scratch[v].name, offset, self._first(v), outer=True) for v in self.reductions]
-        early = [s for s in kernel.stores if _stage_of(s) == 0]
-        partial += [attrs.evolve(s, index=self._moved(s.index), value=self._clamped(s.value)) for s in early]
-        first = self._stage("partial", (self.part, *kernel.outer), self.inner, partial)
         loads = {v: ir.load(b.name, offset, v.dtype) for v, b in scratch.items()}
         joined = {v: self._second(v, loads) for v in self.reductions}
-        outer = [attrs.evolve(s, value=_replace(s.value, joined)) for s in kernel.stores if _stage_of(s) == 1]
-        late = [s for s in kernel.stores if _stage_of(s) == 2]
-        if not late:
-            return (first, self._stage("join", kernel.outer, (self.part,), outer)), tuple(scratch.values())
+        outer = [attrs.evolve(s, value=_replace(s.value, joined)) for s in middle]
         used = [v for v in self.reductions if any(v in ir.walk(s.value) for s in late)]
         whole = {v: self._scratch(f"whole{n}", v, ()) for n, v in enumerate(used)}
         outer += [Store(b.name, self._offset(()), joined[v], outer=True) for v, b in whole.items()]
-        second = self._stage("join", kernel.outer, (self.part,), outer)
+        join = self._stage("join", self.kernel.outer, (self.part,), outer)
+        kernels = (partial, join, self._apply(early, late, whole)) if late else (partial, join)
+        return kernels, (*scratch.values(), *whole.values())
+
+    def _partial(self, early: Sequence[Store], scratch: Mapping[Value, Buffer]) -> LoopKernel:
+        """Reduces the parts, and does what needs no reduction."""
+        offset = self._offset((self.part,))
+        stores = [Store(scratch[v].name, offset, self._first(v), outer=True) for v in self.reductions]
+        stores += [attrs.evolve(s, index=self._moved(s.index), value=self._clamped(s.value)) for s in early]
+        return self._stage("partial", (self.part, *self.kernel.outer), self.inner, stores)
+
+    def _apply(self, early: Sequence[Store], late: Sequence[Store], whole: Mapping[Value, Buffer]) -> LoopKernel:
+        """Does what needs joined results at every inner point."""
+        kernel = self.kernel
         known = {v: ir.load(b.name, self._offset(()), v.dtype) for v, b in whole.items()}
         stores = self._from_memory([attrs.evolve(s, value=_replace(s.value, known)) for s in late], early)
         if any(v.op == "reduce" for v in ir.walk(*(s.value for s in stores))):
-            third = self._stage("apply", kernel.outer, kernel.inner, stores)
-        else:
-            third = self._stage("apply", _memory_order((*kernel.outer, *kernel.inner), stores[0].index), (), stores)
-        return (first, second, merged(third)), (*scratch.values(), *whole.values())
+            return merged(self._stage("apply", kernel.outer, kernel.inner, stores))
+        loops = _memory_order((*kernel.outer, *kernel.inner), stores[0].index)
+        return merged(self._stage("apply", loops, (), stores))
 
     def _stage(
         self, name: str, outer: Sequence[LoopVar], inner: Sequence[LoopVar], stores: Sequence[Store]

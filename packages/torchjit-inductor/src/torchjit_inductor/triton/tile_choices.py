@@ -203,17 +203,18 @@ def neighbours(key: ProductKey, choice: TileChoice) -> list[TileChoice]:
     found.append(attrs.evolve(choice, persistent=not choice.persistent))
     if key.described:
         found.append(attrs.evolve(choice, descriptors=not choice.descriptors))
-    return [
-        c
-        for c in found
-        if cuts(key.depth, c, c.parts)
-        and not (key.groups and c.parts > 1)
-        and not (c.persistent and (c.parts > 1 or _tiles(key, c) <= MULTIPROCESSORS))
-        and not (c.descriptors and c.parts > 1)
-        and key.fits(c)
-        and 256 <= c.rows * c.columns <= 256 * 256 // (1 if c.num_warps == 8 else 2)
-        and not (key.bytes == 1 and c.depth < 32)
-    ]
+    return [c for c in found if _allowed(key, c)]
+
+
+def _allowed(key: ProductKey, c: TileChoice) -> bool:
+    """May a product have these tiles?"""
+    if c.parts > 1 and (key.groups or c.persistent or c.descriptors or not cuts(key.depth, c, c.parts)):
+        return False
+    if c.persistent and _tiles(key, c) <= MULTIPROCESSORS:
+        return False
+    if key.bytes == 1 and c.depth < 32:
+        return False
+    return key.fits(c) and 256 <= c.rows * c.columns <= 256 * 256 // (1 if c.num_warps == 8 else 2)
 
 
 def fallback_choice(key: ProductKey | None) -> TileChoice:
