@@ -18,13 +18,10 @@ from torchjit.attention import ATTENTION
 from torchjit_core.expr import Symbol, constant
 from torchjit_fx.flex_attention import FlexAttention
 from torchjit_fx.flex_operator import name_of
-from torchjit_inductor.lowering.sizes import expression, meta_of
-from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.triton import TritonBackend
-from torchjit_inductor.triton.attention import attention_problem
-from torchjit_inductor.triton.attention_parts import join_text, part_text
-from torchjit_inductor.triton.attention_sizes import Varying, numbers_of, varying_sizes
-from torchjit_inductor.triton.attention_text import (
+from torchjit_inductor.attention.kernels import attention_problem
+from torchjit_inductor.attention.parts import join_text, part_text
+from torchjit_inductor.attention.sizes import Varying, numbers_of, varying_sizes
+from torchjit_inductor.attention.text import (
     AttentionProblem,
     KernelText,
     Tiles,
@@ -32,6 +29,9 @@ from torchjit_inductor.triton.attention_text import (
     keys_text,
     queries_text,
 )
+from torchjit_inductor.lowering.sizes import expression, meta_of
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+from torchjit_inductor.triton import TritonBackend
 from torchjit_inductor.triton.compile import jit_function
 
 Call = tuple[FlexAttention, list[torch.Tensor]]

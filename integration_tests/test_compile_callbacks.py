@@ -23,7 +23,7 @@ from torchjit import CompileEvent, progress
 from torchjit_core import events
 from torchjit_cudagraphs import GraphPool
 from torchjit_cudagraphs.simulated import SimulatedDriver
-from torchjit_inductor.races import Races
+from torchjit_inductor.benchmark_choice import AutotuneCache
 
 recording = sys.modules["torchjit_cudagraphs.record"]  # the function of this name hides it
 
@@ -83,7 +83,7 @@ def test_a_backward_is_compiled_when_it_is_called(told: list[tuple[str, CompileE
 
 
 def test_autotuning(told: list[tuple[str, CompileEvent]], tmp_path: Path) -> None:
-    races = Races(str(tmp_path))
+    races = AutotuneCache(str(tmp_path))
     for _ in range(2):  # the second time it is known
         with events.using_compile_id("7/0"):
             races.times(("a",), lambda: (lambda: None, lambda: None))
@@ -172,7 +172,7 @@ def test_what_a_callback_raises_is_the_programs(
         loss.backward()
     trained(w).backward()
     torch.testing.assert_close(w.grad, 2 * torch.ones(4).cos())
-    races = Races(str(tmp_path))
+    races = AutotuneCache(str(tmp_path))
     with register(raises), pytest.raises(Mine, match="autotuning"):
         races.times(("b",), lambda: (lambda: None, lambda: None))
     assert not [w for w in recwarn if "TJ-" in str(w.message)]

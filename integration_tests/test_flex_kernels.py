@@ -32,14 +32,14 @@ import torchjit_inductor
 from torchjit.attention import ATTENTION
 from torchjit_core import events
 from torchjit_fx.flex_operator import FORWARD, name_of
+from torchjit_inductor.attention import kernels as kernels_of_attention
+from torchjit_inductor.attention.kernels import argument_types, tiles_for
+from torchjit_inductor.attention.parts import join_text, part_text, tiles_of_parts
+from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units
+from torchjit_inductor.attention.text import KernelText, Tiles, forward_text, keys_text
 from torchjit_inductor.lowering.registry import LOWERINGS
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.triton import TritonBackend, TritonSettings
-from torchjit_inductor.triton import attention as kernels_of_attention
-from torchjit_inductor.triton.attention import argument_types, tiles_for
-from torchjit_inductor.triton.attention_parts import join_text, part_text, tiles_of_parts
-from torchjit_inductor.triton.attention_sizes import Varying, by_sizes, even_units
-from torchjit_inductor.triton.attention_text import KernelText, Tiles, forward_text, keys_text
 from torchjit_inductor.triton.compile import MachineCode, compile_text
 
 # PyTorch compiles the making of masks, and warns about it.

@@ -43,7 +43,7 @@ from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import function_name, kernel_source
-from torchjit_inductor.triton.split import split_product, split_program
+from torchjit_inductor.triton.split_reduction import split_product, split_program
 from torchjit_inductor.triton.tile_choices import ProductKey, TileChoice, candidates, neighbours
 from torchjit_inductor.triton.trial import Candidate, Trial, TrialProcess
 

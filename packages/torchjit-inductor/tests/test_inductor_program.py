@@ -17,12 +17,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_core import events
 from torchjit_inductor import Inductor, InductorSettings
+from torchjit_inductor.benchmark_choice import AutotuneCache, best_times
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.cpp.build import trim
 from torchjit_inductor.host import write_host_program
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import lower_graph
-from torchjit_inductor.races import Races, best_times
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
@@ -389,24 +389,24 @@ def test_memory_is_not_overwritten_before_what_is_stored_last_has_read_it() -> N
     check(fn, (sample(1, 6),), aten=None)
 
 
-class ChannelsLastWins(Races):
+class ChannelsLastWins(AutotuneCache):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
         outcome = best_times(*contest())
         assert min(outcome.first, outcome.second) >= 0
         return 2.0, 1.0
 
 
-class ChannelsLastWinsByLittle(Races):
+class ChannelsLastWinsByLittle(AutotuneCache):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
         return 1.0, 0.8
 
 
-class DefaultWins(Races):
+class DefaultWins(AutotuneCache):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
         return 1.0, 1.2
 
 
-class NobodyWins(Races):
+class NobodyWins(AutotuneCache):
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
         return 1.0, 1.0
 

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from inductor_testing import cache_dir, compiled, flat, sample, trace
 
+from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.quantized import with_packed_products
-from torchjit_inductor.races import Races
 
 BF16 = torch.bfloat16
 
 
-class Always(Races):
+class Always(AutotuneCache):
     """The first way wins; but both run."""
 
     def times(self, key: Any, contest: Any) -> tuple[float, float]:
@@ -35,7 +35,7 @@ def linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Races, "times", Always.times)
+    monkeypatch.setattr(AutotuneCache, "times", Always.times)
 
 
 TAKEN: dict[str, Callable[..., Any]] = {

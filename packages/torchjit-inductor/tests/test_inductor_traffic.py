@@ -19,9 +19,9 @@ from torchjit_inductor.schedule.cleanup import remove_dead_stores
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program, TensorRef
 from torchjit_inductor.triton import TritonBackend
-from torchjit_inductor.triton.derived import derive_loads
 from torchjit_inductor.triton.normalize import merged
-from torchjit_inductor.triton.split import split, split_program
+from torchjit_inductor.triton.redundant_loads import derive_loads
+from torchjit_inductor.triton.split_reduction import split, split_program
 
 BF = torch.bfloat16
 

@@ -33,7 +33,7 @@ from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.occupancy import settled
 from torchjit_inductor.triton.plan import Axis, TilePlan, make_plan
 from torchjit_inductor.triton.source import function_name, kernel_source
-from torchjit_inductor.triton.split import split
+from torchjit_inductor.triton.split_reduction import split
 
 compiled = pytest.mark.skipif(INTERPRETING, reason="compiles")
 

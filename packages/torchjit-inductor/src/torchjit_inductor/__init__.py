@@ -1,6 +1,6 @@
 """Loop IR, fusion, and kernels in C (CPU) and Triton (GPU)."""
 
-from torchjit_inductor.attention_call import AttentionCall, AttentionOperators, Formula
+from torchjit_inductor.attention.call import AttentionCall, AttentionOperators, Formula
 from torchjit_inductor.compiled import CompiledGraph, Inductor, show_ranges
 from torchjit_inductor.cpp.folders import private_folder
 from torchjit_inductor.freezing import freeze

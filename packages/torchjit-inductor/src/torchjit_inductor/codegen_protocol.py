@@ -41,7 +41,7 @@ from typing import Any, Protocol, final
 import attrs
 
 from torchjit_core.reasons import reason
-from torchjit_inductor.attention_call import AttentionCall
+from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta

@@ -21,7 +21,8 @@ from torchjit_core.handlers import let_through
 from torchjit_core.reasons import Reason, UserError, reason
 from torchjit_core.writing import NEVER, ONLY_COMPUTE, WRITES_FROM
 from torchjit_inductor.assembly.workers import shared_workers
-from torchjit_inductor.attention_call import AttentionOperators
+from torchjit_inductor.attention.call import AttentionOperators
+from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.codegen_protocol import NO_COMPILER, CompiledKernel, CompilerMissing, KernelBackend
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.cpp.depthwise import DepthwiseKernels
@@ -39,7 +40,6 @@ from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
 from torchjit_inductor.quantized import with_packed_products
-from torchjit_inductor.races import Races
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels, round_stores
 from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
 from torchjit_inductor.settings import InductorSettings
@@ -159,7 +159,7 @@ class Inductor:
     ) -> None:
         self.settings = settings or InductorSettings()
         self._attention_operators = attention
-        self._races = Races(self.settings.cache_dir)
+        self._choices = AutotuneCache(self.settings.cache_dir)
         self._depthwise = DepthwiseKernels(self.settings)
         self._backends: dict[str, KernelBackend] = {"cpu": CBackend(self.settings)}
         if cuda_backend is not None:
@@ -197,7 +197,7 @@ class Inductor:
                 raise CompilerMissing("AMD GPUs are not supported yet: their graphs run op by op")
             if self.settings.race_matmuls:
                 with events.phase("inductor matmul races"):
-                    gm = with_packed_products(gm, self._races)
+                    gm = with_packed_products(gm, self._choices)
             program = self._lowered(gm, kind, name)
             boxed = kind == "backward"  # its inputs are saved tensors, which nobody else needs after their last use
             compiled, source = self._compiled(gm, program, name, boxed=boxed)
@@ -218,7 +218,7 @@ class Inductor:
     def _lowered(self, gm: torch.fx.GraphModule, kind: Kind, name: str) -> Program:
         with events.phase("inductor lowering"):
             race = self.settings.race_layouts and kind == "inference"
-            layouts = preferred_layouts(gm, self._races) if race else frozenset()
+            layouts = preferred_layouts(gm, self._choices) if race else frozenset()
             rounds = self.settings.emulate_precision_casts
             return lower_graph(
                 gm, name, layouts, self._features, rounds_each=rounds, products=self._products(), attention=self._attention
@@ -235,7 +235,7 @@ class Inductor:
             program = self._fused(program, hints, _tell if events.listening() else None)
         if self.settings.race_matmuls:
             with events.phase("inductor matmul races"):
-                program = choose_matmuls(program, hints, self._races)
+                program = choose_matmuls(program, hints, self._choices)
         program = divide_depthwise(program, self._depthwise.gradient)
         for kind in _by_device([s.kernel for s in program.steps if isinstance(s, KernelStep)]):
             program = self._backend(kind).prepare(program, hints)

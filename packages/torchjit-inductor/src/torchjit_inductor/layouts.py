@@ -15,8 +15,8 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.memory_readers import observed
-from torchjit_inductor.races import Races
 
 __all__ = ["channels_last_strides", "preferred_layouts", "scatters_channels"]
 
@@ -66,7 +66,7 @@ _BARRIERS = frozenset(
 """Ops across which a layout does not carry."""
 
 
-def preferred_layouts(gm: torch.fx.GraphModule, races: Races) -> set[torch.fx.Node]:
+def preferred_layouts(gm: torch.fx.GraphModule, cache: AutotuneCache) -> set[torch.fx.Node]:
     """The nodes whose result should be stored channels-last, and the convolutions that should read their input so.
 
     Where there are any, convolutions that are not among them should read theirs row-major.
@@ -88,7 +88,7 @@ def preferred_layouts(gm: torch.fx.GraphModule, races: Races) -> set[torch.fx.No
     work = {key: count * _flops(sample[key]) for key, count in shapes.items()}
     total, raced, row_major, last = sum(work.values()), 0.0, 0.0, 0.0
     for key in sorted(work, key=lambda k: -work[k]):
-        a, b = races.times(("layout", *key), _contest(sample[key]))
+        a, b = cache.times(("layout", *key), _contest(sample[key]))
         row_major, last, raced = row_major + a * shapes[key], last + b * shapes[key], raced + work[key]
         if raced >= SHARE * total:
             break

@@ -1,7 +1,7 @@
 """Which library multiplies matrices on the CPU: aten (MKL or OpenBLAS) or oneDNN, chosen per shape by a short race.
 
 oneDNN's linear is more than twice as fast as MKL on AMD processors, and the other way round elsewhere: nobody can know
-without trying. A race is run once for each shape, for about as long as a few such products take (see `races.py`).
+without trying. A race is run once for each shape, for about as long as a few such products take (see `benchmark_choice.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_core.expr import Symbol
+from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.estimates import estimate
-from torchjit_inductor.races import Races
 from torchjit_inductor.steps import ExternStep, Program, Step, TensorRef
 
 __all__ = ["choose_matmuls"]
@@ -26,7 +26,7 @@ MAX_FLOPS = 2e10
 """Larger products are not raced, to keep compilation short: they go where a capped one goes."""
 
 
-def choose_matmuls(program: Program, hints: Mapping[Symbol, int], races: Races) -> Program:
+def choose_matmuls(program: Program, hints: Mapping[Symbol, int], cache: AutotuneCache) -> Program:
     """Replace float32 `mm` and `addmm` calls by oneDNN's linear where that is faster.
 
     Args:
@@ -37,7 +37,7 @@ def choose_matmuls(program: Program, hints: Mapping[Symbol, int], races: Races) 
         return program
     steps: list[Step] = []
     for step in program.steps:
-        steps.append(_chosen(step, program, hints, linear, races) if isinstance(step, ExternStep) else step)
+        steps.append(_chosen(step, program, hints, linear, cache) if isinstance(step, ExternStep) else step)
     return attrs.evolve(program, steps=tuple(steps))
 
 
@@ -46,7 +46,9 @@ def _linear() -> Any:
     return None if packet is None else packet.default
 
 
-def _chosen(step: ExternStep, program: Program, hints: Mapping[Symbol, int], linear: Any, races: Races) -> ExternStep:
+def _chosen(
+    step: ExternStep, program: Program, hints: Mapping[Symbol, int], linear: Any, cache: AutotuneCache
+) -> ExternStep:
     """The step, or the same product by oneDNN."""
     if step.op is torch.ops.aten.mm.default:
         bias, (left, right) = None, step.args
@@ -62,7 +64,7 @@ def _chosen(step: ExternStep, program: Program, hints: Mapping[Symbol, int], lin
     if program.buffers[right.buffer].dtype != torch.float32:
         return step
     turned = attrs.evolve(right, sizes=right.sizes[::-1], strides=right.strides[::-1])
-    if not _onednn_wins(_shape(left, hints), _shape(turned, hints), bias is not None, linear, races):
+    if not _onednn_wins(_shape(left, hints), _shape(turned, hints), bias is not None, linear, cache):
         return step
     return attrs.evolve(step, op=linear, args=(left, turned, bias, "none", [], ""), kwargs={})
 
@@ -71,7 +73,7 @@ def _shape(ref: TensorRef, hints: Mapping[Symbol, int]) -> tuple[tuple[int, ...]
     return tuple(estimate(e, hints) for e in ref.sizes), tuple(estimate(e, hints) for e in ref.strides)
 
 
-def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, races: Races) -> bool:
+def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, cache: AutotuneCache) -> bool:
     (rows, depth), (columns, _) = left[0], right[0]
     if min(rows, depth, columns) == 0 or 2.0 * rows * depth * columns > MAX_FLOPS:
         return False
@@ -94,7 +96,7 @@ def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, races: Race
 
         return onednn, plain
 
-    first, second = races.times(("linear", left, right, has_bias), contest)
+    first, second = cache.times(("linear", left, right, has_bias), contest)
     return first < GAIN * second
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchjit_inductor.races import Races
+from torchjit_inductor.benchmark_choice import AutotuneCache
 
 __all__ = ["with_packed_products"]
 
@@ -44,9 +44,9 @@ class _Product:
     weight: torch.fx.Node
 
 
-def with_packed_products(gm: torch.fx.GraphModule, races: Races) -> torch.fx.GraphModule:
+def with_packed_products(gm: torch.fx.GraphModule, cache: AutotuneCache) -> torch.fx.GraphModule:
     """The graph with products of 8-bit weights in one operator where that is faster. The given graph stays as it is."""
-    chosen = [p for n in gm.graph.nodes if (p := _product(n)) is not None and _packed_wins(p, races)]
+    chosen = [p for n in gm.graph.nodes if (p := _product(n)) is not None and _packed_wins(p, cache)]
     if not chosen:
         return gm
     graph = copy.deepcopy(gm.graph)
@@ -121,7 +121,7 @@ def _shape(node: torch.fx.Node) -> tuple[int, ...]:
     return sizes if all(isinstance(n, int) for n in sizes) else ()
 
 
-def _packed_wins(found: _Product, races: Races) -> bool:
+def _packed_wins(found: _Product, cache: AutotuneCache) -> bool:
     columns, depth = _shape(found.weight)
     rows = found.x.meta["val"].shape[0]
     rows = rows if isinstance(rows, int) else getattr(rows.node, "hint", None) or ROWS
@@ -145,5 +145,5 @@ def _packed_wins(found: _Product, races: Races) -> bool:
 
         return packed, converted
 
-    first, second = races.times(("int8 linear", rows, columns, depth), contest)
+    first, second = cache.times(("int8 linear", rows, columns, depth), contest)
     return first < GAIN * second

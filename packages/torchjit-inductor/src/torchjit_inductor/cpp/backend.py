@@ -12,7 +12,7 @@ import attrs
 import torch
 
 from torchjit_core.events import phase
-from torchjit_inductor.attention_call import AttentionCall
+from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
 from torchjit_inductor.cpp.kernel import can_fail, generate, heading

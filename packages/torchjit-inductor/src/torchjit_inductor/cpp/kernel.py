@@ -9,11 +9,11 @@ from typing import final
 import attrs
 
 from torchjit_core.expr import Symbol
-from torchjit_inductor.cpp.cuts import Cut
 from torchjit_inductor.cpp.emit import Emitter, needed, vector_loop
 from torchjit_inductor.cpp.plan import BLOCK, CHUNK, UNROLLED, Plan
 from torchjit_inductor.cpp.reductions import Accumulators, Shared
 from torchjit_inductor.cpp.sorts import Sorts, asks_for_memory
+from torchjit_inductor.cpp.split_reduction import Split
 from torchjit_inductor.cpp.text import C_TYPES, STORAGE, c_index
 from torchjit_inductor.indexing import stride
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Store, roots
@@ -81,10 +81,10 @@ class _Generator:
         fields += [f"i64 {s.name};" for s in self.symbols]
         if can_fail(self.original):
             fields.append("i64* fault;")
-        if self.plan.cut is None:
+        if self.plan.split is None:
             functions = [*self._function("range", self._unit), *self._entry()]
         else:
-            functions, shared = self._cut_functions(self.plan.cut)
+            functions, shared = self._split_functions(self.plan.split)
             fields += [f"{array.element}* {array.name};" for array in shared]
         lines = [*head, f"namespace {kernel.name} {{", f"VECTOR_TYPES({max(self.plan.width, 1)})"]
         text = "\n".join([*lines, f"struct Args {{ {' '.join(fields)} }};", *functions, "}"])
@@ -131,19 +131,19 @@ class _Generator:
         return f"({c_index(self.plan.unit_size())}) * {max(1, self.plan.work())}"
 
     # ------------------------------------------------------------------ reductions in parts
-    def _cut_functions(self, cut: Cut) -> tuple[list[str], list[Shared]]:
+    def _split_functions(self, split: Split) -> tuple[list[str], list[Shared]]:
         """A function for each pass over the inner points, with what combines its parts, and the entry; the arrays between them."""
         functions: list[str] = []
         steps: list[str] = []
         shared: list[Shared] = []
         units = self.plan.units()
         for number, (now, stores) in enumerate(self._levels()):
-            functions += self._function(f"pass{number}", partial(self._part, cut, now, stores), cut.parts)
-            steps.append(f"share({units * cut.parts}, work, pass{number}, args);")
+            functions += self._function(f"pass{number}", partial(self._part, split, now, stores), split.parts)
+            steps.append(f"share({units * split.parts}, work, pass{number}, args);")
             if now:
                 functions.append(f"static void combine{number}(const Args& args) {{")
                 functions.append(f"  for (i64 u = 0; u < {units}; u++) {{")
-                functions += [f"    {line}" for r in now for line in self.acc.combine_parts(r, cut.parts)]
+                functions += [f"    {line}" for r in now for line in self.acc.combine_parts(r, split.parts)]
                 functions += ["  }", "}"]
                 steps.append(f"combine{number}(args);")
                 shared += [array for r in now for array in self.acc.shared(r)]
@@ -153,22 +153,22 @@ class _Generator:
         tile = self.plan.tile if self.plan.shape == "outer" else 1
         arrays = []
         for array in shared:
-            count = units * tile * (cut.parts if array.of_parts else 1)
+            count = units * tile * (split.parts if array.of_parts else 1)
             arrays.append(f"  {array.element} {array.name}[{count}]; args.{array.name} = {array.name};")
         entry = ["static void run(Args args) {", *self._sizes(), f"  const i64 work = {self._work()};", *arrays]
         return [*functions, *entry, *(f"  {step}" for step in steps), "}"], shared
 
-    def _part(self, cut: Cut, now: Sequence[Value], stores: Sequence[Store]) -> None:
+    def _part(self, split: Split, now: Sequence[Value], stores: Sequence[Store]) -> None:
         """A pass over one part of a unit's inner points."""
         self.e.names = {}
-        size, step = c_index(cut.loop.size), cut.step
-        length = f"({size} + {cut.parts - 1}) / {cut.parts}"
+        size, step = c_index(split.loop.size), split.step
+        length = f"({size} + {split.parts - 1}) / {split.parts}"
         if step > 1:
             length = f"({length} + {step - 1}) / {step} * {step}"
         self.e.put(f"const i64 length = {length};")
         self.e.put(f"const i64 first = imin(part * length, {size}), last = imin(first + length, {size});")
-        self.bounds = {cut.loop.symbol: ("first", "last")}
-        self._recall([r.args[0] for r in now] + roots(stores), cut.parts)
+        self.bounds = {split.loop.symbol: ("first", "last")}
+        self._recall([r.args[0] for r in now] + roots(stores), split.parts)
         if self.plan.shape == "inner":
             self._inner_pass(now, stores, {})
         else:
@@ -208,7 +208,7 @@ class _Generator:
         """The loop over units, with the outer indices kept as an odometer.
 
         Args:
-            parts: of each unit, if the kernel's inner points are cut; the number of the unit has a name then.
+            parts: of each unit, if the kernel's inner points are split; the number of the unit has a name then.
         """
         digits = self._digits()
         if parts is not None and parts > 1:
@@ -316,9 +316,9 @@ class _Generator:
         return f"chunk * {chunk}", f"imin((chunk + 1) * {chunk}, {c_index(vector.size)})"
 
     def _is_one_chunk(self) -> bool:
-        """Does a unit cover all columns of a reduction that is cut? Then the compiler unrolls the loop over them."""
+        """Does a unit cover all columns of a reduction that is split? Then the compiler unrolls the loop over them."""
         chunk, size = self.plan.chunk(), vector_loop(self.plan).size.value
-        return self.plan.cut is not None and chunk is not None and size is not None and size <= chunk
+        return self.plan.split is not None and chunk is not None and size is not None and size <= chunk
 
     def _vector_loop(self, begin: str, end: str, body: Callable[[], None], ways: int = 1) -> None:
         """Full vectors, several at a time and then one by one, then one partial vector, by one body."""

@@ -21,9 +21,9 @@ import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.cpp.cuts import Cut, cut_of
 from torchjit_inductor.cpp.phases import Phases, with_phases
 from torchjit_inductor.cpp.pieces import Segment, change_of, sharing, within
+from torchjit_inductor.cpp.split_reduction import Split, split_of
 from torchjit_inductor.indexing import merge_loops, stride
 from torchjit_inductor.ir.kernel import LoopKernel, LoopVar, Store, rewrite_stores, roots
 from torchjit_inductor.ir.values import IN_ORDER, INDEXED, PASSES, Value, cast, index_value, reduce, walk, where
@@ -143,7 +143,7 @@ class Plan:
         run_of_rows: of the outer shape, the inner loop that is cut into runs for `long_sums`, and how many of its iterations
             are one.
         long_sums: float32 sums over so many elements that parts of them are added up in float64.
-        cut: into which parts the inner points are shared, if threads share them.
+        split: into which parts the inner points are shared, if threads share them.
     """
 
     def __init__(self, kernel: LoopKernel, vector_bytes: int, threads: int) -> None:
@@ -163,7 +163,7 @@ class Plan:
         self.width = self._width(vector_bytes)
         self.positions = self._positions()
         self.tile = self._tile(threads)
-        self.cut = self._cut()
+        self.split = self._split()
         self.places: dict[Value, str] = {}
         self._place_all()
         self.run_of_rows, is_long = self._runs()
@@ -350,7 +350,7 @@ class Plan:
         tiles = max(1, -(-threads // others))
         return min(max(-(-size // (self.width * tiles)), MIN_TILE), MAX_TILE)
 
-    def _cut(self) -> Cut | None:
+    def _split(self) -> Split | None:
         """Into which parts threads share the inner points. A tile covers as many columns as it can then."""
         in_order = self.scans or self.sorts or any(s.scatters for s in self.kernel.stores)
         if self.vector is None or self.shape == "pointwise" or in_order:
@@ -369,7 +369,7 @@ class Plan:
             units, columns = others * -(-vectors // MIN_TILE), vectors * self.width
         # An accumulator is at most 8 bytes wide in each lane; a position has its element beside it.
         size = sum(16 if v.data.startswith("arg") else 8 for v in self.kernel.values if v.op == "reduce")
-        cut = cut_of(
+        split = split_of(
             self.shape,
             self.kernel.inner,
             self.vector,
@@ -378,12 +378,12 @@ class Plan:
             accumulators=others * columns * size,
             ordered=self.positional,
         )
-        if cut is not None:
+        if split is not None:
             self.tile = tile
-        return cut
+        return split
 
     def units(self) -> int:
-        """Units of work of the outer points, of a kernel whose inner points are cut."""
+        """Units of work of the outer points, of a kernel whose inner points are split."""
         count = math.prod(v.size.value or 1 for v in self.rest())
         chunk = self.chunk()
         if chunk is not None and self.vector is not None:
@@ -491,4 +491,4 @@ class Plan:
         for var in self.kernel.inner:
             if self.vector is None or var.symbol is not self.vector.symbol:
                 total = total * var.size
-        return total if self.cut is None else total // self.cut.parts
+        return total if self.split is None else total // self.split.parts

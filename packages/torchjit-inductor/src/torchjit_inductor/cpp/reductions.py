@@ -18,7 +18,7 @@ __all__ = ["Accumulators", "Shared"]
 @final
 @attrs.frozen
 class Shared:
-    """An array for all units of a reduction that is cut.
+    """An array for all units of a reduction that is split.
 
     Attributes:
         element: its C type.
@@ -163,7 +163,7 @@ class Accumulators:
         scalar = C_TYPES[r.args[0].dtype]
         self.e.put(f"keep_better<{_most(r)}, {scalar}>({operand}[0], {c_index(self.position)}, {name}s, {name}at);")
 
-    # ------------------------------------------------------------------ parts of a cut reduction
+    # ------------------------------------------------------------------ parts of a split reduction
     def shared(self, r: Value) -> list[Shared]:
         """The arrays in which the parts of a reduction meet: its accumulators', and the result's."""
         name, outer = self.e.accumulators[r], self.e.plan.shape == "outer"

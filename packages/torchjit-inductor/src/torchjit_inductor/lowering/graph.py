@@ -15,7 +15,7 @@ from torchjit_core.events import raised_by_listener
 from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_core.failures import degraded
 from torchjit_core.reasons import reason
-from torchjit_inductor.attention_call import AttentionChoice, symbols_of
+from torchjit_inductor.attention.call import AttentionChoice, symbols_of
 from torchjit_inductor.codegen_protocol import CompilerMissing
 from torchjit_inductor.folding import fold_constants
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES

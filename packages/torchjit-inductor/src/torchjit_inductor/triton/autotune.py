@@ -31,7 +31,7 @@ from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.product_kernel import product_kernel
 from torchjit_inductor.triton.source import kernel_source
-from torchjit_inductor.triton.split import split, split_product
+from torchjit_inductor.triton.split_reduction import split, split_product
 from torchjit_inductor.triton.tile_choices import (
     SHARED,
     ProductKey,

@@ -14,29 +14,29 @@ from torchjit_core.events import phase
 from torchjit_core.expr import Symbol
 from torchjit_core.turns import others_may_go_on
 from torchjit_inductor.assembly.workers import shared_workers
-from torchjit_inductor.attention_call import AttentionCall
+from torchjit_inductor.attention.call import AttentionCall
+from torchjit_inductor.attention.kernels import AttentionKernels, attention_problem
+from torchjit_inductor.attention.sizes import Varying, by_sizes, even_units, varying_sizes
+from torchjit_inductor.attention.text import AttentionProblem
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import Program
-from torchjit_inductor.triton.attention import AttentionKernels, attention_problem
-from torchjit_inductor.triton.attention_sizes import Varying, by_sizes, even_units, varying_sizes
-from torchjit_inductor.triton.attention_text import AttentionProblem
 from torchjit_inductor.triton.autotune import ProductTuner
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.contraction import DotPlan, contraction, has_dot, plan_of
 from torchjit_inductor.triton.cuda import CudaDriver, KernelDriver
-from torchjit_inductor.triton.derived import derive_loads
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.operations import can_express
 from torchjit_inductor.triton.plan import TilePlan, make_plan
 from torchjit_inductor.triton.products import settle_products
+from torchjit_inductor.triton.redundant_loads import derive_loads
 from torchjit_inductor.triton.sorts import why_not_sorted
 from torchjit_inductor.triton.source import kernel_comments
-from torchjit_inductor.triton.split import split_program
+from torchjit_inductor.triton.split_reduction import split_program
 from torchjit_inductor.triton.trial import TrialProcess
 
 __all__ = ["TritonBackend", "TritonSettings"]

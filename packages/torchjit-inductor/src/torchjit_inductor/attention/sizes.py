@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, final
 import attrs
 
 from torchjit_core.expr import Expr, Symbol, as_expr
-from torchjit_inductor.attention_call import symbols_of
+from torchjit_inductor.attention.call import symbols_of
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.expressions import host_text, triton_text
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchjit_inductor import races
-from torchjit_inductor.races import Races
+from torchjit_inductor import benchmark_choice
+from torchjit_inductor.benchmark_choice import AutotuneCache
 
 
 def test_races_are_kept_for_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,13 +20,13 @@ def test_races_are_kept_for_other_processes(tmp_path: Path, monkeypatch: pytest.
     def contest() -> tuple[Callable[[], None], Callable[[], None]]:
         return lambda: calls.append(1), lambda: calls.append(2)
 
-    first = Races(str(tmp_path)).times(("a", 1), contest)
+    first = AutotuneCache(str(tmp_path)).times(("a", 1), contest)
     count = len(calls)
     assert count >= 4
-    assert Races(str(tmp_path)).times(("a", 1), contest) == first
+    assert AutotuneCache(str(tmp_path)).times(("a", 1), contest) == first
     assert len(calls) == count
     (tmp_path / "c" / "races.json").write_text("{not json")
-    Races(str(tmp_path)).times(("a", 1), contest)
+    AutotuneCache(str(tmp_path)).times(("a", 1), contest)
     assert len(calls) > count
 
 
@@ -35,9 +35,9 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
         self.processor, self.elapsed, self.switches, self.busy = 0.0, 0.0, 0, False
-        monkeypatch.setattr(races, "process_time", lambda: self.processor)
-        monkeypatch.setattr(races, "perf_counter", lambda: self.elapsed)
-        monkeypatch.setattr(races, "_switches", lambda: self.switches)
+        monkeypatch.setattr(benchmark_choice, "process_time", lambda: self.processor)
+        monkeypatch.setattr(benchmark_choice, "perf_counter", lambda: self.elapsed)
+        monkeypatch.setattr(benchmark_choice, "_switches", lambda: self.switches)
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
 
     def run(self, processor: float, elapsed: Iterable[float]) -> Callable[[], None]:
@@ -55,7 +55,7 @@ class Machine:
 def test_races_of_one_thread_count_processor_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = Machine(monkeypatch, threads=1)
     ways = machine.run(1, [30]), machine.run(2, [20])
-    first, second = Races(str(tmp_path)).times(("a",), lambda: ways)
+    first, second = AutotuneCache(str(tmp_path)).times(("a",), lambda: ways)
     assert (round(first, 6), round(second, 6)) == (0.001, 0.002)
 
 
@@ -63,17 +63,17 @@ def test_races_of_several_threads_count_undisturbed_time(monkeypatch: pytest.Mon
     """The first way keeps a second thread busy with waiting, and other programs take the processor now and then."""
     machine = Machine(monkeypatch, threads=2)
     ways = machine.run(4, [40, 11, 3, 12, 2]), machine.run(3, [40, 5, 13, 30])
-    first, second = Races(str(tmp_path)).times(("a",), lambda: ways)
+    first, second = AutotuneCache(str(tmp_path)).times(("a",), lambda: ways)
     assert (round(first, 6), round(second, 6)) == (0.002, 0.005)
-    assert Races(str(tmp_path)).times(("a",), lambda: pytest.fail("it is known")) == (first, second)
+    assert AutotuneCache(str(tmp_path)).times(("a",), lambda: pytest.fail("it is known")) == (first, second)
 
 
 def test_races_on_a_busy_machine_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine, known = Machine(monkeypatch, threads=2), Races(str(tmp_path))
+    machine, known = Machine(monkeypatch, threads=2), AutotuneCache(str(tmp_path))
     machine.busy = True
     ways = machine.run(1, [3, 9]), machine.run(2, [4, 1])
     first, second = known.times(("a",), lambda: ways)
     assert (round(first, 6), round(second, 6)) == (0.001, 0.002)
     assert known.times(("a",), lambda: pytest.fail("it is known")) == (first, second)
     machine.busy = False
-    assert round(Races(str(tmp_path)).times(("a",), lambda: ways)[1], 6) == 0.001
+    assert round(AutotuneCache(str(tmp_path)).times(("a",), lambda: ways)[1], 6) == 0.001

@@ -15,10 +15,8 @@ import attrs
 import torch
 
 from torchjit_core.expr import as_expr
-from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
-from torchjit_inductor.ir.values import Value
-from torchjit_inductor.lowering.attention import GRADIENT, SCORE, Addition, Formulas, loop_symbols
-from torchjit_inductor.triton.attention_sizes import (
+from torchjit_inductor.attention.formulas import GRADIENT, SCORE, Addition, Formulas, loop_symbols
+from torchjit_inductor.attention.sizes import (
     NARROW,
     NOTHING,
     TILE,
@@ -29,6 +27,8 @@ from torchjit_inductor.triton.attention_sizes import (
     plain,
     size_text,
 )
+from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar
+from torchjit_inductor.ir.values import Value
 from torchjit_inductor.triton.emit import Emitter
 from torchjit_inductor.triton.operations import Dialect, type_name
 from torchjit_inductor.triton.plan import Axis, TilePlan, power_of_two

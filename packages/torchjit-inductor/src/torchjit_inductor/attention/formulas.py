@@ -11,7 +11,7 @@ import torch
 import torch.fx
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
-from torchjit_inductor.attention_call import AttentionCall, Formula
+from torchjit_inductor.attention.call import AttentionCall, Formula
 from torchjit_inductor.indexing import largest
 from torchjit_inductor.ir.values import INDEXED, Value, bounded, cast, index_value, load, substitute_all, walk
 from torchjit_inductor.lowering.builder import Builder

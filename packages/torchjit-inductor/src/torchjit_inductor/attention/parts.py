@@ -10,8 +10,8 @@ from typing import final
 
 import attrs
 
-from torchjit_inductor.triton.attention_sizes import Number, covers, size_text, typical
-from torchjit_inductor.triton.attention_text import AttentionProblem, KernelText, Tiles, Writer, forward_lines
+from torchjit_inductor.attention.sizes import Number, covers, size_text, typical
+from torchjit_inductor.attention.text import AttentionProblem, KernelText, Tiles, Writer, forward_lines
 from torchjit_inductor.triton.plan import MULTIPROCESSORS, power_of_two
 
 __all__ = ["join_text", "part_text", "scratch_sizes", "tiles_of_parts"]

@@ -14,15 +14,11 @@ from torchjit_core.events import emit
 from torchjit_core.expr import Expr
 from torchjit_core.turns import others_may_go_on
 from torchjit_inductor.assembly.workers import shared_workers
-from torchjit_inductor.attention_call import AttentionCall
-from torchjit_inductor.ir.kernel import Buffer
-from torchjit_inductor.ir.values import IN_ORDER, PASSES, walk
-from torchjit_inductor.lowering.attention import Formulas, attention_formulas
-from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Strided, TensorMeta
-from torchjit_inductor.triton.attention_parts import join_text, part_text, scratch_sizes, tiles_of_parts
-from torchjit_inductor.triton.attention_sizes import NOTHING, Number, Varying, covers, numbers_of, plain, typical
-from torchjit_inductor.triton.attention_text import (
+from torchjit_inductor.attention.call import AttentionCall
+from torchjit_inductor.attention.formulas import Formulas, attention_formulas
+from torchjit_inductor.attention.parts import join_text, part_text, scratch_sizes, tiles_of_parts
+from torchjit_inductor.attention.sizes import NOTHING, Number, Varying, covers, numbers_of, plain, typical
+from torchjit_inductor.attention.text import (
     AttentionProblem,
     KernelText,
     ListLayout,
@@ -31,6 +27,10 @@ from torchjit_inductor.triton.attention_text import (
     keys_text,
     queries_text,
 )
+from torchjit_inductor.ir.kernel import Buffer
+from torchjit_inductor.ir.values import IN_ORDER, PASSES, walk
+from torchjit_inductor.lowering.sizes import NotLowered
+from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
 from torchjit_inductor.triton.operations import can_express

@@ -1,8 +1,8 @@
-"""Reductions to so few results that threads have to share the inner points: into how many parts these are cut.
+"""Reductions to so few results that threads have to share the inner points: into how many parts these are split.
 
-A batch norm of 64 channels-last channels, or the sum of a whole tensor, is one unit of work by its outer points. Cut into parts, each
+A batch norm of 64 channels-last channels, or the sum of a whole tensor, is one unit of work by its outer points. Split into parts, each
 pass over the inner points is a loop of its own that threads share: every part leaves its accumulators in memory, they are combined in
-order, and the next pass begins from the result. Whether and how a kernel is cut depends on its sizes alone, so that a
+order, and the next pass begins from the result. Whether and how a kernel is split depends on its sizes alone, so that a
 sum is the same whatever the number of threads.
 """
 
@@ -16,7 +16,7 @@ import attrs
 
 from torchjit_inductor.ir.kernel import LoopVar
 
-__all__ = ["Cut", "cut_of"]
+__all__ = ["Split", "split_of"]
 
 FEW_UNITS = 16
 """With more units of outer points threads share those."""
@@ -33,11 +33,11 @@ STEPS = 256
 
 @final
 @attrs.frozen
-class Cut:
+class Split:
     """How the inner points are shared.
 
     Attributes:
-        loop: the inner loop that is cut.
+        loop: the inner loop that is split.
         parts: how many there are; the last ones are empty where the loop is short.
         step: parts begin at its multiples.
     """
@@ -47,7 +47,7 @@ class Cut:
     step: int
 
 
-def cut_of(
+def split_of(
     shape: str,
     inner: Sequence[LoopVar],
     vector: LoopVar,
@@ -56,8 +56,8 @@ def cut_of(
     columns: int,
     accumulators: int,
     ordered: bool,
-) -> Cut | None:
-    """The cut of a reduction of the inner or outer shape, or None where it is not worth it.
+) -> Split | None:
+    """The split of a reduction of the inner or outer shape, or None where it is not worth it.
 
     Args:
         inner: the loops that are reduced.
@@ -65,7 +65,7 @@ def cut_of(
         units: of the outer points, None if unknown.
         columns: that a unit has; 1 in the inner shape.
         accumulators: bytes of those of one part of each unit, for all reductions.
-        ordered: positions count, so only the outermost loop can be cut.
+        ordered: positions count, so only the outermost loop can be split.
     """
     if not inner or units is None or not 0 < units < FEW_UNITS:
         return None
@@ -76,4 +76,4 @@ def cut_of(
     parts = min(MAX_PARTS, points * columns // LEAST_PART, length, MOST_BYTES // max(accumulators, 1))
     if shape == "outer":
         parts = min(parts, points // LEAST_ROWS)
-    return Cut(loop, parts, step) if parts > 1 else None
+    return Split(loop, parts, step) if parts > 1 else None

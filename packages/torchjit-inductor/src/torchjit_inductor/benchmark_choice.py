@@ -26,7 +26,7 @@ try:
 except ImportError:  # there is none on Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Outcome", "Races", "best_times"]
+__all__ = ["AutotuneCache", "Outcome", "best_times"]
 
 ROUNDS = 5
 MORE_ROUNDS = 15
@@ -51,7 +51,7 @@ class Outcome:
     quiet: bool
 
 
-class Races:
+class AutotuneCache:
     """Results of races, by a key that says what ran.
 
     Args:
