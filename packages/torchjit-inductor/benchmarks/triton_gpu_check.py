@@ -34,6 +34,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.passes import run_passes
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program, TensorRef
@@ -74,7 +75,7 @@ class Compiled:
                 gm = make_fx(function)(*fakes)
         self.program: Program = rename_kernels(remove_dead_stores(fuse(lower_graph(gm, "graph"), {})))
         backend = TritonBackend(TritonSettings(arch=arch))
-        self.program = backend.prepare(self.program, {})
+        self.program = run_passes(self.program, backend.passes({}))
         kernels = [s.kernel for s in self.program.steps if isinstance(s, KernelStep)]
         for kernel in kernels:
             reason = backend.unsupported(kernel, self.program.buffers)

@@ -23,6 +23,7 @@ from torchjit_inductor import Inductor, InductorSettings
 from torchjit_inductor.ir import values as ir
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Store
 from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.passes import run_passes
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import KernelStep, Program
@@ -344,7 +345,7 @@ def test_scratch_of_a_split_reduction_is_a_buffer_of_the_program() -> None:
     program = program_of(lambda x: x.float().sum(), ROWS)
     driver = RecordingDriver()
     backend = TritonBackend(TritonSettings(arch=90), driver)
-    program = backend.prepare(program, {})
+    program = run_passes(program, backend.passes({}))
     first, second = (s.kernel for s in program.steps if isinstance(s, KernelStep))
     (scratch,) = first.writes
     assert second.reads == (scratch,)

@@ -45,6 +45,7 @@ from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+from torchjit_inductor.passes import Pass
 from torchjit_inductor.steps import Program
 
 __all__ = ["FEATURES", "NO_COMPILER", "CompiledKernel", "CompilerMissing", "KernelBackend"]
@@ -146,11 +147,10 @@ class KernelBackend(Protocol):
         """
         ...
 
-    def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
-        """Change the steps of this backend's devices before kernels are compiled, for example split reductions.
+    def passes(self, hints: Mapping[Any, int]) -> tuple[Pass, ...]:
+        """What changes the steps of this backend's devices, after fusion and before kernels are compiled: splits reductions, for example.
 
         Args:
-            program: lowered and fused.
             hints: as for `compile`.
         """
         ...

@@ -39,6 +39,7 @@ from torchjit_inductor.lowering.run_numbers import reads_data
 from torchjit_inductor.lowering.sizes import NotLowered, expression
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.matmul import choose_matmuls
+from torchjit_inductor.passes import Pass, run_passes
 from torchjit_inductor.quantized import with_packed_products
 from torchjit_inductor.schedule.cleanup import drop_roundings, remove_dead_stores, rename_kernels, round_stores
 from torchjit_inductor.schedule.fuse import FusionLimits, Refusal, fuse
@@ -229,16 +230,11 @@ class Inductor:
     ) -> tuple[list[CompiledKernel], Any]:
         hints = _hints(gm, program)
         if program.products:
-            quietly = functools.partial(self._fused, hints=hints, explain=None)
-            program = self._backend("cuda").settle_products(program, quietly)
+            quietly = self._fusion(hints, None)
+            program = self._backend("cuda").settle_products(program, lambda p: run_passes(p, quietly))
         with events.phase("inductor scheduling"):
-            program = self._fused(program, hints, _tell if events.listening() else None)
-        if self.settings.race_matmuls:
-            with events.phase("inductor matmul races"):
-                program = choose_matmuls(program, hints, self._choices)
-        program = divide_depthwise(program, self._depthwise.gradient)
-        for kind in _by_device([s.kernel for s in program.steps if isinstance(s, KernelStep)]):
-            program = self._backend(kind).prepare(program, hints)
+            program = run_passes(program, self._fusion(hints, _tell if events.listening() else None))
+        program = run_passes(program, self._preparation(program, hints))
         kernels = [s.kernel for s in program.steps if isinstance(s, KernelStep)]
         for kernel in kernels:
             kernel.verify(program.buffers)
@@ -281,13 +277,11 @@ class Inductor:
         events.emit("phase", name="inductor kernels", seconds=end - start)
         return compiled
 
-    def _fused(
-        self, program: Program, hints: Mapping[Symbol, int], explain: Callable[[Refusal], None] | None
-    ) -> Program:
-        if self.settings.emulate_precision_casts:
-            program = round_stores(program)
-        if self.settings.fusion:
-            program = fuse(
+    def _fusion(self, hints: Mapping[Symbol, int], explain: Callable[[Refusal], None] | None) -> tuple[Pass, ...]:
+        """What joins kernels, and tidies up afterwards."""
+
+        def joined(program: Program) -> Program:
+            return fuse(
                 program,
                 hints,
                 FusionLimits(epilogues=self.settings.epilogue_fusion),
@@ -295,7 +289,22 @@ class Inductor:
                 by_lanes=lambda kernel: self._backend(kernel.device.type).by_lanes(kernel),
                 explain=explain,
             )
-        return rename_kernels(drop_roundings(remove_dead_stores(program)))
+
+        rounding: tuple[Pass, ...] = (round_stores,) if self.settings.emulate_precision_casts else ()
+        fusion: tuple[Pass, ...] = (joined,) if self.settings.fusion else ()
+        return (*rounding, *fusion, remove_dead_stores, drop_roundings, rename_kernels)
+
+    def _preparation(self, program: Program, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
+        """What comes after fusion: which library multiplies, and what the code generators of the program's devices want."""
+
+        def raced(program: Program) -> Program:
+            with events.phase("inductor matmul races"):
+                return choose_matmuls(program, hints, self._choices)
+
+        races: tuple[Pass, ...] = (raced,) if self.settings.race_matmuls else ()
+        kinds = _by_device([s.kernel for s in program.steps if isinstance(s, KernelStep)])
+        own = (each for kind in kinds for each in self._backend(kind).passes(hints))
+        return (*races, lambda p: divide_depthwise(p, self._depthwise.gradient), *own)
 
     def _products(self) -> ProductChoice | None:
         """Whether a matrix product becomes a kernel, for the lowering; None: it never does."""

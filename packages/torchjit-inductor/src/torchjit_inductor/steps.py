@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, final
 
 import attrs
@@ -10,8 +10,9 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel, Origin
+from torchjit_inductor.ir.rules import check
 
-__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef", "memory_of"]
+__all__ = ["ExternStep", "HostNumber", "KernelStep", "Program", "Step", "TensorRef", "leaves", "memory_of"]
 
 
 @final
@@ -29,6 +30,13 @@ class HostNumber:
     function: Any = None
     args: tuple[Any, ...] = ()
 
+    def verify(self) -> None:
+        """Raises:
+        InvalidIR: the name is none of a variable, or an input has operands.
+        """
+        check(self.name.isidentifier(), self.name, "a number's name is an identifier")
+        check(self.function is not None or not self.args, self.name, "an input has no operands")
+
 
 @final
 @attrs.frozen
@@ -42,6 +50,13 @@ class TensorRef:
     sizes: tuple[Expr, ...]
     strides: tuple[Expr, ...]
     offset: Expr
+
+    def verify(self, buffers: Mapping[str, Buffer]) -> None:
+        """Raises:
+        InvalidIR: there is no such buffer, or sizes and strides are not as many.
+        """
+        check(self.buffer in buffers, self.buffer, "a view of an unknown buffer")
+        check(len(self.sizes) == len(self.strides), self.buffer, "a view with more sizes than strides, or fewer")
 
 
 @final
@@ -59,6 +74,12 @@ class KernelStep:
     @property
     def writes(self) -> tuple[str, ...]:
         return self.kernel.writes
+
+    def verify(self, buffers: Mapping[str, Buffer]) -> None:
+        """Raises:
+        InvalidIR: a rule of the kernel, or of one of its nodes, is broken.
+        """
+        self.kernel.verify_nodes(buffers)
 
 
 @final
@@ -100,8 +121,40 @@ class ExternStep:
         buffers = (*(o for o in self.outputs if o is not None), *self.mutates)
         return (*buffers, *numbers) if self.number is None else (*buffers, *numbers, self.number)
 
+    def verify(self, buffers: Mapping[str, Buffer]) -> None:
+        """Check the rules above.
+
+        Raises:
+            InvalidIR: one is broken; the message names the node of the graph.
+        """
+        node = self.origin.node
+        check(not self.single or len(self.outputs) == 1, node, f"one result, and {len(self.outputs)} buffers")
+        check(self.number is None or self.outputs in ((), (None,)), node, "a number is no tensor")
+        for name in (*(o for o in self.outputs if o is not None), *self.mutates, *self.aliases):
+            check(name in buffers, node, f"unknown buffer {name}")
+        for leaf in leaves((self.args, self.kwargs)):
+            if isinstance(leaf, TensorRef):
+                leaf.verify(buffers)
+                check(leaf.buffer in self.reads, node, f"{leaf.buffer} is an operand, and not read")
+            elif isinstance(leaf, HostNumber):
+                leaf.verify()
+        for name, source, dim in self.sizes:
+            known = source in self.outputs and 0 <= dim < len(buffers[source].sizes)
+            check(known, node, f"{name} is dimension {dim} of {source}, which is no result with so many")
+
 
 Step: TypeAlias = KernelStep | ExternStep
+
+
+def leaves(tree: object) -> Iterator[object]:
+    """Of arguments: tuples, lists and dictionaries have none of their own."""
+    if isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from leaves(item)
+    elif isinstance(tree, dict):
+        yield from leaves(tuple(tree.values()))
+    else:
+        yield tree
 
 
 def memory_of(steps: Iterable[Step]) -> dict[str, frozenset[str]]:
@@ -147,3 +200,26 @@ class Program:
     constants: dict[str, torch.Tensor]
     run_symbols: tuple[Symbol, ...] = ()
     products: dict[str, ExternStep] = attrs.field(factory=dict)
+
+    def verify(self) -> None:
+        """Check the rules above, and those of every node: for tests, after each pass.
+
+        Raises:
+            InvalidIR: one is broken.
+        """
+        for name, buffer in self.buffers.items():
+            check(buffer.name == name, self.name, f"buffer {buffer.name} is called {name}")
+            buffer.verify()
+        known = {n for n in self.inputs if isinstance(n, str)} | self.constants.keys()
+        check(known <= self.buffers.keys(), self.name, "an input or a constant has no buffer")
+        check(all(0 <= n < len(self.inputs) for n in self.mutated), self.name, "an unknown input is written")
+        known |= {s.name for s in self.symbol_sources}
+        for step in self.steps:
+            step.verify(self.buffers)
+            early = [n for n in step.reads if n not in known]
+            check(not early, self.name, f"{early} are read before they are written")
+            known.update(step.writes)
+        for output in self.outputs:
+            if isinstance(output, TensorRef):
+                output.verify(self.buffers)
+                check(output.buffer in known, self.name, f"result {output.buffer} is never written")

@@ -26,6 +26,7 @@ from torchjit_inductor.ir.values import Value
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.sizes import NotLowered
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+from torchjit_inductor.passes import Pass
 from torchjit_inductor.settings import InductorSettings
 from torchjit_inductor.steps import Program
 
@@ -86,9 +87,9 @@ class CBackend:
         """None."""
         raise NotLowered("no kernels of attention for CPUs")
 
-    def prepare(self, program: Program, hints: Mapping[Any, int]) -> Program:
-        """Nothing: loops over threads and vectors are made from the kernels as they are."""
-        return program
+    def passes(self, hints: Mapping[Any, int]) -> tuple[Pass, ...]:
+        """None: loops over threads and vectors are made from the kernels as they are."""
+        return ()
 
     def compile(
         self, kernels: Sequence[LoopKernel], buffers: Mapping[str, Buffer], *, graph: str, hints: Mapping[Any, int]

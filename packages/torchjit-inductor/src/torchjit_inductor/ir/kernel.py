@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import final
 
@@ -11,8 +11,8 @@ import torch
 
 from torchjit_core.comments import in_comment
 from torchjit_core.expr import Expr, Symbol, constant
-from torchjit_core.reasons import InvalidIR, reason
-from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES
+from torchjit_inductor.ir.dtypes import EIGHT_BIT_FLOATS, KERNEL_DTYPES, compute_dtype
+from torchjit_inductor.ir.rules import check
 from torchjit_inductor.ir.values import DOTS, IN_ORDER, INDEXED, PASSES, Value, substitute_all, walk
 
 __all__ = [
@@ -26,13 +26,6 @@ __all__ = [
     "roots",
     "scans_itself",
 ]
-
-BROKEN_KERNEL = reason(
-    "TJ-IND-001",
-    "a fused kernel broke the rules of the loop IR",
-    "This is a bug in torchjit_inductor: a lowering or the scheduler built a kernel that no backend can run.",
-    "Report it with the graph (TORCHJIT_LOGS=aot_graphs).",
-)
 
 
 @final
@@ -53,6 +46,13 @@ class Buffer:
     device: torch.device
     sizes: tuple[Expr, ...]
     strides: tuple[Expr, ...]
+
+    def verify(self) -> None:
+        """Raises:
+        InvalidIR: the name is none of a variable, or sizes and strides are not as many.
+        """
+        check(self.name.isidentifier(), self.name, "a buffer's name is an identifier")
+        check(len(self.sizes) == len(self.strides), self.name, f"{len(self.sizes)} sizes, {len(self.strides)} strides")
 
     @property
     def span(self) -> Expr:
@@ -75,6 +75,15 @@ class LoopVar:
 
     symbol: Symbol
     size: Expr
+
+    def verify(self) -> None:
+        """Raises:
+        InvalidIR: the symbol's bounds are not those of the loop.
+        """
+        bounds, size = self.symbol.bounds, self.size.value
+        check(bounds.lower == 0, self.symbol, f"a loop begins at 0, not at {bounds.lower}")
+        known = size is None or bounds.upper == max(size - 1, 0)
+        check(known, self.symbol, f"a loop over {size} ends before it, not at {bounds.upper}")
 
 
 @final
@@ -109,6 +118,27 @@ class Store:
     def scatters(self) -> bool:
         """May several iterations write one element?"""
         return bool(self.positions) or self.mode != "set"
+
+    def verify(self, kernel: str, inner: Set[Symbol]) -> None:
+        """Check it as a store of a kernel.
+
+        Args:
+            kernel: its name.
+            inner: symbols of its inner loops.
+
+        Raises:
+            InvalidIR: a rule is broken.
+        """
+        node = f"{kernel}: {self.buffer}"
+        check(self.mode in ("set", "add"), node, f"unknown store mode {self.mode}")
+        check(len(self.positions) == len(self.binders), node, "each position has a symbol")
+        check(all(p.dtype == torch.int64 for p in self.positions), node, "a position is no int64")
+        check(all(p.level <= self.value.level for p in self.positions), node, "a late position")
+        if self.outer:
+            check(not self.index.symbols & inner, node, "outer store in the inner loop")
+            check(not inner_symbols(self.value) & inner, node, "value is not outer")
+            check(not scans_itself(self.value), node, "a running value is not outer")
+            check(not self.scatters, node, "outer scatter")
 
 
 @final
@@ -206,37 +236,45 @@ class LoopKernel:
             InvalidIR: one is broken; the message names the kernel.
         """
         loops = {v.symbol for v in (*self.outer, *self.inner)}
-        inner = {v.symbol for v in self.inner}
-
-        def check(holds: bool, text: str) -> None:
-            if not holds:
-                raise InvalidIR(BROKEN_KERNEL, f"{self.name}: {text}")
-
-        check(len(loops) == len(self.outer) + len(self.inner), "a loop symbol occurs twice")
-        multiplied = self._only_multiplied
-        for name in self.buffers:
-            check(name in buffers, f"unknown buffer {name}")
-            dtype = buffers[name].dtype
-            known = dtype in KERNEL_DTYPES or (dtype in EIGHT_BIT_FLOATS and name in multiplied)
-            check(known, f"{name} has dtype {dtype}")
-            check(buffers[name].device == self.device, f"{name} is on {buffers[name].device}")
+        check(len(loops) == len(self.outer) + len(self.inner), self.name, "a loop symbol occurs twice")
+        self._verify_buffers(buffers)
         for value in self.values:
             if value.op in PASSES:
-                check(bool(self.inner), f"a {value.op} without inner loops")
-                check(value.args[0].level == value.level - 1, "levels are out of step")
-            if value.op == "scan":
-                check(bool(self.inner), "a scan without inner loops")
+                check(value.args[0].level == value.level - 1, self.name, "levels are out of step")
+            if value.op in PASSES | IN_ORDER:
+                check(bool(self.inner), self.name, f"a {value.op} without inner loops")
             if value.op == "sort":
-                check(len(self.inner) == 1, "the row of a sort is not one loop")
+                check(len(self.inner) == 1, self.name, "the row of a sort is not one loop")
+        inner = {v.symbol for v in self.inner}
         for store in self.stores:
-            check(store.mode in ("set", "add"), f"unknown store mode {store.mode}")
-            check(
-                not store.outer or not (store.index.symbols & inner), f"outer store to {store.buffer} in the inner loop"
-            )
-            check(not store.outer or not (inner_symbols(store.value) & inner), f"{store.buffer}: value is not outer")
-            check(not store.outer or not scans_itself(store.value), f"{store.buffer}: a running value is not outer")
-            check(not store.scatters or not store.outer, f"outer scatter to {store.buffer}")
-            check(not store.positions or all(p.level <= store.value.level for p in store.positions), "a late position")
+            store.verify(self.name, inner)
+
+    def _verify_buffers(self, buffers: Mapping[str, Buffer]) -> None:
+        multiplied = self._only_multiplied
+        for name in self.buffers:
+            check(name in buffers, self.name, f"unknown buffer {name}")
+            dtype = buffers[name].dtype
+            known = dtype in KERNEL_DTYPES or (dtype in EIGHT_BIT_FLOATS and name in multiplied)
+            check(known, self.name, f"{name} has dtype {dtype}")
+            check(buffers[name].device == self.device, self.name, f"{name} is on {buffers[name].device}")
+
+    def verify_nodes(self, buffers: Mapping[str, Buffer]) -> None:
+        """Check all of its nodes besides: for tests, since this looks at everything.
+
+        Raises:
+            InvalidIR: a rule is broken.
+        """
+        self.verify(buffers)
+        for var in (*self.outer, *self.inner):
+            var.verify()
+        for value in self.values:
+            value.verify()
+            if value.op == "load":
+                stored = buffers[value.data.buffer].dtype
+                check(value.dtype == compute_dtype(stored), self.name, f"a load of {stored} is no {value.dtype}")
+        for store in self.stores:
+            stored = buffers[store.buffer].dtype
+            check(store.value.dtype == compute_dtype(stored), self.name, f"{store.value.dtype} goes to {stored}")
 
     def __str__(self) -> str:
         names: dict[Value, str] = {}

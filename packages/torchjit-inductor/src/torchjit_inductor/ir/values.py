@@ -20,6 +20,7 @@ import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr
 from torchjit_inductor.ir.dtypes import HALF, compute_dtype
+from torchjit_inductor.ir.rules import REDUCTIONS, SCANS, check_value
 
 __all__ = [
     "DOTS",
@@ -55,24 +56,8 @@ __all__ = [
 
 Number: TypeAlias = "int | float | bool"
 
-REDUCTIONS: tuple[str, ...] = (
-    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford_mean", "welford_m2", "dot", "fast_dot",
-)  # fmt: skip
-"""Kinds of `reduce`, each over all inner loop variables of the kernel.
-
-sum, prod: in the operand's dtype (lowerings cast to `accumulate_dtype` first); the order of additions is free.
-max, min: a NaN wins. any, all: over bool. argmax, argmin: the int64 position, in the row-major order of the inner
-variables, of the first largest (smallest) element; a NaN is larger (smaller) than any number, the first NaN wins.
-welford_mean: the mean. welford_m2: the sum of squared distances from the mean. Both of floats, without cancellation.
-dot, fast_dot: of two operands, the sum of their products, for the matrix units: see `dot`.
-"""
-
 DOTS: tuple[str, ...] = ("dot", "fast_dot")
 """Kinds of `reduce` that multiply."""
-
-SCANS: tuple[str, ...] = ("sum", "prod", "max", "min")
-"""Kinds of `scan`: the combination of the operand at this inner point and at all before it, in the row-major order of the
-kernel's inner loops. sum, prod: in the operand's dtype. max, min: a NaN wins, and stays."""
 
 PASSES = frozenset({"reduce", "sort"})
 """Operations that need all inner points of their operand: whoever uses them runs the inner loops once more."""
@@ -190,6 +175,14 @@ class Value:
             found.level = max((a.level for a in args), default=0) + (op in PASSES)
             cls._interned[key] = found
         return found
+
+    def verify(self) -> None:
+        """Check this node, not its operands.
+
+        Raises:
+            InvalidIR: a rule of its kind is broken, see `ir/rules.py`.
+        """
+        check_value(self)
 
     def __repr__(self) -> str:
         """Shallow: a graph of shared values printed as a tree can be exponentially long. `str(kernel)` shows it all."""

@@ -22,6 +22,7 @@ from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
 from torchjit_inductor.lowering.contractions import MatrixProduct
 from torchjit_inductor.lowering.tensors import Strided, TensorMeta
+from torchjit_inductor.passes import Pass
 from torchjit_inductor.schedule.updates import combine_small, store_in_place
 from torchjit_inductor.steps import Program
 from torchjit_inductor.triton.autotune import ProductTuner
@@ -187,10 +188,14 @@ class TritonBackend:
         units = even_units(varying, (query, key), (call.query_block, call.key_block))
         return by_sizes(varying, units, problem(varying).extents, make)
 
-    def prepare(self, program: Program, hints: Mapping[Symbol, int]) -> Program:
+    def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """Update inputs in place, read less, split reductions of much into little, and launch small kernels together."""
-        program = derive_loads(store_in_place(program))
-        return combine_small(split_program(program, hints, self._tuner.parts), hints)
+        return (
+            store_in_place,
+            derive_loads,
+            lambda program: split_program(program, hints, self._tuner.parts),
+            lambda program: combine_small(program, hints),
+        )
 
     def _launcher(
         self, kernel: LoopKernel, buffers: Mapping[str, Buffer], hints: Mapping[Symbol, int], pool: ThreadPoolExecutor
