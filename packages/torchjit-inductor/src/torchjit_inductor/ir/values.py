@@ -34,6 +34,7 @@ __all__ = [
     "LoadData",
     "Number",
     "RunNumber",
+    "Scalar",
     "SortData",
     "Value",
     "apply",
@@ -55,6 +56,8 @@ __all__ = [
 ]
 
 Number: TypeAlias = "int | float | bool"
+Scalar: TypeAlias = "Number | Expr | RunNumber"
+"""A number as an operand: known now, a size, or a float that only the run knows."""
 
 DOTS: tuple[str, ...] = ("dot", "fast_dot")
 """Kinds of `reduce` that multiply."""
@@ -192,47 +195,47 @@ class Value:
         return f"<{self.op}({', '.join(a.op for a in self.args)}{data}): {self.dtype}>"
 
     # Arithmetic, so that lowerings read as formulas. Numbers are lifted to the dtype of the value beside them.
-    def __add__(self, other: Value | Number) -> Value:
+    def __add__(self, other: Value | Scalar) -> Value:
         return apply("add", self, _lifted(other, self))
 
-    def __radd__(self, other: Number) -> Value:
+    def __radd__(self, other: Scalar) -> Value:
         return apply("add", _lifted(other, self), self)
 
-    def __sub__(self, other: Value | Number) -> Value:
+    def __sub__(self, other: Value | Scalar) -> Value:
         return apply("sub", self, _lifted(other, self))
 
-    def __rsub__(self, other: Number) -> Value:
+    def __rsub__(self, other: Scalar) -> Value:
         return apply("sub", _lifted(other, self), self)
 
-    def __mul__(self, other: Value | Number) -> Value:
+    def __mul__(self, other: Value | Scalar) -> Value:
         return apply("mul", self, _lifted(other, self))
 
-    def __rmul__(self, other: Number) -> Value:
+    def __rmul__(self, other: Scalar) -> Value:
         return apply("mul", _lifted(other, self), self)
 
-    def __truediv__(self, other: Value | Number) -> Value:
+    def __truediv__(self, other: Value | Scalar) -> Value:
         return apply("div", self, _lifted(other, self))
 
-    def __rtruediv__(self, other: Number) -> Value:
+    def __rtruediv__(self, other: Scalar) -> Value:
         return apply("div", _lifted(other, self), self)
 
     def __neg__(self) -> Value:
         return apply("neg", self)
 
-    def __lt__(self, other: Value | Number) -> Value:
+    def __lt__(self, other: Value | Scalar) -> Value:
         return apply("lt", self, _lifted(other, self))
 
-    def __le__(self, other: Value | Number) -> Value:
+    def __le__(self, other: Value | Scalar) -> Value:
         return apply("le", self, _lifted(other, self))
 
-    def __gt__(self, other: Value | Number) -> Value:
+    def __gt__(self, other: Value | Scalar) -> Value:
         return apply("gt", self, _lifted(other, self))
 
-    def __ge__(self, other: Value | Number) -> Value:
+    def __ge__(self, other: Value | Scalar) -> Value:
         return apply("ge", self, _lifted(other, self))
 
 
-def _lifted(other: Value | Number | Expr | RunNumber, like: Value) -> Value:
+def _lifted(other: Value | Scalar, like: Value) -> Value:
     return other if isinstance(other, Value) else number_value(other, like.dtype)
 
 
@@ -250,7 +253,7 @@ class RunNumber:
     value: Value
 
 
-def number_value(number: Number | Expr | RunNumber, dtype: torch.dtype) -> Value:
+def number_value(number: Scalar, dtype: torch.dtype) -> Value:
     """A Python number, a symbolic int or a float of the run as a value of `dtype`; it rounds as `constant` does."""
     if isinstance(number, RunNumber):
         return cast(number.value, dtype)

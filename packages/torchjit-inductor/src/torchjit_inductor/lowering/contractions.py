@@ -18,7 +18,7 @@ from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, dot, load, round_to
 from torchjit_inductor.lowering.builder import Builder, Output
 from torchjit_inductor.lowering.grouped import MOST_GROUPS, Groups, grouped_dot
-from torchjit_inductor.lowering.tensors import Index, Lowered, Point, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lowered, Point, Read, Strided, TensorMeta
 from torchjit_inductor.steps import ExternStep
 
 __all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
@@ -257,7 +257,7 @@ def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: 
         return None
     ends = None if asked.ends is None else b.materialize(asked.ends)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         *lead, row, column = outer
         total: Value
         if ends is None or product.groups is None:
@@ -291,7 +291,7 @@ def _in_memory(b: Builder, tensor: Lowered) -> Strided | None:
     return b.materialize(tensor) if all(s.value is not None for s in tensor.sizes) else None
 
 
-def _operand(read: Any, tensor: Strided, index: Index) -> Value:
+def _operand(read: Read, tensor: Strided, index: Index) -> Value:
     value: Value = read(tensor, index)
     return value if value.op == "load" else round_to(value, tensor.dtype)
 

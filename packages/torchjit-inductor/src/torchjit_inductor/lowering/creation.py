@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from torchjit_core.expr import Expr
 from torchjit_inductor.ir.dtypes import compute_dtype
-from torchjit_inductor.ir.values import Value, apply, cast, constant, index_value, where
+from torchjit_inductor.ir.values import Scalar, Value, apply, cast, constant, index_value, where
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.places import place_of
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides, full
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Size, Strided, TensorMeta, contiguous_strides, full
 from torchjit_inductor.lowering.views import dim_of
 
 __all__: list[str] = []
 
 
-def _scalar(value: Any, meta: TensorMeta) -> Lazy:
+def _scalar(value: Scalar, meta: TensorMeta) -> Lazy:
     if isinstance(value, Expr):
         return Lazy(meta.sizes, meta.dtype, meta.device, lambda p: cast(index_value(value), meta.dtype))
     if not isinstance(value, (bool, int, float)):
@@ -28,68 +29,69 @@ def _scalar(value: Any, meta: TensorMeta) -> Lazy:
 
 
 @lowering("full")
-def _full(b: Builder, meta: TensorMeta, sizes: Any, value: Any, **_: Any) -> Lowered:
+def _full(b: Builder, meta: TensorMeta, sizes: Sequence[Size], value: Scalar, **_: object) -> Lowered:
     return _scalar(value, meta)
 
 
 @lowering("full_like")
-def _full_like(b: Builder, meta: TensorMeta, x: Lowered, value: Any, **_: Any) -> Lowered:
+def _full_like(b: Builder, meta: TensorMeta, x: Lowered, value: Scalar, **_: object) -> Lowered:
     return _scalar(value, meta)
 
 
 @lowering("fill.Scalar")
-def _fill(b: Builder, meta: TensorMeta, x: Lowered, value: Any) -> Lowered:
+def _fill(b: Builder, meta: TensorMeta, x: Lowered, value: Scalar) -> Lowered:
     return _scalar(value, meta)
 
 
 @lowering("new_full")
-def _new_full(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, value: Any, **_: Any) -> Lowered:
+def _new_full(b: Builder, meta: TensorMeta, x: Lowered, sizes: Sequence[Size], value: Scalar, **_: object) -> Lowered:
     return _scalar(value, meta)
 
 
 @lowering("ones", "ones_like", "new_ones")
-def _ones(b: Builder, meta: TensorMeta, *_: Any, **__: Any) -> Lowered:
+def _ones(b: Builder, meta: TensorMeta, *_: object, **__: object) -> Lowered:
     return full(1, meta)
 
 
 @lowering("zeros", "zeros_like", "new_zeros")
-def _zeros(b: Builder, meta: TensorMeta, *_: Any, **__: Any) -> Lowered:
+def _zeros(b: Builder, meta: TensorMeta, *_: object, **__: object) -> Lowered:
     return full(0, meta)
 
 
 @lowering("scalar_tensor")
-def _scalar_tensor(b: Builder, meta: TensorMeta, value: Any, **_: Any) -> Lowered:
+def _scalar_tensor(b: Builder, meta: TensorMeta, value: Scalar, **_: object) -> Lowered:
     return _scalar(value, meta)
 
 
 @lowering("arange")
-def _arange(b: Builder, meta: TensorMeta, end: Any, **_: Any) -> Lowered:
+def _arange(b: Builder, meta: TensorMeta, end: Scalar, **_: object) -> Lowered:
     return _range(meta, 0, 1)
 
 
 @lowering("arange.start")
-def _arange_start(b: Builder, meta: TensorMeta, start: Any, end: Any, **_: Any) -> Lowered:
+def _arange_start(b: Builder, meta: TensorMeta, start: Scalar, end: Scalar, **_: object) -> Lowered:
     return _range(meta, start, 1)
 
 
 @lowering("arange.start_step")
-def _arange_step(b: Builder, meta: TensorMeta, start: Any, end: Any, step: Any = 1, **_: Any) -> Lowered:
+def _arange_step(b: Builder, meta: TensorMeta, start: Scalar, end: Scalar, step: Scalar = 1, **_: object) -> Lowered:
     return _range(meta, start, step)
 
 
 @lowering("prims::iota")
-def _iota(b: Builder, meta: TensorMeta, length: Any, *, start: Any, step: Any, **_: Any) -> Lowered:
+def _iota(b: Builder, meta: TensorMeta, length: Scalar, *, start: Scalar, step: Scalar, **_: object) -> Lowered:
     return _range(meta, start, step)
 
 
-def _range(meta: TensorMeta, start: Any, step: Any) -> Lazy:
-    if isinstance(start, float) or isinstance(step, float):
+def _range(meta: TensorMeta, start: Scalar, step: Scalar) -> Lazy:
+    if isinstance(start, (int, float)) and isinstance(step, (int, float)) and float in (type(start), type(step)):
+        first_number, step_number = float(start), float(step)
         if meta.dtype not in (torch.float32, torch.float64):
             raise NotLowered("a range of floats in a 16-bit or integer type")
         # Eager computes start + step * i in the accumulate type, float64 on the CPU.
         return Lazy(
             meta.sizes, meta.dtype, meta.device,
-            lambda p: cast(cast(index_value(p.index[0]), torch.float64) * float(step) + float(start), meta.dtype),
+            lambda p: cast(cast(index_value(p.index[0]), torch.float64) * step_number + first_number, meta.dtype),
         )  # fmt: skip
     first, by = expression(start), expression(step)
     return Lazy(
@@ -122,7 +124,7 @@ def _triu(b: Builder, meta: TensorMeta, x: Lowered, diagonal: int = 0) -> Lowere
 
 
 @lowering("eye", "eye.m")
-def _eye(b: Builder, meta: TensorMeta, *_: Any, **__: Any) -> Lowered:
+def _eye(b: Builder, meta: TensorMeta, *_: object, **__: object) -> Lowered:
     def formula(point: Point) -> Value:
         on = apply("eq", index_value(point.index[0]), index_value(point.index[1]))
         return cast(on, compute_dtype(meta.dtype))
@@ -181,8 +183,8 @@ def _slice_scatter(
     x: Lowered,
     src: Lowered,
     dim: int = 0,
-    start: Any = None,
-    end: Any = None,
+    start: Size | None = None,
+    end: Size | None = None,
     step: int = 1,
 ) -> Lowered:
     if step != 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import attrs
 import torch
@@ -108,8 +107,8 @@ def _of_index_dtype(*indices: Lowered) -> None:
 
 @lowering("embedding")
 def _embedding(
-    b: Builder, meta: TensorMeta, weight: Lowered, index: Lowered, padding: Any = -1, scale: Any = False,
-    sparse: Any = False,
+    b: Builder, meta: TensorMeta, weight: Lowered, index: Lowered, padding: int = -1, scale: bool = False,
+    sparse: bool = False,
 ) -> Lowered:  # fmt: skip
     _of_index_dtype(index)
     if len(weight.sizes) != 2:
@@ -143,7 +142,7 @@ def _index_select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Low
 
 
 @lowering("gather")
-def _gather(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, sparse_grad: Any = False) -> Lowered:
+def _gather(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, sparse_grad: bool = False) -> Lowered:
     _of_index_dtype(index)
     if not x.sizes or not index.sizes:
         raise NotLowered("gather from a number")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import attrs
 import torch
@@ -18,7 +17,7 @@ from torchjit_inductor.lowering.builder import Builder, Output
 from torchjit_inductor.lowering.reductions import Split, count_value, over
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Read, Size, Strided, TensorMeta
 
 __all__: list[str] = []
 
@@ -33,13 +32,19 @@ def _one_dtype(*tensors: Lowered | None) -> None:
 # ---------------------------------------------------------------------- layer norm
 @lowering("native_layer_norm")
 def _layer_norm(
-    b: Builder, metas: Metas, x: Lowered, shape: Any, weight: Lowered | None, bias: Lowered | None, eps: float
+    b: Builder,
+    metas: Metas,
+    x: Lowered,
+    shape: Sequence[Size],
+    weight: Lowered | None,
+    bias: Lowered | None,
+    eps: float,
 ) -> tuple[Lowered, ...]:
     rank = len(x.sizes)
     split = Split.of(x, list(range(rank - len(shape), rank)))
     out, mean, rstd = _present(metas)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         v = read(x, split.index(outer, inner))
         average = reduce("welford_mean", v)
         scale = apply("rsqrt", reduce("welford_m2", v) / count_value(split.count, v.dtype) + eps)
@@ -55,8 +60,8 @@ def _layer_norm(
 
 @lowering("native_layer_norm_backward")
 def _layer_norm_backward(
-    b: Builder, metas: Metas, grad: Lowered, x: Lowered, shape: Any, mean: Lowered, rstd: Lowered,
-    weight: Lowered | None, bias: Lowered | None, mask: Any,
+    b: Builder, metas: Metas, grad: Lowered, x: Lowered, shape: Sequence[Size], mean: Lowered, rstd: Lowered,
+    weight: Lowered | None, bias: Lowered | None, mask: Sequence[bool],
 ) -> tuple[Lowered | None, ...]:  # fmt: skip
     rank, inner_rank = len(x.sizes), len(shape)
     rows = Split.of(x, list(range(rank - inner_rank, rank)))
@@ -67,7 +72,7 @@ def _layer_norm_backward(
         scale = read(rstd, (*outer, *keep))
         return read(grad, index), (read(x, index) - read(mean, (*outer, *keep))) * scale, scale
 
-    def to_input(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def to_input(read: Read, outer: Index, inner: Index) -> list[Value]:
         g, y, scale = normalized(read, outer, inner)
         if weight is not None:
             g = g * read(weight, inner)
@@ -88,7 +93,7 @@ def _layer_norm_backward(
         columns = attrs.evolve(rows, kept=tuple(range(rank - inner_rank, rank)), reduced=lead)
         wanted = [(k, m) for k, m in ((1, metas[1]), (2, metas[2])) if m is not None and mask[k]]
 
-        def to_parameters(read: Any, outer: Index, inner: Index) -> list[Value]:
+        def to_parameters(read: Read, outer: Index, inner: Index) -> list[Value]:
             # Here the outer loops are the normalised dimensions.
             g, y, _ = normalized(read, inner, outer)
             return [reduce("sum", g * y if k == 1 else g) for k, _ in wanted]
@@ -209,7 +214,7 @@ def _batch_norm_training(
     _one_compute_dtype(x, weight, bias, *(running or ()))
     split = _channel(x)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         v = read(x, split.index(outer, inner))
         mean, m2 = reduce("welford_mean", v), reduce("welford_m2", v)
         n = count_value(split.count, v.dtype)
@@ -233,21 +238,20 @@ def _batch_norm_training(
 def _batch_norm_backward(
     b: Builder, metas: Metas, grad: Lowered, x: Lowered, weight: Lowered | None, running_mean: Lowered | None,
     running_var: Lowered | None, save_mean: Lowered | None, save_invstd: Lowered | None, train: bool, eps: float,
-    mask: Any,
+    mask: Sequence[bool],
 ) -> tuple[Lowered | None, ...]:  # fmt: skip
-    if train and (save_mean is None or save_invstd is None):
-        raise NotLowered("batch norm backward without saved statistics")
+    means, spreads = (save_mean, save_invstd) if train else (running_mean, running_var)
+    if means is None or spreads is None:
+        raise NotLowered("batch norm backward without statistics")
     _one_compute_dtype(grad, x, weight, save_mean, running_mean)
     split = _channel(x)
     wanted = [k for k in range(3) if metas[k] is not None and mask[k]]
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         index = split.index(outer, inner)
         g, v = read(grad, index), read(x, index)
-        if train:
-            mean, invstd = read(save_mean, outer), read(save_invstd, outer)
-        else:
-            mean, invstd = read(running_mean, outer), apply("rsqrt", read(running_var, outer) + eps)
+        mean, spread = read(means, outer), read(spreads, outer)
+        invstd = spread if train else apply("rsqrt", spread + eps)
         centred = v - mean
         total, dot = reduce("sum", g), reduce("sum", g * centred)
         scale = invstd if weight is None else invstd * read(weight, outer)
@@ -272,7 +276,7 @@ def _batch_norm_backward(
 # ---------------------------------------------------------------------- group norm
 @lowering("native_group_norm")
 def _group_norm(
-    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, n: Any, c: Any, hw: Any,
+    b: Builder, metas: Metas, x: Lowered, weight: Lowered | None, bias: Lowered | None, n: Size, c: Size, hw: Size,
     groups: int, eps: float,
 ) -> tuple[Lowered | None, ...]:  # fmt: skip
     out, mean_meta, rstd_meta = _present(metas)
@@ -287,7 +291,7 @@ def _group_norm(
     def place(o: Index, i: Index) -> Index:
         return (o[0], o[1] * per_group + i[0], *i[1:])
 
-    def body(read: Any, o: Index, i: Index) -> list[Value]:
+    def body(read: Read, o: Index, i: Index) -> list[Value]:
         v = read(x, place(o, i))
         mean = reduce("welford_mean", v)
         rstd = apply("rsqrt", reduce("welford_m2", v) / count_value(element_count(inner), v.dtype) + eps)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchjit_inductor.ir.dtypes import compute_dtype, is_float, is_int
-from torchjit_inductor.ir.values import Value, apply, cast, constant, round_to, where
+from torchjit_inductor.ir.values import Number, Scalar, Value, apply, cast, constant, round_to, where
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.promotion import pointwise, promoted, rounded_number, rounded_scalar
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, TensorMeta
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Operand, TensorMeta
 
 __all__: list[str] = []
 
@@ -54,15 +53,20 @@ def _define_unary(name: str, op: str, only_float: bool) -> None:
         return pointwise(meta, lambda v: apply(op, v), x)
 
 
-def _safe_divisor(meta: TensorMeta, divisor: Any) -> bool:
+def _safe_divisor(meta: TensorMeta, divisor: Operand) -> bool:
     """Is it a positive number, by which kernels divide integers?"""
-    whole = isinstance(divisor, int) and not isinstance(divisor, bool)
-    return whole and is_int(meta.dtype) and 0 < divisor <= torch.iinfo(meta.dtype).max
+    number = _whole(divisor)
+    return number is not None and is_int(meta.dtype) and 0 < number <= torch.iinfo(meta.dtype).max
+
+
+def _whole(operand: Operand) -> int | None:
+    """The operand, if it is a whole number that is known now."""
+    return operand if isinstance(operand, int) and not isinstance(operand, bool) else None
 
 
 def _define_binary(name: str, op: str) -> None:
     @lowering(name)
-    def _binary(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+    def _binary(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
         operation = op
         if meta.dtype == torch.bool:
             operation = {"mul": "and", "maximum": "or", "minimum": "and"}.get(op, op)
@@ -79,28 +83,29 @@ def _define_binary(name: str, op: str) -> None:
 
 
 @lowering("bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar")
-def _left_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Any) -> Lowered:
+def _left_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
     return _shift("shl", meta, x, y)
 
 
 @lowering("bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar")
-def _right_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Any) -> Lowered:
+def _right_shift(b: Builder, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
     return _shift("shr", meta, x, y)
 
 
-def _shift(operation: str, meta: TensorMeta, x: Lowered, y: Any) -> Lowered:
+def _shift(operation: str, meta: TensorMeta, x: Lowered, y: Operand) -> Lowered:
     """By a number of places that leaves some; what eager PyTorch defines for the others is left to it."""
-    known = isinstance(y, int) and not isinstance(y, bool) and is_int(meta.dtype)
-    if not known or not 0 <= y < torch.iinfo(meta.dtype).bits:
+    places = _whole(y)
+    if places is None or not is_int(meta.dtype) or not 0 <= places < torch.iinfo(meta.dtype).bits:
         raise NotLowered(f"integer {operation}")
     return pointwise(meta, lambda v, w: apply(operation, v, w), x, y)
 
 
 def _define_comparison(name: str) -> None:
     @lowering(f"{name}.Tensor", f"{name}.Scalar")
-    def _comparison(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+    def _comparison(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
         dtype = promoted((x, y))
-        if isinstance(y, int) and not isinstance(y, bool) and is_int(dtype) and not _fits(y, dtype):
+        number = _whole(y)
+        if number is not None and is_int(dtype) and not _fits(number, dtype):
             raise NotLowered("comparison with a number out of range")
         compared = attrs.evolve(meta, dtype=dtype)
         x, y = (rounded_scalar(rounded_number(o, dtype), compared) for o in (x, y))
@@ -114,7 +119,7 @@ def _fits(number: int, dtype: torch.dtype) -> bool:
 
 def _define_logical(name: str, op: str) -> None:
     @lowering(name)
-    def _logical(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+    def _logical(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
         return pointwise(meta, lambda v, w: apply(op, truth(v), truth(w)), x, y, dtypes=(None, None))
 
 
@@ -139,39 +144,43 @@ def truth(value: Value) -> Value:
 
 # ---------------------------------------------------------------------- arithmetic with a factor
 @lowering("add.Tensor", "add.Scalar")
-def _add(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
+def _add(b: Builder, meta: TensorMeta, x: Operand, y: Operand, alpha: Scalar = 1) -> Lowered:
     if meta.dtype == torch.bool:
         return pointwise(meta, lambda v, w: apply("or", v, w), x, y if alpha else False)
     return _scaled_sum(meta, lambda v, w: v + w, x, y, alpha)
 
 
 @lowering("sub.Tensor", "sub.Scalar")
-def _sub(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
+def _sub(b: Builder, meta: TensorMeta, x: Operand, y: Operand, alpha: Scalar = 1) -> Lowered:
     return _scaled_sum(meta, lambda v, w: v - w, x, y, alpha)
 
 
-def _scaled_sum(meta: TensorMeta, total: Callable[[Value, Value], Value], x: Any, y: Any, alpha: Any) -> Lowered:
-    x, y, alpha = (rounded_scalar(o, meta) for o in (x, y, alpha))
+def _scaled_sum(
+    meta: TensorMeta, total: Callable[[Value, Value], Value], x: Operand, y: Operand, alpha: Scalar
+) -> Lowered:
+    x, y, factor = (rounded_scalar(o, meta) for o in (x, y, alpha))
+    if isinstance(factor, Lowered):
+        raise TypeError("a factor is a number")
     # Eager rounds a 16-bit product with alpha where it goes element by element, and not where it goes by vectors.
-    return pointwise(meta, lambda v, w: total(v, w if _is_one(alpha) else w * alpha), x, y)
+    return pointwise(meta, lambda v, w: total(v, w if _is_one(factor) else w * factor), x, y)
 
 
 @lowering("rsub.Tensor", "rsub.Scalar")
-def _rsub(b: Builder, meta: TensorMeta, x: Any, y: Any, alpha: Any = 1) -> Lowered:
+def _rsub(b: Builder, meta: TensorMeta, x: Operand, y: Operand, alpha: Scalar = 1) -> Lowered:
     return _sub(b, meta, y, x, alpha)
 
 
-def _is_one(alpha: Any) -> bool:
+def _is_one(alpha: Scalar) -> bool:
     return isinstance(alpha, (int, float)) and alpha == 1
 
 
 @lowering("div.Tensor", "div.Scalar", "true_divide.Tensor")
-def _div(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+def _div(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
     return pointwise(meta, lambda v, w: v / w, rounded_scalar(x, meta), y)
 
 
 @lowering("div.Tensor_mode", "div.Scalar_mode")
-def _div_mode(b: Builder, meta: TensorMeta, x: Any, y: Any, rounding_mode: str | None = None) -> Lowered:
+def _div_mode(b: Builder, meta: TensorMeta, x: Operand, y: Operand, rounding_mode: str | None = None) -> Lowered:
     if rounding_mode is None:
         return _div(b, meta, x, y)
     if not is_float(meta.dtype) and not _safe_divisor(meta, y):
@@ -183,7 +192,7 @@ def _div_mode(b: Builder, meta: TensorMeta, x: Any, y: Any, rounding_mode: str |
     return pointwise(meta, lambda v, w: apply(op, v, w), x, y)
 
 
-def _div_in_steps(meta: TensorMeta, x: Any, y: Lowered, rounding_mode: str) -> Lowered:
+def _div_in_steps(meta: TensorMeta, x: Operand, y: Lowered, rounding_mode: str) -> Lowered:
     """Of a 16-bit type, where eager's kernels round each step: the quotient 26.97 may become 27 before it is truncated."""
 
     def near(value: Value) -> Value:
@@ -207,22 +216,22 @@ def _div_in_steps(meta: TensorMeta, x: Any, y: Lowered, rounding_mode: str) -> L
 
 
 @lowering("floor_divide")
-def _floor_divide(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+def _floor_divide(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
     return _div_mode(b, meta, x, y, rounding_mode="floor")
 
 
 @lowering("addcmul")
-def _addcmul(b: Builder, meta: TensorMeta, x: Any, y: Any, z: Any, value: Any = 1) -> Lowered:
+def _addcmul(b: Builder, meta: TensorMeta, x: Operand, y: Operand, z: Operand, value: Scalar = 1) -> Lowered:
     return pointwise(meta, lambda v, s, t: v + ((s * t) if _is_one(value) else (s * value) * t), x, y, z)
 
 
 @lowering("addcdiv")
-def _addcdiv(b: Builder, meta: TensorMeta, x: Any, y: Any, z: Any, value: Any = 1) -> Lowered:
+def _addcdiv(b: Builder, meta: TensorMeta, x: Operand, y: Operand, z: Operand, value: Scalar = 1) -> Lowered:
     return pointwise(meta, lambda v, s, t: v + ((s / t) if _is_one(value) else (s * value) / t), x, y, z)
 
 
 @lowering("lerp.Scalar", "lerp.Tensor")
-def _lerp(b: Builder, meta: TensorMeta, x: Any, y: Any, weight: Any) -> Lowered:
+def _lerp(b: Builder, meta: TensorMeta, x: Operand, y: Operand, weight: Operand) -> Lowered:
     def formula(start: Value, end: Value, w: Value) -> Value:
         # Anchored at the nearer end, as in eager.
         near_start = start + w * (end - start)
@@ -233,10 +242,11 @@ def _lerp(b: Builder, meta: TensorMeta, x: Any, y: Any, weight: Any) -> Lowered:
 
 
 @lowering("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
-def _pow(b: Builder, meta: TensorMeta, x: Any, y: Any) -> Lowered:
+def _pow(b: Builder, meta: TensorMeta, x: Operand, y: Operand) -> Lowered:
     if not is_float(meta.dtype):
         if isinstance(y, int) and 0 <= y <= 3:
-            return pointwise(meta, lambda v: _product(v, y), x)
+            power = y
+            return pointwise(meta, lambda v: _product(v, power), x)
         raise NotLowered("integer power")
     x, y = rounded_scalar(x, meta), rounded_scalar(y, meta)
     # Eager's CPU multiplies bfloat16 numbers one by one.
@@ -268,12 +278,12 @@ def _product(v: Value, times: int) -> Value:
 
 
 @lowering("square")
-def _square(b: Builder, meta: TensorMeta, x: Any) -> Lowered:
+def _square(b: Builder, meta: TensorMeta, x: Operand) -> Lowered:
     return pointwise(meta, lambda v: apply("and", v, v) if v.dtype == torch.bool else v * v, x)
 
 
 @lowering("logical_not")
-def _logical_not(b: Builder, meta: TensorMeta, x: Any) -> Lowered:
+def _logical_not(b: Builder, meta: TensorMeta, x: Operand) -> Lowered:
     return pointwise(meta, lambda v: apply("not", truth(v)), x, dtypes=(None,))
 
 
@@ -302,12 +312,12 @@ def _classify(meta: TensorMeta, x: Lowered, op: str) -> Lowered:
 
 # ---------------------------------------------------------------------- choice and limits
 @lowering("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
-def _where(b: Builder, meta: TensorMeta, condition: Lowered, x: Any, y: Any) -> Lowered:
+def _where(b: Builder, meta: TensorMeta, condition: Lowered, x: Operand, y: Operand) -> Lowered:
     return pointwise(meta, where, condition, x, y, dtypes=(torch.bool, meta.dtype, meta.dtype))
 
 
 @lowering("masked_fill.Scalar", "masked_fill.Tensor")
-def _masked_fill(b: Builder, meta: TensorMeta, x: Lowered, mask: Lowered, value: Any) -> Lowered:
+def _masked_fill(b: Builder, meta: TensorMeta, x: Lowered, mask: Lowered, value: Operand) -> Lowered:
     return pointwise(meta, lambda v, m, w: where(m, w, v), x, mask, value, dtypes=(meta.dtype, torch.bool, meta.dtype))
 
 
@@ -318,7 +328,13 @@ def _limited(op: str, v: Value, limit: Value) -> Value:
 
 @lowering("clamp", "clamp.Tensor")
 def _clamp(
-    b: Builder, meta: TensorMeta, x: Any, low: Any = None, high: Any = None, *, lone_nan: bool = False
+    b: Builder,
+    meta: TensorMeta,
+    x: Operand,
+    low: Operand | None = None,
+    high: Operand | None = None,
+    *,
+    lone_nan: bool = False,
 ) -> Lowered:
     """`lone_nan`: a limit that is NaN makes everything NaN in every version."""
     if meta.dtype == torch.bool:
@@ -349,18 +365,23 @@ def _passes_nan() -> bool:
 
 
 @lowering("clamp_min", "clamp_min.Tensor")
-def _clamp_min(b: Builder, meta: TensorMeta, x: Any, low: Any) -> Lowered:
+def _clamp_min(b: Builder, meta: TensorMeta, x: Operand, low: Operand) -> Lowered:
     return _clamp(b, meta, x, low, lone_nan=True)
 
 
 @lowering("clamp_max", "clamp_max.Tensor")
-def _clamp_max(b: Builder, meta: TensorMeta, x: Any, high: Any) -> Lowered:
+def _clamp_max(b: Builder, meta: TensorMeta, x: Operand, high: Operand) -> Lowered:
     return _clamp(b, meta, x, None, high, lone_nan=True)
 
 
 @lowering("nan_to_num")
 def _nan_to_num(
-    b: Builder, meta: TensorMeta, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None
+    b: Builder,
+    meta: TensorMeta,
+    x: Operand,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
 ) -> Lowered:
     if not is_float(meta.dtype):
         return pointwise(meta, lambda v: v, x)
@@ -378,7 +399,7 @@ def _nan_to_num(
 
 # ---------------------------------------------------------------------- conversions
 @lowering("_to_copy", "prims::convert_element_type")
-def _to_copy(b: Builder, meta: TensorMeta, x: Lowered, *_: Any, **options: Any) -> Lowered:
+def _to_copy(b: Builder, meta: TensorMeta, x: Lowered, *_: object, **options: object) -> Lowered:
     if x.device != meta.device:
         raise NotLowered("copy between devices")
     if x.dtype == meta.dtype:
@@ -406,23 +427,23 @@ def _relu(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
 
 
 @lowering("threshold")
-def _threshold(b: Builder, meta: TensorMeta, x: Lowered, threshold: Any, value: Any) -> Lowered:
+def _threshold(b: Builder, meta: TensorMeta, x: Lowered, threshold: Number, value: Number) -> Lowered:
     # A NaN stays a NaN.
     return pointwise(meta, lambda v: where(v <= threshold, constant(value, v.dtype), v), x)
 
 
 @lowering("threshold_backward")
-def _threshold_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, threshold: Any) -> Lowered:
+def _threshold_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, threshold: Number) -> Lowered:
     return pointwise(meta, lambda g, v: where(v <= threshold, constant(0, g.dtype), g), grad, x)
 
 
 @lowering("hardtanh")
-def _hardtanh(b: Builder, meta: TensorMeta, x: Lowered, low: Any = -1, high: Any = 1) -> Lowered:
+def _hardtanh(b: Builder, meta: TensorMeta, x: Lowered, low: Number = -1, high: Number = 1) -> Lowered:
     return _clamp(b, meta, x, low, high)
 
 
 @lowering("hardtanh_backward")
-def _hardtanh_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, low: Any, high: Any) -> Lowered:
+def _hardtanh_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, low: Number, high: Number) -> Lowered:
     def formula(g: Value, v: Value) -> Value:
         return where(apply("or", v <= low, v >= high), constant(0, g.dtype), g)
 
@@ -430,13 +451,13 @@ def _hardtanh_backward(b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, 
 
 
 @lowering("leaky_relu")
-def _leaky_relu(b: Builder, meta: TensorMeta, x: Lowered, slope: Any = 0.01) -> Lowered:
+def _leaky_relu(b: Builder, meta: TensorMeta, x: Lowered, slope: Scalar = 0.01) -> Lowered:
     return pointwise(meta, lambda v: where(v > 0, v, v * slope), x)
 
 
 @lowering("leaky_relu_backward")
 def _leaky_relu_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, slope: Any, is_result: bool
+    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, slope: Scalar, is_result: bool
 ) -> Lowered:
     return pointwise(meta, lambda g, v: where(v > 0, g, g * slope), grad, x)
 
@@ -495,7 +516,9 @@ def _sigmoid_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered)
 
 
 @lowering("elu")
-def _elu(b: Builder, meta: TensorMeta, x: Lowered, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Lowered:
+def _elu(
+    b: Builder, meta: TensorMeta, x: Lowered, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
+) -> Lowered:
     def formula(v: Value) -> Value:
         return where(v > 0, v * scale, apply("expm1", v * input_scale) * (alpha * scale))
 
@@ -517,7 +540,7 @@ def _relu6(v: Value) -> Value:
 
 
 @lowering("softplus")
-def _softplus(b: Builder, meta: TensorMeta, x: Lowered, beta: Any = 1, threshold: Any = 20) -> Lowered:
+def _softplus(b: Builder, meta: TensorMeta, x: Lowered, beta: Scalar = 1, threshold: Number = 20) -> Lowered:
     def formula(v: Value) -> Value:
         scaled = v * beta
         return where(scaled > threshold, v, apply("log1p", apply("exp", scaled)) / beta)
@@ -526,7 +549,7 @@ def _softplus(b: Builder, meta: TensorMeta, x: Lowered, beta: Any = 1, threshold
 
 
 @lowering("native_dropout_backward")
-def _dropout_backward(b: Builder, meta: TensorMeta, grad: Lowered, mask: Lowered, scale: Any) -> Lowered:
+def _dropout_backward(b: Builder, meta: TensorMeta, grad: Lowered, mask: Lowered, scale: Scalar) -> Lowered:
     # mask * scale first: eager multiplies the gradient by that product.
     return pointwise(meta, lambda g, m: g * (m * scale), grad, mask)
 

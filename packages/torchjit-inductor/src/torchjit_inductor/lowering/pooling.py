@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import torch
 
@@ -18,12 +18,14 @@ from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Tens
 
 __all__: list[str] = []
 
+Numbers: TypeAlias = "int | Sequence[int]"
+"""One for each of two dimensions; one for both."""
 MAX_WINDOW = 16
 MAX_SUMMED = 25
 """A sum over a window has fewer operations than a maximum with its position."""
 
 
-def _pair(value: Any, default: tuple[int, int] | None = None) -> tuple[int, int]:
+def _pair(value: Numbers, default: tuple[int, int] | None = None) -> tuple[int, int]:
     if isinstance(value, int):
         return value, value
     if not value and default is not None:
@@ -34,8 +36,8 @@ def _pair(value: Any, default: tuple[int, int] | None = None) -> tuple[int, int]
 
 @lowering("max_pool2d_with_indices")
 def _max_pool2d(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, kernel: Any, stride: Any = (), padding: Any = 0,
-    dilation: Any = 1, ceil_mode: bool = False,
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, kernel: Numbers, stride: Numbers = (), padding: Numbers = 0,
+    dilation: Numbers = 1, ceil_mode: bool = False,
 ) -> tuple[Lowered, ...]:  # fmt: skip
     size = _pair(kernel)
     step, pad = _pair(stride, size), _pair(padding)
@@ -101,7 +103,7 @@ def _inside(tests: list[tuple[Expr, Expr, bool, bool]]) -> Value:
 
 
 def _windows(
-    x: Lowered, kernel: Any, stride: Any, padding: Any, ceil_mode: bool
+    x: Lowered, kernel: Numbers, stride: Numbers, padding: Numbers, ceil_mode: bool
 ) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     """Size, step and padding of an averaging window that can be unrolled."""
     size = _pair(kernel)
@@ -126,7 +128,7 @@ def _averaged_over(
 
 @lowering("avg_pool2d")
 def _avg_pool2d(
-    b: Builder, meta: TensorMeta, x: Lowered, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+    b: Builder, meta: TensorMeta, x: Lowered, kernel: Numbers, stride: Numbers = (), padding: Numbers = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Lowered:  # fmt: skip
     size, step, pad = _windows(x, kernel, stride, padding, ceil_mode)
@@ -191,7 +193,7 @@ def _windows_of(
 
 @lowering("max_pool2d_with_indices_backward")
 def _max_pool2d_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, kernel: Any, stride: Any, padding: Any, dilation: Any,
+    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, kernel: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers,
     ceil_mode: bool, indices: Lowered,
 ) -> Lowered:  # fmt: skip
     """Each element asks the few windows that it may be in whether it was their largest.
@@ -231,7 +233,7 @@ def _max_pool2d_backward(
 
 @lowering("avg_pool2d_backward")
 def _avg_pool2d_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
+    b: Builder, meta: TensorMeta, grad: Lowered, x: Lowered, kernel: Numbers, stride: Numbers, padding: Numbers, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Lowered:  # fmt: skip
     size, step, pad = _windows(x, kernel, stride, padding, ceil_mode)

@@ -16,7 +16,7 @@ from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, reduce
 from torchjit_inductor.lowering.builder import Builder, Output
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Read, Strided, TensorMeta
 
 __all__ = ["small_product", "vector_product"]
 
@@ -106,7 +106,7 @@ def vector_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Low
         return None
     row = b.materialize(left)  # its formula would be computed again for every column
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         total = reduce("sum", read(row, (constant(0), *inner)) * read(right, (*inner, *outer)))
         if bias is not None:
             at = (*outer,) if len(bias.sizes) == 1 else (constant(0), *outer)
@@ -122,7 +122,7 @@ def _column(b: Builder, bias: Lowered | None, left: Lowered, right: Lowered, met
     if matrix.strides[1].value != 1:
         return None
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         total = reduce("sum", read(matrix, (*outer, *inner)) * read(column, (*inner, constant(0))))
         if bias is not None:
             at = (constant(0),) if len(bias.sizes) == 1 else (*outer, constant(0))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -10,13 +11,15 @@ from torchjit_core.expr import Expr
 from torchjit_inductor.ir.dtypes import HALF, compute_dtype
 from torchjit_inductor.ir.values import RunNumber, Value, cast, number_value, round_to
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, TensorMeta
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Operand, Point, TensorMeta
 from torchjit_inductor.lowering.views import broadcast_index, check_broadcast
+
+T = TypeVar("T")
 
 __all__ = ["pointwise", "promoted", "rounded", "rounded_number", "rounded_scalar"]
 
 
-def promoted(operands: tuple[Any, ...]) -> torch.dtype:
+def promoted(operands: Sequence[Operand]) -> torch.dtype:
     """`torch.result_type` over tensors and Python numbers: numbers and 0-d tensors only lift to another category."""
     best: dict[int, torch.dtype] = {}
     for operand in operands:
@@ -51,7 +54,11 @@ def _lifted(low: torch.dtype, high: torch.dtype) -> torch.dtype:
 
 
 def pointwise(
-    meta: TensorMeta, formula: Any, *operands: Any, dtype: torch.dtype | None = None, dtypes: tuple[Any, ...] = ()
+    meta: TensorMeta,
+    formula: Callable[..., Value],
+    *operands: Operand,
+    dtype: torch.dtype | None = None,
+    dtypes: Sequence[torch.dtype | None] = (),
 ) -> Lazy:
     """A formula applied element by element to broadcast operands.
 
@@ -70,7 +77,7 @@ def pointwise(
             check_broadcast(operand.sizes, meta.sizes)
     each = dtypes or (dtype or meta.dtype,) * len(operands)
 
-    def read(operand: Any, wanted: torch.dtype | None, point: Point) -> Value:
+    def read(operand: Operand, wanted: torch.dtype | None, point: Point) -> Value:
         if isinstance(operand, Lowered):
             value = operand.value(point.at(broadcast_index(point.index, operand.sizes)))
             if wanted is None:
@@ -88,7 +95,7 @@ def pointwise(
     return Lazy(meta.sizes, meta.dtype, meta.device, value)
 
 
-def rounded(tensor: Any) -> Any:
+def rounded(tensor: T) -> T | Lazy:
     """The same formula, rounded to its 16-bit type; anything else as it is."""
     if not isinstance(tensor, Lazy) or compute_dtype(tensor.dtype) == tensor.dtype:
         return tensor
@@ -108,16 +115,15 @@ def _is_rounded(operand: Lowered, dtype: torch.dtype) -> bool:
     return operand.dtype != dtype and operand.dtype not in _HELD
 
 
-def rounded_number(operand: Any, dtype: torch.dtype) -> Any:
+def rounded_number(operand: Operand, dtype: torch.dtype) -> Operand:
     """A Python number as eager passes it to a kernel of a 16-bit type: in that type. Anything else as it is."""
-    is_number = isinstance(operand, (int, float)) and not isinstance(operand, bool)
-    if is_number and dtype in HALF:
+    if isinstance(operand, (int, float)) and not isinstance(operand, bool) and dtype in HALF:
         made = float(torch.tensor(operand, dtype=torch.float64).to(dtype))
         return made if isinstance(operand, float) or not made.is_integer() else int(made)
     return operand
 
 
-def rounded_scalar(operand: Any, meta: TensorMeta) -> Any:
+def rounded_scalar(operand: Operand, meta: TensorMeta) -> Operand:
     """A number, or a tensor of one element, as eager's CPU passes it to a kernel of a 16-bit type. The second operand
     of products and quotients is taken in float32, everything else in the type of the result. Anything else as it is, and everything on GPUs.
     """

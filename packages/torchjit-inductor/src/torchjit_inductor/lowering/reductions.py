@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import final
 
 import attrs
 import torch
@@ -20,7 +20,17 @@ from torchjit_inductor.lowering.promotion import pointwise
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.run_numbers import maybe_empty
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
+from torchjit_inductor.lowering.tensors import (
+    Dims,
+    Index,
+    Lazy,
+    Lowered,
+    Point,
+    Read,
+    Strided,
+    TensorMeta,
+    contiguous_strides,
+)
 from torchjit_inductor.lowering.views import dim_of
 
 __all__ = ["Split", "over"]
@@ -37,7 +47,7 @@ class Split:
     strides: Index | None = None
 
     @staticmethod
-    def of(x: Lowered, dims: Any) -> Split:
+    def of(x: Lowered, dims: Dims) -> Split:
         """Split by the `dim` argument of a reduction: an int, a list, None or [] for all."""
         rank = len(x.sizes)
         if dims is None or (isinstance(dims, (list, tuple)) and not dims):
@@ -84,11 +94,11 @@ def over(b: Builder, split: Split, outputs: Sequence[Output], body: ReductionBod
     )  # fmt: skip
 
 
-def one(b: Builder, x: Lowered, dims: Any, meta: TensorMeta, formula: Callable[[Value], Value]) -> Strided:
+def one(b: Builder, x: Lowered, dims: Dims, meta: TensorMeta, formula: Callable[[Value], Value]) -> Strided:
     """One reduction of one operand; `formula` gives the result from the element and holds the `reduce`."""
     split = Split.of(x, dims)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         return [formula(read(x, split.index(outer, inner)))]
 
     return over(b, split, [split.outer_output(meta)], body)[0]
@@ -102,7 +112,13 @@ def count_value(count: Expr, dtype: torch.dtype) -> Value:
 # ---------------------------------------------------------------------- sums and means
 @lowering("sum", "sum.dim_IntList")
 def _sum(
-    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+    b: Builder,
+    meta: TensorMeta,
+    x: Lowered,
+    dims: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Lowered:
     wide = accumulate_dtype(meta.dtype) if is_float(meta.dtype) else torch.int64
     return one(b, x, dims, meta, lambda v: cast(reduce("sum", cast(v, wide)), compute_dtype(meta.dtype)))
@@ -110,7 +126,13 @@ def _sum(
 
 @lowering("mean", "mean.dim")
 def _mean(
-    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+    b: Builder,
+    meta: TensorMeta,
+    x: Lowered,
+    dims: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Lowered:
     wide = accumulate_dtype(meta.dtype)
     count = Split.of(x, dims).count
@@ -119,21 +141,27 @@ def _mean(
 
 @lowering("prod", "prod.dim_int")
 def _prod(
-    b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    b: Builder,
+    meta: TensorMeta,
+    x: Lowered,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Lowered:
     wide = accumulate_dtype(meta.dtype)
     return one(b, x, dim, meta, lambda v: cast(reduce("prod", cast(v, wide)), compute_dtype(meta.dtype)))
 
 
 @lowering("any", "any.dim", "any.dims")
-def _any(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+def _any(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
     if meta.dtype != torch.bool:
         raise NotLowered("any of uint8")
     return one(b, x, dims, meta, lambda v: reduce("any", cast(v, torch.bool)))
 
 
 @lowering("all", "all.dim", "all.dims")
-def _all(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+def _all(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
     if meta.dtype != torch.bool:
         raise NotLowered("all of uint8")
     return one(b, x, dims, meta, lambda v: reduce("all", cast(v, torch.bool)))
@@ -142,7 +170,7 @@ def _all(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bo
 # ---------------------------------------------------------------------- a loss that checks its operands
 @lowering("binary_cross_entropy")
 def _binary_cross_entropy(
-    b: Builder, meta: TensorMeta, x: Lowered, target: Lowered, weight: Any = None, reduction: int = 1
+    b: Builder, meta: TensorMeta, x: Lowered, target: Lowered, weight: Lowered | None = None, reduction: int = 1
 ) -> Lowered:
     if not is_float(x.dtype) or target.dtype != x.dtype:
         raise NotLowered(f"a binary cross entropy of {x.dtype} and {target.dtype}")
@@ -173,24 +201,24 @@ def _binary_cross_entropy(
 
 
 # ---------------------------------------------------------------------- extremes
-def _nonempty(x: Lowered, dims: Any) -> None:
+def _nonempty(x: Lowered, dims: Dims) -> None:
     if maybe_empty(Split.of(x, dims).count):
         raise NotLowered("an extreme of nothing raises")
 
 
 @lowering("amax", "max")
-def _amax(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+def _amax(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
     _nonempty(x, dims)
     return _extreme(b, meta, x, dims, "max")
 
 
 @lowering("amin", "min")
-def _amin(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, keepdim: bool = False) -> Lowered:
+def _amin(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, keepdim: bool = False) -> Lowered:
     _nonempty(x, dims)
     return _extreme(b, meta, x, dims, "min")
 
 
-def _extreme(b: Builder, meta: TensorMeta, x: Lowered, dims: Any, kind: str) -> Lowered:
+def _extreme(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims, kind: str) -> Lowered:
     if x.dtype == torch.bool:
         kind = "any" if kind == "max" else "all"
     return one(b, x, dims, meta, lambda v: reduce(kind, v))
@@ -218,7 +246,7 @@ def _extreme_with_index(
         raise NotLowered("max with index of bool")
     split = Split.of(x, dim)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         v = read(x, split.index(outer, inner))
         return [reduce(kind, v), reduce(f"arg{kind}", v)]
 
@@ -226,36 +254,36 @@ def _extreme_with_index(
 
 
 @lowering("argmax")
-def _argmax(b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False) -> Lowered:
+def _argmax(b: Builder, meta: TensorMeta, x: Lowered, dim: Dims = None, keepdim: bool = False) -> Lowered:
     return _arg(b, meta, x, dim, "argmax")
 
 
 @lowering("argmin")
-def _argmin(b: Builder, meta: TensorMeta, x: Lowered, dim: Any = None, keepdim: bool = False) -> Lowered:
+def _argmin(b: Builder, meta: TensorMeta, x: Lowered, dim: Dims = None, keepdim: bool = False) -> Lowered:
     return _arg(b, meta, x, dim, "argmin")
 
 
-def _arg(b: Builder, meta: TensorMeta, x: Lowered, dim: Any, kind: str) -> Lowered:
+def _arg(b: Builder, meta: TensorMeta, x: Lowered, dim: Dims, kind: str) -> Lowered:
     _nonempty(x, dim)
     if x.dtype == torch.bool:
         raise NotLowered("argmax of bool")
     split = attrs.evolve(Split.of(x, dim), strides=None)  # positions count in row-major order
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         return [reduce(kind, read(x, split.index(outer, inner)))]
 
     return over(b, split, [split.outer_output(meta)], body)[0]
 
 
 # ---------------------------------------------------------------------- variance
-def _variance(v: Value, count: Expr, correction: Any) -> Value:
+def _variance(v: Value, count: Expr, correction: float | None) -> Value:
     correction = 1 if correction is None else correction
     degrees = count_value(count, v.dtype) - number(correction, v.dtype)
     # Fewer elements than the correction divide by zero, as in eager.
     return reduce("welford_m2", v) / apply("maximum", degrees, number(0, v.dtype))
 
 
-def _correction(unbiased: Any, correction: Any) -> Any:
+def _correction(unbiased: bool | None, correction: float | None) -> float:
     if isinstance(unbiased, bool):
         return int(unbiased)
     return 1 if correction is None else correction
@@ -263,8 +291,8 @@ def _correction(unbiased: Any, correction: Any) -> Any:
 
 @lowering("var.correction", "var.dim", "var")
 def _var(
-    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, unbiased: Any = None, *_: Any, correction: Any = None,
-    **__: Any,
+    b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, unbiased: bool | None = None, *_: object, correction: float | None = None,
+    **__: object,
 ) -> Lowered:  # fmt: skip
     if isinstance(dims, bool):
         dims, unbiased = None, dims
@@ -274,8 +302,8 @@ def _var(
 
 @lowering("std.correction", "std.dim", "std")
 def _std(
-    b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None, unbiased: Any = None, *_: Any, correction: Any = None,
-    **__: Any,
+    b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None, unbiased: bool | None = None, *_: object, correction: float | None = None,
+    **__: object,
 ) -> Lowered:  # fmt: skip
     if isinstance(dims, bool):
         dims, unbiased = None, dims
@@ -285,12 +313,12 @@ def _std(
 
 @lowering("var_mean.correction")
 def _var_mean(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dims: Any = None, *, correction: Any = None,
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dims: Dims = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> tuple[Lowered, ...]:  # fmt: skip
     split = Split.of(x, dims)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         v = read(x, split.index(outer, inner))
         return [_variance(v, split.count, correction), reduce("welford_mean", v)]
 
@@ -325,7 +353,7 @@ def _log_softmax_in_parts(b: Builder, meta: TensorMeta, x: Lowered, dim: int) ->
     sizes = tuple(constant(1) if k in split.reduced else n for k, n in enumerate(meta.sizes))
     small = TensorMeta(sizes, contiguous_strides(sizes), dtype, meta.device)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         v = cast(read(x, split.index(outer, inner)), dtype)
         largest = reduce("max", v)
         return [largest, apply("log", reduce("sum", apply("exp", v - largest)))]
@@ -340,7 +368,7 @@ def _log_softmax_in_parts(b: Builder, meta: TensorMeta, x: Lowered, dim: int) ->
 
 
 @lowering("_safe_softmax")
-def _safe_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, dtype: Any = None) -> Lowered:
+def _safe_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, dtype: torch.dtype | None = None) -> Lowered:
     def formula(v: Value) -> Value:
         largest = reduce("max", v)
         e = apply("exp", v - largest)
@@ -351,7 +379,9 @@ def _safe_softmax(b: Builder, meta: TensorMeta, x: Lowered, dim: int, dtype: Any
 
 
 @lowering("_softmax_backward_data")
-def _softmax_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: Any) -> Lowered:
+def _softmax_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: torch.dtype
+) -> Lowered:
     def formula(g: Value, y: Value) -> Value:
         return (g - reduce("sum", g * y)) * y
 
@@ -359,7 +389,9 @@ def _softmax_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered,
 
 
 @lowering("_log_softmax_backward_data")
-def _log_softmax_backward(b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: Any) -> Lowered:
+def _log_softmax_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, out: Lowered, dim: int, dtype: torch.dtype
+) -> Lowered:
     def formula(g: Value, y: Value) -> Value:
         return g - apply("exp", y) * reduce("sum", g)
 
@@ -372,7 +404,7 @@ def _along(
     """A formula with reductions along one dimension and a result of the operands' sizes."""
     split = Split.of(operands[0], dim if operands[0].sizes else None)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         index = split.index(outer, inner)
         made = formula(*(read(x, index) for x in operands))
         return [cast(made, compute_dtype(meta.dtype))]

@@ -8,14 +8,14 @@ A scatter that writes at most one element per row is a formula instead: it compa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import torch
 
 from torchjit_core.expr import Expr, Symbol, as_expr, constant
 from torchjit_inductor.ir.dtypes import HALF, accumulate_dtype, compute_dtype, is_float
-from torchjit_inductor.ir.values import Value, apply, cast, index_value, scan, where
+from torchjit_inductor.ir.values import Number, Scalar, Value, apply, cast, index_value, scan, where
 from torchjit_inductor.ir.values import constant as number
 from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.gather import (
@@ -28,7 +28,7 @@ from torchjit_inductor.lowering.gather import (
 from torchjit_inductor.lowering.reductions import Split, over
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, TensorMeta, full
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Read, Size, TensorMeta, full
 from torchjit_inductor.lowering.views import broadcast_index, check_broadcast, dim_of
 
 __all__: list[str] = []
@@ -91,11 +91,11 @@ def _scattered(
 
 # ---------------------------------------------------------------------- scatter along a dimension
 def _scatter(
-    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered | None, value: Any, mode: str
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered | Number, mode: str
 ) -> Lowered:
     if not x.sizes or len(index.sizes) != len(x.sizes):
         raise NotLowered("scatter into a number")
-    if source is not None and (source.dtype != x.dtype or len(source.sizes) != len(x.sizes)):
+    if isinstance(source, Lowered) and (source.dtype != x.dtype or len(source.sizes) != len(x.sizes)):
         raise NotLowered("scatter that converts")
     if index.dtype not in (torch.int64, torch.int32):
         raise NotLowered(f"an index of {index.dtype}")
@@ -104,7 +104,7 @@ def _scatter(
     low = size.bounds().lower
     if low is None or low < 1:
         raise NotLowered("a position in an empty dimension")
-    given = full(value, meta) if source is None else source
+    given = source if isinstance(source, Lowered) else full(source, meta)
 
     def position(point: Point) -> Value:
         return checked_position(index, point, size, wrap=False, dim=dim, error="gather")
@@ -137,19 +137,19 @@ def _one_per_row(
 
 @lowering("scatter.src")
 def _scatter_src(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, src: Lowered) -> Lowered:
-    return _scatter(b, meta, x, dim, index, src, None, "set")
+    return _scatter(b, meta, x, dim, index, src, "set")
 
 
 @lowering("scatter.value")
-def _scatter_value(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, value: Any) -> Lowered:
+def _scatter_value(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, value: Scalar) -> Lowered:
     if not isinstance(value, (bool, int, float)):
         raise NotLowered(f"scatter of {value!r}")
-    return _scatter(b, meta, x, dim, index, None, value, "set")
+    return _scatter(b, meta, x, dim, index, value, "set")
 
 
 @lowering("scatter_add")
 def _scatter_add(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, src: Lowered) -> Lowered:
-    return _scatter(b, meta, x, dim, index, src, None, "add")
+    return _scatter(b, meta, x, dim, index, src, "add")
 
 
 @lowering("scatter_reduce.two")
@@ -159,14 +159,14 @@ def _scatter_reduce(
 ) -> Lowered:  # fmt: skip
     if reduce != "sum" or not include_self:
         raise NotLowered(f"scatter_reduce with {reduce}")
-    return _scatter(b, meta, x, dim, index, src, None, "add")
+    return _scatter(b, meta, x, dim, index, src, "add")
 
 
 # ---------------------------------------------------------------------- index_put and its kin
 @lowering("index_put", "_unsafe_index_put")
 def _index_put(
     b: Builder, meta: TensorMeta, x: Lowered, indices: Sequence[Lowered | None], values: Lowered,
-    accumulate: bool = False, *_: Any,
+    accumulate: bool = False, *_: object,
 ) -> Lowered:  # fmt: skip
     rank = broadcast_rank(x, indices)
     if values.dtype != x.dtype:
@@ -200,7 +200,7 @@ def _indexed_sizes(sizes: Index, indices: Sequence[Lowered | None], rank: int) -
 
 @lowering("index_add")
 def _index_add(
-    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered, *, alpha: Any = 1
+    b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Lowered, source: Lowered, *, alpha: Number = 1
 ) -> Lowered:
     if not isinstance(alpha, (int, float)):
         raise NotLowered("index_add that converts")
@@ -244,7 +244,7 @@ def _rows(
 
 @lowering("embedding_dense_backward")
 def _embedding_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, index: Lowered, rows: Any, padding: int, scale_by_freq: bool
+    b: Builder, meta: TensorMeta, grad: Lowered, index: Lowered, rows: Size, padding: int, scale_by_freq: bool
 ) -> Lowered:
     if scale_by_freq:
         raise NotLowered("embedding gradient scaled by frequency")
@@ -280,7 +280,7 @@ def _running(b: Builder, meta: TensorMeta, x: Lowered, dim: int, kind: str) -> L
         wide = torch.float64  # as eager does
     split = Split.of(x, dim)
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         v = cast(cast(read(x, split.index(outer, inner)), compute_dtype(meta.dtype)), wide)
         return [cast(scan(kind, v), compute_dtype(meta.dtype))]
 
@@ -288,10 +288,10 @@ def _running(b: Builder, meta: TensorMeta, x: Lowered, dim: int, kind: str) -> L
 
 
 @lowering("cumsum")
-def _cumsum(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: Any = None) -> Lowered:
+def _cumsum(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: torch.dtype | None = None) -> Lowered:
     return _running(b, meta, x, dim, "sum")
 
 
 @lowering("cumprod")
-def _cumprod(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: Any = None) -> Lowered:
+def _cumprod(b: Builder, meta: TensorMeta, x: Lowered, dim: int, *, dtype: torch.dtype | None = None) -> Lowered:
     return _running(b, meta, x, dim, "prod")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from torchjit_inductor.ir.dtypes import KERNEL_DTYPES
@@ -13,7 +11,7 @@ from torchjit_inductor.lowering.builder import Builder
 from torchjit_inductor.lowering.reductions import Split, over
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Read, TensorMeta
 from torchjit_inductor.lowering.views import dim_of
 
 MOST_WIDE = 1 << 16
@@ -32,7 +30,7 @@ def _sort(
 
 @lowering("sort.stable")
 def _sort_stable(
-    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, *, stable: Any = None, dim: int = -1, descending: bool = False
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Lowered, ...]:  # fmt: skip
     return _sorted(b, metas, x, dim, descending)
 
@@ -57,7 +55,7 @@ def _sorted(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, dim: int, des
     if too_long:
         raise NotLowered(f"rows of {size} elements of {x.dtype}")
 
-    def body(read: Any, outer: Index, inner: Index) -> list[Value]:
+    def body(read: Read, outer: Index, inner: Index) -> list[Value]:
         # Elements that are equal once they are rounded keep their order.
         v = cast(read(x, split.index(outer, inner)), x.dtype)
         return [sort(v, descending=descending), sort(v, descending=descending, positions=True)]

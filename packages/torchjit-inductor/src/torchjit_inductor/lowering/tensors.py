@@ -12,12 +12,30 @@ from torchjit_core.expr import Expr, Symbol, constant
 from torchjit_inductor.indexing import join_digits, simplify
 from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import Origin
-from torchjit_inductor.ir.values import Value, load, where
+from torchjit_inductor.ir.values import Scalar, Value, load, where
 from torchjit_inductor.ir.values import constant as number
 
-__all__ = ["Index", "Lazy", "Lowered", "Point", "Strided", "TensorMeta", "contiguous_strides"]
+__all__ = [
+    "Dims",
+    "Index",
+    "Lazy",
+    "Lowered",
+    "Operand",
+    "Point",
+    "Read",
+    "Size",
+    "Strided",
+    "TensorMeta",
+    "contiguous_strides",
+]
 
 Index: TypeAlias = "tuple[Expr, ...]"
+Operand: TypeAlias = "Lowered | Scalar"
+Size: TypeAlias = "int | Expr"
+Dims: TypeAlias = "int | Sequence[int] | None"
+"""The dimensions that a reduction is over: None or none of them are all."""
+Read: TypeAlias = "Callable[[Lowered, Index], Value]"
+"""How the body of a reduction reads the element of a tensor at an index."""
 
 
 @final

@@ -16,7 +16,7 @@ from torchjit_inductor.lowering.builder import Builder, Cost
 from torchjit_inductor.lowering.places import Place, place_of
 from torchjit_inductor.lowering.registry import lowering
 from torchjit_inductor.lowering.sizes import NotLowered, expression
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, masked
+from torchjit_inductor.lowering.tensors import Dims, Index, Lazy, Lowered, Point, Size, Strided, TensorMeta, masked
 from torchjit_inductor.lowering.tensors import full as constant_tensor
 
 __all__ = ["broadcast_index", "check_broadcast", "dim_of", "reshape_index", "view"]
@@ -119,7 +119,7 @@ def _restrided(tensor: Strided, sizes: Index, strides: Index, offset: Expr | Non
 
 # ---------------------------------------------------------------------- reshapes
 @lowering("view", "_unsafe_view", "reshape", "_reshape_alias", "flatten.using_ints", "unflatten.int")
-def _reshape(b: Builder, meta: TensorMeta, x: Lowered, *sizes: Any, **_: Any) -> Lowered:
+def _reshape(b: Builder, meta: TensorMeta, x: Lowered, *_: object, **__: object) -> Lowered:
     if isinstance(x, Strided):
         strides = reshape_strides(x, meta.sizes)
         if strides is not None:
@@ -173,7 +173,7 @@ def _neg_view(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
 
 
 @lowering("clone", "contiguous", "alias_copy", "detach_copy")
-def _clone(b: Builder, meta: TensorMeta, x: Lowered, **_: Any) -> Lowered:
+def _clone(b: Builder, meta: TensorMeta, x: Lowered, **_: object) -> Lowered:
     # A formula of its own, so that an output gets memory of its own with the strides of `meta`.
     return Lazy(x.sizes, x.dtype, x.device, x.value)
 
@@ -204,7 +204,7 @@ def _t(b: Builder, meta: TensorMeta, x: Lowered) -> Lowered:
 
 
 @lowering("expand")
-def _expand(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, **_: Any) -> Lowered:
+def _expand(b: Builder, meta: TensorMeta, x: Lowered, sizes: Sequence[Size], **_: object) -> Lowered:
     check_broadcast(x.sizes, meta.sizes)
     if isinstance(x, Lazy) and meta.sizes != x.sizes and x.sizes and Cost.of(x).heavy:
         x = b.materialize(x)
@@ -226,7 +226,7 @@ def _unsqueeze(b: Builder, meta: TensorMeta, x: Lowered, dim: int) -> Lowered:
 
 
 @lowering("squeeze", "squeeze.dim", "squeeze.dims")
-def _squeeze(b: Builder, meta: TensorMeta, x: Lowered, dims: Any = None) -> Lowered:
+def _squeeze(b: Builder, meta: TensorMeta, x: Lowered, dims: Dims = None) -> Lowered:
     rank = len(x.sizes)
     if dims is None:
         asked = set(range(rank))
@@ -253,7 +253,7 @@ def _narrow(meta: TensorMeta, x: Lowered, dim: int, start: Expr, step: int = 1) 
     return view(x, meta, lambda i: tuple(start + e * step if k == dim else e for k, e in enumerate(i)))
 
 
-def _clamped_start(start: Any, size: Expr) -> Expr:
+def _clamped_start(start: Size | Place | None, size: Expr) -> Expr:
     """Where a slice begins, for a start that may be None, negative or beyond the end.
 
     Raises:
@@ -274,7 +274,13 @@ def _clamped_start(start: Any, size: Expr) -> Expr:
 
 @lowering("slice.Tensor")
 def _slice(
-    b: Builder, meta: TensorMeta, x: Lowered, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    b: Builder,
+    meta: TensorMeta,
+    x: Lowered,
+    dim: int = 0,
+    start: Size | Place | None = None,
+    end: Size | None = None,
+    step: int = 1,
 ) -> Lowered:
     dim = dim_of(dim, len(x.sizes))
     return _narrow(meta, x, dim, _clamped_start(start, x.sizes[dim]), step)
@@ -291,7 +297,9 @@ def _select(b: Builder, meta: TensorMeta, x: Lowered, dim: int, index: Any) -> L
 
 
 @lowering("split.Tensor", "split_with_sizes", "unsafe_split.Tensor", "chunk")
-def _split(b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, sizes: Any, dim: int = 0) -> tuple[Lowered, ...]:
+def _split(
+    b: Builder, metas: tuple[TensorMeta, ...], x: Lowered, sizes: Sequence[Size], dim: int = 0
+) -> tuple[Lowered, ...]:
     dim = dim_of(dim, len(x.sizes))
     start, pieces = constant(0), []
     for meta in metas:
@@ -322,7 +330,9 @@ def _unfold(b: Builder, meta: TensorMeta, x: Lowered, dim: int, size: Any, step:
 
 
 @lowering("as_strided")
-def _as_strided(b: Builder, meta: TensorMeta, x: Lowered, sizes: Any, strides: Any, offset: Any = None) -> Lowered:
+def _as_strided(
+    b: Builder, meta: TensorMeta, x: Lowered, sizes: Sequence[Size], strides: Sequence[Size], offset: Any = None
+) -> Lowered:
     if not isinstance(x, Strided) or (offset is not None and expression(offset).value != 0):
         # The offset counts from the storage's start, which for an input need not be its first element.
         raise NotLowered("as_strided of a computed tensor or with an offset")
@@ -345,14 +355,15 @@ def _diagonal(b: Builder, meta: TensorMeta, x: Lowered, offset: int = 0, dim1: i
 
 
 @lowering("roll")
-def _roll(b: Builder, meta: TensorMeta, x: Lowered, shifts: Any, dims: Sequence[int] = ()) -> Lowered:
+def _roll(b: Builder, meta: TensorMeta, x: Lowered, shifts: Size | Sequence[Size], dims: Sequence[int] = ()) -> Lowered:
     """A view with `(i - shift) % n` for an index: readers read where the values come from, nothing is copied."""
-    shifts = [shifts] if isinstance(shifts, (int, Expr)) else shifts
+    given = [shifts] if isinstance(shifts, (int, Expr)) else shifts
+    known = [k for k in given if isinstance(k, int)]
     sizes = [n.value for n in x.sizes]
-    if len(shifts) != len(dims) or any(not isinstance(k, int) for k in shifts) or any(sizes[d] is None for d in dims):
+    if len(given) != len(dims) or len(known) != len(dims) or any(sizes[d] is None for d in dims):
         raise NotLowered("a roll of all elements, or by symbolic sizes")
     by = [0] * len(sizes)
-    for d, shift in zip(dims, shifts, strict=True):
+    for d, shift in zip(dims, known, strict=True):
         by[dim_of(d, len(sizes))] += shift
 
     def back(index: Index) -> Index:
@@ -467,7 +478,7 @@ def _in_range(at: Value, start: Expr, end: Expr) -> Value:
 
 @lowering("slice_backward")
 def _slice_backward(
-    b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, dim: int, start: Any, end: Any, step: int
+    b: Builder, meta: TensorMeta, grad: Lowered, sizes: Sequence[Size], dim: int, start: Any, end: Any, step: int
 ) -> Lowered:
     if step != 1:
         raise NotLowered("slice_backward with a step")
@@ -484,7 +495,9 @@ def _slice_backward(
 
 
 @lowering("select_backward")
-def _select_backward(b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, dim: int, index: Any) -> Lowered:
+def _select_backward(
+    b: Builder, meta: TensorMeta, grad: Lowered, sizes: Sequence[Size], dim: int, index: Any
+) -> Lowered:
     dim = dim_of(dim, len(meta.sizes))
     at = place_of(index, meta.sizes[dim])
 
@@ -498,7 +511,7 @@ def _select_backward(b: Builder, meta: TensorMeta, grad: Lowered, sizes: Any, di
 
 
 @lowering("repeat")
-def _repeat(b: Builder, meta: TensorMeta, x: Lowered, repeats: Any) -> Lowered:
+def _repeat(b: Builder, meta: TensorMeta, x: Lowered, repeats: Sequence[Size]) -> Lowered:
     new = len(meta.sizes) - len(x.sizes)
     if any(n.value == 0 for n in meta.sizes):
         return constant_tensor(0, meta)
