@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter, process_time
-from typing import Any, final
+from typing import final
 
 import attrs
 import torch
@@ -67,7 +67,7 @@ class AutotuneCache:
         )
 
     def times(
-        self, key: tuple[Any, ...], contest: Callable[[], tuple[Callable[[], Any], Callable[[], Any]]]
+        self, key: tuple[object, ...], contest: Callable[[], tuple[Callable[[], object], Callable[[], object]]]
     ) -> tuple[float, float]:
         """Seconds of the first and of the second way.
 
@@ -86,7 +86,7 @@ class AutotuneCache:
         return found
 
 
-def best_times(first: Callable[[], Any], second: Callable[[], Any], threads: int = 1) -> Outcome:
+def best_times(first: Callable[[], object], second: Callable[[], object], threads: int = 1) -> Outcome:
     """Race the two. Runs alternate, so that both meet the same noise; the first of each does not count.
 
     Args:

@@ -40,6 +40,7 @@ from typing import Any, Protocol, final
 
 import attrs
 
+from torchjit_core.expr import Symbol
 from torchjit_core.reasons import reason
 from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.ir.kernel import Buffer, LoopKernel
@@ -129,7 +130,7 @@ class KernelBackend(Protocol):
         call: AttentionCall,
         places: Sequence[Strided],
         metas: Sequence[TensorMeta],
-        hints: Mapping[Any, int],
+        hints: Mapping[Symbol, int],
         *,
         backward: bool,
     ) -> Callable[..., Any]:
@@ -147,7 +148,7 @@ class KernelBackend(Protocol):
         """
         ...
 
-    def passes(self, hints: Mapping[Any, int]) -> tuple[Pass, ...]:
+    def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """What changes the steps of this backend's devices, after fusion and before kernels are compiled: splits reductions, for example.
 
         Args:
@@ -161,7 +162,7 @@ class KernelBackend(Protocol):
         buffers: Mapping[str, Buffer],
         *,
         graph: str,
-        hints: Mapping[Any, int],
+        hints: Mapping[Symbol, int],
     ) -> Sequence[CompiledKernel]:
         """Generate and build all the kernels of one graph.
 

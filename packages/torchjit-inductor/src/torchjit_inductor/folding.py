@@ -148,7 +148,7 @@ def _reads_memory(user: torch.fx.Node) -> bool:
     return isinstance(op, torch._ops.OpOverload) and op is not _aten.copy_.default and find_lowering(op) is None
 
 
-def _size(val: Any) -> int:
+def _size(val: object) -> int:
     return math.prod(val.shape) if isinstance(val, torch.Tensor) else 0
 
 

@@ -138,7 +138,7 @@ def _fold_batch_norms(graph: torch.fx.Graph, static: set[torch.fx.Node]) -> None
         graph.erase_node(conv)
 
 
-def _convolution_before(norm: Any, static: set[torch.fx.Node]) -> torch.fx.Node | None:
+def _convolution_before(norm: torch.fx.Node, static: set[torch.fx.Node]) -> torch.fx.Node | None:
     """The convolution whose result a batch norm alone gets, if nothing but that is used, and all else are float32 parameters."""
     if norm.target is not _BATCH_NORM or any(u.args[1] != 0 and u.users for u in norm.users):
         return None
@@ -147,7 +147,7 @@ def _convolution_before(norm: Any, static: set[torch.fx.Node]) -> torch.fx.Node 
         return None
     weight, bias, transposed = conv.args[1], conv.args[2], conv.args[6]
     tensors = [p for p in (weight, bias, *parameters) if p is not None]
-    frozen = all(p in static and p.meta["val"].dtype is torch.float32 for p in tensors)
+    frozen = all(isinstance(p, torch.fx.Node) and p in static and p.meta["val"].dtype is torch.float32 for p in tensors)
     return conv if frozen and not transposed else None
 
 

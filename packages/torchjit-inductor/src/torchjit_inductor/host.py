@@ -461,7 +461,7 @@ class _Writer:
             self.put(f"{name}__at = {old}__at")
             self.addresses.add(name)
 
-    def _kind(self, buffer: Buffer) -> tuple[Any, ...]:
+    def _kind(self, buffer: Buffer) -> tuple[object, ...]:
         """Buffers of one kind can stand for one another."""
         return (buffer.dtype, buffer.device, buffer.span)
 
@@ -533,7 +533,7 @@ class _Writer:
                 f"{name} = conformed({name}, {self._tuple(buffer.sizes)}, {strides})"
             )
 
-    def _function(self, op: Any) -> str:
+    def _function(self, op: object) -> str:
         if isinstance(op, torch._ops.OpOverload):
             name = self._unused("_".join(str(op._name).replace("::", ".").split(".")))
             # Calling the C++ entry itself skips a Python frame.
@@ -541,7 +541,7 @@ class _Writer:
             return name
         return self._constant(op, f"{getattr(op, '__name__', 'constant')}_")
 
-    def _tree(self, leaf: Any) -> str:
+    def _tree(self, leaf: object) -> str:
         if isinstance(leaf, TensorRef):
             return self._ref(leaf)
         if isinstance(leaf, Expr):
@@ -586,7 +586,7 @@ class _Writer:
             )
         return self.views[ref]
 
-    def _constant(self, value: Any, stem: str = "constant") -> str:
+    def _constant(self, value: object, stem: str = "constant") -> str:
         """A name for an object that has no literal."""
         text = str(value)
         if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):

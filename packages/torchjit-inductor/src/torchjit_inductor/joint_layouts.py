@@ -108,7 +108,7 @@ def _plan_convolutions(graph: torch.fx.Graph, promised: Set[torch.fx.Node]) -> N
 # ------------------------------------------------------------------------------------------------ convolutions
 
 
-def _value(node: Any) -> torch.Tensor | None:
+def _value(node: object) -> torch.Tensor | None:
     val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return val if isinstance(val, torch.Tensor) else None
 
@@ -246,7 +246,7 @@ def _same_rank(node: torch.fx.Node) -> bool:
     return any(v.dim() == 4 for v in _leaves(node.meta.get("val")))
 
 
-def _leaves(val: Any) -> list[torch.Tensor]:
+def _leaves(val: object) -> list[torch.Tensor]:
     return [v for v in (val if isinstance(val, (tuple, list)) else (val,)) if isinstance(v, torch.Tensor)]
 
 

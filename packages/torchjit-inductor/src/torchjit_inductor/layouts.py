@@ -71,8 +71,8 @@ def preferred_layouts(gm: torch.fx.GraphModule, cache: AutotuneCache) -> set[tor
 
     Where there are any, convolutions that are not among them should read theirs row-major.
     """
-    shapes: Counter[tuple[Any, ...]] = Counter()
-    sample: dict[tuple[Any, ...], torch.fx.Node] = {}
+    shapes: Counter[tuple[object, ...]] = Counter()
+    sample: dict[tuple[object, ...], torch.fx.Node] = {}
     convolutions = [n for n in gm.graph.nodes if n.op == "call_function" and n.target is _CONVOLUTION]
     heavy = {n for n in convolutions if _weight_heavy(n)}
     convolutions = [n for n in convolutions if n not in heavy]
@@ -165,7 +165,7 @@ def _carries_layout(node: torch.fx.Node) -> bool:
     return val.is_contiguous() and val.shape[1] != 1
 
 
-def _race_key(node: torch.fx.Node) -> tuple[Any, ...] | None:
+def _race_key(node: torch.fx.Node) -> tuple[object, ...] | None:
     """What a race of this convolution depends on, or None where the choice does not arise."""
     x, weight, bias, *options = node.args
     if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
@@ -184,7 +184,7 @@ def _is_plain_image(val: torch.Tensor) -> bool:
     return val.device.type == "cpu" and val.dtype == torch.float32 and val.is_contiguous()
 
 
-def _is_known(option: Any) -> bool:
+def _is_known(option: object) -> bool:
     """Is it an integer, or several?"""
     return all(isinstance(n, int) for n in (option if isinstance(option, (list, tuple)) else (option,)))
 
@@ -202,10 +202,10 @@ def _flops(node: torch.fx.Node) -> float:
     return 2.0 * float(node.meta["val"].numel()) * float(weight.meta["val"][0].numel())
 
 
-def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], Any], Callable[[], Any]]]:
+def _contest(node: torch.fx.Node) -> Callable[[], tuple[Callable[[], object], Callable[[], object]]]:
     x, weight, bias, *options = node.args
 
-    def contest() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def contest() -> tuple[Callable[[], object], Callable[[], object]]:
         if not isinstance(x, torch.fx.Node) or not isinstance(weight, torch.fx.Node):
             raise TypeError("a convolution of something else than tensors")
         a, w = x.meta["val"], weight.meta["val"]

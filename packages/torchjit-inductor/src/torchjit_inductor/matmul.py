@@ -78,7 +78,7 @@ def _onednn_wins(left: Any, right: Any, has_bias: bool, linear: Any, cache: Auto
     if min(rows, depth, columns) == 0 or 2.0 * rows * depth * columns > MAX_FLOPS:
         return False
 
-    def contest() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def contest() -> tuple[Callable[[], object], Callable[[], object]]:
         # The caller may be tracing with fake tensors: the race needs real ones.
         with _disable_current_modes():
             a, w = _sample(*left), _sample(*right)

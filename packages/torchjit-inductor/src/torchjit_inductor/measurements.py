@@ -7,11 +7,13 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Generic, TypeVar, final
 
 from filelock import FileLock, Timeout
 
 from torchjit_inductor.cpp.folders import cache_folder
+
+T = TypeVar("T")
 
 __all__ = ["MAX_KEPT", "Measurements"]
 
@@ -20,7 +22,7 @@ MAX_KEPT = 4000
 
 
 @final
-class Measurements:
+class Measurements(Generic[T]):
     """Results by a text that says what was measured: a JSON file beside the compiled kernels.
 
     Args:
@@ -32,17 +34,15 @@ class Measurements:
     `valid` may raise ValueError, TypeError, KeyError, IndexError or AttributeError: the file then counts as empty.
     """
 
-    def __init__(
-        self, cache_dir: str | None, name: str, machine: Callable[[], str], valid: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, cache_dir: str | None, name: str, machine: Callable[[], str], valid: Callable[[Any], T]) -> None:
         self._cache_dir, self._name, self._machine, self._valid = cache_dir, name, machine, valid
-        self._known: dict[str, Any] | None = None
+        self._known: dict[str, T] | None = None
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> T | None:
         """The result, or None."""
         return self._results().get(key)
 
-    def put(self, key: str, result: Any, *, keep: bool = True) -> None:
+    def put(self, key: str, result: object, *, keep: bool = True) -> None:
         """Remember what `valid` takes, a JSON-able value; on disk beside what other processes have written meanwhile.
 
         Args:
@@ -61,7 +61,7 @@ class Measurements:
         except (OSError, NotImplementedError, Timeout):  # the second: filelock, where nothing can be locked
             return  # a folder that cannot be written, or a busy one: the result holds for this process
 
-    def _results(self) -> dict[str, Any]:
+    def _results(self) -> dict[str, T]:
         if self._known is None:
             self._known = {key: self._valid(value) for key, value in self._read().items()}
         return self._known
@@ -69,7 +69,7 @@ class Measurements:
     def _path(self) -> Path:
         return cache_folder(self._cache_dir) / f"{self._name}.json"
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, object]:
         """What the file holds, as JSON; nothing where a part of it is of no use."""
         try:
             held = json.loads(self._path().read_text())

@@ -129,7 +129,7 @@ def _packed_wins(found: _Product, cache: AutotuneCache) -> bool:
         return False
     rows = min(rows, ROWS)
 
-    def contest() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def contest() -> tuple[Callable[[], object], Callable[[], object]]:
         with _disable_current_modes():
             x = torch.full((rows, depth), 0.5, dtype=torch.bfloat16)
             weight = torch.ones(columns, depth, dtype=torch.int8)

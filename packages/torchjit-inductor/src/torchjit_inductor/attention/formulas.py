@@ -241,7 +241,7 @@ def _parts_of_put(node: torch.fx.Node) -> list[Part] | None:
     return [(at, _node(part))]
 
 
-def _node(argument: Any) -> torch.fx.Node:
+def _node(argument: object) -> torch.fx.Node:
     if not isinstance(argument, torch.fx.Node):
         raise NotLowered("a gradient of another form")
     return argument
@@ -254,7 +254,7 @@ def _is_zero(node: torch.fx.Node) -> bool:
 
 
 _aten = torch.ops.aten
-_SUMS: dict[Any, Callable[[torch.fx.Node], list[Part] | None]] = {
+_SUMS: dict[object, Callable[[torch.fx.Node], list[Part] | None]] = {
     _aten._to_copy.default: _parts_of_cast,
     torch.ops.prims.convert_element_type.default: _parts_of_cast,
     _aten.add.Tensor: _parts_of_sum,
@@ -349,7 +349,7 @@ def _is_index(value: Value) -> bool:
     return value.op == "constant" or (value.op == "index" and not value.data.binders)
 
 
-_FOLDS: dict[str, Callable[..., Any]] = {
+_FOLDS: dict[str, Callable[..., Expr]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,

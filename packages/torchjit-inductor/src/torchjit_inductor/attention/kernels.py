@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import attrs
 import torch
@@ -34,6 +34,8 @@ from torchjit_inductor.lowering.tensors import Strided, TensorMeta
 from torchjit_inductor.triton.compile import MachineCode, argument_type, compile_text
 from torchjit_inductor.triton.cuda import KernelDriver, LoadedKernel
 from torchjit_inductor.triton.operations import can_express
+
+T = TypeVar("T")
 
 __all__ = ["AttentionKernels", "argument_types", "attention_problem", "tiles_for"]
 
@@ -210,9 +212,11 @@ class AttentionKernels:
     def __init__(self, driver: KernelDriver, arch: Callable[[torch.device], int], threads: int) -> None:
         self._driver, self._arch = driver, arch
         self._pool = ThreadPoolExecutor(threads)
-        self._codes: dict[tuple[Any, ...], Future[MachineCode]] = {}
+        self._codes: dict[tuple[object, ...], Future[MachineCode]] = {}
 
-    def forward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
+    def forward(
+        self, p: AttentionProblem, call: AttentionCall, device: torch.device
+    ) -> Callable[..., tuple[torch.Tensor, ...]]:
         """A function of (query, key, value, more..., and what the kernels get of sizes that vary) that gives what the operator gives."""
         (launch, *join), parts = self._forward_launchers(p, device)
         lists, used = _list_positions(call, 0), _used(p, call)
@@ -222,7 +226,9 @@ class AttentionKernels:
         strides_of = numbers_of(arguments, p.strides["result"])
         scratch_of = numbers_of(arguments, scratch_sizes(p, parts))
 
-        def attention(query: Any, key: Any, value: Any, *rest: Any) -> Any:
+        def attention(
+            query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any
+        ) -> tuple[torch.Tensor, ...]:
             more, numbers = _parted(rest, len(arguments))
             rows = rows_of(*numbers)
             result = torch.empty_strided((*rows, p.width), strides_of(*numbers), dtype=query.dtype, device=device)
@@ -241,7 +247,9 @@ class AttentionKernels:
 
         return attention
 
-    def backward(self, p: AttentionProblem, call: AttentionCall, device: torch.device) -> Any:
+    def backward(
+        self, p: AttentionProblem, call: AttentionCall, device: torch.device
+    ) -> Callable[..., tuple[torch.Tensor, ...]]:
         """A function of (query, key, value, more..., total, gradient, shift, and what the kernels get of sizes that vary) that gives what the
         operator gives."""
         kinds = {"attention_of_queries": queries_text, "attention_of_keys": keys_text}
@@ -253,7 +261,9 @@ class AttentionKernels:
         added = list(dict.fromkeys(a.tensor for a in p.formulas.additions))
         options = {"dtype": torch.float32, "device": device}
 
-        def attention_backward(query: Any, key: Any, value: Any, *rest: Any) -> Any:
+        def attention_backward(
+            query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any
+        ) -> tuple[torch.Tensor, ...]:
             tensors, numbers = _parted(rest, len(arguments))
             more, (total, gradient, shift) = _parted(tensors, 3)
             made = [
@@ -396,7 +406,7 @@ def _dtype_of(parameter: str, p: AttentionProblem) -> torch.dtype:
     return p.dtype
 
 
-def _parted(values: Sequence[Any], count: int) -> tuple[Sequence[Any], Sequence[Any]]:
+def _parted(values: Sequence[T], count: int) -> tuple[Sequence[T], Sequence[T]]:
     """Without the last ones, and these."""
     return values[: len(values) - count], values[len(values) - count :]
 

@@ -12,6 +12,7 @@ import attrs
 import torch
 
 from torchjit_core.events import phase
+from torchjit_core.expr import Symbol
 from torchjit_inductor.attention.call import AttentionCall
 from torchjit_inductor.codegen_protocol import FEATURES, CompiledKernel
 from torchjit_inductor.cpp.build import build, default_vector_bytes, find_compiler
@@ -49,7 +50,7 @@ class CBackend:
     def __init__(self, settings: InductorSettings) -> None:
         self._settings = settings
         self._vector_bytes = settings.vector_bytes or default_vector_bytes()
-        self._texts: dict[tuple[Any, ...], str] = {}
+        self._texts: dict[tuple[object, ...], str] = {}
 
     def unsupported(self, kernel: LoopKernel, buffers: Mapping[str, Buffer]) -> str | None:
         """Why there is no C code for a kernel, or None."""
@@ -80,19 +81,19 @@ class CBackend:
         call: AttentionCall,
         places: Sequence[Strided],
         metas: Sequence[TensorMeta],
-        hints: Mapping[Any, int],
+        hints: Mapping[Symbol, int],
         *,
         backward: bool,
     ) -> Callable[..., Any]:
         """None."""
         raise NotLowered("no kernels of attention for CPUs")
 
-    def passes(self, hints: Mapping[Any, int]) -> tuple[Pass, ...]:
+    def passes(self, hints: Mapping[Symbol, int]) -> tuple[Pass, ...]:
         """None: loops over threads and vectors are made from the kernels as they are."""
         return ()
 
     def compile(
-        self, kernels: Sequence[LoopKernel], buffers: Mapping[str, Buffer], *, graph: str, hints: Mapping[Any, int]
+        self, kernels: Sequence[LoopKernel], buffers: Mapping[str, Buffer], *, graph: str, hints: Mapping[Symbol, int]
     ) -> Sequence[CompiledKernel]:
         """Generate, compile and load. Kernels with equal text are compiled once.
 

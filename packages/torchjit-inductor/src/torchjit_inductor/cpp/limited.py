@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import final
 
 import attrs
 
@@ -45,17 +45,17 @@ class Running:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._processes: set[subprocess.Popen[Any]] = set()
+        self._processes: set[subprocess.Popen[str]] = set()
         self._stopped = False
 
-    def add(self, process: subprocess.Popen[Any]) -> None:
+    def add(self, process: subprocess.Popen[str]) -> None:
         """One more; it ends at once if they were stopped."""
         with self._lock:
             self._processes.add(process)
             if self._stopped:
                 _kill(process)
 
-    def remove(self, process: subprocess.Popen[Any]) -> None:
+    def remove(self, process: subprocess.Popen[str]) -> None:
         """It has ended."""
         with self._lock:
             self._processes.discard(process)
@@ -123,7 +123,7 @@ def tell_waiting(what: str, spent: float, seconds: float) -> None:
     emit("waiting", what=what, seconds=spent, limit=seconds)
 
 
-def _kill(process: subprocess.Popen[Any]) -> None:
+def _kill(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()

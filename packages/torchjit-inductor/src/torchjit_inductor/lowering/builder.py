@@ -18,7 +18,16 @@ from torchjit_inductor.ir.kernel import Buffer, LoopKernel, LoopVar, Origin, Sto
 from torchjit_inductor.ir.values import IN_ORDER, Value, substitute_all, walk
 from torchjit_inductor.lowering.one_hot import known_sums
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
+from torchjit_inductor.lowering.tensors import (
+    Index,
+    Lazy,
+    Lowered,
+    Metas,
+    Point,
+    Strided,
+    TensorMeta,
+    contiguous_strides,
+)
 from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
 
 __all__ = ["Builder", "Output", "ReductionBody"]
@@ -346,9 +355,7 @@ class Builder:
         return [self.buffer(name, output.meta) for name, output in zip(names, outputs, strict=True)]
 
     # ------------------------------------------------------------------ aten
-    def extern(
-        self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], metas: TensorMeta | tuple[Any, ...] | None
-    ) -> Any:
+    def extern(self, op: object, args: Sequence[Any], kwargs: dict[str, Any], metas: Metas) -> Any:
         """Call an aten op on tensors in memory.
 
         Args:
@@ -489,7 +496,7 @@ _VIEWS_UNSAID = frozenset(
 """Their results share memory with the operand, about which their schemas are silent: autograd is not to know."""
 
 
-def _may_alias(op: Any) -> bool:
+def _may_alias(op: object) -> bool:
     schema = getattr(op, "_schema", None)
     if schema is None or any(r.alias_info is not None for r in schema.returns):
         return True

@@ -18,7 +18,7 @@ from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, dot, load, round_to
 from torchjit_inductor.lowering.builder import Builder, Output
 from torchjit_inductor.lowering.grouped import MOST_GROUPS, Groups, grouped_dot
-from torchjit_inductor.lowering.tensors import Index, Lowered, Point, Read, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lowered, Metas, Point, Read, Strided, TensorMeta
 from torchjit_inductor.steps import ExternStep
 
 __all__ = ["MatrixProduct", "ProductChoice", "Scales", "tile_product"]
@@ -128,7 +128,7 @@ class _Asked:
         return Groups(count, {(2, 3): "rows", (3, 2): "columns", (2, 2): "depth"}[ranks])
 
 
-def _asked(op: Any, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
+def _asked(op: object, args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     """What an operator multiplies; None where it does something else, or something that kernels do not do."""
     read = _OPERANDS.get(op)
     asked = None if read is None else read(args, meta)
@@ -213,7 +213,7 @@ def _grouped(args: tuple[Any, ...], meta: TensorMeta) -> _Asked | None:
     return _Asked(left, right, ends=ends) if 0 < count <= MOST_GROUPS else None
 
 
-_OPERANDS: dict[Any, Callable[[tuple[Any, ...], TensorMeta], _Asked | None]] = {
+_OPERANDS: dict[object, Callable[[tuple[Any, ...], TensorMeta], _Asked | None]] = {
     _aten.mm.default: _plain,
     _aten.bmm.default: _plain,
     _aten.addmm.default: _biased,
@@ -224,11 +224,11 @@ _OPERANDS: dict[Any, Callable[[tuple[Any, ...], TensorMeta], _Asked | None]] = {
     _GROUPED: _grouped,
 }
 """How operators that multiply matrices take their operands."""
-_INTEGERS = {_aten._int_mm.default: torch.int8}
+_INTEGERS: dict[object, torch.dtype] = {_aten._int_mm.default: torch.int8}
 """What is multiplied, where it is not of the result's type."""
 
 
-def tile_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any, choice: ProductChoice) -> Lowered | None:
+def tile_product(b: Builder, op: object, args: tuple[Any, ...], meta: Metas, choice: ProductChoice) -> Lowered | None:
     """`mm`, `addmm`, `bmm`, `baddbmm`, `_int_mm`, `_scaled_mm` or `_grouped_mm` as a kernel, or None where aten is better or
     the operator is another one.
 

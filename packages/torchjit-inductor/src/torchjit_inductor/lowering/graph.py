@@ -65,7 +65,7 @@ from torchjit_inductor.lowering.promotion import rounded
 from torchjit_inductor.lowering.registry import Lowering, find_lowering
 from torchjit_inductor.lowering.run_numbers import READ, TEST, names_in, new_sizes, reads_data
 from torchjit_inductor.lowering.sizes import NotLowered
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Point, Strided, TensorMeta, contiguous_strides
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Point, Strided, TensorMeta, contiguous_strides
 from torchjit_inductor.memory_readers import reads_memory, writes_operands
 from torchjit_inductor.steps import ExternStep, HostNumber, Program, Step, TensorRef
 
@@ -148,7 +148,7 @@ class _Call:
     node: torch.fx.Node
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    metas: Any
+    metas: Metas
 
 
 @final
@@ -168,7 +168,7 @@ class _GraphLowering:
         self.builder = Builder(features)
         self.env: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | Expr | HostNumber | None] = []
-        self.mutations: list[tuple[torch.fx.Node, Any]] = []
+        self.mutations: list[tuple[torch.fx.Node, Strided]] = []
         self.placeholders: list[torch.fx.Node] = []
         self.sizes = KnownSizes()
         self.constants: dict[str, torch.Tensor] = {}
@@ -311,7 +311,7 @@ class _GraphLowering:
         source, key = node.args
         return self._settle(node, self._argument(source)[key])
 
-    def _number(self, node: torch.fx.Node, val: Any) -> Expr | HostNumber:
+    def _number(self, node: torch.fx.Node, val: object) -> Expr | HostNumber:
         """A node whose value is no tensor."""
         if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
             return self.sizes.known(val, node)
@@ -332,7 +332,9 @@ class _GraphLowering:
         return args, kwargs
 
     def _zero_padded(self, call: _Call) -> Lowered | None:
-        if not call.node.meta.get(ZERO_PADDED) or call.args[0].dtype not in KERNEL_DTYPES:
+        if not call.node.meta.get(ZERO_PADDED) or not isinstance(call.metas, TensorMeta):
+            return None
+        if call.args[0].dtype not in KERNEL_DTYPES:
             return None
         return zero_padded(self.builder, call.args[0], call.metas)
 
@@ -355,10 +357,11 @@ class _GraphLowering:
         if kernels is None:
             return None
         places = [self.builder.materialize(t) for t in tensors_in(call.args)]
-        function = kernels(places, call.metas)
+        metas: Any = call.metas
+        function = kernels(places, metas)
         if function is None:
             return None
-        return self._aten(function, [*places, *map(as_expr, symbols_of(places, call.metas))], {}, call.metas)
+        return self._aten(function, [*places, *map(as_expr, symbols_of(places, metas))], {}, metas)
 
     # ------------------------------------------------------------------ numbers that only the run knows
     def _read(self, node: torch.fx.Node) -> Any:
@@ -396,7 +399,7 @@ class _GraphLowering:
         self.builder.amend(sizes=tuple((symbol.name, results[k].buffer, dim) for symbol, k, dim in found))
         return made
 
-    def _aten(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], metas: Any) -> Any:
+    def _aten(self, op: object, args: Sequence[Any], kwargs: dict[str, Any], metas: Metas) -> Any:
         try:
             return self.builder.extern(op, args, kwargs, metas)
         except NotLowered as refusal:
@@ -455,7 +458,7 @@ class _GraphLowering:
             return None
         return made
 
-    def _finished(self, made: Any) -> Any:
+    def _finished(self, made: Lowered) -> Lowered:
         """A result of a lowering, rounded where every one is, and with the nodes that it computes."""
         if self.rounds_each:
             made = rounded(made)
@@ -503,7 +506,7 @@ class _GraphLowering:
         as_it_is = weight if args[weight].device.type == "cpu" else None
         return tuple(a if k == as_it_is else in_channels_last(self.builder, a) for k, a in enumerate(args))
 
-    def _convolved(self, node: torch.fx.Node, args: tuple[Any, ...], metas: Any) -> tuple[tuple[Any, ...], Any]:
+    def _convolved(self, node: torch.fx.Node, args: tuple[Any, ...], metas: Metas) -> tuple[tuple[Any, ...], Metas]:
         """The image and the result of a convolution in the layout that was chosen: oneDNN answers in the one that it is asked in."""
         source = args[0]
         strides_for = channels_last_strides if node in self.channels_last else contiguous_strides
@@ -511,11 +514,11 @@ class _GraphLowering:
         if isinstance(source, Strided) and source.strides != wanted and source.dtype in KERNEL_DTYPES:
             source = Lazy(source.sizes, source.dtype, source.device, source.value)
         place = self.builder.materialize(source, wanted)
-        if place.strides != wanted:
+        if place.strides != wanted or not isinstance(metas, TensorMeta):
             return args, metas
         return (place, *args[1:]), attrs.evolve(metas, strides=strides_for(metas.sizes))
 
-    def _metas_in_place(self, call: _Call) -> Any:
+    def _metas_in_place(self, call: _Call) -> Metas:
         """What a GPU operator returns for its operands as they lie in memory, if that is not as they were traced."""
         node, metas = call.node, call.metas
         traced = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
@@ -534,11 +537,9 @@ class _GraphLowering:
                 made = self.sizes.metas(op(*args, **kwargs))
         except Exception:  # an operator that cannot be traced again keeps its layout; a test at run time catches it
             return metas
-        if isinstance(metas, tuple) is not isinstance(made, tuple):
-            return metas
-        if isinstance(metas, tuple):
+        if isinstance(metas, tuple) and isinstance(made, tuple):
             return tuple(None if old is None else new or old for old, new in zip(metas, made, strict=True))
-        return made
+        return metas if isinstance(metas, tuple) or isinstance(made, tuple) else made
 
     def _settle(self, node: torch.fx.Node, made: Any) -> Any:
         if isinstance(made, Lazy):
@@ -559,11 +560,11 @@ class _GraphLowering:
             return self.builder.settled(made, meta, read_whole(node))
         return made
 
-    def _mutate(self, node: torch.fx.Node) -> Any:
+    def _mutate(self, node: torch.fx.Node) -> Strided:
         target, source = node.args[0], self._argument(node.args[1])
         if not (isinstance(target, torch.fx.Node) and target.op == "placeholder"):
             raise GraphNotSupported("copy_ into something that is no input")
-        place = self.env[target]
+        place: Strided = self.env[target]
         if not isinstance(source, Lowered) or source.dtype != place.dtype or source.sizes != place.sizes:
             raise GraphNotSupported("copy_ that converts")
         if place.dtype not in KERNEL_DTYPES:
@@ -626,7 +627,7 @@ class _GraphLowering:
         return arg
 
 
-_SPECIAL: dict[Any, Callable[[_GraphLowering, torch.fx.Node], Any]] = {
+_SPECIAL: dict[object, Callable[[_GraphLowering, torch.fx.Node], Any]] = {
     operator.getitem: _GraphLowering._picked,
     torch.ops.aten.copy_.default: _GraphLowering._mutate,
     READ: _GraphLowering._read,

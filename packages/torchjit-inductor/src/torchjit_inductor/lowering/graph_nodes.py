@@ -16,7 +16,7 @@ from torchjit_inductor.ir.values import RunNumber
 from torchjit_inductor.joint_layouts import SAME_PLACE
 from torchjit_inductor.layouts import channels_last_strides
 from torchjit_inductor.lowering.registry import find_lowering
-from torchjit_inductor.lowering.tensors import Lazy, Lowered, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Lazy, Lowered, Metas, Strided, TensorMeta
 from torchjit_inductor.steps import HostNumber, KernelStep, Step
 
 __all__ = [
@@ -49,7 +49,7 @@ _PARTIAL_WRITES = frozenset(
 """Functions of a tensor that change a part of it."""
 
 
-def is_usable(made: Any, tensors: list[Lowered], metas: Any) -> bool:
+def is_usable(made: Any, tensors: list[Lowered], metas: Metas) -> bool:
     """May the result stand? Formulas over dtypes or devices that kernels do not mix may not."""
     results = [m for m in (made if isinstance(made, tuple) else (made,)) if m is not None]
     if all(isinstance(m, Strided) for m in results) and not any(isinstance(t, Lazy) for t in tensors):
@@ -69,7 +69,7 @@ def is_computable(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> bool:
     return all(buffers[name].dtype in known for kernel in kernels for name in kernel.buffers)
 
 
-def has_number(tree: Any) -> bool:
+def has_number(tree: object) -> bool:
     if isinstance(tree, dict):
         tree = tuple(tree.values())
     if isinstance(tree, (tuple, list)):
@@ -114,12 +114,12 @@ def _writes_after(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         yield node
 
 
-def is_test(op: Any) -> bool:
+def is_test(op: object) -> bool:
     """Is it an operator without results, which raises or does nothing?"""
     return isinstance(op, torch._ops.OpOverload) and not op._schema.returns
 
 
-def _writes_a_part(node: Any) -> bool:
+def _writes_a_part(node: object) -> bool:
     if not isinstance(node, torch.fx.Node) or node.target not in _PARTIAL_WRITES:
         return False
     others: list[torch.fx.Node] = []
@@ -196,20 +196,22 @@ def read_by_operators(node: torch.fx.Node) -> int:
     return count
 
 
-def all_channels_last(metas: Any) -> Any:
+def all_channels_last(metas: Metas) -> Metas:
     """What cuDNN returns for operands with the channels innermost."""
     if isinstance(metas, tuple):
-        return tuple(all_channels_last(m) for m in metas)
-    if isinstance(metas, TensorMeta) and len(metas.sizes) == 4:
-        return attrs.evolve(metas, strides=channels_last_strides(metas.sizes))
-    return metas
+        return tuple(None if m is None else _channels_last(m) for m in metas)
+    return None if metas is None else _channels_last(metas)
+
+
+def _channels_last(meta: TensorMeta) -> TensorMeta:
+    return attrs.evolve(meta, strides=channels_last_strides(meta.sizes)) if len(meta.sizes) == 4 else meta
 
 
 def origins_of(tensors: list[Lowered]) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(o for t in tensors if isinstance(t, Lazy) and t.stored is None for o in t.origins))
 
 
-def tensors_in(tree: Any) -> list[Lowered]:
+def tensors_in(tree: object) -> list[Lowered]:
     if isinstance(tree, Lowered):
         return [tree]
     if isinstance(tree, dict):
@@ -219,7 +221,7 @@ def tensors_in(tree: Any) -> list[Lowered]:
     return []
 
 
-def as_positional(op: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_positional(op: object, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Move keyword arguments that the schema also takes positionally to their positions."""
     schema = getattr(op, "_schema", None)
     if schema is None or not kwargs:

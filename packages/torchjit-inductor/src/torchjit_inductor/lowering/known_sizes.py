@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import Any, final
+from typing import final
 
 import torch
 import torch.fx
 
 from torchjit_core.expr import Expr, Symbol
 from torchjit_inductor.lowering.sizes import NotLowered, expression, meta_of
-from torchjit_inductor.lowering.tensors import TensorMeta
+from torchjit_inductor.lowering.tensors import Metas, TensorMeta
 
 __all__ = ["GraphNotSupported", "KnownSizes"]
 
@@ -37,7 +37,7 @@ class KnownSizes:
         """All of them."""
         return self.sources.keys() | self.found.keys()
 
-    def meta(self, val: Any) -> TensorMeta:
+    def meta(self, val: torch.Tensor) -> TensorMeta:
         """Sizes, strides, dtype and device of a fake tensor, of any symbols.
 
         Raises:
@@ -48,7 +48,7 @@ class KnownSizes:
         except NotLowered as refusal:
             raise GraphNotSupported(str(refusal)) from None
 
-    def metas(self, val: Any) -> Any:
+    def metas(self, val: object) -> Metas:
         """As `meta`, for the tensors of a result, whose symbols must be known; None for what is no tensor.
 
         Raises:
@@ -68,7 +68,7 @@ class KnownSizes:
                 raise GraphNotSupported(f"size {size} is known only at run time")
         return meta
 
-    def expression(self, val: Any) -> Expr:
+    def expression(self, val: object) -> Expr:
         """An integer of the graph, of any symbols.
 
         Raises:
@@ -79,7 +79,7 @@ class KnownSizes:
         except NotLowered as refusal:
             raise GraphNotSupported(str(refusal)) from None
 
-    def known(self, val: Any, node: torch.fx.Node) -> Expr:
+    def known(self, val: object, node: torch.fx.Node) -> Expr:
         """As `expression`, for a node's value, whose symbols must be known.
 
         Raises:

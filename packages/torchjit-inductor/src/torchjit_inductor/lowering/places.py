@@ -18,7 +18,7 @@ from torchjit_inductor.lowering.sizes import NotLowered, expression
 __all__ = ["Place", "place_of", "settled"]
 
 _aten = torch.ops.aten
-_INDEX: dict[Any, tuple[int, int, bool]] = {
+_INDEX: dict[object, tuple[int, int, bool]] = {
     _aten.select.int: (2, 1, False),
     _aten.select_scatter.default: (3, 2, False),
     _aten.select_backward.default: (3, 2, False),
@@ -55,7 +55,7 @@ def settled(node: torch.fx.Node, args: Any) -> Any:
     return (*args[:position], Place(place), *args[position + 1 :])
 
 
-def place_of(index: Any, size: Expr) -> Expr:
+def place_of(index: object, size: Expr) -> Expr:
     """Where `select` reads or writes.
 
     Raises:
@@ -79,6 +79,6 @@ def _size(node: torch.fx.Node, dim: Any) -> Any:
 _BACKWARDS = frozenset({_aten.select_backward.default, _aten.slice_backward.default})
 
 
-def _known(holds: Any) -> bool:
+def _known(holds: object) -> bool:
     """Is it so for all values that the guards let in?"""
     return holds is True or (isinstance(holds, torch.SymBool) and holds.node.statically_known_true("", 0))

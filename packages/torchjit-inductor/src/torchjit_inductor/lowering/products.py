@@ -16,13 +16,13 @@ from torchjit_inductor.ir.dtypes import compute_dtype
 from torchjit_inductor.ir.kernel import element_count
 from torchjit_inductor.ir.values import Value, cast, reduce
 from torchjit_inductor.lowering.builder import Builder, Output
-from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Point, Read, Strided, TensorMeta
+from torchjit_inductor.lowering.tensors import Index, Lazy, Lowered, Metas, Point, Read, Strided, TensorMeta
 
 __all__ = ["small_product", "vector_product"]
 
 _DTYPES = frozenset((torch.bfloat16, torch.float16, torch.float32))
 _aten = torch.ops.aten
-_PRODUCTS: dict[Any, int] = {
+_PRODUCTS: dict[object, int] = {
     _aten.mm.default: 2,
     _aten.bmm.default: 2,
     _aten.addmm.default: 3,
@@ -37,9 +37,9 @@ _SMALL = 2**18
 to 2: each element of the result reads its operands from the cache, which larger sums would be bound by."""
 
 
-def _operands(op: Any, args: tuple[Any, ...], meta: Any) -> tuple[Lowered | None, Lowered, Lowered] | None:
+def _operands(op: object, args: tuple[Any, ...], meta: TensorMeta) -> tuple[Lowered | None, Lowered, Lowered] | None:
     """What is added, and what is multiplied, on a GPU and of one type; None where the operator is another one."""
-    if op not in _PRODUCTS or len(args) != _PRODUCTS[op] or not isinstance(meta, TensorMeta):
+    if op not in _PRODUCTS or len(args) != _PRODUCTS[op]:
         return None
     if meta.device.type != "cuda" or meta.dtype not in _DTYPES:
         return None
@@ -48,7 +48,7 @@ def _operands(op: Any, args: tuple[Any, ...], meta: Any) -> tuple[Lowered | None
     return args if len(args) == 3 else (None, *args)
 
 
-def small_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowered | None:
+def small_product(b: Builder, op: object, args: tuple[Any, ...], meta: Metas) -> Lowered | None:
     """`mm`, `addmm`, `bmm` or `baddbmm` of few products per sum as a formula; None where it is something else.
 
     Args:
@@ -56,8 +56,8 @@ def small_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowe
         args: its operands, positional.
         meta: of the result.
     """
-    operands = _operands(op, args, meta)
-    if operands is None:
+    operands = _operands(op, args, meta) if isinstance(meta, TensorMeta) else None
+    if operands is None or not isinstance(meta, TensorMeta):
         return None
     bias, left, right = operands
     depth, count = left.sizes[-1].value, element_count(meta.sizes).value
@@ -85,7 +85,7 @@ def small_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowe
     return made
 
 
-def vector_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Lowered | None:
+def vector_product(b: Builder, op: object, args: tuple[Any, ...], meta: Metas) -> Lowered | None:
     """`mm` or `addmm` of one row with a matrix whose columns are contiguous, or of a matrix whose rows are contiguous with
     one column; None where it is something else.
 
@@ -93,8 +93,8 @@ def vector_product(b: Builder, op: Any, args: tuple[Any, ...], meta: Any) -> Low
         args: the operator's operands, positional.
         meta: of the result.
     """
-    operands = _operands(op, args, meta)
-    if operands is None or len(meta.sizes) != 2:
+    operands = _operands(op, args, meta) if isinstance(meta, TensorMeta) else None
+    if operands is None or not isinstance(meta, TensorMeta) or len(meta.sizes) != 2:
         return None
     bias, left, right = operands
     depth, columns = right.sizes

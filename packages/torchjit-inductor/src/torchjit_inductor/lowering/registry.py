@@ -16,7 +16,7 @@ Lowering: TypeAlias = Callable[..., Any]
 sizes as `Expr` or int. Raises `NotLowered` to leave this call to aten.
 """
 
-LOWERINGS: dict[Any, Lowering] = {}
+LOWERINGS: dict[object, Lowering] = {}
 _F = TypeVar("_F", bound=Lowering)
 
 
@@ -38,6 +38,6 @@ def lowering(*names: str) -> Callable[[_F], _F]:
     return register
 
 
-def find_lowering(op: Any) -> Lowering | None:
+def find_lowering(op: object) -> Lowering | None:
     """The lowering of an overload, or None."""
     return LOWERINGS.get(op)

@@ -8,7 +8,6 @@ so no kernel runs before the tests of the numbers that it uses.
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import Any
 
 import torch
 import torch.fx
@@ -23,13 +22,13 @@ READ = torch.ops.aten._local_scalar_dense.default
 TEST = torch.ops.aten._assert_scalar.default
 
 
-def reads_data(op: Any) -> bool:
+def reads_data(op: object) -> bool:
     """Can a result of the op have a value or a size that depends on data?"""
     tags = getattr(op, "tags", ())
     return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
 
 
-def new_sizes(val: Any, known: Set[Symbol]) -> list[tuple[Symbol, int, int]]:
+def new_sizes(val: object, known: Set[Symbol]) -> list[tuple[Symbol, int, int]]:
     """The symbols that a call's results show first, each with the position of the result and its dimension.
 
     Args:
@@ -46,14 +45,14 @@ def new_sizes(val: Any, known: Set[Symbol]) -> list[tuple[Symbol, int, int]]:
     return [(symbol, *place) for symbol, place in found.items()]
 
 
-def _symbol(size: Any) -> Symbol | None:
+def _symbol(size: object) -> Symbol | None:
     try:
         return expression(size).as_symbol
     except NotLowered:
         return None
 
 
-def names_in(value: Any) -> tuple[str, ...]:
+def names_in(value: object) -> tuple[str, ...]:
     """The variables that a number is computed from."""
     if isinstance(value, Expr):
         return tuple(sorted(s.name for s in value.symbols))

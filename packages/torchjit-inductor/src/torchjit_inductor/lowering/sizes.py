@@ -17,7 +17,7 @@ class NotLowered(Exception):
     """This call of an op has no lowering here; the host program calls aten instead. The text says why."""
 
 
-def expression(size: Any) -> Expr:
+def expression(size: object) -> Expr:
     """An int, a `torch.SymInt` or an expression as an expression.
 
     A SymInt of torchjit carries `node.expression`; one of torch's own `ShapeEnv` is translated from sympy.

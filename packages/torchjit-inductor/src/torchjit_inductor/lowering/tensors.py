@@ -20,6 +20,7 @@ __all__ = [
     "Index",
     "Lazy",
     "Lowered",
+    "Metas",
     "Operand",
     "Point",
     "Read",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 Index: TypeAlias = "tuple[Expr, ...]"
+Metas: TypeAlias = "TensorMeta | tuple[TensorMeta | None, ...] | None"
+"""Of what an operator returns: one tensor, several with None for what is none, or no tensor."""
 Operand: TypeAlias = "Lowered | Scalar"
 Size: TypeAlias = "int | Expr"
 Dims: TypeAlias = "int | Sequence[int] | None"

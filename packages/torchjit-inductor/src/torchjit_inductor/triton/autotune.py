@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import attrs
 import torch
@@ -25,7 +25,7 @@ from torchjit_inductor.steps import ExternStep, KernelStep, Step, TensorRef
 from torchjit_inductor.triton.compile import MachineCode
 from torchjit_inductor.triton.contraction import Contraction, DotPlan, contraction, has_dot, key_of, plan_of
 from torchjit_inductor.triton.cuda import KernelDriver
-from torchjit_inductor.triton.descent import PlanTuner, Timed, shape_from_disk
+from torchjit_inductor.triton.descent import PlanTuner, Shape, Timed, shape_from_disk
 from torchjit_inductor.triton.launch import KernelVariants, Variant, make_launcher
 from torchjit_inductor.triton.normalize import merged
 from torchjit_inductor.triton.plan import TilePlan, make_plan
@@ -42,6 +42,8 @@ from torchjit_inductor.triton.tile_choices import (
 )
 from torchjit_inductor.triton.timing import device_seconds, random_like, runner_of
 from torchjit_inductor.triton.trial import Candidate, Crashed, Launch, Trial, TrialProcess, runner, try_candidates
+
+T = TypeVar("T")
 
 __all__ = ["Measured", "ProductTuner"]
 
@@ -114,13 +116,13 @@ class ProductTuner:
         self._left, self._threads, self._driver, self._arch = seconds, threads, driver, arch
         self._cache_dir, self._cache = cache_dir, cache
         self._process, self._descends = process, descends
-        self._stores: dict[torch.device, Measurements] = {}
-        self._steps: dict[torch.device, Measurements] = {}
+        self._stores: dict[torch.device, Measurements[Measured]] = {}
+        self._steps: dict[torch.device, Measurements[tuple[float, TileChoice | None]]] = {}
         self._ranked: dict[ProductKey, tuple[TileChoice, ...]] = {}
         self._forms: dict[ProductKey, dict[str, Measured]] = {}
         self._settled: dict[str, TileChoice] = {}
         self._without_room: set[ProductKey] = set()
-        self._shapes: dict[torch.device, Measurements] = {}
+        self._shapes: dict[torch.device, Measurements[Shape]] = {}
         self._planned: dict[str, TilePlan] = {}
         self._plans = PlanTuner(lambda d: self._opened(self._shapes, d, "plans", shape_from_disk), lambda: self._left)
 
@@ -179,12 +181,12 @@ class ProductTuner:
         finally:
             self._left -= time.perf_counter() - start
 
-    def _store(self, device: torch.device) -> Measurements:
+    def _store(self, device: torch.device) -> Measurements[Measured]:
         return self._opened(self._stores, device, "products", _from_disk)
 
     def _opened(
-        self, stores: dict[torch.device, Measurements], device: torch.device, name: str, valid: Callable[[Any], Any]
-    ) -> Measurements:
+        self, stores: dict[torch.device, Measurements[T]], device: torch.device, name: str, valid: Callable[[Any], T]
+    ) -> Measurements[T]:
         if device not in stores:
             machine = f"{torch.cuda.get_device_name(device)} torch {torch.__version__} triton {triton.__version__}"
             stores[device] = Measurements(self._cache_dir, name, lambda: machine, valid)

@@ -127,7 +127,7 @@ class TritonBackend:
         buffers: Mapping[str, Buffer],
         *,
         graph: str,
-        hints: Mapping[Any, int],
+        hints: Mapping[Symbol, int],
     ) -> Sequence[CompiledKernel]:
         """Compile all the kernels of one graph, several at a time."""
         workers = shared_workers()

@@ -87,7 +87,7 @@ class PlanTuner:
         left: seconds that may still be spent.
     """
 
-    def __init__(self, store: Callable[[torch.device], Measurements], left: Callable[[], float]) -> None:
+    def __init__(self, store: Callable[[torch.device], Measurements[Shape]], left: Callable[[], float]) -> None:
         self._store, self._left = store, left
 
     def best(self, kernel: LoopKernel, plan: TilePlan, look: str, timed: Timed) -> TilePlan:

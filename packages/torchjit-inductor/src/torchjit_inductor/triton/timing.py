@@ -19,7 +19,7 @@ BUSY = 60_000
 """Cycles for which the device is kept busy while the host gets a run ready, or its time would be part of the run's."""
 
 
-def device_seconds(runs: Sequence[Callable[[], Any]], *, cold: bool, device: torch.device) -> list[float]:
+def device_seconds(runs: Sequence[Callable[[], object]], *, cold: bool, device: torch.device) -> list[float]:
     """Median device seconds of each, in turns.
 
     Args:
@@ -77,7 +77,7 @@ def random_like(
     return made
 
 
-def runner_of(step: ExternStep, buffers: Mapping[str, Buffer]) -> Callable[[], Any] | None:
+def runner_of(step: ExternStep, buffers: Mapping[str, Buffer]) -> Callable[[], object] | None:
     """The call of an operator on random operands; None where an argument is not known before the run."""
     ends = {}
     if step.op is getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None) and len(step.args) > 2:
