@@ -17,11 +17,11 @@ import torchjit_aot
 import torchjit_inductor.compiled
 from replaying.texts import Normaliser, stage_of, text_of
 from torchjit_core import events
+from torchjit_inductor.benchmark_choice import AutotuneCache
 from torchjit_inductor.codegen_protocol import CompiledKernel
 from torchjit_inductor.compiled import Inductor
 from torchjit_inductor.cpp.backend import CBackend
 from torchjit_inductor.cpp.depthwise import DepthwiseKernels
-from torchjit_inductor.races import Races
 from torchjit_inductor.triton import TritonBackend, TritonSettings
 from torchjit_inductor.triton.launch import KernelVariants, Variant
 from torchjit_inductor.triton.normalize import merged
@@ -71,7 +71,7 @@ def triton_texts(
     return made
 
 
-def _first_is_faster(self: Races, key: tuple[Any, ...], contest: object) -> tuple[float, float]:
+def _first_is_faster(self: AutotuneCache, key: tuple[Any, ...], contest: object) -> tuple[float, float]:
     """Times of a race that is not run; which is faster depends on the key alone, so that both ways are seen."""
     return (1.0, 2.0) if sum(map(len, map(str, key))) % 2 else (2.0, 1.0)
 
@@ -111,7 +111,7 @@ def listening(record: Record) -> Iterator[None]:
         (Inductor, "__call__", compile_both),
         (CBackend, "compile", _c_texts),
         (TritonBackend, "compile", triton_texts),
-        (Races, "times", _first_is_faster),
+        (AutotuneCache, "times", _first_is_faster),
         (DepthwiseKernels, "gradient", lambda self, taps: None),
         (torchjit_inductor.compiled, "shared_workers", _NoWorkers),
     ]

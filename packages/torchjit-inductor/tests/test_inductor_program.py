@@ -16,6 +16,7 @@ from inductor_testing import cache_dir, check, compiled, flat, sample, trace
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchjit_core import events
+from torchjit_core.failures import FailurePolicy, using_policy
 from torchjit_inductor import Inductor, InductorSettings
 from torchjit_inductor.benchmark_choice import AutotuneCache, best_times
 from torchjit_inductor.cpp.backend import CBackend
@@ -23,6 +24,7 @@ from torchjit_inductor.cpp.build import trim
 from torchjit_inductor.host import write_host_program
 from torchjit_inductor.layouts import preferred_layouts
 from torchjit_inductor.lowering.graph import lower_graph
+from torchjit_inductor.lowering.registry import LOWERINGS
 from torchjit_inductor.schedule.cleanup import remove_dead_stores, rename_kernels
 from torchjit_inductor.schedule.fuse import fuse
 from torchjit_inductor.steps import ExternStep, KernelStep, Program
@@ -519,3 +521,29 @@ def test_results_of_operators_need_not_begin_their_storage() -> None:
     x = torch.randn(9, 4)[3:]
     assert torch.slice_scatter(x, x[:2], 0, 1, 3).storage_offset() == 12
     check(function, (x,), mode="symbolic", aten=None)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda z: z.mean(-1),
+        lambda z: z.var(-1),
+        lambda z: torch.linalg.vector_norm(z, dim=-1),
+        lambda z: (z.sum(0), z.cumsum(-1).real + 1),
+        lambda z: torch.where(z.real > 0, z, z * 2).prod(-1),
+        lambda z: (z.abs().mean(-1), torch.std(z, -1)),
+    ],
+)
+def test_complex_numbers_are_no_failure_of_a_lowering(fn: Callable[..., Any]) -> None:
+    z = torch.complex(sample(5, 8), sample(5, 8, seed=1))
+    with using_policy(FailurePolicy(raises=True)):
+        check(fn, (z,), aten=None)
+
+
+def test_a_broken_lowering_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setitem(LOWERINGS, torch.ops.aten.sin.default, broken)
+    with using_policy(FailurePolicy(raises=True)), pytest.raises(Exception, match="oops"):
+        compiled(lambda x: x.sin(), (sample(5),))

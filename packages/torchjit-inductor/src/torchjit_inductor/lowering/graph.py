@@ -150,6 +150,13 @@ class _Call:
     kwargs: dict[str, Any]
     metas: Metas
 
+    @property
+    def is_computable(self) -> bool:
+        """Have all operands and results types that kernels compute with?"""
+        results = self.metas if isinstance(self.metas, tuple) else (self.metas,)
+        tensors = (*tensors_in((self.args, self.kwargs)), *(m for m in results if m is not None))
+        return all(t.dtype in KERNEL_DTYPES for t in tensors)
+
 
 @final
 class _GraphLowering:
@@ -452,8 +459,9 @@ class _GraphLowering:
         except Exception as error:  # a bug in one lowering must not cost the graph
             if raised_by_listener(error) or isinstance(error, MemoryError | torch.OutOfMemoryError):
                 raise
-            # A formula that wants a number's value now is no bug: aten gets the number when it runs.
-            if not has_number((args, kwargs)):
+            # A formula that wants a number's value now is no bug: aten gets the number when it runs. Nor is one that fails on complex
+            # numbers: views and copies of them are lowered, and what computes with them finds out.
+            if not has_number((args, kwargs)) and call.is_computable:
                 degraded(BROKEN_LOWERING, f"{call.node.target}: {error!r}", error)
             return None
         return made
