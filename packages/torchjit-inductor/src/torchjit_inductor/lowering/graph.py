@@ -154,8 +154,8 @@ class _Call:
     def is_computable(self) -> bool:
         """Have all operands and results types that kernels compute with?"""
         results = self.metas if isinstance(self.metas, tuple) else (self.metas,)
-        tensors = (*tensors_in((self.args, self.kwargs)), *(m for m in results if m is not None))
-        return all(t.dtype in KERNEL_DTYPES for t in tensors)
+        dtypes = {t.dtype for t in tensors_in((self.args, self.kwargs))} | {m.dtype for m in results if m is not None}
+        return dtypes <= KERNEL_DTYPES
 
 
 @final
