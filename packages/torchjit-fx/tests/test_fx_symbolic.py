@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchjit_core.expr import eq, symbol
-from torchjit_fx.symbolic import SymbolicNumbers
+from torchjit_fx.symbols.numbers import SymbolicNumbers
 from torchjit_fx.testing import Captured, SimpleSizes, capture_by_proxy
 
 Check = Callable[..., Captured]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchjit_fx.function_modes import seen_by_function_modes
     from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
     from torchjit_fx.naming import module_name
-    from torchjit_fx.numpy_calls import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES, number_limits, plain_number
+    from torchjit_fx.numpy.facts import NUMPY_METHODS, NUMPY_SCALARS, NUMPY_VALUES, number_limits, plain_number
     from torchjit_fx.polyfills import POLYFILLS, REPLACEMENTS, polyfill_of, replacement_of
     from torchjit_fx.polyfills.hooks import handle_number, is_known_number, take_handle_number
     from torchjit_fx.process_state import ProcessState

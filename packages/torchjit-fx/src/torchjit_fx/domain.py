@@ -16,37 +16,36 @@ from torchjit_core.paths import AccessPath, Pinned
 from torchjit_core.reasons import GraphBreak, NotYet
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
-from torchjit_fx.arithmetic import calculate
 from torchjit_fx.assertions import can_be_tested
+from torchjit_fx.autograd.differentiation import make_leaf, note_made_leaf
+from torchjit_fx.autograd.required_gradients import is_refused_by_mode, switch
+from torchjit_fx.autograd.tensor_hooks import HOOK_DICTS
+from torchjit_fx.calls.default_device import may_make, with_device
+from torchjit_fx.calls.legacy import TELLS_SIZES_FROM_DATA
+from torchjit_fx.calls.second_attempts import fill, select
+from torchjit_fx.calls.special import Ranges, special_call
 from torchjit_fx.data_errors import CaughtErrors, may_raise, raises_anything
-from torchjit_fx.default_device import may_make, with_device
-from torchjit_fx.differentiation import make_leaf, note_made_leaf
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.fakes import FakeFactory
-from torchjit_fx.fills import fill, select
 from torchjit_fx.flatten import plain_sizes
-from torchjit_fx.float_node import FloatNode
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
 from torchjit_fx.known_shapes import call_with_known_shape
 from torchjit_fx.large_captures import LargeCaptureNotice
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.legacy import TELLS_SIZES_FROM_DATA
 from torchjit_fx.marks import address_mark, marks_of
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
 from torchjit_fx.naming import is_module_state
-from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, holds_array, is_captured
-from torchjit_fx.numpy_graph import array_attribute, array_rows, call_arrays
+from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, holds_array, is_captured
+from torchjit_fx.numpy.calls import array_attribute, array_rows, call_arrays
 from torchjit_fx.ownership import owns
 from torchjit_fx.properties import CONSTANT_PROPERTIES, RECORDED, TENSOR_PROPERTIES, input_attribute, may_be_gradient
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.records import RecordTable, is_leaf, key_set_of, kind_of
 from torchjit_fx.region_end import compile_region
-from torchjit_fx.required_gradients import is_refused_by_mode, switch
 from torchjit_fx.settings import FxSettings
-from torchjit_fx.special_calls import Ranges, special_call
 from torchjit_fx.subclasses import (
     as_plain,
     has_default_method,
@@ -56,8 +55,9 @@ from torchjit_fx.subclasses import (
     refuse_subclasses,
     see_subclass,
 )
-from torchjit_fx.symbolic import SymbolicNumbers
-from torchjit_fx.tensor_hooks import HOOK_DICTS
+from torchjit_fx.symbols.arithmetic import calculate
+from torchjit_fx.symbols.float_node import FloatNode
+from torchjit_fx.symbols.numbers import SymbolicNumbers
 from torchjit_fx.tracing import Recorder
 from torchjit_fx.transcripts import TranscriptCache
 from torchjit_fx.unit_interval import decided

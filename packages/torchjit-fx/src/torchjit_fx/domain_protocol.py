@@ -18,7 +18,7 @@ from torchjit_fx.modes import TorchModes
 from torchjit_fx.protocols import CaptureContext, SymbolicSizes
 from torchjit_fx.selections import Selections
 from torchjit_fx.settings import FxSettings
-from torchjit_fx.symbolic import SymbolicNumbers
+from torchjit_fx.symbols.numbers import SymbolicNumbers
 
 __all__ = ["CallDomain", "StepRecorder"]
 

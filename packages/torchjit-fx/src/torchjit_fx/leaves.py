@@ -13,8 +13,8 @@ from torchjit_core.guards import TensorMatches
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import Reason
-from torchjit_fx.floats import FloatExpr
 from torchjit_fx.records import TensorRecord
+from torchjit_fx.symbols.floats import FloatExpr
 
 __all__ = ["Checkpoint", "InputLeaf", "OpaqueLeaf", "Step", "StepScope", "Storage", "SymLeaf", "TensorLeaf"]
 

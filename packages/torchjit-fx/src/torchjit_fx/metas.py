@@ -26,7 +26,7 @@ from torchjit_fx.modes import TorchModes
 from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template, Way, follow
 from torchjit_fx.records import DETACHED, TensorRecord, is_structseq
 from torchjit_fx.recurrent import RECURRENT, layer_result
-from torchjit_fx.symbolic import SymbolicNumbers
+from torchjit_fx.symbols.numbers import SymbolicNumbers
 from torchjit_fx.versions import Watch
 
 __all__ = ["MetaCache", "MetaService"]

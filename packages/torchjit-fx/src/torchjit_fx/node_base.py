@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from torchjit_core.expr import Condition, constant, eq
-from torchjit_fx import floats
 from torchjit_fx.node_context import NodeContext
+from torchjit_fx.symbols import floats
 
 __all__ = ["Node", "truth"]
 

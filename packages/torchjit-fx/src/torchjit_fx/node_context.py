@@ -9,8 +9,8 @@ from torchjit_core.expr import Condition, Expr, Symbol, as_expr, constant, eq
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.floats import FloatExpr
 from torchjit_fx.protocols import SymbolicSizes
+from torchjit_fx.symbols.floats import FloatExpr
 
 __all__ = ["NodeContext"]
 

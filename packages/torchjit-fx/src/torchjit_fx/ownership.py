@@ -14,12 +14,12 @@ import torch.nn.functional as F
 
 from torchjit_core.reasons import Reason
 from torchjit_fx import breaks
+from torchjit_fx.calls.legacy import LEGACY_CONSTRUCTORS, VARIABLE
+from torchjit_fx.calls.random_state import RANDOM_STATE_CALLS, is_seeding
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import INTRINSICS
-from torchjit_fx.legacy import LEGACY_CONSTRUCTORS, VARIABLE
 from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
-from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
-from torchjit_fx.random_state import RANDOM_STATE_CALLS, is_seeding
+from torchjit_fx.numpy.facts import NUMPY_FUNCTIONS
 from torchjit_fx.strictness import set_breaks_are_errors
 
 __all__ = [

@@ -16,7 +16,7 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.node_notes import lines_of, values_of
 from torchjit_core.paths import AccessPath
 from torchjit_fx.answers import is_custom_operator
-from torchjit_fx.custom_gradient import CapturedFunction
+from torchjit_fx.autograd.custom_gradient import CapturedFunction
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import InputLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.naming import module_name, placeholder_name

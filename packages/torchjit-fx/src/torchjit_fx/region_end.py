@@ -12,16 +12,16 @@ from torchjit_core.reasons import InvalidIR
 from torchjit_core.region import RegionCode
 from torchjit_fx import breaks
 from torchjit_fx.answers import is_custom_operator
+from torchjit_fx.autograd.differentiation import refuse_escaping_leaves
+from torchjit_fx.autograd.histories import keep_history_beyond
+from torchjit_fx.autograd.required_gradients import example_of, preparing
 from torchjit_fx.data_errors import CaughtErrors
-from torchjit_fx.differentiation import refuse_escaping_leaves
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.histories import keep_history_beyond
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, with_arrays
+from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, with_arrays
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.region import GraphWriter, emit_graph, live_steps, storage_guards, used_inputs
 from torchjit_fx.repeatable import errors_come_first, giving_back_random_numbers, is_repeatable
-from torchjit_fx.required_gradients import example_of, preparing
 from torchjit_fx.subclasses import with_subclasses
 from torchjit_fx.tracing import escaped
 from torchjit_fx.versions import FIRST_WRITE, CaptureFakeMode, lazy_graph_module

@@ -16,9 +16,9 @@ from torch import fx
 from torchjit_core.writing import nothing_written
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import CHECK, FINISHED, IN_RANGE, WITHIN, runtime_check
+from torchjit_fx.calls.random_state import RANDOM_STATE_CALLS
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.ownership import owns
-from torchjit_fx.random_state import RANDOM_STATE_CALLS
 from torchjit_fx.region import acts_outside
 
 __all__ = ["errors_come_first", "giving_back_random_numbers", "is_repeatable"]

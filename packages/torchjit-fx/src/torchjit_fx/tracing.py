@@ -28,7 +28,7 @@ from torchjit_fx.large_captures import LargeCaptureNotice
 from torchjit_fx.leaves import Checkpoint, InputLeaf, OpaqueLeaf, Step, StepScope, Storage, SymLeaf, TensorLeaf
 from torchjit_fx.metas import MetaCache, MetaService
 from torchjit_fx.modes import TorchModes
-from torchjit_fx.numpy_calls import NUMPY_SCALARS, plain_numbers
+from torchjit_fx.numpy.facts import NUMPY_SCALARS, plain_numbers
 from torchjit_fx.outcomes import Constant, Made, Nested, Outcome, Same, Sym, SymOther, Template
 from torchjit_fx.ownership import graph_target
 from torchjit_fx.protocols import CaptureContext

@@ -15,9 +15,9 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, name_of
-from torchjit_fx.numpy_calls import NUMPY_SCALARS, PLAIN_ATOMS, numpy_module
-from torchjit_fx.numpy_functions import COUNTING, OF_COMPLEX
+from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, name_of
+from torchjit_fx.numpy.facts import NUMPY_SCALARS, PLAIN_ATOMS, numpy_module
+from torchjit_fx.numpy.functions import COUNTING, OF_COMPLEX
 
 __all__ = [
     "check_values", "expected", "fits", "numpy_dtype", "numpy_or_torch_dtype", "refuse", "same_kind", "tensors_of", "torch_dtype",

@@ -17,9 +17,9 @@ from torchjit_core.guards import IdIs
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.assertions import CHECK, runtime_check
+from torchjit_fx.autograd.histories import HookedInputs, keep_history
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.histories import HookedInputs, keep_history
 from torchjit_fx.leaves import InputLeaf, Step, SymLeaf, TensorLeaf
 from torchjit_fx.outcomes import follow
 from torchjit_fx.protocols import CaptureContext

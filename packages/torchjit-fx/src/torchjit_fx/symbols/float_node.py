@@ -9,11 +9,12 @@ from typing import Any, final
 
 from torchjit_core.expr import Expr, conj, ge, gt, ne
 from torchjit_core.reasons import GraphBreak
-from torchjit_fx import breaks, floats
-from torchjit_fx.floats import FloatExpr
+from torchjit_fx import breaks
 from torchjit_fx.node_base import Node
 from torchjit_fx.node_context import NodeContext
-from torchjit_fx.sympy_view import sympy_float
+from torchjit_fx.symbols import floats
+from torchjit_fx.symbols.floats import FloatExpr
+from torchjit_fx.symbols.sympy_view import sympy_float
 
 __all__ = ["COMPARISONS", "FUNCTIONS", "FloatNode", "derived"]
 

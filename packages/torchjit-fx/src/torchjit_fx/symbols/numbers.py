@@ -15,12 +15,12 @@ from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.float_node import FloatNode
-from torchjit_fx.floats import FloatExpr
 from torchjit_fx.leaves import SymLeaf
 from torchjit_fx.node_context import NodeContext
 from torchjit_fx.protocols import SymbolicSizes
-from torchjit_fx.symnode import BoolNode, IntNode, sym_int
+from torchjit_fx.symbols.float_node import FloatNode
+from torchjit_fx.symbols.floats import FloatExpr
+from torchjit_fx.symbols.symnode import BoolNode, IntNode, sym_int
 
 __all__ = ["ShapeEnvView", "SymbolicNumbers"]
 

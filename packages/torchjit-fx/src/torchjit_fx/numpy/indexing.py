@@ -9,9 +9,9 @@ import torch
 
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays
-from torchjit_fx.numpy_calls import NUMPY_SCALARS, numpy_module
-from torchjit_fx.numpy_rules import fits, refuse, same_kind, tensors_of
+from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays
+from torchjit_fx.numpy.checks import fits, refuse, same_kind, tensors_of
+from torchjit_fx.numpy.facts import NUMPY_SCALARS, numpy_module
 
 __all__ = ["getitem", "index_arrays", "setitem"]
 

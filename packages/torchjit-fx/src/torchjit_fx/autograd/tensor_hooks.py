@@ -14,9 +14,9 @@ from torch import fx
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.autograd.gradients import gradient_record, layout_of, outside_of_autocast
+from torchjit_fx.autograd.histories import HookedInputs, keep_history
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
-from torchjit_fx.histories import HookedInputs, keep_history
 from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, remove_hook
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.protocols import CaptureContext

@@ -21,7 +21,7 @@ from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.leaves import TensorLeaf
 from torchjit_fx.modes import DEFAULT_DEVICE
-from torchjit_fx.numpy_arrays import Arrays
+from torchjit_fx.numpy.arrays import Arrays
 
 __all__ = ["get_default_device", "may_make", "set_default_device", "with_device"]
 

@@ -15,11 +15,11 @@ from typing import Any, final
 import torch
 
 from torchjit_core.expr import Condition, Expr, conj, constant, disj, eq, ge, gt, le, lt, maximum, minimum, ne, negate
-from torchjit_fx import layouts
-from torchjit_fx.float_node import COMPARISONS, FUNCTIONS, FloatNode, derived
 from torchjit_fx.node_base import Node, truth
 from torchjit_fx.node_context import NodeContext
-from torchjit_fx.sympy_view import sympy_bool, sympy_int
+from torchjit_fx.symbols import layouts
+from torchjit_fx.symbols.float_node import COMPARISONS, FUNCTIONS, FloatNode, derived
+from torchjit_fx.symbols.sympy_view import sympy_bool, sympy_int
 
 __all__ = ["BoolNode", "IntNode", "sym_int"]
 

@@ -17,7 +17,7 @@ from torchjit_core.expr import as_expr, conj, ge, lt
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import dimensions
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
-from torchjit_fx.unbacked import read_number
+from torchjit_fx.symbols.unbacked import read_number
 
 __all__ = ["INDEX_CALLS"]
 

@@ -15,31 +15,38 @@ from torchjit_core.expr import Expr
 from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.arithmetic import ARITHMETIC
-from torchjit_fx.data_numbers import DATA_CALLS
-from torchjit_fx.default_device import get_default_device, set_default_device
-from torchjit_fx.differentiation import DIFFERENTIATION_CALLS, make_leaf
+from torchjit_fx.autograd.differentiation import DIFFERENTIATION_CALLS, make_leaf
+from torchjit_fx.autograd.functions import INTRINSIC_CALLS
+from torchjit_fx.autograd.histories import keep_history
+from torchjit_fx.autograd.required_gradients import is_refused_by_mode
+from torchjit_fx.calls.creation import DATA_CALLS
+from torchjit_fx.calls.default_device import get_default_device, set_default_device
+from torchjit_fx.calls.indexing import INDEX_CALLS
+from torchjit_fx.calls.legacy import (
+    LEGACY_CHECK,
+    LEGACY_CONSTRUCTORS,
+    VARIABLE,
+    construct,
+    is_of_legacy_class,
+    make_variable,
+)
+from torchjit_fx.calls.parameters import make_parameter
+from torchjit_fx.calls.process_groups import GROUP_CALLS
+from torchjit_fx.calls.random_state import RANDOM_STATE_CALLS, is_seeding
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import Arguments, UnwritableArgument, marker_items
 from torchjit_fx.function_modes import asks_for_modes
-from torchjit_fx.functions import INTRINSIC_CALLS
-from torchjit_fx.histories import keep_history
-from torchjit_fx.indices import INDEX_CALLS
 from torchjit_fx.inference_state import set_inference_mode
 from torchjit_fx.intrinsics import enter_range
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
-from torchjit_fx.legacy import LEGACY_CHECK, LEGACY_CONSTRUCTORS, VARIABLE, construct, is_of_legacy_class, make_variable
 from torchjit_fx.modes import DEFAULT_DTYPE, GRAD, INFERENCE, MODE_READERS, MODE_SETTERS
-from torchjit_fx.numpy_calls import NUMPY_FUNCTIONS
-from torchjit_fx.numpy_graph import call_arrays, of_tensor
+from torchjit_fx.numpy.calls import call_arrays, of_tensor
+from torchjit_fx.numpy.facts import NUMPY_FUNCTIONS
 from torchjit_fx.ownership import CONSTANT_FUNCTIONS, DEVICE_QUESTIONS, REFUSED, STATE_FUNCTIONS, is_shape_question
-from torchjit_fx.parameters import make_parameter
-from torchjit_fx.process_groups import GROUP_CALLS
-from torchjit_fx.random_state import RANDOM_STATE_CALLS, is_seeding
-from torchjit_fx.required_gradients import is_refused_by_mode
 from torchjit_fx.strictness import breaks_are_errors, set_breaks_are_errors
 from torchjit_fx.subclasses import SUBCLASS_CALLS, of_another_class
-from torchjit_fx.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
+from torchjit_fx.symbols.arithmetic import ARITHMETIC
+from torchjit_fx.symbols.unbacked import SHAPE_QUESTIONS, check_is_size, read_list, read_number
 from torchjit_fx.unit_interval import decided
 
 __all__ = ["SPECIAL", "Ranges", "special_call"]

@@ -14,11 +14,8 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
-from torchjit_fx.numpy_arrays import ArrayLeaf, Arrays, holds_array, name_of
-from torchjit_fx.numpy_calls import IN_PLACE, NUMPY_FUNCTIONS, numpy_module
-from torchjit_fx.numpy_functions import COMPUTES, KEYWORDS, OPERATORS, READERS, SHARED, VIEWS, numpy_call
-from torchjit_fx.numpy_indexing import getitem, index_arrays, setitem
-from torchjit_fx.numpy_rules import (
+from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, holds_array, name_of
+from torchjit_fx.numpy.checks import (
     check_values,
     expected,
     numpy_dtype,
@@ -27,6 +24,9 @@ from torchjit_fx.numpy_rules import (
     same_kind,
     tensors_of,
 )
+from torchjit_fx.numpy.facts import IN_PLACE, NUMPY_FUNCTIONS, numpy_module
+from torchjit_fx.numpy.functions import COMPUTES, KEYWORDS, OPERATORS, READERS, SHARED, VIEWS, numpy_call
+from torchjit_fx.numpy.indexing import getitem, index_arrays, setitem
 
 __all__ = ["array_attribute", "array_rows", "call_arrays", "of_tensor"]
 

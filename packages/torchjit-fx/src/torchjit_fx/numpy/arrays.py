@@ -21,7 +21,7 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.leaves import InputLeaf, TensorLeaf
-from torchjit_fx.numpy_calls import FOLDED, IN_PLACE, NUMPY_SCALARS, PLAIN_ATOMS, WRITING, numpy_module
+from torchjit_fx.numpy.facts import FOLDED, IN_PLACE, NUMPY_SCALARS, PLAIN_ATOMS, WRITING, numpy_module
 
 __all__ = ["ArrayLeaf", "Arrays", "holds_array", "is_captured", "name_of", "with_arrays"]
 

@@ -11,8 +11,8 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.float_node import FloatNode, derived
-from torchjit_fx.floats import MATH_FUNCTIONS
+from torchjit_fx.symbols.float_node import FloatNode, derived
+from torchjit_fx.symbols.floats import MATH_FUNCTIONS
 
 __all__ = ["ARITHMETIC", "calculate"]
 

@@ -10,11 +10,13 @@ from torch.utils.checkpoint import _CachingTorchDispatchMode
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.autograd.custom_gradient import Backward, CapturedFunction
+from torchjit_fx.autograd.gradients import gradient_record, layout_of, outside_of_autocast
+from torchjit_fx.autograd.tensor_hooks import HOOK_CALLS
+from torchjit_fx.autograd.transforms import TRANSFORM_CALLS
 from torchjit_fx.control_capture import CONTROL_FLOW_CALLS
-from torchjit_fx.custom_gradient import Backward, CapturedFunction
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flex_attention import FLEX_CALLS
-from torchjit_fx.gradients import gradient_record, layout_of, outside_of_autocast
 from torchjit_fx.intrinsics import (
     abandon_backward,
     enter_backward,
@@ -30,8 +32,6 @@ from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
 from torchjit_fx.subclasses import refuse_subclasses
-from torchjit_fx.tensor_hooks import HOOK_CALLS
-from torchjit_fx.transforms import TRANSFORM_CALLS
 
 __all__ = ["INTRINSIC_CALLS", "FunctionCapture"]
 
