@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.control_flow import Body, Branches, ControlFlow, Loop, Program, Scan
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import enter_body, finish_control_flow, leave_body
@@ -18,7 +19,7 @@ from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
 
-__all__ = ["CONTROL_FLOW_CALLS", "BodyCapture", "captured_bodies"]
+__all__ = ["BodyCapture", "captured_bodies"]
 
 
 @final
@@ -85,6 +86,7 @@ class _Bodies(list[BodyCapture]):
         super().__init__()
 
 
+@intrinsic_rule(enter_body)
 def _enter(domain: CallDomain, flat: list[Any], rows: int, capture: CaptureContext) -> list[Any]:
     made = BodyCapture(domain, flat, rows, capture.mark())
     domain.of(_Bodies).append(made)
@@ -92,6 +94,7 @@ def _enter(domain: CallDomain, flat: list[Any], rows: int, capture: CaptureConte
     return list(made.given)
 
 
+@intrinsic_rule(leave_body)
 def _leave(domain: CallDomain, outputs: list[Any], capture: CaptureContext) -> None:
     capture.forbid_effects(False)
     open_bodies = [body for body in domain.of(_Bodies) if not body.scope.closed]
@@ -106,6 +109,7 @@ def captured_bodies(domain: CallDomain, count: int) -> tuple[list[Body], list[Te
     return [body.body([*tensors, *numbers]) for body in bodies], tensors, numbers
 
 
+@intrinsic_rule(finish_control_flow)
 def _finish(domain: CallDomain, kind: str, first: list[Any], operands: list[Any], capture: CaptureContext) -> Any:
     """Record the call.
 
@@ -141,11 +145,3 @@ def _outside(bodies: Sequence[BodyCapture]) -> tuple[list[TensorLeaf], list[SymL
             else:
                 raise GraphBreak(breaks.CONTROL_FLOW, "a branch or body uses a number that varies and is no int")
     return list(tensors.values()), list(numbers.values())
-
-
-CONTROL_FLOW_CALLS: dict[Any, Callable[..., Any]] = {
-    enter_body: _enter,
-    leave_body: _leave,
-    finish_control_flow: _finish,
-}
-"""What the domain does when the interpreter calls one of these intrinsics."""

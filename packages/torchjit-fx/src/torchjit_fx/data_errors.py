@@ -17,11 +17,12 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.answers import is_custom_operator
 from torchjit_fx.assertions import FINISHED, IN_RANGE
+from torchjit_fx.calls.call import Call
 from torchjit_fx.domain_protocol import CallDomain, StepRecorder
 from torchjit_fx.eager_rules.functions import function_rule
 from torchjit_fx.eager_rules.runtime_asserts import RuntimeAssert, items
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import TensorLeaf
+from torchjit_fx.leaves import Raw, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
 __all__ = ["CaughtErrors", "may_raise", "raises_anything"]
@@ -71,41 +72,39 @@ class CaughtErrors:
         self.in_blocks = False
         self.tested = False
 
-    def call(
-        self, domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: CaptureContext
-    ) -> Any:
+    def call(self, call: Call) -> Raw:
         """Do such a call.
 
         Raises:
             GraphBreak: it runs for real.
         """
-        recorder = domain.recorder
-        why = GraphBreak(breaks.DATA_ERROR, getattr(fn, "__name__", str(fn)), capture.location())
+        recorder, capture = call.domain.recorder, call.capture
+        why = call.broken(breaks.DATA_ERROR, call.name)
+        rule = function_rule(call.function)
+        asserts = None if rule.asserts is None else rule.asserts(call.args, call.kwargs)
+        if asserts == []:
+            return call.plainly()
         stays = self.allowed and capture.runs_again() and recorder.scope is None and not recorder.checkpointed
-        rule = function_rule(fn)
-        tests = None if rule.asserts is None else rule.asserts(args, kwargs)
-        if tests == []:
-            return domain.call_plainly(fn, args, kwargs, capture)
-        if not stays or (tests is None and not rule.whole):
+        if not stays or (asserts is None and not rule.whole):
             raise why
         mark, before = capture.mark(), len(recorder.steps)
-        for test in tests or ():
-            _record(test, domain, capture)
-        self.tested = tests is not None
+        for test in asserts or ():
+            _record(test, call.domain, capture)
+        self.tested = asserts is not None
         try:
-            result = domain.call_plainly(fn, args, kwargs, capture)
+            result = call.plainly()
         except GraphBreak:
             del recorder.steps[before:]
             raise
         finally:
             self.tested = False
 
-        def finish(leaf: Any) -> Any:
+        def finish(leaf: Raw) -> Raw:
             if isinstance(leaf, TensorLeaf):
                 recorder.add_test(FINISHED, (leaf,), capture)
             return leaf
 
-        if tests is None:
+        if asserts is None:
             map_raw(result, finish)
         self.marks.append((mark, why))
         return result

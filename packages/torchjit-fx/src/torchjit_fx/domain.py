@@ -20,10 +20,12 @@ from torchjit_fx.assertions import can_be_tested
 from torchjit_fx.autograd.differentiation import make_leaf, note_made_leaf
 from torchjit_fx.autograd.required_gradients import is_refused_by_mode, switch
 from torchjit_fx.autograd.tensor_hooks import HOOK_DICTS
+from torchjit_fx.calls.ambient import Ranges
+from torchjit_fx.calls.call import Call
 from torchjit_fx.calls.default_device import may_make, with_device
 from torchjit_fx.calls.legacy import TELLS_SIZES_FROM_DATA
-from torchjit_fx.calls.second_attempts import fill, select
-from torchjit_fx.calls.special import Ranges, special_call
+from torchjit_fx.calls.rules import rule_of_call
+from torchjit_fx.calls.second_attempts import SECOND_ATTEMPTS
 from torchjit_fx.data_errors import CaughtErrors, may_raise, raises_anything
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.fakes import FakeFactory
@@ -31,7 +33,6 @@ from torchjit_fx.flatten import plain_sizes
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.input_memory import InputMemory
 from torchjit_fx.known_numbers import KnownNumbers
-from torchjit_fx.known_shapes import call_with_known_shape
 from torchjit_fx.large_captures import LargeCaptureNotice
 from torchjit_fx.leaves import InputLeaf, OpaqueLeaf, SymLeaf, TensorLeaf
 from torchjit_fx.marks import address_mark, marks_of
@@ -306,13 +307,13 @@ class TensorDomain:
             args = tuple(map(plain_sizes, args))
             kwargs = {name: plain_sizes(arg) for name, arg in kwargs.items()} if kwargs else kwargs
         if self.arrays.used and (holds_array(args) or holds_array(tuple(kwargs.values()))):
-            return call_arrays(self, fn, args, kwargs, capture)
-        special = special_call(fn)
-        if self.modes.device_changed and (special is None or may_make(fn)):
-            kwargs = with_device(self, fn, args, kwargs, capture)
+            return call_arrays(Call(fn, args, kwargs, self, capture))
+        rule = rule_of_call(fn)
+        if self.modes.device_changed and (rule is None or may_make(fn)):
+            kwargs = with_device(Call(fn, args, kwargs, self, capture))
         if may_raise(fn, args, kwargs):
             if capture.may_catch(raises_anything(fn)):
-                return self.caught.call(self, fn, args, kwargs, capture)
+                return self.caught.call(Call(fn, args, kwargs, self, capture))
             self.caught.in_blocks |= capture.in_block()
         return self.call_plainly(fn, args, kwargs, capture)
 
@@ -320,40 +321,23 @@ class TensorDomain:
         self, fn: object, args: tuple[object, ...], kwargs: dict[str, object], capture: CaptureContext
     ) -> object:
         """Do a call whose errors the program does not catch."""
-        special = special_call(fn)
-        if special is not None:
-            result = special(self, fn, args, kwargs, capture)
+        rule = rule_of_call(fn)
+        if rule is not None:
+            result = rule(Call(fn, args, kwargs, self, capture))
             if result is not NotImplemented:
                 return result
         try:
             result = self.recorder.call(fn, args, kwargs, capture)
-            if "requires_grad" in kwargs:
-                note_made_leaf(self, result, capture)
-            return result
-        except GraphBreak as stop:
-            if stop.reason is breaks.DATA_DEPENDENT and (fn is max or fn is min) and not kwargs:
-                return self._extreme(fn, args, capture)
-            if stop.reason is breaks.DYNAMIC_SHAPE:
-                shaped = call_with_known_shape(self, fn, args, kwargs, capture)
-                if shaped is not NotImplemented:
-                    return shaped
-            known = self.known.settled(args, kwargs, capture) if stop.reason is breaks.DATA_DEPENDENT else None
-            if known is not None:
-                return self.recorder.call(fn, *known, capture)
-            found: Any = NotImplemented
-            if stop.reason is breaks.DATA_DEPENDENT:
-                found = select(self, fn, args, kwargs, capture)
-                found = fill(self, fn, args, kwargs, capture) if found is NotImplemented else found
-            if found is NotImplemented:
+        except GraphBreak as refused:
+            attempts = SECOND_ATTEMPTS.get(refused.reason, ())
+            call = Call(fn, args, kwargs, self, capture)
+            result = next((r for attempt in attempts if (r := attempt(call)) is not NotImplemented), NotImplemented)
+            if result is NotImplemented:
                 raise
-            return found
-
-    def _extreme(self, fn: Any, args: tuple[Any, ...], capture: CaptureContext) -> Any:
-        """`max` and `min` of Python, of numbers and tensors: one of the arguments."""
-        numbers = [self.known.value(a, capture) if isinstance(a, TensorLeaf) else a for a in args]
-        if len(args) < 2 or not all(type(n) in (int, float, bool) for n in numbers):
-            raise GraphBreak(breaks.DATA_DEPENDENT, f"{fn.__name__} of tensors", capture.location())
-        return args[numbers.index(fn(numbers))]
+            return result
+        if "requires_grad" in kwargs:
+            note_made_leaf(self, result, capture)
+        return result
 
     def defines(self, leaf: object, name: str) -> bool:
         """Does a class of the program, rather than torch.Tensor, define this attribute of the tensor?"""
@@ -491,7 +475,7 @@ class TensorDomain:
             self.numbers.context.location = capture.location
             return self.numbers.truth(leaf)
         if type(leaf) is ArrayLeaf:
-            return bool(call_arrays(self, bool, (leaf,), {}, capture))
+            return bool(call_arrays(Call(bool, (leaf,), {}, self, capture)))
         known = decided(leaf) if isinstance(leaf, TensorLeaf) else None
         if known is None and isinstance(leaf, TensorLeaf):
             known = self.known.value(leaf, capture)

@@ -14,6 +14,7 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.control_capture import captured_bodies
 from torchjit_fx.control_flow import Body
 from torchjit_fx.domain_protocol import CallDomain
@@ -22,7 +23,7 @@ from torchjit_fx.intrinsics import finish_flex_attention
 from torchjit_fx.leaves import SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 
-__all__ = ["FLEX_CALLS", "FlexAttention"]
+__all__ = ["FlexAttention"]
 
 _LENGTHS = 2
 """So many items of a block mask's description, its first, are lengths: those of the operands. Nothing reads them, so they may vary."""
@@ -145,6 +146,7 @@ class FlexAttention:
         return mapped
 
 
+@intrinsic_rule(finish_flex_attention)
 def _finish(
     domain: CallDomain, operands: list[Any], blocks: list[Any], scale: Any, options: Any, capture: CaptureContext
 ) -> Any:
@@ -166,7 +168,3 @@ def _finish(
             described.append(value)
     target = FlexAttention(score, mask, scale, tuple(described), dict(options), len(tensors))
     return list(domain.recorder.record(target, (*operands, *given, *tensors, *numbers), capture))
-
-
-FLEX_CALLS: dict[Any, Any] = {finish_flex_attention: _finish}
-"""What the domain does when the interpreter calls this intrinsic."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeAlias, final
 
 import attrs
 import torch
@@ -16,7 +16,30 @@ from torchjit_core.reasons import Reason
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.symbols.floats import FloatExpr
 
-__all__ = ["Checkpoint", "InputLeaf", "OpaqueLeaf", "Step", "StepScope", "Storage", "SymLeaf", "TensorLeaf"]
+__all__ = [
+    "Checkpoint",
+    "InputLeaf",
+    "OpaqueLeaf",
+    "Raw",
+    "RawArgs",
+    "RawKwargs",
+    "Step",
+    "StepScope",
+    "Storage",
+    "SymLeaf",
+    "Target",
+    "TensorLeaf",
+    "Way",
+]
+
+Raw: TypeAlias = Any
+"""A value as the interpreter hands it over: a leaf, a plain value, or containers of these."""
+RawArgs: TypeAlias = "tuple[Raw, ...]"
+RawKwargs: TypeAlias = "dict[str, Raw]"
+Target: TypeAlias = "Callable[..., Any] | str"
+"""Of a graph node: a callable, or the name of a method."""
+Way: TypeAlias = "tuple[Any, ...]"
+"""The indices and keys into a result that lead to one of its items."""
 
 
 @final

@@ -36,6 +36,9 @@ class CaptureContext(Protocol):
     def state(self, key: str, /) -> object:
         """Ambient state of the capture; `intercepted`: how many torch function modes the region has entered."""
 
+    def set_state(self, key: str, value: object, /) -> None:
+        """Change it."""
+
     def prepare(self, function: Callable[..., object], args: tuple[Any, ...]) -> AccessPath:
         """Where the graph finds what `function(*args)` gives, a new object in each call, made before the graph runs."""
 

@@ -14,15 +14,15 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
 from torchjit_fx.followed_classes import dispatches, is_followed
 from torchjit_fx.intrinsics import announce_block, convert_results, switch_dispatch
-from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, SymLeaf, TensorLeaf
 from torchjit_fx.ownership import owns
 
 __all__ = [
-    "SUBCLASS_CALLS",
     "as_plain",
     "has_default_method",
     "has_lost_history",
@@ -77,18 +77,20 @@ def refuse_subclasses(values: Any, capture: Any) -> None:
     map_raw(values, note)
 
 
-def _as_subclass(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(_Tensor.as_subclass)
+def _as_subclass(call: Call) -> Raw:
     """`tensor.as_subclass(cls)`."""
-    if len(args) != 2 or kwargs or not isinstance(args[0], TensorLeaf):
-        raise GraphBreak(breaks.NOT_CAPTURABLE, "as_subclass", capture.location())
-    return _alias(domain, torch.ops.aten.alias.default, args[0], args[1], capture)
+    if len(call.args) != 2 or call.kwargs or not isinstance(call.args[0], TensorLeaf):
+        raise call.broken(breaks.NOT_CAPTURABLE, "as_subclass")
+    return _alias(call.domain, torch.ops.aten.alias.default, call.args[0], call.args[1], call.capture)
 
 
-def _make_subclass(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(_Tensor._make_subclass)
+def _make_subclass(call: Call) -> Raw:
     """`Tensor._make_subclass(cls, data)`."""
-    if len(args) != 2 or kwargs or not isinstance(args[1], TensorLeaf):
-        raise GraphBreak(breaks.NOT_CAPTURABLE, "_make_subclass", capture.location())
-    return _alias(domain, torch.Tensor.detach, args[1], args[0], capture)
+    if len(call.args) != 2 or call.kwargs or not isinstance(call.args[1], TensorLeaf):
+        raise call.broken(breaks.NOT_CAPTURABLE, "_make_subclass")
+    return _alias(call.domain, torch.Tensor.detach, call.args[1], call.args[0], call.capture)
 
 
 def _alias(domain: CallDomain, fn: Any, leaf: TensorLeaf, cls: Any, capture: Any) -> TensorLeaf:
@@ -102,12 +104,13 @@ def _alias(domain: CallDomain, fn: Any, leaf: TensorLeaf, cls: Any, capture: Any
     return made
 
 
-def _convert(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(convert_results)
+def _convert(call: Call) -> Raw:
     """`convert_results(func, result, cls)`. Source: `_convert` in torch/_tensor.py (torch 2.15)."""
-    func, result, cls = args
+    func, result, cls = call.args
     if func in torch.overrides.get_default_nowrap_functions() or cls is torch.Tensor:
         return result
-    steps = domain.recorder.steps
+    steps = call.domain.recorder.steps
     made_here = owns(func) and bool(steps)
 
     def convert(value: Any) -> Any:
@@ -117,7 +120,7 @@ def _convert(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) 
             if made_here and value.step is steps[-1] and value.cls is torch.Tensor:
                 value.cls = cls  # nobody has seen it as a plain tensor
                 return value
-            return _alias(domain, torch.ops.aten.alias.default, value, cls, capture)
+            return _alias(call.domain, torch.ops.aten.alias.default, value, cls, call.capture)
         if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
             items = [convert(item) for item in value]
             return type(value)(items)
@@ -131,24 +134,17 @@ def has_default_method(cls: Any) -> bool:
     return getattr(cls.__torch_function__, "__func__", None) is _Tensor.__torch_function__.__func__
 
 
-def _announce(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
-    if not capture.state("dispatch_off"):
-        capture.set_state("block", capture.call_mark())
+@call_rule(announce_block)
+def _announce(call: Call) -> None:
+    if not call.capture.state("dispatch_off"):
+        call.capture.set_state("block", call.capture.call_mark())
 
 
-def _switch(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> bool:
-    before = bool(capture.state("dispatch_off"))
-    capture.set_state("dispatch_off", args[0])
+@call_rule(switch_dispatch)
+def _switch(call: Call) -> bool:
+    before = bool(call.capture.state("dispatch_off"))
+    call.capture.set_state("dispatch_off", call.args[0])
     return before
-
-
-SUBCLASS_CALLS: dict[Any, Any] = {
-    _Tensor.as_subclass: _as_subclass,
-    _Tensor._make_subclass: _make_subclass,
-    convert_results: _convert,
-    announce_block: _announce,
-    switch_dispatch: _switch,
-}
 
 
 def as_plain(tensor: torch.Tensor) -> torch.Tensor:

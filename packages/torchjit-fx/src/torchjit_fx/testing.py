@@ -203,6 +203,9 @@ class _Context:
     def break_at_mark(self, mark: int, why: GraphBreak) -> NoReturn:
         raise why
 
+    def set_state(self, key: str, value: object) -> None:
+        raise NotImplementedError(f"a tracer has no {key}")
+
     def state(self, key: str) -> object:
         """Proxies run Python for real: modes are torch's own."""
         return None

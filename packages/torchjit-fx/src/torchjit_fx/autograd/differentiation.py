@@ -18,15 +18,15 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.assertions import CHECK, runtime_check
 from torchjit_fx.autograd.histories import HookedInputs, keep_history
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import InputLeaf, Step, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, Step, SymLeaf, TensorLeaf
 from torchjit_fx.outcomes import follow
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.region import live_steps, used_inputs
 
 __all__ = [
-    "DIFFERENTIATION_CALLS",
     "Differentiated",
     "differentiate",
     "make_leaf",
@@ -78,20 +78,21 @@ def _refused(detail: str, capture: CaptureContext) -> GraphBreak:
     return GraphBreak(breaks.AUTOGRAD_CALL, f"autograd.grad {detail}", capture.location())
 
 
-def differentiate(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: CaptureContext) -> Any:
+@call_rule(torch.autograd.grad)
+def differentiate(call: Call) -> Raw:
     """`torch.autograd.grad(...)`.
 
     Raises:
         GraphBreak: it cannot be in the graph. What was recorded so far then runs as torch's own operations, if the call asks for
             a result that can be differentiated again: no compiled backward can.
     """
-    given = dict(zip(_PARAMETERS, args, strict=False)) | kwargs
+    given = dict(zip(_PARAMETERS, call.args, strict=False)) | call.kwargs
     try:
-        return _differentiate(domain, given, capture)
+        return _differentiate(call.domain, given, call.capture)
     except GraphBreak:
-        domain.needs_history |= given.get("create_graph") is True
+        call.domain.needs_history |= given.get("create_graph") is True
         inputs = given.get("inputs")
-        keep_history(domain, inputs if isinstance(inputs, tuple | list) else [inputs])
+        keep_history(call.domain, inputs if isinstance(inputs, tuple | list) else [inputs])
         raise
 
 
@@ -281,7 +282,3 @@ def refuse_escaping_leaves(domain: CallDomain, asked: Sequence[Any], capture: Ca
                     breaks.METADATA_MUTATION, "requires_grad of a tensor that leaves the region", capture.location()
                 )
                 capture.break_at_mark(domain.of(MadeLeaves)[id(other)][1], why)
-
-
-DIFFERENTIATION_CALLS = {torch.autograd.grad: differentiate}
-"""What the domain does when the program calls one of these."""

@@ -12,11 +12,9 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.autograd.custom_gradient import Backward, CapturedFunction
 from torchjit_fx.autograd.gradients import gradient_record, layout_of, outside_of_autocast
-from torchjit_fx.autograd.tensor_hooks import HOOK_CALLS
-from torchjit_fx.autograd.transforms import TRANSFORM_CALLS
-from torchjit_fx.control_capture import CONTROL_FLOW_CALLS
+from torchjit_fx.calls.call import Call, call_rule
+from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.flex_attention import FLEX_CALLS
 from torchjit_fx.intrinsics import (
     abandon_backward,
     enter_backward,
@@ -28,12 +26,11 @@ from torchjit_fx.intrinsics import (
     leave_forward,
     refuse,
 )
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
-from torchjit_fx.subclasses import refuse_subclasses
 
-__all__ = ["INTRINSIC_CALLS", "FunctionCapture"]
+__all__ = ["FunctionCapture"]
 
 
 @final
@@ -155,24 +152,9 @@ def _unique(leaves: Sequence[Any]) -> list[Any]:
 # ---- the intrinsics
 
 
-def _refuse(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    raise GraphBreak(breaks.CUSTOM_FUNCTION, str(args[0]), capture.location())
-
-
-def _located(action: Callable[..., Any]) -> Callable[..., Any]:
-    """Breaks get the user's line."""
-
-    def run(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-        if capture.state("subclasses"):
-            refuse_subclasses(args, capture)
-        try:
-            return action(domain, *args, capture)
-        except GraphBreak as stop:
-            if stop.location is None:
-                raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
-            raise
-
-    return run
+@call_rule(refuse)
+def _refuse(call: Call) -> Raw:
+    raise call.broken(breaks.CUSTOM_FUNCTION, str(call.args[0]))
 
 
 class _OpenFunctions(list[FunctionCapture]):
@@ -182,6 +164,7 @@ class _OpenFunctions(list[FunctionCapture]):
         super().__init__()
 
 
+@intrinsic_rule(enter_forward)
 def _enter_forward(domain: CallDomain, tensors: list[Any], capture: CaptureContext) -> None:
     for leaf in tensors:
         if not isinstance(leaf, TensorLeaf):
@@ -189,6 +172,7 @@ def _enter_forward(domain: CallDomain, tensors: list[Any], capture: CaptureConte
     domain.of(_OpenFunctions).append(FunctionCapture(domain, tensors, capture.mark()))
 
 
+@intrinsic_rule(leave_forward)
 def _leave_forward(
     domain: CallDomain,
     outputs: list[Any],
@@ -200,22 +184,27 @@ def _leave_forward(
     domain.of(_OpenFunctions)[-1].leave_forward(outputs, saved, constant, dirty)
 
 
+@intrinsic_rule(enter_backward)
 def _enter_backward(domain: CallDomain, defined: list[bool], capture: CaptureContext) -> Any:
     return domain.of(_OpenFunctions)[-1].enter_backward(defined, capture)
 
 
+@intrinsic_rule(leave_backward)
 def _leave_backward(domain: CallDomain, gradients: list[Any], capture: CaptureContext) -> None:
     domain.of(_OpenFunctions)[-1].leave_backward(gradients, capture)
 
 
+@intrinsic_rule(abandon_backward)
 def _abandon_backward(domain: CallDomain, capture: CaptureContext) -> None:
     domain.of(_OpenFunctions)[-1].abandon_backward(capture)
 
 
+@intrinsic_rule(finish_function)
 def _finish(domain: CallDomain, name: str, materialize: bool, once: bool, capture: CaptureContext) -> Any:
     return domain.of(_OpenFunctions).pop().finish(name, materialize, once, capture)
 
 
+@intrinsic_rule(enter_checkpoint)
 def _enter_checkpoint(domain: CallDomain, context_fn: Any, *args: Any) -> None:
     *given, _ = args  # the last is the capture
     domain.recorder.enter_checkpoint(None if context_fn is None else _policy_of(context_fn, *given))
@@ -233,23 +222,6 @@ def _policy_of(context_fn: Callable[..., Any], *args: Any) -> Callable[..., Any]
     return policy
 
 
+@intrinsic_rule(leave_checkpoint)
 def _leave_checkpoint(domain: CallDomain, capture: CaptureContext) -> None:
     domain.recorder.leave_checkpoint()
-
-
-INTRINSIC_CALLS: dict[Any, Callable[..., Any]] = {
-    refuse: _refuse,
-    enter_forward: _located(_enter_forward),
-    leave_forward: _located(_leave_forward),
-    enter_backward: _located(_enter_backward),
-    leave_backward: _located(_leave_backward),
-    abandon_backward: _located(_abandon_backward),
-    finish_function: _located(_finish),
-    enter_checkpoint: _located(_enter_checkpoint),
-    leave_checkpoint: _located(_leave_checkpoint),
-    **{
-        intrinsic: _located(action)
-        for intrinsic, action in (TRANSFORM_CALLS | CONTROL_FLOW_CALLS | FLEX_CALLS | HOOK_CALLS).items()
-    },
-}
-"""What the domain does when the interpreter calls one of them."""

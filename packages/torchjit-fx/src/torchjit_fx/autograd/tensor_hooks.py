@@ -5,7 +5,6 @@ Hooks of leaves that were there before are stores of the program's (see `polyfil
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, final
 
 import attrs
@@ -16,13 +15,14 @@ from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
 from torchjit_fx.autograd.gradients import gradient_record, layout_of, outside_of_autocast
 from torchjit_fx.autograd.histories import HookedInputs, keep_history
+from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import enter_hook, hook_leaf, leave_hook, remove_hook
 from torchjit_fx.leaves import InputLeaf, Step, TensorLeaf
 from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.scopes import Scope, scope_graph
 
-__all__ = ["HOOK_CALLS", "HOOK_DICTS", "CapturedHook"]
+__all__ = ["HOOK_DICTS", "CapturedHook"]
 
 HOOK_DICTS = frozenset({"_backward_hooks", "_post_accumulate_grad_hooks"})
 """Attributes of tensors that hold the hooks of leaves: dicts of the program's functions, or None."""
@@ -81,6 +81,7 @@ class Hooks:
         self.steps: dict[int, Step] = {}
 
 
+@intrinsic_rule(enter_hook)
 def _enter(domain: CallDomain, tensor: Any, capture: CaptureContext) -> TensorLeaf:
     needed = domain.needs_history
     keep_history(domain, [tensor])  # if the hook breaks the graph
@@ -96,6 +97,7 @@ def _enter(domain: CallDomain, tensor: Any, capture: CaptureContext) -> TensorLe
     return gradient
 
 
+@intrinsic_rule(leave_hook)
 def _leave(domain: CallDomain, result: Any, capture: CaptureContext) -> TensorLeaf:
     """Gives what stands for the hook: a leaf of the closed scope, so that a handle that is kept breaks at the mark."""
     capture.forbid_effects(False)
@@ -120,11 +122,13 @@ def _writes(step: Step, gradient: TensorLeaf) -> bool:
     return any(leaf is gradient for storage in step.written for leaf in storage.leaves)
 
 
+@intrinsic_rule(remove_hook)
 def _remove(domain: CallDomain, token: Any, capture: CaptureContext) -> None:
     """The step has no other effect: without it nobody needs it."""
     domain.of(Hooks).steps[id(token)].effect = False
 
 
+@intrinsic_rule(hook_leaf)
 def _hook_leaf(domain: CallDomain, tensor: Any, capture: CaptureContext) -> None:
     """The interpreter stores it at the region's end, which is early enough: nothing is differentiated by then but in the graph."""
     if not isinstance(tensor, InputLeaf) or tensor.entry is not tensor.found:
@@ -132,12 +136,3 @@ def _hook_leaf(domain: CallDomain, tensor: Any, capture: CaptureContext) -> None
     if domain.recorder.scope is not None or id(tensor) in domain.recorder.data.values:
         raise GraphBreak(breaks.AUTOGRAD_CALL, "a hook under a transform, or of a tensor whose data was assigned")
     domain.of(HookedInputs).add(id(tensor))
-
-
-HOOK_CALLS: dict[Any, Callable[..., Any]] = {
-    enter_hook: _enter,
-    leave_hook: _leave,
-    hook_leaf: _hook_leaf,
-    remove_hook: _remove,
-}
-"""What the domain does when the interpreter calls one of these intrinsics."""

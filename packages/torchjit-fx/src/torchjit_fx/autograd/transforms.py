@@ -11,6 +11,7 @@ from torch import fx
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.intrinsics import intrinsic_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import derive, enter_transform, keep_function, leave_transform
 from torchjit_fx.leaves import TensorLeaf
@@ -18,7 +19,7 @@ from torchjit_fx.protocols import CaptureContext
 from torchjit_fx.records import TensorRecord
 from torchjit_fx.scopes import Scope, scope_graph
 
-__all__ = ["TRANSFORM_CALLS", "TransformCapture", "Transformed"]
+__all__ = ["TransformCapture", "Transformed"]
 
 
 @final
@@ -194,12 +195,14 @@ class _OpenTransforms(list[TransformCapture]):
         super().__init__()
 
 
+@intrinsic_rule(enter_transform)
 def _enter(domain: CallDomain, flat: Any, dims: Any, wrapped: Any, capture: CaptureContext) -> list[Any]:
     made = TransformCapture(domain, flat, dims, wrapped, capture.mark())
     domain.of(_OpenTransforms).append(made)
     return list(made.given)
 
 
+@intrinsic_rule(leave_transform)
 def _leave(domain: CallDomain, kind: str, outputs: Any, options: Any, more: Any, capture: CaptureContext) -> list[Any]:
     return domain.of(_OpenTransforms).pop().finish(kind, outputs, options, more, capture)
 
@@ -233,6 +236,7 @@ class _KeptFunctions(dict[int, KeptFunction]):
         super().__init__()
 
 
+@intrinsic_rule(keep_function)
 def _keep(domain: CallDomain, results: list[Any], rest: list[Any], capture: CaptureContext) -> Any:
     capturing = domain.of(_OpenTransforms).pop()
     scope = capturing.scope
@@ -248,6 +252,7 @@ def _keep(domain: CallDomain, results: list[Any], rest: list[Any], capture: Capt
     return found, kept
 
 
+@intrinsic_rule(derive)
 def _derive(domain: CallDomain, token: Any, kind: str, directions: list[Any], capture: CaptureContext) -> list[Any]:
     kept = domain.of(_KeptFunctions)[id(token)]
     if domain.modes.inference:
@@ -265,12 +270,3 @@ def _derive(domain: CallDomain, token: Any, kind: str, directions: list[Any], ca
     call = Transformed(kind, kept.body, options)
     found = list(domain.recorder.record(call, (*kept.inputs, *directions, *kept.lifted), capture))
     return found if kind == "vjp" else found[len(found) // 2 :][: kept.outputs]
-
-
-TRANSFORM_CALLS: dict[Any, Callable[..., Any]] = {
-    enter_transform: _enter,
-    leave_transform: _leave,
-    keep_function: _keep,
-    derive: _derive,
-}
-"""What the domain does when the interpreter calls one of these intrinsics."""

@@ -11,49 +11,53 @@ from typing import Any
 
 import torch
 
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw, marker_items
-from torchjit_fx.leaves import SymLeaf
+from torchjit_fx.leaves import Raw, SymLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
-__all__ = ["DATA_CALLS"]
+__all__: list[str] = []
 
 _MOST_NUMBERS = 64
 """That vary: each is an operation. In data with more of them they are fixed."""
 
 
-def _make(domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
-    of_tensor = fn is torch.Tensor.new_tensor
+@call_rule(torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor)
+def _make(call: Call) -> Raw:
+    of_tensor = call.function is torch.Tensor.new_tensor
     place = int(of_tensor)
-    data = args[place] if len(args) > place else kwargs.get("data", kwargs.get("obj"))
+    data = call.args[place] if len(call.args) > place else call.kwargs.get("data", call.kwargs.get("obj"))
     varying = _varying(data)
     if not varying:
         return NotImplemented
-    options = {name: value for name, value in kwargs.items() if name not in ("data", "obj")}
+    options = {name: value for name, value in call.kwargs.items() if name not in ("data", "obj")}
     shape = _shape(data)
-    plain = len(args) <= place + 1 and options.keys() <= {"dtype", "device"}
+    plain = len(call.args) <= place + 1 and options.keys() <= {"dtype", "device"}
     general = shape is not None and len(varying) <= _MOST_NUMBERS
     if not plain or not general or any(isinstance(n.value, torch.SymBool) for n in varying):
 
         def fixed(leaf: Any) -> Any:
-            return domain.concrete(leaf, capture) if isinstance(leaf, SymLeaf) else leaf
+            return call.domain.concrete(leaf, call.capture) if isinstance(leaf, SymLeaf) else leaf
 
-        return domain.call(fn, map_raw(args, fixed), {name: map_raw(v, fixed) for name, v in kwargs.items()}, capture)
+        return call.do(
+            call.function, map_raw(call.args, fixed), {name: map_raw(v, fixed) for name, v in call.kwargs.items()}
+        )
     numbers = list(_numbers(data))
     if options.get("dtype") is None:
-        options["dtype"] = args[0].record.dtype if of_tensor else _dtype(domain, numbers)
+        options["dtype"] = call.args[0].record.dtype if of_tensor else _dtype(call.domain, numbers)
     if of_tensor and options.get("device") is None:
-        options["device"] = args[0].record.device
+        options["device"] = call.args[0].record.device
     if not shape:
-        return domain.call(torch.full, ((), numbers[0]), options, capture)
+        return call.do(torch.full, ((), numbers[0]), options)
     pieces: list[Any] = []
     for varies, group in itertools.groupby(numbers, lambda n: isinstance(n, SymLeaf)):
         if varies:
-            pieces += [domain.call(torch.full, ((1,), n), options, capture) for n in group]
+            pieces += [call.do(torch.full, ((1,), n), options) for n in group]
         else:
-            pieces.append(domain.call(torch.tensor, (list(group),), options, capture))
-    flat = domain.call(torch.cat, (pieces,), {}, capture) if len(pieces) > 1 else pieces[0]
-    return flat if len(shape) == 1 else domain.call(torch.reshape, (flat, tuple(shape)), {}, capture)
+            pieces.append(call.do(torch.tensor, (list(group),), options))
+    flat = call.do(torch.cat, (pieces,)) if len(pieces) > 1 else pieces[0]
+    return flat if len(shape) == 1 else call.do(torch.reshape, (flat, tuple(shape)))
 
 
 def _items(data: Any) -> Any:
@@ -95,9 +99,3 @@ def _dtype(domain: CallDomain, numbers: list[Any]) -> torch.dtype:
         default: torch.dtype = domain.modes.read(DEFAULT_DTYPE)
         return default
     return torch.int64
-
-
-DATA_CALLS: dict[Any, Any] = dict.fromkeys(
-    (torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor), _make
-)
-"""Callable -> handler, as in `special_calls`."""

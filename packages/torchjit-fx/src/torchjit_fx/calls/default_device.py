@@ -17,9 +17,10 @@ from torch.utils._device import _device_constructors
 from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import map_raw
-from torchjit_fx.leaves import TensorLeaf
+from torchjit_fx.leaves import Raw, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DEVICE
 from torchjit_fx.numpy.arrays import Arrays
 
@@ -40,22 +41,25 @@ def _overridable() -> frozenset[Any]:
     return frozenset(get_testing_overrides())
 
 
-def set_default_device(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> None:
+@call_rule(torch.set_default_device)
+def set_default_device(call: Call) -> None:
     """`torch.set_default_device(device)`: no step; the process is told at the end of the region."""
-    wanted = args[0] if args else kwargs["device"]
-    if capture.state("intercepted") or domain.recorder.scope is not None or domain.of(Arrays).used:
-        raise GraphBreak(breaks.NOT_CAPTURABLE, "set_default_device under another mode", capture.location())
+    wanted = call.args[0] if call.args else call.kwargs["device"]
+    if call.capture.state("intercepted") or call.domain.recorder.scope is not None or call.domain.of(Arrays).used:
+        raise call.broken(breaks.NOT_CAPTURABLE, "set_default_device under another mode")
     try:
         device = None if wanted is None else torch.device(wanted)
     except (RuntimeError, TypeError) as error:  # the run for real shows the program its own error
-        raise GraphBreak(breaks.META_FAILED, f"set_default_device: {error}", capture.location()) from error
-    before = domain.modes.read(DEFAULT_DEVICE)
+        raise call.broken(breaks.META_FAILED, f"set_default_device: {error}") from error
+    before = call.domain.modes.read(DEFAULT_DEVICE)
     if not _is_alone():
-        raise GraphBreak(breaks.NOT_CAPTURABLE, "set_default_device under another mode", capture.location())
+        raise call.broken(breaks.NOT_CAPTURABLE, "set_default_device under another mode")
     if before != device:
-        initial = domain.modes.initial(DEFAULT_DEVICE)
-        capture.guard(Ambient("default_device", domain.modes.reader(DEFAULT_DEVICE), initial, capture.location()))
-        domain.modes.write(DEFAULT_DEVICE, device)
+        initial = call.domain.modes.initial(DEFAULT_DEVICE)
+        call.capture.guard(
+            Ambient("default_device", call.domain.modes.reader(DEFAULT_DEVICE), initial, call.capture.location())
+        )
+        call.domain.modes.write(DEFAULT_DEVICE, device)
 
 
 def _is_alone() -> bool:
@@ -79,24 +83,22 @@ def may_make(fn: Any) -> bool:
     return fn in _constructors()
 
 
-def with_device(
-    domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any
-) -> dict[str, Any]:
+def with_device(call: Call) -> dict[str, Raw]:
     """The keywords with which a call does under the graph's default device what it does under the program's.
 
     Raises:
         GraphBreak: its own insides may ask for the default.
     """
-    if may_make(fn):
-        if kwargs.get("device") is not None:
-            return kwargs
-        device = domain.modes.read(DEFAULT_DEVICE)
+    if may_make(call.function):
+        if call.kwargs.get("device") is not None:
+            return call.kwargs
+        device = call.domain.modes.read(DEFAULT_DEVICE)
         if device is None:
-            device = _of_data(fn, args)
-        return kwargs | {"device": device}
-    if isinstance(fn, types.FunctionType) and fn not in _overridable():
-        raise GraphBreak(breaks.NOT_CAPTURABLE, f"{fn.__qualname__} under another default device", capture.location())
-    return kwargs
+            device = _of_data(call.function, call.args)
+        return call.kwargs | {"device": device}
+    if isinstance(call.function, types.FunctionType) and call.function not in _overridable():
+        raise call.broken(breaks.NOT_CAPTURABLE, f"{call.function.__qualname__} under another default device")
+    return call.kwargs
 
 
 def _of_data(fn: Any, args: tuple[Any, ...]) -> torch.device:

@@ -14,41 +14,43 @@ import attrs
 import torch
 
 from torchjit_core.expr import as_expr, conj, ge, lt
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.flatten import dimensions
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.symbols.unbacked import read_number
 
-__all__ = ["INDEX_CALLS"]
+__all__: list[str] = []
 
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
-def _item(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(operator.getitem, operator.setitem, torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+def _item(call: Call) -> Raw:
     """`x[key]`, and `x[key] = value`."""
-    if len(args) < 2 or kwargs or not isinstance(args[0], TensorLeaf):
+    if len(call.args) < 2 or call.kwargs or not isinstance(call.args[0], TensorLeaf):
         return NotImplemented
-    key: list[Any] = list(args[1]) if type(args[1]) is tuple else [args[1]]
+    key: list[Any] = list(call.args[1]) if type(call.args[1]) is tuple else [call.args[1]]
     if not any(type(k) is SymLeaf or type(k) is slice for k in key):
         return NotImplemented
-    read: list[Any] = [_with_numbers(domain, k, capture) if type(k) is slice else k for k in key]
-    parts = _parts(read, len(args[0].record.sizes))
-    if parts is not None and capture.may_catch():
+    read: list[Any] = [_with_numbers(call.domain, k, call.capture) if type(k) is slice else k for k in key]
+    parts = _parts(read, len(call.args[0].record.sizes))
+    if parts is not None and call.capture.may_catch():
         only_the_run = any(type(k) is SymLeaf and not k.value.node.has_hint() for k in read)
         parts = None if only_the_run else parts  # whether it is in range shows behind the program's `except`
     if parts is None:
         same = all(a is b for a, b in zip(read, key, strict=True))
-        return NotImplemented if same else domain.recorder.call(fn, (args[0], tuple(read), *args[2:]), {}, capture)
-    base = args[0]
+        return NotImplemented if same else call.record(call.function, (call.args[0], tuple(read), *call.args[2:]))
+    base = call.args[0]
     if any(item is not _WHOLE for item in parts.basic):
-        base = domain.recorder.call(operator.getitem, (base, parts.basic), {}, capture)
+        base = call.record(operator.getitem, (base, parts.basic))
     if not all(_is_inside(index, base.record.sizes[dim]) for dim, index in parts.selected):
         return NotImplemented  # the number is read, and eager's error raised
     for dim, index in reversed(parts.selected):
-        base = domain.recorder.call(torch.select, (base, dim, index), {}, capture)
-    if not parts.tensors and len(args) == 2:
+        base = call.record(torch.select, (base, dim, index))
+    if not parts.tensors and len(call.args) == 2:
         return base
-    return domain.recorder.call(fn, (base, parts.tensors or Ellipsis, *args[2:]), {}, capture)
+    return call.record(call.function, (base, parts.tensors or Ellipsis, *call.args[2:]))
 
 
 def _is_inside(index: SymLeaf, size: Any) -> bool:
@@ -120,9 +122,3 @@ def _parts(key: Sequence[Any], rank: int) -> _Parts | None:
             dim += kept
     holds_tensors = any(isinstance(item, TensorLeaf) for item in key)
     return _Parts(tuple(basic), tuple(selected), tuple(tensors) if holds_tensors else ())
-
-
-INDEX_CALLS: dict[Any, Any] = dict.fromkeys(
-    (operator.getitem, operator.setitem, torch.Tensor.__getitem__, torch.Tensor.__setitem__), _item
-)
-"""Entries of the table of special calls."""

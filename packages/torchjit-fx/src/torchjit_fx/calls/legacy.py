@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
-from torchjit_fx.domain_protocol import CallDomain
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.flatten import marker_items
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.modes import DEFAULT_DTYPE
 
 __all__ = [
@@ -44,23 +43,24 @@ TELLS_SIZES_FROM_DATA = frozenset({*LEGACY_CONSTRUCTORS, torch.Tensor.new, torch
 """What does one thing with a `torch.Size` and another with a tuple of the same numbers."""
 
 
-def construct(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(*LEGACY_CONSTRUCTORS)
+def construct(call: Call) -> Raw:
     """Call one with sizes or with numbers.
 
     Raises:
         GraphBreak: other arguments (tensors, storages, numbers of another kind), for which they have rules of their own.
     """
-    dtype = LEGACY_CONSTRUCTORS[fn] or domain.modes.read(DEFAULT_DTYPE)
+    dtype = LEGACY_CONSTRUCTORS[call.function] or call.domain.modes.read(DEFAULT_DTYPE)
     options = {"dtype": dtype, "device": torch.device("cpu")}
-    only = args[0] if len(args) == 1 else None
-    if not kwargs and type(only) in (list, tuple) and _are_numbers(only, dtype):
-        return domain.call(torch.tensor, (only,), options, capture)
+    only = call.args[0] if len(call.args) == 1 else None
+    if not call.kwargs and type(only) in (list, tuple) and _are_numbers(only, dtype):
+        return call.do(torch.tensor, (only,), options)
     sizes = _sizes(only)
     if sizes is None:
-        sizes = args or (0,)
-    if kwargs or not all(_is_whole(n) for n in sizes):
-        raise GraphBreak(breaks.NOT_CAPTURABLE, fn.__name__, capture.location())
-    return domain.recorder.call(torch.empty, (tuple(sizes),), options, capture)
+        sizes = call.args or (0,)
+    if call.kwargs or not all(_is_whole(n) for n in sizes):
+        raise call.broken(breaks.NOT_CAPTURABLE, call.name)
+    return call.record(torch.empty, (tuple(sizes),), options)
 
 
 def _sizes(only: Any) -> Any:
@@ -78,9 +78,10 @@ def _is_whole(size: Any) -> bool:
 LEGACY_CHECK: Any = type(torch.FloatTensor).__instancecheck__
 
 
-def is_of_legacy_class(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(LEGACY_CHECK)
+def is_of_legacy_class(call: Call) -> Raw:
     """`isinstance(tensor, torch.FloatTensor)`, which asks for the dtype and the device (`Tensor_instancecheck`)."""
-    cls, leaf = args
+    cls, leaf = call.args
     if not isinstance(leaf, TensorLeaf) or leaf.cls not in (torch.Tensor, torch.nn.Parameter):
         return NotImplemented
     record = leaf.record
@@ -90,23 +91,24 @@ def is_of_legacy_class(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capt
     return record.device.type == kind and record.dtype is cls.dtype and not cls.is_sparse and not cls.is_sparse_csr
 
 
-def make_variable(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(VARIABLE)
+def make_variable(call: Call) -> Raw:
     """`Variable(tensor)`, which is the tensor without its history (`legacy_variable_ctor`).
 
     Raises:
         GraphBreak: it is to require gradients, or the tensor is of a class of its own.
     """
-    given = dict(zip(("data", "requires_grad", "volatile"), args, strict=False)) | kwargs
+    given = dict(zip(("data", "requires_grad", "volatile"), call.args, strict=False)) | call.kwargs
     data = given.pop("data", None)
     plain = isinstance(data, TensorLeaf) and data.cls in (torch.Tensor, torch.nn.Parameter)
     if (
         not plain
-        or len(args) > 3
+        or len(call.args) > 3
         or not given.keys() <= {"requires_grad"}
         or given.get("requires_grad") not in (None, False)
     ):
-        raise GraphBreak(breaks.NOT_CAPTURABLE, fn.__name__, capture.location())
-    return domain.recorder.call(torch.Tensor.detach, (data,), {}, capture)
+        raise call.broken(breaks.NOT_CAPTURABLE, call.name)
+    return call.record(torch.Tensor.detach, (data,))
 
 
 def _are_numbers(data: Any, dtype: torch.dtype) -> bool:

@@ -6,14 +6,12 @@ input like any other and writes its values.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import InputLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, TensorLeaf
 from torchjit_fx.records import TensorRecord
 
 __all__ = ["make_parameter", "new_parameter"]
@@ -28,7 +26,8 @@ def new_parameter(
     return torch.nn.Parameter(data, requires_grad)
 
 
-def make_parameter(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(torch.nn.Parameter)
+def make_parameter(call: Call) -> Raw:
     """`torch.nn.Parameter(data, requires_grad)`.
 
     The parameter has memory of its own, and what the program still does to `data` is done to that memory.
@@ -36,28 +35,28 @@ def make_parameter(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture:
     Raises:
         GraphBreak: `data` has a history, or lies on memory that others see, too.
     """
-    given = dict(zip(("data", "requires_grad"), args, strict=False)) | kwargs
+    given = dict(zip(("data", "requires_grad"), call.args, strict=False)) | call.kwargs
     data, requires_grad = given.get("data"), given.get("requires_grad", True)
     if (
         type(data) is not TensorLeaf
         or data.cls is not torch.Tensor
         or type(requires_grad) is not bool
-        or not _has_own_memory(domain, data)
-        or not _can_be_made(domain, data.record)
-        or capture.state("intercepted")
+        or not _has_own_memory(call.domain, data)
+        or not _can_be_made(call.domain, data.record)
+        or call.capture.state("intercepted")
     ):
-        raise GraphBreak(breaks.PARAMETER, "Parameter", capture.location())
+        raise call.broken(breaks.PARAMETER, "Parameter")
     r = data.record
     facts = (r.sizes, r.strides, r.dtype, r.device, requires_grad)
     flags = (requires_grad, True, False, False, False)
-    record = domain.fakes.records.get(r.dtype, r.device, r.sizes, r.strides, 0, flags)
-    path = capture.prepare(new_parameter, facts)
+    record = call.domain.fakes.records.get(r.dtype, r.device, r.sizes, r.strides, 0, flags)
+    path = call.capture.prepare(new_parameter, facts)
     leaf = InputLeaf(record, new_parameter(*facts), path, True)  # type: ignore[arg-type]
     leaf.new = True
-    domain.memory.add(leaf, capture)
-    memory = domain.recorder.call(torch.Tensor.detach, (leaf,), {}, capture)
-    domain.recorder.call(torch.Tensor.copy_, (memory, data), {}, capture)
-    domain.recorder.data.replace(data, memory, capture.mark())
+    call.domain.memory.add(leaf, call.capture)
+    memory = call.record(torch.Tensor.detach, (leaf,))
+    call.record(torch.Tensor.copy_, (memory, data))
+    call.domain.recorder.data.replace(data, memory, call.capture.mark())
     return leaf
 
 

@@ -10,11 +10,13 @@ import torch.distributed as dist
 from torchjit_core.guards import Ambient
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
 from torchjit_fx.intrinsics import group_name, group_rank, group_size, reduction_name, refuse_collective
+from torchjit_fx.leaves import Raw
 from torchjit_fx.protocols import CaptureContext
 
-__all__ = ["GROUP_CALLS"]
+__all__: list[str] = []
 
 
 def _name(domain: CallDomain, group: Any, tag: str, capture: CaptureContext) -> str:
@@ -66,47 +68,42 @@ def _known(name: str) -> tuple[int, tuple[int, ...]]:
     return found
 
 
-def _group_name(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> str:
+@call_rule(group_name)
+def _group_name(call: Call) -> str:
     try:
-        return _name(domain, args[0], args[1] if len(args) > 1 else "", capture)
+        return _name(call.domain, call.args[0], call.args[1] if len(call.args) > 1 else "", call.capture)
     except GraphBreak as stop:
-        raise GraphBreak(stop.reason, stop.detail, capture.location()) from stop
+        raise call.broken(stop.reason, stop.detail) from stop
     except (AssertionError, IndexError, RuntimeError, ValueError) as error:  # eager shows the program its own error
-        raise GraphBreak(breaks.COLLECTIVE, str(error), capture.location()) from error
+        raise call.broken(breaks.COLLECTIVE, str(error)) from error
 
 
-def _group_size(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> int:
-    return len(_known(args[0])[1])
+@call_rule(group_size)
+def _group_size(call: Call) -> int:
+    return len(_known(call.args[0])[1])
 
 
-def _group_rank(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> int:
-    own, ranks = _known(args[0])
-    if args[1] is None:
+@call_rule(group_rank)
+def _group_rank(call: Call) -> int:
+    own, ranks = _known(call.args[0])
+    if call.args[1] is None:
         return own
-    if args[1] not in ranks:
-        raise GraphBreak(breaks.COLLECTIVE, f"rank {args[1]} is not in the group", capture.location())
-    return ranks.index(args[1])
+    if call.args[1] not in ranks:
+        raise call.broken(breaks.COLLECTIVE, f"rank {call.args[1]} is not in the group")
+    return ranks.index(call.args[1])
 
 
-def _reduction_name(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> str:
-    operation = args[0]
+@call_rule(reduction_name)
+def _reduction_name(call: Call) -> str:
+    operation = call.args[0]
     if isinstance(operation, str):
         return operation.lower()
     for name in ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"):
         if operation is None or operation == getattr(dist.ReduceOp, name):
             return name.lower()
-    raise GraphBreak(breaks.COLLECTIVE, f"the reduction {operation}", capture.location())
+    raise call.broken(breaks.COLLECTIVE, f"the reduction {operation}")
 
 
-def _refuse(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    raise GraphBreak(breaks.COLLECTIVE, args[0], capture.location())
-
-
-GROUP_CALLS: dict[Any, Any] = {
-    group_name: _group_name,
-    group_size: _group_size,
-    group_rank: _group_rank,
-    reduction_name: _reduction_name,
-    refuse_collective: _refuse,
-}
-"""What the domain does when a polyfill asks about a group."""
+@call_rule(refuse_collective)
+def _refuse(call: Call) -> Raw:
+    raise call.broken(breaks.COLLECTIVE, call.args[0])

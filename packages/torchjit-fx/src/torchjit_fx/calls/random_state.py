@@ -13,8 +13,9 @@ import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import InputLeaf, SymLeaf, TensorLeaf
+from torchjit_fx.leaves import InputLeaf, Raw, SymLeaf, TensorLeaf
 
 __all__ = ["RANDOM_STATE_CALLS", "is_seeding"]
 
@@ -32,6 +33,12 @@ _SEEDING = {
     "cuda": torch.cuda.manual_seed,
     "every cuda": torch.cuda.manual_seed_all,
 }
+
+
+RANDOM_STATE_CALLS: frozenset[Any] = frozenset(
+    {*_SEEDING.values(), torch.get_rng_state, torch.set_rng_state, torch.cuda.get_rng_state, torch.cuda.set_rng_state}
+)
+"""Functions that read, set or seed the state of a default generator."""
 
 
 def _seed(seed: int, which: str) -> None:
@@ -77,20 +84,21 @@ def _check_place(domain: CallDomain, fn: Any, capture: Any) -> None:
         raise _refused(fn, capture)
 
 
-def _manual_seed(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    seed = args[0] if args else kwargs.get("seed")
-    _check_place(domain, fn, capture)
-    known = type(seed) in (int, bool) and -(2**63) <= seed < 2**63
-    if not known and not (type(seed) is SymLeaf and seed.expr is not None):
-        raise _refused(fn, capture)
-    which = next((which for which, function in _SEEDING.items() if function is fn), "all")
-    domain.recorder.call(_OPERATORS.seed.default, (seed, which), {}, capture)
-    return torch.default_generator if which == "all" else None
-
-
 def is_seeding(fn: Any) -> bool:
     """Is it `torch.manual_seed`, which is another function once torch's own compiler has been imported?"""
     return fn is _torch.manual_seed
+
+
+@call_rule(*_SEEDING.values(), is_seeding)
+def _manual_seed(call: Call) -> Raw:
+    seed: Raw = call.args[0] if call.args else call.kwargs.get("seed")
+    _check_place(call.domain, call.function, call.capture)
+    known = type(seed) in (int, bool) and -(2**63) <= seed < 2**63
+    if not known and not (type(seed) is SymLeaf and seed.expr is not None):
+        raise _refused(call.function, call.capture)
+    which = next((which for which, function in _SEEDING.items() if function is call.function), "all")
+    call.record(_OPERATORS.seed.default, (seed, which))
+    return torch.default_generator if which == "all" else None
 
 
 def _device(fn: Any, given: Any, capture: Any) -> torch.device | None:
@@ -104,36 +112,28 @@ def _device(fn: Any, given: Any, capture: Any) -> torch.device | None:
     return device
 
 
-def _read_state(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    _check_place(domain, fn, capture)
-    device = _device(fn, args[0] if args else kwargs.get("device", "cuda"), capture)
-    return domain.recorder.call(_OPERATORS.get_state.default, (device,), {}, capture)
+@call_rule(torch.get_rng_state, torch.cuda.get_rng_state)
+def _read_state(call: Call) -> Raw:
+    _check_place(call.domain, call.function, call.capture)
+    device = _device(call.function, call.args[0] if call.args else call.kwargs.get("device", "cuda"), call.capture)
+    return call.record(_OPERATORS.get_state.default, (device,))
 
 
-def _write_state(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    given = dict(zip(("new_state", "device"), args, strict=False)) | kwargs
+@call_rule(torch.set_rng_state, torch.cuda.set_rng_state)
+def _write_state(call: Call) -> Raw:
+    given = dict(zip(("new_state", "device"), call.args, strict=False)) | call.kwargs
     state = given["new_state"]
-    _check_place(domain, fn, capture)
-    device = _device(fn, given.get("device", "cuda"), capture)
+    _check_place(call.domain, call.function, call.capture)
+    device = _device(call.function, given.get("device", "cuda"), call.capture)
     # What is no state raises, in a place where the program may catch it.
     fits = isinstance(state, TensorLeaf) and state.record.dtype is torch.uint8 and state.record.device.type == "cpu"
     made = fits and not isinstance(state, InputLeaf) and getattr(state.step, "target", None)
     if made is not _OPERATORS.get_state.default and not (
         fits and isinstance(state, InputLeaf) and _is_a_state(state, device)
     ):
-        raise _refused(fn, capture)
-    domain.recorder.call(_OPERATORS.set_state.default, (state, device), {}, capture)
+        raise _refused(call.function, call.capture)
+    call.record(_OPERATORS.set_state.default, (state, device))
 
 
 def _is_a_state(leaf: InputLeaf, device: torch.device | None) -> bool:
     return leaf.record.sizes == (_length("cpu" if device is None else "cuda"),)
-
-
-RANDOM_STATE_CALLS: dict[Any, Any] = {
-    **dict.fromkeys((*_SEEDING.values(), is_seeding), _manual_seed),
-    torch.get_rng_state: _read_state,
-    torch.set_rng_state: _write_state,
-    torch.cuda.get_rng_state: _read_state,
-    torch.cuda.set_rng_state: _write_state,
-}
-"""What the domain does when the program calls one of these."""

@@ -5,15 +5,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
+import attrs
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, CallRule, CallRules, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays, holds_array, name_of
 from torchjit_fx.numpy.checks import (
     check_values,
@@ -31,42 +32,54 @@ from torchjit_fx.numpy.indexing import getitem, index_arrays, setitem
 __all__ = ["array_attribute", "array_rows", "call_arrays", "of_tensor"]
 
 _np = numpy_module
+array_rule = CallRules()
+"""The rules of calls that are given an array, before NumPy computes with constants."""
 
 
-def call_arrays(domain: CallDomain, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Any) -> Any:
+def call_arrays(call: Call) -> Raw:
     """A call of a function of NumPy, or of any function that is given an array.
 
     Raises:
         GraphBreak: it cannot be captured.
     """
-    handler = _HANDLERS.get(fn) if _is_hashable(fn) else None
+    handler = array_rule.get(call.function) if _is_hashable(call.function) else None
     if handler is not None:
-        result = handler(domain, fn, args, kwargs, capture)
+        result = handler(call)
         if result is not NotImplemented:
             return result
-    if id(fn) not in NUMPY_FUNCTIONS and fn not in OPERATORS and fn not in IN_PLACE and not _is_python(fn):
-        raise GraphBreak(breaks.NUMPY, f"{name_of(fn)} of an array", capture.location())
-    folded = domain.of(Arrays).fold(fn, args, kwargs, capture)
+    if (
+        id(call.function) not in NUMPY_FUNCTIONS
+        and call.function not in OPERATORS
+        and call.function not in IN_PLACE
+        and not _is_python(call.function)
+    ):
+        raise call.broken(breaks.NUMPY, f"{name_of(call.function)} of an array")
+    folded = call.domain.of(Arrays).fold(call.function, call.args, call.kwargs, call.capture)
     if folded is not NotImplemented:
         return folded
-    if domain.recorder.modes.read(("autocast", "cpu")) or torch.get_default_device().type != "cpu":
-        raise GraphBreak(breaks.NUMPY, f"{name_of(fn)} under autocast or a default device", capture.location())
-    if fn in READERS or fn in (len, operator.getitem, operator.setitem):
-        return _PYTHON[fn](domain, fn, args, capture)
-    if fn in IN_PLACE:
-        return _in_place(domain, fn, args, capture)
-    name = OPERATORS.get(fn) if id(fn) not in NUMPY_FUNCTIONS else getattr(fn, "__name__", "")
-    if name in ("item", "tolist") and len(args) == 1 and not kwargs:
-        return domain.call(getattr(torch.Tensor, name), (domain.of(Arrays).tensor(args[0], capture),), {}, capture)
+    if call.domain.recorder.modes.read(("autocast", "cpu")) or torch.get_default_device().type != "cpu":
+        raise call.broken(breaks.NUMPY, f"{name_of(call.function)} under autocast or a default device")
+    python = _PYTHON.get(call.function) if _is_hashable(call.function) else None
+    if python is not None:
+        return python(call)
+    name = (
+        OPERATORS.get(call.function)
+        if id(call.function) not in NUMPY_FUNCTIONS
+        else getattr(call.function, "__name__", "")
+    )
+    if name in ("item", "tolist") and len(call.args) == 1 and not call.kwargs:
+        return call.do(getattr(torch.Tensor, name), (call.domain.of(Arrays).tensor(call.args[0], call.capture),))
     if (
-        fn is operator.pow
-        and type(args[1]) is float
-        and args[1] == 0.5
-        and type(args[0]) is ArrayLeaf
-        and _of_floats(domain, args[0], capture)
+        call.function is operator.pow
+        and type(call.args[1]) is float
+        and call.args[1] == 0.5
+        and type(call.args[0]) is ArrayLeaf
+        and _of_floats(call.domain, call.args[0], call.capture)
     ):
-        return _graph_call(domain, "sqrt", _np.sqrt, args[:1], {}, capture)  # the operator's way: of -inf it is nan
-    return _graph_call(domain, name or "", fn, args, kwargs, capture)
+        return _graph_call(
+            call.domain, "sqrt", _np.sqrt, call.args[:1], {}, call.capture
+        )  # the operator's way: of -inf it is nan
+    return _graph_call(call.domain, name or "", call.function, call.args, call.kwargs, call.capture)
 
 
 def _is_hashable(fn: Any) -> bool:
@@ -124,29 +137,26 @@ def _leaves(raw: Any) -> list[Any]:
 # ---- operators of Python
 
 
-def _in_place(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
-    target = args[0]
-    result = domain.call(IN_PLACE[fn], args, {}, capture)
+def _in_place(call: Call) -> Raw:
+    target = call.args[0]
+    result = call.do(IN_PLACE[call.function], call.args)
     if type(target) is not ArrayLeaf or target.scalar:
         return result
-    memory = domain.of(Arrays).tensor(target, capture)
-    if (
-        type(result) is not ArrayLeaf
-        or result.leaf is None
-        or not same_kind(result.leaf.record.dtype, memory.record.dtype)
-    ):
-        raise refuse(fn, "of these types", capture)
-    domain.recorder.call(torch.Tensor.copy_, (memory, result.leaf), {}, capture)
+    memory = call.domain.of(Arrays).tensor(target, call.capture)
+    leaf = result.leaf if type(result) is ArrayLeaf else None
+    if leaf is None or not same_kind(leaf.record.dtype, memory.record.dtype):
+        raise refuse(call.function, "of these types", call.capture)
+    call.record(torch.Tensor.copy_, (memory, leaf))
     return target
 
 
-def _read(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
-    return domain.call(fn, (domain.of(Arrays).tensor(args[0], capture),), {}, capture)
+def _read(call: Call) -> Raw:
+    return call.do(call.function, (call.domain.of(Arrays).tensor(call.args[0], call.capture),))
 
 
-_PYTHON: dict[Any, Callable[..., Any]] = {
-    **dict.fromkeys(READERS, _read),
-    len: _read,
+_PYTHON: dict[Any, CallRule] = {
+    **dict.fromkeys(IN_PLACE, _in_place),
+    **dict.fromkeys((*READERS, len), _read),
     operator.getitem: getitem,
     operator.setitem: setitem,
 }
@@ -161,7 +171,7 @@ def array_rows(domain: CallDomain, array: ArrayLeaf, capture: Any) -> list[Any]:
     sizes = domain.of(Arrays).tensor(array, capture).record.sizes
     if array.scalar or not sizes or type(sizes[0]) is not int:
         raise refuse(iter, "of this array", capture)
-    return [getitem(domain, operator.getitem, (array, i), capture) for i in range(sizes[0])]
+    return [getitem(Call(operator.getitem, (array, i), {}, domain, capture)) for i in range(sizes[0])]
 
 
 def array_attribute(domain: CallDomain, array: ArrayLeaf, name: str, capture: Any) -> Any:
@@ -197,91 +207,92 @@ def array_attribute(domain: CallDomain, array: ArrayLeaf, name: str, capture: An
 # ---- the border to torch
 
 
-def of_tensor(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(torch.Tensor.numpy, torch.Tensor.__array__)
+@array_rule(torch.Tensor.numpy, torch.Tensor.__array__)
+def of_tensor(call: Call) -> Raw:
     """`tensor.numpy()`, and `np.asarray(tensor)`, which asks the tensor for it."""
-    leaf = args[0] if len(args) == 1 and not kwargs else None
+    leaf = call.args[0] if len(call.args) == 1 and not call.kwargs else None
     if not isinstance(leaf, TensorLeaf):
-        raise refuse(fn, "of this", capture)
+        raise refuse(call.function, "of this", call.capture)
     record = leaf.record
     readable = record.device.type == "cpu" and not record.requires_grad and not record.conj and not record.neg
     if not readable or _np is None or record.dtype not in SHARED:
-        raise GraphBreak(breaks.DATA_DEPENDENT, f"{name_of(fn)} of a tensor of {record.dtype}", capture.location())
-    return domain.of(Arrays).of_tensor(leaf, capture)
+        raise call.broken(breaks.DATA_DEPENDENT, f"{name_of(call.function)} of a tensor of {record.dtype}")
+    return call.domain.of(Arrays).of_tensor(leaf, call.capture)
 
 
-def _make(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@array_rule(*(() if _np is None else (_np.array, _np.asarray)))
+def _make(call: Call) -> Raw:
     """`np.array`, `np.asarray` of a tensor."""
-    if not (args and isinstance(args[0], TensorLeaf)):
-        if fn is _np.asarray and len(args) == 1 and not kwargs and type(args[0]) is ArrayLeaf and not args[0].scalar:
-            return args[0]
+    if not (call.args and isinstance(call.args[0], TensorLeaf)):
+        if (
+            call.function is _np.asarray
+            and len(call.args) == 1
+            and not call.kwargs
+            and type(call.args[0]) is ArrayLeaf
+            and not call.args[0].scalar
+        ):
+            return call.args[0]
         return NotImplemented
-    array = of_tensor(domain, fn, args, kwargs, capture)
-    return _graph_call(domain, "copy", _np.copy, (array,), {}, capture) if fn is _np.array else array
+    array = of_tensor(call)
+    return (
+        _graph_call(call.domain, "copy", _np.copy, (array,), {}, call.capture) if call.function is _np.array else array
+    )
 
 
-def _from_numpy(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@array_rule(torch.from_numpy)
+def _from_numpy(call: Call) -> Raw:
     """A tensor on the memory of an array."""
-    array = args[0] if len(args) == 1 and not kwargs else None
+    array = call.args[0] if len(call.args) == 1 and not call.kwargs else None
     if type(array) is not ArrayLeaf or array.scalar:
-        return NotImplemented if fn is not torch.from_numpy else _raise(fn, capture)
+        return NotImplemented if call.function is not torch.from_numpy else _raise(call)
     first = array.leaf is None
-    leaf = domain.of(Arrays).tensor(array, capture)
-    return leaf if first else domain.recorder.call(torch.Tensor.detach, (leaf,), {}, capture)
+    leaf = call.domain.of(Arrays).tensor(array, call.capture)
+    return leaf if first else call.record(torch.Tensor.detach, (leaf,))
 
 
-def _tensor(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@array_rule(torch.tensor, torch.as_tensor, torch.asarray)
+def _tensor(call: Call) -> Raw:
     """`torch.tensor`, `as_tensor`, `asarray` of an array."""
-    array = args[0] if len(args) == 1 else None
+    kwargs = call.kwargs
+    array = call.args[0] if len(call.args) == 1 else None
     if type(array) is not ArrayLeaf or not {"dtype", "device", "requires_grad"}.issuperset(kwargs):
-        return _raise(fn, capture) if holds_array(args) or holds_array(tuple(kwargs.values())) else NotImplemented
+        return _raise(call) if holds_array(call.args) or holds_array(tuple(kwargs.values())) else NotImplemented
     if (
         kwargs.get("requires_grad")
         or torch.get_default_device().type != "cpu"
-        or ("requires_grad" in kwargs and fn is not torch.tensor)
+        or ("requires_grad" in kwargs and call.function is not torch.tensor)
     ):
-        return _raise(fn, capture)
+        return _raise(call)
     kwargs = {k: v for k, v in kwargs.items() if k != "requires_grad" and v is not None}
-    if fn is not torch.tensor and not array.scalar:
-        shared = _from_numpy(domain, torch.from_numpy, (array,), {}, capture)
-        return domain.recorder.call(torch.Tensor.to, (shared,), kwargs, capture) if kwargs else shared
+    if call.function is not torch.tensor and not array.scalar:
+        shared = _from_numpy(attrs.evolve(call, function=torch.from_numpy, args=(array,), kwargs={}))
+        return call.record(torch.Tensor.to, (shared,), kwargs) if kwargs else shared
     copied = (
-        domain.of(Arrays).snapshot(array.real, capture) if array.constant else domain.of(Arrays).tensor(array, capture)
+        call.domain.of(Arrays).snapshot(array.real, call.capture)
+        if array.constant
+        else call.domain.of(Arrays).tensor(array, call.capture)
     )
     if not array.constant:
-        copied = domain.recorder.call(torch.clone, (copied,), {}, capture)
-    return domain.recorder.call(torch.Tensor.to, (copied,), kwargs, capture) if kwargs else copied
+        copied = call.record(torch.clone, (copied,))
+    return call.record(torch.Tensor.to, (copied,), kwargs) if kwargs else copied
 
 
-def _raise(fn: Any, capture: Any) -> Any:
-    raise refuse(fn, "of this array", capture)
+def _raise(call: Call) -> Raw:
+    raise refuse(call.function, "of this array", call.capture)
 
 
-def _subscript(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@array_rule(operator.getitem, operator.setitem, on=TensorLeaf)
+def _subscript(call: Call) -> Raw:
     """A tensor that is indexed by arrays of constants, as NumPy's arrays are."""
-    if not isinstance(args[0], TensorLeaf):
-        return NotImplemented
-    if not holds_array(args[1]) or any(map(holds_array, args[2:])):
-        return _raise(fn, capture)
+    if not holds_array(call.args[1]) or any(map(holds_array, call.args[2:])):
+        return _raise(call)
     items: list[Any] = []
-    for item in args[1] if type(args[1]) is tuple else (args[1],):
+    for item in call.args[1] if type(call.args[1]) is tuple else (call.args[1],):
         if type(item) is ArrayLeaf:
-            items.extend(index_arrays(domain, item, False, capture))
+            items.extend(index_arrays(call.domain, item, False, call.capture))
         elif holds_array(item):
-            return _raise(fn, capture)
+            return _raise(call)
         else:
             items.append(item)
-    return domain.call(fn, (args[0], items[0] if len(items) == 1 else tuple(items), *args[2:]), {}, capture)
-
-
-_HANDLERS: dict[Any, Callable[..., Any]] = {
-    torch.from_numpy: _from_numpy,
-    torch.tensor: _tensor,
-    torch.as_tensor: _tensor,
-    torch.asarray: _tensor,
-    torch.Tensor.numpy: of_tensor,
-    torch.Tensor.__array__: of_tensor,
-    operator.getitem: _subscript,
-    operator.setitem: _subscript,
-}
-if _np is not None:
-    _HANDLERS.update(dict.fromkeys((_np.array, _np.asarray), _make))
+    return call.do(call.function, (call.args[0], items[0] if len(items) == 1 else tuple(items), *call.args[2:]))

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from torchjit_fx.calls.call import Call
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 from torchjit_fx.numpy.arrays import ArrayLeaf, Arrays
 from torchjit_fx.numpy.checks import fits, refuse, same_kind, tensors_of
 from torchjit_fx.numpy.facts import NUMPY_SCALARS, numpy_module
@@ -18,37 +19,37 @@ __all__ = ["getitem", "index_arrays", "setitem"]
 _np = numpy_module
 
 
-def getitem(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
-    array, index = args
+def getitem(call: Call) -> Raw:
+    array, index = call.args
     if type(array) is not ArrayLeaf or array.scalar:
-        raise refuse(fn, "of this", capture)
-    leaf = domain.of(Arrays).tensor(array, capture)
-    items, advanced = _index(domain, index, False, capture)
-    result = domain.recorder.call(operator.getitem, (leaf, items), {}, capture)
+        raise refuse(call.function, "of this", call.capture)
+    leaf = call.domain.of(Arrays).tensor(array, call.capture)
+    items, advanced = _index(call.domain, index, False, call.capture)
+    result = call.record(operator.getitem, (leaf, items))
     scalar = not advanced and len(items) == len(leaf.record.sizes) and all(type(i) is int for i in items)
     if scalar:
-        result = domain.recorder.call(torch.clone, (result,), {}, capture)
-    return domain.of(Arrays).made(result, scalar)
+        result = call.record(torch.clone, (result,))
+    return call.domain.of(Arrays).made(result, scalar)
 
 
-def setitem(domain: CallDomain, fn: Any, args: Any, capture: Any) -> Any:
-    array, index, value = args
+def setitem(call: Call) -> Raw:
+    array, index, value = call.args
     if type(array) is not ArrayLeaf or array.scalar:
-        raise refuse(fn, "of this", capture)
-    leaf = domain.of(Arrays).tensor(array, capture)
+        raise refuse(call.function, "of this", call.capture)
+    leaf = call.domain.of(Arrays).tensor(array, call.capture)
     plain = type(value) in (int, float, bool) or isinstance(value, NUMPY_SCALARS)
-    items, _ = _index(domain, index, plain, capture)
+    items, _ = _index(call.domain, index, plain, call.capture)
     wanted = leaf.record.dtype
     if type(value) in (int, float, bool):
         kind = torch.float64 if type(value) is float else torch.int64
     else:
-        value = tensors_of(domain, value, fn, capture)
+        value = tensors_of(call.domain, value, call.function, call.capture)
         kind = value.record.dtype if isinstance(value, TensorLeaf) else torch.complex128
     if type(value) is int and not fits(value, wanted):
-        raise refuse(fn, "of a number out of range", capture)
+        raise refuse(call.function, "of a number out of range", call.capture)
     if not (same_kind(kind, wanted) or (kind is torch.int64 and wanted in (torch.int32, torch.int64))):
-        raise refuse(fn, "of another type", capture)
-    domain.recorder.call(operator.setitem, (leaf, items, value), {}, capture)
+        raise refuse(call.function, "of another type", call.capture)
+    call.record(operator.setitem, (leaf, items, value))
     return None
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import attrs
 import torch
 
 from torchjit_core.reasons import GraphBreak
 from torchjit_fx import breaks
+from torchjit_fx.calls.call import Call, CallRule, call_rule
 from torchjit_fx.domain_protocol import CallDomain
-from torchjit_fx.leaves import SymLeaf, TensorLeaf
+from torchjit_fx.leaves import Raw, SymLeaf, TensorLeaf
 
 __all__ = ["SHAPE_QUESTIONS", "check_is_size", "read_list", "read_number"]
 
@@ -48,57 +50,58 @@ def read_list(domain: CallDomain, leaf: TensorLeaf, capture: Any) -> Any:
     return [read_list(domain, row, capture) for row in rows]
 
 
-def _expect_true(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _expect_true(call: Call) -> Raw:
     """Below `torch._check`: a fact about a number of the run is tested there, and known from here on."""
-    leaf = args[0]
+    leaf = call.args[0]
     if type(leaf) is not SymLeaf or not isinstance(leaf.value, torch.SymBool):
         return leaf
     node: Any = leaf.value.node
-    if node.has_hint() or node.is_constant() or domain.sizes.known(node.condition) is not None:
-        return domain.truth(leaf, capture)
-    where = capture.location()
+    if node.has_hint() or node.is_constant() or call.domain.sizes.known(node.condition) is not None:
+        return call.domain.truth(leaf, call.capture)
+    where = call.capture.location()
     said = f"torch._check failed: {node.condition}, at {where}: {where.line().strip()}"
-    domain.recorder.add_check(leaf, said, capture)
-    domain.sizes.assume(node.condition, capture.location())
+    call.domain.recorder.add_check(leaf, said, call.capture)
+    call.domain.sizes.assume(node.condition, call.capture.location())
     return True
 
 
-def check_is_size(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+@call_rule(torch._check_is_size)
+def check_is_size(call: Call) -> Raw:
     """`torch._check_is_size(i, message=None, *, max=None)`: read as Python it warns, which would break the graph."""
-    number, most = args[0], kwargs.get("max")
+    number, most = call.args[0], call.kwargs.get("max")
     if type(number) is not SymLeaf:
         if number < 0 or (most is not None and number > most):
-            raise GraphBreak(breaks.META_FAILED, "torch._check_is_size", capture.location())
+            raise call.broken(breaks.META_FAILED, "torch._check_is_size")
         return None
     for compare, bound in ((operator.ge, 0), (operator.le, most)):
         if bound is not None:
-            holds = domain.call(compare, (number, bound), {}, capture)
-            if not _expect_true(domain, fn, (holds,), {}, capture):
-                raise GraphBreak(breaks.META_FAILED, "torch._check_is_size", capture.location())
+            holds = call.do(compare, (number, bound))
+            if not _expect_true(attrs.evolve(call, args=(holds,), kwargs={})):
+                raise call.broken(breaks.META_FAILED, "torch._check_is_size")
     return None
 
 
-def _advise_is_size(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
+def _advise_is_size(call: Call) -> Raw:
     return None  # what it tells torch's own engine follows here from the number's range
 
 
-def _guard_or(default: bool) -> Any:
-    def answer(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-        leaf = args[0]
+def _guard_or(default: bool) -> CallRule:
+    def answer(call: Call) -> Raw:
+        leaf = call.args[0]
         if type(leaf) is not SymLeaf or not isinstance(leaf.value, torch.SymBool):
-            return bool(leaf) if type(leaf) is not SymLeaf else domain.truth(leaf, capture)
+            return bool(leaf) if type(leaf) is not SymLeaf else call.domain.truth(leaf, call.capture)
         node: Any = leaf.value.node
         return node._or(default)
 
     return answer
 
 
-def _statically_known(domain: CallDomain, fn: Any, args: Any, kwargs: Any, capture: Any) -> Any:
-    leaf = args[0]
+def _statically_known(call: Call) -> Raw:
+    leaf = call.args[0]
     return leaf.value.node.statically_known_true() if type(leaf) is SymLeaf else leaf is True
 
 
-SHAPE_QUESTIONS: dict[str, Any] = {
+SHAPE_QUESTIONS: dict[str, CallRule] = {
     "expect_true": _expect_true,
     "_advise_is_size": _advise_is_size,
     "guard_or_false": _guard_or(False),

@@ -1,0 +1,54 @@
+"""Every rule of a call: importing the modules registers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchjit_fx import control_capture, flex_attention, subclasses
+from torchjit_fx.autograd import differentiation, functions, tensor_hooks, transforms
+from torchjit_fx.calls import (
+    ambient,
+    constants,
+    creation,
+    default_device,
+    indexing,
+    layers,
+    legacy,
+    numbers,
+    parameters,
+    process_groups,
+    random_state,
+    refused,
+    sizes,
+)  # fmt: skip
+from torchjit_fx.calls.call import CallRule, call_rule
+from torchjit_fx.modes import MODE_READERS, MODE_SETTERS
+from torchjit_fx.numpy.calls import call_arrays
+from torchjit_fx.numpy.facts import NUMPY_FUNCTIONS
+from torchjit_fx.ownership import CONSTANT_FUNCTIONS, REFUSED, is_shape_question
+from torchjit_fx.symbols.unbacked import SHAPE_QUESTIONS
+
+__all__ = ["MODULES", "rule_of_call"]
+
+MODULES = (
+    ambient, constants, control_capture, creation, default_device, differentiation, flex_attention, functions, indexing, layers, legacy, numbers,
+    parameters, process_groups, random_state, refused, sizes, subclasses, tensor_hooks, transforms,
+)  # fmt: skip
+"""Whose rules these are."""
+
+call_rule.rest(CONSTANT_FUNCTIONS, constants.evaluate)
+call_rule.rest(MODE_SETTERS, ambient.set_mode)
+call_rule.rest(MODE_READERS, ambient.read_mode)
+call_rule.rest(REFUSED, refused.refuse)
+
+
+def rule_of_call(function: Any) -> CallRule | None:
+    """The rule for calls of a callable, None: they are recorded."""
+    if id(function) in NUMPY_FUNCTIONS:
+        return call_arrays
+    if random_state.is_seeding(function):
+        function = random_state.is_seeding
+    rule = call_rule.get(function)
+    if rule is None and is_shape_question(function):
+        return SHAPE_QUESTIONS[function.__name__]
+    return rule
