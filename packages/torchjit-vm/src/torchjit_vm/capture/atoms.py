@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchjit_core.paths import Pinned
 from torchjit_vm.capture import members
-from torchjit_vm.capture.member_kinds import HEAP_TYPE, IMMUTABLE_TYPE, c_base, is_atom_class, plain_value
+from torchjit_vm.capture.members import HEAP_TYPE, IMMUTABLE_TYPE, c_base, is_atom_class, plain_value
 from torchjit_vm.capture.values import NEW, AtomObject, Const, Obj, Value
 
 if TYPE_CHECKING:

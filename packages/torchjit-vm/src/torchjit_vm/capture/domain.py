@@ -41,7 +41,7 @@ from torchjit_vm.domain import Domain
 
 if TYPE_CHECKING:
     from torchjit_core.guards import Guard
-    from torchjit_vm.capture.member_kinds import Member
+    from torchjit_vm.capture.members import Member
     from torchjit_vm.decode import Decoded
     from torchjit_vm.frame import Raised
     from torchjit_vm.interpreter import Interpreter
@@ -234,6 +234,10 @@ class CaptureDomain(Domain[Value], GuardRecorder):
     @abstractmethod
     def use(self, value: Value) -> Any:
         """The value of a constant, or of what an instance of a class below str, int ... is; from now on relied on."""
+
+    @abstractmethod
+    def pinned(self, obj: object, label: str) -> Value:
+        """The value of a real object whose identity is settled elsewhere."""
 
     @abstractmethod
     def index(self, value: Value) -> int:

@@ -20,7 +20,6 @@ from torchjit_vm.capture.finalizers import would_be_missed
 from torchjit_vm.capture.prelude import write_prelude
 from torchjit_vm.capture.reasons import REBUILD
 from torchjit_vm.capture.rebuild import Cycle, Rebuilder
-from torchjit_vm.capture.rebuild_kinds import KindRebuilder
 from torchjit_vm.capture.reorderable_calls import write_reordered
 from torchjit_vm.capture.source import compile_lines, in_frames, places_of
 from torchjit_vm.capture.values import CellValue, Leaf, Obj, Value
@@ -91,7 +90,7 @@ def emit(
     """
     early: set[Value] = set()
     while True:
-        out = KindRebuilder(domain, early)
+        out = Rebuilder(domain, early)
         out.location = location
         write_reordered(domain, out, early=True)
         reports, out.lines = out.lines, []

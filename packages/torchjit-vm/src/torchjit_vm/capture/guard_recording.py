@@ -21,7 +21,7 @@ from torchjit_core.guards import (
     ValueEquals,
 )
 from torchjit_core.paths import AccessPath, Pinned
-from torchjit_vm.capture.member_kinds import IMMUTABLE_TYPE, walk
+from torchjit_vm.capture.members import IMMUTABLE_TYPE, walk
 
 if TYPE_CHECKING:
     from torchjit_core.location import CodeLocation

@@ -14,9 +14,8 @@ from torchjit_vm.capture.values import NEW, Const, Leaf, TupleValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
-    from torchjit_vm.capture.rebuild import Rebuilder
 
-__all__ = ["expr", "joined", "made_later", "settle", "varies"]
+__all__ = ["joined", "made_later", "settle", "varies"]
 
 joined = "".join
 
@@ -49,16 +48,6 @@ def settle(domain: CaptureDomain, const: Const) -> None:
     """Fix the numbers that a text was made of: the region relies on it."""
     for arg in const.made[1] if const.made is not None else ():
         _fix(domain, arg)
-
-
-def expr(out: Rebuilder, value: Const) -> str:
-    """The variable that holds it, made once."""
-    found = out.made_later.get(value)
-    if found is None:
-        function, args = value.made or (str, ())
-        text = f"{out.runtime(function)}({', '.join(out.expr(a) for a in args)})"
-        found = out.made_later[value] = out.assign(text)
-    return found
 
 
 def _is_tuple(value: Value) -> bool:

@@ -30,6 +30,7 @@ from torchjit_vm.capture import (
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.domain import CaptureDomain
 from torchjit_vm.capture.prelude import prepare
+from torchjit_vm.capture.reading import pinned
 from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, SliceValue, Value
 from torchjit_vm.frame import Raised
@@ -153,6 +154,7 @@ class PythonSemantics(CaptureDomain):
     load_attr = attributes.load_attr
     store_attr = stores.store_attr
     delete_attr = stores.delete_attr
+    pinned = pinned
     load_special = attributes.load_special
     load_super_attr = attributes.load_super_attr
 

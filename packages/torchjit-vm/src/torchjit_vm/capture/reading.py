@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
-from torchjit_vm.capture.member_kinds import is_atom_class
+from torchjit_vm.capture.members import is_atom_class
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
     AtomObject,

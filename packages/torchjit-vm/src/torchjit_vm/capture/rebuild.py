@@ -1,19 +1,23 @@
 """Values to Python expressions that rebuild them in emitted code.
 
-`Rebuilder` is abstract: what the expression of each kind of value is, `rebuild_kinds` adds.
+What the expression of a new object is, says the slot `rebuild` of its kind.
 """
 
 from __future__ import annotations
 
 import keyword
 import math
-from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 from torchjit_core.location import CodeLocation
 from torchjit_core.paths import AccessPath, Arg, Attr, Cell, ClassAttr, Drawn, InstanceAttr, Item, Pinned
-from torchjit_vm.capture.values import NEW, Const, GeneratorValue, Known, Leaf, Value
+from torchjit_core.reasons import GraphBreak
+from torchjit_vm.capture.reasons import REBUILD
+from torchjit_vm.capture.rebuild_classes import check_constant, known_expr, pinned_expr
+from torchjit_vm.capture.type_slots import SLOTS
+from torchjit_vm.capture.values import NEW, Const, DictValue, GeneratorValue, Known, Leaf, ListValue, Value
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
@@ -32,6 +36,7 @@ class Cycle(Exception):
         self.value = value
 
 
+@final
 class Rebuilder:
     """Writes the lines of one emitted function, and knows what it needs from outside.
 
@@ -83,7 +88,7 @@ class Rebuilder:
         if type(path) is Drawn:
             return str(path)
         if self.domain.made_classes and type(path.root()) is Pinned:
-            text = self.pinned_expr(path)
+            text = pinned_expr(self, path)
             if text is not None:
                 return text
         if type(path) is Pinned:
@@ -130,7 +135,7 @@ class Rebuilder:
         if t is Known:
             obj = value.obj  # type: ignore[attr-defined]
             if self.domain.made_classes:
-                text = self.made_class_expr(obj)
+                text = known_expr(self, obj)
                 if text is not None:
                     self._memo[value] = text
                     return text
@@ -143,17 +148,23 @@ class Rebuilder:
             raise Cycle(self._first_of_cycle(value))
         self._active[value] = None
         try:
-            name = self.kind_expr(value)
+            name = self._new(value)
         finally:
             del self._active[value]
         self._memo[value] = name
         return name
 
+    def _new(self, value: Value) -> str:
+        write = SLOTS[type(value)].rebuild
+        if write is None:
+            raise GraphBreak(REBUILD, type(value).__name__, self.domain.location())
+        return write(self, value)
+
     def _first_of_cycle(self, value: Value) -> Value:
         """What has to be made early, of a value that contains itself: a list or dict on the way, if it is a tuple, say."""
-        if self.can_be_early(value) or type(value) is GeneratorValue:
+        if can_be_early(value) or type(value) is GeneratorValue:
             return value
-        return next((v for v in reversed(self._active) if self.can_be_early(v) and v not in self.early), value)
+        return next((v for v in reversed(self._active) if can_be_early(v) and v not in self.early), value)
 
     def name(self, value: Value, name: str) -> None:
         """The object that a value stands for has this name."""
@@ -196,7 +207,7 @@ class Rebuilder:
         if value.path is not None and (not value.used or _is_passed_on(value)):
             return self.gather(value.path)
         if not value.used and value.made is not None:
-            return self.text_expr(value)
+            return self._text(value)
         return self.literal(value.value)
 
     def literal(self, real: Any) -> str:
@@ -205,7 +216,7 @@ class Rebuilder:
             text = repr(real)
             return f"({text})" if text[0] == "-" else text  # -1 ** x is another expression
         if self.domain.made_classes:
-            self.check_constant(real)
+            check_constant(self, real)
         return self.constant(real, type(real).__name__.lower())
 
     def _leaf(self, value: Leaf) -> str:
@@ -222,31 +233,19 @@ class Rebuilder:
         """Expressions for values, with commas between them."""
         return ", ".join([self.expr(v) for v in items])
 
-    # What the kinds of values say.
+    def _text(self, value: Const) -> str:
+        """The variable that holds the text of a number that varies between calls, made once."""
+        found = self.made_later.get(value)
+        if found is None:
+            function, args = value.made or (str, ())
+            text = f"{self.runtime(function)}({', '.join(self.expr(a) for a in args)})"
+            found = self.made_later[value] = self.assign(text)
+        return found
 
-    @abstractmethod
-    def kind_expr(self, value: Value) -> str:
-        """An expression for a new object, by the kind of its value."""
 
-    @abstractmethod
-    def made_class_expr(self, obj: object) -> str | None:
-        """An expression for an object that is, or belongs to, a class that the region made; None for others."""
-
-    @abstractmethod
-    def pinned_expr(self, path: AccessPath) -> str | None:
-        """The same for what a path leads to that starts at such an object."""
-
-    @abstractmethod
-    def check_constant(self, obj: object) -> None:
-        """A constant that is computed at capture may not hold such a class."""
-
-    @abstractmethod
-    def text_expr(self, value: Const) -> str:
-        """The text of a number that varies between calls."""
-
-    @abstractmethod
-    def can_be_early(self, value: Value) -> bool:
-        """Can a value be made before its contents?"""
+def can_be_early(value: Value) -> bool:
+    """Can a value be made before its contents?"""
+    return isinstance(value, (ListValue, DictValue)) and value.cls in (list, deque, dict) and value.real is NEW
 
 
 def _is_passed_on(value: Const) -> bool:

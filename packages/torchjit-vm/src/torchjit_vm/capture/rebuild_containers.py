@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from torchjit_vm.capture import runtime
 from torchjit_vm.capture.rebuild_objects import write_attributes
 from torchjit_vm.capture.values import (
-    NEW,
     DictValue,
     DictView,
     Known,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__ = [
-    "can_be_early",
     "dict_expr",
     "list_expr",
     "set_expr",
@@ -56,11 +54,6 @@ def _early(out: Rebuilder, value: Value, empty: str, fill: Callable[[str], None]
     out.name(value, name)
     out.put_off(lambda: fill(name))
     return name
-
-
-def can_be_early(value: Value) -> bool:
-    """Can a value be made before its contents, by `_early`?"""
-    return isinstance(value, (ListValue, DictValue)) and value.cls in (list, deque, dict) and value.real is NEW
 
 
 def list_expr(out: Rebuilder, value: ListValue) -> str:
