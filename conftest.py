@@ -58,21 +58,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     Whether a package's tests import and run in an environment that holds only this package does not depend on the parameters.
     """
-    parser.addoption(
-        "--few-parameters", action="store_true", help="the first and the last case of each test function only"
-    )
+    parser.addoption("--few-parameters", action="store_true", help="the first case of each test function only")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what lies between the first and the last case of a function, after others have left out what they leave out."""
+    """Deselect the other cases of a function, after others have left out what they leave out."""
     if not config.getoption("few_parameters"):
         return
-    functions: dict[str, list[pytest.Item]] = {}
+    first: dict[str, pytest.Item] = {}
     for item in items:
-        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    ends = {id(item) for cases in functions.values() for item in (cases[0], cases[-1])}
-    left_out = [item for item in items if id(item) not in ends]
+        first.setdefault(item.nodeid.partition("[")[0], item)
+    kept = set(map(id, first.values()))
+    left_out = [item for item in items if id(item) not in kept]
     if left_out:
-        items[:] = [item for item in items if id(item) in ends]
+        items[:] = first.values()
         config.hook.pytest_deselected(items=left_out)

@@ -97,10 +97,10 @@ def _sweep(
     return agreed, wrong
 
 
-def test_a_quarter_of_the_functions(check: Check) -> None:
-    agreed, wrong = _sweep(check, torch.float32, 1, lambda name: zlib.crc32(name.encode()) % 4 == 0)
+def test_an_eighth_of_the_functions(check: Check) -> None:
+    agreed, wrong = _sweep(check, torch.float32, 1, lambda name: zlib.crc32(name.encode()) % 8 == 0)
     assert not wrong, "\n".join(wrong)
-    assert agreed > 110
+    assert agreed > 45
 
 
 @pytest.mark.slow

@@ -478,7 +478,7 @@ def mutation(draw: st.DrawFn) -> Callable[[Any], None]:
     return mutate
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(value=values, mutations=st.lists(mutation(), max_size=4), data=st.data())
 def test_programs_agree_after_mutations(
     value: Any, mutations: list[Callable[[Any], None]], data: st.DataObject
@@ -515,7 +515,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     condition=conditions,
     a=st.one_of(st.integers(-20, 20), st.integers()),

@@ -361,7 +361,7 @@ def assignments(n: int) -> list[tuple[int, ...]]:
     return list(itertools.product((1, 2, 3, 4, 6, 8, 9, 17), repeat=n))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(hints=sizes_in, data=st.data())
 def test_guards_hold_exactly_where_the_decisions_are_the_same(hints: list[int], data: st.DataObject) -> None:
     env, decided, symbols = run_conditions(data, hints)
@@ -374,7 +374,7 @@ def test_guards_hold_exactly_where_the_decisions_are_the_same(hints: list[int], 
         assert program.check((Sized(*values),)) is same, (values, texts(env))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(hints=sizes_in, data=st.data())
 def test_what_is_known_is_true_wherever_the_guards_hold(hints: list[int], data: st.DataObject) -> None:
     env, _, symbols = run_conditions(data, hints)

@@ -149,7 +149,7 @@ def test_reshape_index_addresses_the_same_element(shapes: tuple[list[int], list[
 @given(
     st.lists(st.tuples(st.integers(2, 5), st.integers(0, 40)), min_size=1, max_size=4), st.integers(1, 12), st.data()
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_simplify_keeps_the_value(terms: list[tuple[int, int]], divisor: int, data: Any) -> None:
     loops = [loop(f"x{k}", n) for k, (n, _) in enumerate(terms)]
     linear = constant(data.draw(st.integers(0, 9)))

@@ -168,7 +168,7 @@ class _Restore:
             del Layer.missing  # type: ignore[attr-defined]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(sorted(MUTATIONS)), min_size=1, max_size=6))
 def test_mutations(names: list[str]) -> None:
     with _Restore():

@@ -192,7 +192,7 @@ def run(seed: int) -> None:
         raise AssertionError(f"{source}\n{error}") from error
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_random_programs(seed: int) -> None:
     run(seed)
