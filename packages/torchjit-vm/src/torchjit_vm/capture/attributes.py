@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast, final
 
 from torchjit_core.guards import MISSING
 from torchjit_vm.capture import elements, interception
-from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.contexts import is_local, local_attr, token_attr
 from torchjit_vm.capture.known_attributes import known_attr
 from torchjit_vm.capture.members import (
@@ -35,11 +34,11 @@ from torchjit_vm.capture.raw import from_raw
 from torchjit_vm.capture.reading import constant_object, namespace, pinned, wrap
 from torchjit_vm.capture.reasons import UNKNOWN_ATTRIBUTE
 from torchjit_vm.capture.slots import is_exception_field, slot
+from torchjit_vm.capture.type_slots import SLOTS
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     DELETED,
     NEW,
-    AtomObject,
     BoundMethod,
     CellValue,
     Const,
@@ -48,7 +47,6 @@ from torchjit_vm.capture.values import (
     InstanceDict,
     Known,
     Leaf,
-    ListValue,
     Obj,
     SliceValue,
     SuperValue,
@@ -257,12 +255,6 @@ def items(domain: CaptureDomain, value: TupleValue) -> list[Value]:
     return elements.items(domain, value)
 
 
-def _limit(domain: CaptureDomain, value: ListValue) -> int | None:
-    """`maxlen` of a deque."""
-    elements.items(domain, value)  # which guards the limit of a real one
-    return elements.maximum(value)
-
-
 def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Frame[Value]:
     name = member.name
     if member.kind == PROPERTY:
@@ -285,14 +277,12 @@ def _data_attr(domain: CaptureDomain, value: Obj, member: Member) -> Value | Fra
         return items(domain, value)[int(index)]
     if member.kind == DESCRIPTOR:
         return _call_get(domain, member, value)
-    if type(value) is AtomObject and name not in ("__weakref__",):  # of the plain value: `real`, `denominator`
-        return constant_object(domain, getattr(domain.use(base_of(value)), name))
     if value.cls is contextvars.Token and (told := token_attr(domain, value, name)) is not None:
         return told
-    if name == "maxlen" and isinstance(value, ListValue):
-        return Const(_limit(domain, value))
-    if issubclass(value.cls, tuple) and value.real is not NEW:
-        return constant_object(domain, getattr(value.real, name))
+    of_kind = SLOTS[type(value)].getattr
+    known = None if of_kind is None else of_kind(domain, value, name)
+    if known is not None:
+        return known
     raise domain.graph_break(UNKNOWN_ATTRIBUTE, f"{value.cls.__name__}.{name}")
 
 

@@ -40,13 +40,13 @@ from torchjit_vm.capture.types import type_of
 from torchjit_vm.capture.values import (
     NEW,
     BoundMethod,
-    ByteArray,
     Const,
     DictValue,
     FunctionValue,
     IdValue,
     Known,
     ListValue,
+    Mirror,
     Obj,
     SetValue,
     TracebackValue,
@@ -350,7 +350,7 @@ def _substitute(domain: CaptureDomain, pattern: Value, given: dict[str, Value], 
         real = {k: domain.use(v) for k, v in given.items()}
         found = operators.compute(domain, lambda: getattr(domain.use(pattern), name)(**real))
         return found
-    function = isinstance(repl, (Known, FunctionValue, BoundMethod, Obj)) and not isinstance(repl, ByteArray)
+    function = isinstance(repl, (Known, FunctionValue, BoundMethod, Obj)) and type(repl) is not Mirror
     if not function or type(string) is not Const or type(count) is not Const:
         return None
     both = domain.vm.call(Known(library.substitute), [pattern, repl, string, count])

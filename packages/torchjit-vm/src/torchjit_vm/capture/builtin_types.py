@@ -20,17 +20,17 @@ from torchjit_vm.capture import (
 )
 from torchjit_vm.capture.atoms import base_of
 from torchjit_vm.capture.builtin_table import builtin
-from torchjit_vm.capture.byte_arrays import content
 from torchjit_vm.capture.construct import fill_deque, fill_dict
+from torchjit_vm.capture.mirrors import content
 from torchjit_vm.capture.raw import constant_of, is_constant
 from torchjit_vm.capture.values import (
     AtomObject,
     BoundMethod,
-    ByteArray,
     Const,
     DictValue,
     Leaf,
     ListValue,
+    Mirror,
     Obj,
     SetValue,
     SliceValue,
@@ -126,8 +126,8 @@ def _str(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | None:
 def _number(cls: Any, dunders: tuple[str, ...]) -> None:
     def make(domain: CaptureDomain, args: _Args, kwargs: _Kwargs) -> Value | Frame[Value] | None:
         values = [*args, *kwargs.values()]
-        if len(values) == 1 and type(args[0]) is ByteArray:
-            return operators.compute(domain, cls, bytes(content(domain, args[0])))
+        if len(values) == 1 and type(args[0]) is Mirror:
+            return operators.compute(domain, cls, content(domain, args[0]))
         if len(values) == len(args) == 1 and type(args[0]) is AtomObject:
             # The first that is there counts, also where it is C's.
             there = [d for d in dunders if members.find_member(domain, args[0].cls, d).kind != members.ABSENT]

@@ -5,7 +5,6 @@ from torchjit_vm.capture import builtin_functions as _functions
 from torchjit_vm.capture import builtin_iterators as _iterators
 from torchjit_vm.capture import builtin_objects as _objects
 from torchjit_vm.capture import builtin_types as _types
-from torchjit_vm.capture import byte_arrays as _byte_arrays
 from torchjit_vm.capture import class_checks as _checks
 from torchjit_vm.capture import classes as _classes
 from torchjit_vm.capture import contexts as _contexts
@@ -26,5 +25,5 @@ from torchjit_vm.capture.builtin_table import BUILTINS, METHODS
 __all__ = ["BUILTINS", "METHODS"]
 
 FAMILIES = (
-    _functions, _iterators, _objects, _types, _byte_arrays, _checks, _classes, _contexts, _copying, _reorderable_calls, _descriptors, _dicts, _prelude, _getters, _groups, _library_values, _lists, _lru_caches, _kinds, _sets, _weak_references,
+    _functions, _iterators, _objects, _types, _checks, _classes, _contexts, _copying, _reorderable_calls, _descriptors, _dicts, _prelude, _getters, _groups, _library_values, _lists, _lru_caches, _kinds, _sets, _weak_references,
 )  # fmt: skip

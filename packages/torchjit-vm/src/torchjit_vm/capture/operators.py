@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture import (
     attributes,
-    byte_arrays,
     library_numbers,
     members,
     subscripts,
@@ -26,7 +25,6 @@ from torchjit_vm.capture.type_slots import SLOTS, Repeat
 from torchjit_vm.capture.types import is_subtype, type_of
 from torchjit_vm.capture.values import (
     AtomObject,
-    ByteArray,
     Const,
     IdValue,
     Known,
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
 __all__ = [
+    "DUNDERS",
+    "RICH",
     "as_tuple",
     "binary",
     "compute",
@@ -57,7 +57,7 @@ _NAMES = {
     "add": "add", "and_": "and", "floordiv": "floordiv", "lshift": "lshift", "matmul": "matmul", "mul": "mul",
     "mod": "mod", "or_": "or", "pow": "pow", "rshift": "rshift", "sub": "sub", "truediv": "truediv", "xor": "xor",
 }  # fmt: skip
-_DUNDERS: dict[Any, tuple[str, str]] = {getattr(operator, k): (f"__{v}__", f"__r{v}__") for k, v in _NAMES.items()}
+DUNDERS: dict[Any, tuple[str, str]] = {getattr(operator, k): (f"__{v}__", f"__r{v}__") for k, v in _NAMES.items()}
 _INPLACE: dict[Any, tuple[str, Any]] = {
     getattr(operator, f"i{v}"): (f"__i{v}__", getattr(operator, k)) for k, v in _NAMES.items()
 }
@@ -76,7 +76,7 @@ RICH = {
 
 
 _METHODS: dict[Any, tuple[str, ...]] = {
-    **_DUNDERS,
+    **DUNDERS,
     **{function: (name,) for function, (name, _) in _INPLACE.items()},
     **{function: names[:2] for function, names in RICH.items()},
     **{function: (name,) for function, name in _UNARY.items()},
@@ -209,7 +209,7 @@ def _compute_plain(domain: CaptureDomain, function: Any, left: Value, right: Val
 def _plain_operands(domain: CaptureDomain, function: Any, left: Value, right: Value) -> tuple[Value, Value]:
     """The operands without their classes, where these have no say in the operator."""
     base = _INPLACE[function][1] if function in _INPLACE else function
-    names = _DUNDERS.get(base)
+    names = DUNDERS.get(base)
     if names is None:
         return left, right
     inplace = (_INPLACE[function][0],) if function in _INPLACE else ()
@@ -225,8 +225,10 @@ def _percent(domain: CaptureDomain, left: Const, right: Value) -> Value:
     if later is not None:
         return later
     right = settled(domain, right)
-    if type(right) is ByteArray:
-        return byte_arrays.byte_operation(domain, operator.mod, left, right)
+    slot = SLOTS[type(right)].binary
+    shown = None if slot is None else slot(domain, operator.mod, right, left, True)
+    if shown is not None:
+        return shown
     if is_constant(domain, right):
         return compute(domain, operator.mod, domain.use(left), constant_of(domain, right))
     return texts.percent(domain, left, right)
@@ -238,7 +240,7 @@ _JOINS = (operator.add, operator.iadd)
 
 def _user_operator(domain: CaptureDomain, value: Obj, function: Any) -> bool:
     base = _INPLACE[function][1] if function in _INPLACE else function
-    names = _DUNDERS.get(base, ())
+    names = DUNDERS.get(base, ())
     return any(members.find_member(domain, value.cls, n).kind in (members.FUNCTION, members.PLAIN) for n in names)
 
 
@@ -261,7 +263,7 @@ def as_tuple(value: Value) -> Value:
 
 def _operate(domain: CaptureDomain, function: Any, left: Value, right: Value, asked: Any) -> Value:
     """The operands are asked in turn, then what is a sequence; `asked` is what the program wrote, perhaps the in-place form."""
-    names = _DUNDERS.get(function)
+    names = DUNDERS.get(function)
     if names is None:
         raise domain.graph_break(UNKNOWN_OPERATION, str(function))
     attempts = [(left, right, False), (right, left, True)]
@@ -293,13 +295,17 @@ def _overrides(domain: CaptureDomain, cls: type, base: type, name: str) -> bool:
     return members.find_member(domain, cls, name).raw is not members.find_member(domain, base, name).raw
 
 
+_ASKED = (members.FUNCTION, members.PLAIN, members.STATIC)
+"""Kinds of members that are methods of the program."""
+
+
 def _answer(
     domain: CaptureDomain, function: Any, name: str, self: Value, other: Value, reflected: bool
 ) -> Value | None:
     """What one operand says: by a method of the program, else by the slot of its kind; None for NotImplemented."""
     if type(self) is not Const:
         member = members.find_member(domain, type_of(domain, self), name)
-        if member.kind in (members.FUNCTION, members.PLAIN, members.STATIC) and member.raw is not None:
+        if member.kind in _ASKED and member.raw is not None:
             result = domain.vm.call(domain.vm.finish(attributes.bind(domain, member, self)), [other])
             return None if is_not_implemented(result) else result
     slot = SLOTS[type(self)].binary
@@ -311,7 +317,7 @@ def _unknown(domain: CaptureDomain, value: Value, name: str) -> bool:
     slots = SLOTS[type(value)]
     if slots.binary is not None or slots.concat is not None or not isinstance(value, (Obj, Known, IdValue)):
         return False
-    return members.find_member(domain, type_of(domain, value), name).kind != members.ABSENT
+    return members.find_member(domain, type_of(domain, value), name).kind not in (members.ABSENT, *_ASKED)
 
 
 def _concat(domain: CaptureDomain, left: Value, right: Value) -> Value | None:

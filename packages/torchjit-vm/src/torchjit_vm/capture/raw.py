@@ -60,7 +60,13 @@ def to_raw(domain: CaptureDomain, value: Value) -> Any:
         return slice(to_raw(domain, value.start), to_raw(domain, value.stop), to_raw(domain, value.step))
     if type(value) is AtomObject and (value.real is NEW or type(value.path) is not Pinned):
         return domain.use(base_of(value))
-    if isinstance(value, Obj) and value.real is not NEW and value.path is not None and not value.written:
+    if (
+        isinstance(value, Obj)
+        and value.real is not NEW
+        and value.path is not None
+        and not value.written
+        and value not in domain.touched
+    ):
         if type(value.path) is not Pinned:
             domain.guard_id(value.path, value.real)
         return value.real

@@ -11,7 +11,7 @@ import re
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from torchjit_core.paths import AccessPath, Arg, Pinned
 from torchjit_vm.capture.members import is_atom_class
@@ -19,7 +19,6 @@ from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.values import (
     AtomObject,
     BoundMethod,
-    ByteArray,
     CellValue,
     Const,
     DictValue,
@@ -37,7 +36,7 @@ from torchjit_vm.capture.values import (
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
 
-__all__ = ["IMMUTABLE_ATOMS", "MADE_ATOMS", "constant_object", "namespace", "pinned", "wrap"]
+__all__ = ["IMMUTABLE_ATOMS", "MADE_ATOMS", "constant_object", "namespace", "pinned", "reads", "wrap"]
 
 _NUMBERS = frozenset({int, float, complex})
 _PLAIN = frozenset(
@@ -244,12 +243,6 @@ def _slot_method(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     return BoundMethod(pinned(domain, descriptor, obj.__name__), owner)
 
 
-def _byte_array(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
-    domain.guard_type(path, bytearray)
-    found = domain.interned[id(obj)] = ByteArray(None, obj, path)
-    return found
-
-
 def _slice(domain: CaptureDomain, obj: Any, path: AccessPath) -> Value:
     domain.guard_type(path, slice)
     start, stop, step = (wrap(domain, getattr(obj, n), path.attr(n)) for n in ("start", "stop", "step"))
@@ -327,7 +320,8 @@ def view_of(domain: CaptureDomain, target: DictValue) -> DictValue:
     return made
 
 
-_WRAPPERS: dict[type, Callable[[CaptureDomain, Any, AccessPath], Value]] = {
+Reader: TypeAlias = "Callable[[CaptureDomain, Any, AccessPath], Value]"
+_WRAPPERS: dict[type, Reader] = {
     types.FunctionType: _function,
     types.BuiltinFunctionType: _builtin,
     types.ModuleType: _known,
@@ -338,10 +332,19 @@ _WRAPPERS: dict[type, Callable[[CaptureDomain, Any, AccessPath], Value]] = {
     dict: _dict,
     set: _set,
     frozenset: _set,
-    bytearray: _byte_array,
     types.CellType: _cell,
     types.MethodType: _method,
     slice: _slice,
     functools.partial: _partial,
     types.MappingProxyType: _mapping_proxy,
 }
+
+
+def reads(*classes: type) -> Callable[[Reader], Reader]:
+    """Register what makes the value of a real object of these very classes."""
+
+    def register(reader: Reader) -> Reader:
+        _WRAPPERS.update(dict.fromkeys(classes, reader))
+        return reader
+
+    return register

@@ -49,6 +49,7 @@ class TypeSlots:
         contains: `item in self`; None where the items are asked in turn.
         getitem: `self[key]`; None where the kind has no answer.
         setitem, delitem: `self[key] = item`, `del self[key]`.
+        getattr: an attribute that a descriptor of C computes; None for one that the kind does not know.
         hash: what dicts and sets find it by (`keys.key_of`).
         text: `repr(self)`, or what `str` gives if that is the function; None for what has no text of the kind's own.
         copy: an object like this one, its parts by a function that copies them if that is asked for. What may hold itself is given
@@ -69,6 +70,7 @@ class TypeSlots:
     getitem: Callable[[CaptureDomain, Any, Value], Value | None] | None = None
     setitem: Callable[[CaptureDomain, Any, Value, Value], None] | None = None
     delitem: Callable[[CaptureDomain, Any, Value], None] | None = None
+    getattr: Callable[[CaptureDomain, Any, str], Value | None] | None = None
     hash: Callable[[CaptureDomain, Any], Any] | None = None
     text: Callable[[CaptureDomain, Any, Callable[[Any], str]], str | None] | None = None
     copy: Callable[[CaptureDomain, Any, Part, Callable[[Value], None]], Obj] | None = None
@@ -89,7 +91,9 @@ class _Table(dict[type[Value], TypeSlots]):
         for base in kind.__mro__:
             own = _OWN.get(base, _NOTHING)
             given |= {
-                a.name: slot for a in _FIELDS if a.name not in given and (slot := getattr(own, a.name)) is not None
+                a.name: slot
+                for a in _FIELDS
+                if a.name not in given and (slot := builtins.getattr(own, a.name)) is not None
             }
         found = self[kind] = TypeSlots(**given)
         return found

@@ -20,7 +20,6 @@ __all__ = [
     "NEW",
     "AtomObject",
     "BoundMethod",
-    "ByteArray",
     "CellValue",
     "Const",
     "DictValue",
@@ -34,6 +33,7 @@ __all__ = [
     "Known",
     "Leaf",
     "ListValue",
+    "Mirror",
     "Obj",
     "RandomState",
     "Ref",
@@ -261,15 +261,18 @@ class AtomObject(Obj):
 
 
 @final
-class ByteArray(Obj):
-    """A bytearray. `data` is its content, None until a real one is looked at; `before` what that held."""
+class Mirror(Obj):
+    """An object of C, of which the region keeps a real copy that operations are computed on (`mirrors`).
+
+    `data` is the copy, None until a real object is looked at; `before` what that held.
+    """
 
     __slots__ = ("before", "data")
 
-    def __init__(self, data: bytearray | None, real: Any = NEW, path: AccessPath | None = None) -> None:
-        Obj.__init__(self, bytearray, real, path)
+    def __init__(self, data: Any, cls: type, real: Any = NEW, path: AccessPath | None = None) -> None:
+        Obj.__init__(self, cls, real, path)
         self.data = data
-        self.before: bytes | None = None
+        self.before: Any = None
 
 
 @final

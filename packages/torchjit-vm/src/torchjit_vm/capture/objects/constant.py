@@ -6,11 +6,12 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from torchjit_vm.capture.atoms import base_of
-from torchjit_vm.capture.byte_arrays import byte_operation
 from torchjit_vm.capture.iteration import ListIterator, RangeIterator, SequenceIterator
 from torchjit_vm.capture.lengths import truth
+from torchjit_vm.capture.mirrors import operation
 from torchjit_vm.capture.operators import RICH, as_tuple
 from torchjit_vm.capture.raw import to_raw
+from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild_objects import object_expr
 from torchjit_vm.capture.sets import sought_key
@@ -18,7 +19,7 @@ from torchjit_vm.capture.special_methods import compute, is_not_implemented, set
 from torchjit_vm.capture.subscripts import getitem
 from torchjit_vm.capture.type_slots import TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import AtomObject, ByteArray, Const, Known, Leaf, SliceValue, TupleValue, Value
+from torchjit_vm.capture.values import AtomObject, Const, Known, Leaf, Mirror, SliceValue, TupleValue, Value
 from torchjit_vm.type_labels import type_label
 
 if TYPE_CHECKING:
@@ -47,11 +48,6 @@ def _compare_plain(domain: CaptureDomain, function: Any, self: Const | Known, ot
     return None if is_not_implemented(result) else result
 
 
-def _concat(domain: CaptureDomain, self: Const, other: Value) -> Value | None:
-    known = type(other) is ByteArray and type(self.value) is bytes
-    return byte_operation(domain, operator.add, self, other) if known else None
-
-
 def _repeat(domain: CaptureDomain, self: Const, count: int) -> Value:
     return compute(domain, operator.mul, domain.use(self), count)
 
@@ -76,8 +72,8 @@ def _iter(domain: CaptureDomain, self: Const) -> Value:
 def _contains(domain: CaptureDomain, self: Const, item: Value) -> Value | None:
     if isinstance(item, Const):
         return compute(domain, operator.contains, domain.use(self), domain.use(item))
-    if type(item) is ByteArray:
-        return byte_operation(domain, operator.contains, self, item)
+    if type(item) is Mirror and isinstance(self.value, (str, bytes)):
+        return operation(domain, operator.contains, self, item)
     if not isinstance(self.value, (str, bytes, frozenset)):
         return None
     known, cls = domain.use(self), type_of(domain, item)
@@ -104,7 +100,6 @@ register(
     Const,
     TypeSlots(
         richcompare=compare_real,
-        concat=_concat,
         repeat=_repeat,
         length=_length,
         iter=_iter,
@@ -112,12 +107,20 @@ register(
         getitem=_getitem,
     ),
 )
+
+
+def _getattr(domain: CaptureDomain, self: AtomObject, name: str) -> Value | None:
+    """Of the plain value: `real`, `denominator`."""
+    return None if name == "__weakref__" else constant_object(domain, getattr(domain.use(base_of(self)), name))
+
+
 register(
     AtomObject,
     TypeSlots(
         richcompare=_compare_atom,
         bool=lambda domain, self: truth(domain, base_of(self)),
         iter=lambda domain, self: _iter(domain, base_of(self)),
+        getattr=_getattr,
         rebuild=object_expr,
         copy=lambda domain, self, part, remember: AtomObject(base_of(self), self.cls),
     ),

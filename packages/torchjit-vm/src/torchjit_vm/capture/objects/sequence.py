@@ -16,13 +16,14 @@ from torchjit_vm.capture.exceptions import from_real
 from torchjit_vm.capture.iteration import sequence_iter
 from torchjit_vm.capture.keys import key_of, unhashable
 from torchjit_vm.capture.members import find_member
+from torchjit_vm.capture.reading import constant_object
 from torchjit_vm.capture.reasons import UNKNOWN_OPERATION
 from torchjit_vm.capture.rebuild_containers import list_expr, tuple_expr
 from torchjit_vm.capture.subscripts import is_index
 from torchjit_vm.capture.texts import guarded, joined_texts
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
 from torchjit_vm.capture.types import type_of
-from torchjit_vm.capture.values import ListValue, Obj, SliceValue, TupleValue, Value
+from torchjit_vm.capture.values import NEW, Const, ListValue, Obj, SliceValue, TupleValue, Value
 from torchjit_vm.frame import Raised
 from torchjit_vm.type_labels import type_label
 
@@ -193,6 +194,17 @@ def delete_from_list(domain: CaptureDomain, container: ListValue, key: Value) ->
     del elements.change(domain, container)[where]
 
 
+def _list_attr(domain: CaptureDomain, self: ListValue, name: str) -> Value | None:
+    if name != "maxlen":
+        return None
+    elements.items(domain, self)  # which guards the limit of a real one
+    return Const(elements.maximum(self))
+
+
+def _tuple_attr(domain: CaptureDomain, self: TupleValue, name: str) -> Value | None:
+    return None if self.real is NEW else constant_object(domain, getattr(self.real, name))
+
+
 def _hash(domain: CaptureDomain, self: TupleValue) -> Any:
     return tuple(key_of(domain, v) for v in elements.items(domain, self))
 
@@ -276,6 +288,7 @@ register(
         getitem=sequence_item,
         setitem=list_store,
         delitem=delete_from_list,
+        getattr=_list_attr,
         hash=unhashable,
         text=_text,
         copy=_copy_list,
@@ -293,6 +306,7 @@ register(
         iter=sequence_iter,
         contains=_contains,
         getitem=sequence_item,
+        getattr=_tuple_attr,
         hash=_hash,
         text=_text,
         copy=_copy_tuple,
