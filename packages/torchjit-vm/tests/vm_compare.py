@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import copy
 import enum
@@ -26,6 +27,8 @@ def shape(value: Any, seen: dict[int, int]) -> Any:
         return ("seen", seen[id(value)])
     if not isinstance(value, (tuple, frozenset)) and not callable(value):
         seen[id(value)] = len(seen)
+    if isinstance(value, (bytearray, array.array)):
+        return (type(value), getattr(value, "typecode", ""), bytes(value))
     if isinstance(value, Num):
         return ("Num", shape(value.value, seen))
     if isinstance(value, (list, tuple, deque)):

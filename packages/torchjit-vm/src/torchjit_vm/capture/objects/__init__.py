@@ -1,6 +1,7 @@
 """The kinds of values, one file each: what a kind does, in the slots of `type_slots`. Importing this registers them all."""
 
 from torchjit_vm.capture.objects import (
+    array,
     byte_array,
     constant,
     dict,
@@ -16,6 +17,7 @@ from torchjit_vm.capture.objects import (
 )
 
 __all__ = [
+    "array",
     "byte_array",
     "constant",
     "dict",
