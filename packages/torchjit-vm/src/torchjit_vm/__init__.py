@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchjit_core.region import RegionCode
+from torchjit_vm import extending
 from torchjit_vm.assembly import is_resume_code, resume_function
 from torchjit_vm.capture.api import Captured, GraphBreakRecord, capture
 from torchjit_vm.capture.policy import (
@@ -26,6 +27,7 @@ from torchjit_vm.capture.policy import (
 from torchjit_vm.concrete import Box, ConcreteDomain, execute, interpret
 from torchjit_vm.domain import Domain
 from torchjit_vm.frame import Frame, Raised
+from torchjit_vm.guard_checker import GuardChecker
 from torchjit_vm.interpreter import Interpreter
 from torchjit_vm.liveness import blocks_wait
 from torchjit_vm.region import Region
@@ -45,6 +47,7 @@ __all__ = [
     "Foldable",
     "Frame",
     "GraphBreakRecord",
+    "GuardChecker",
     "Interception",
     "Interpreter",
     "IsKnownNumber",
@@ -60,6 +63,7 @@ __all__ = [
     "blocks_wait",
     "capture",
     "execute",
+    "extending",
     "interpret",
     "is_resume_code",
     "render_captured",

@@ -249,6 +249,11 @@ def decode(code: CodeType) -> Decoded:
     return found
 
 
+def forget_decoded() -> None:
+    """Decode every code object anew when it is met again: the table of instructions has changed."""
+    _decoded.clear()
+
+
 def _raw(code: CodeType) -> Iterator[tuple[int, int, str, int, int]]:
     """Yield (offset with prefixes, offset, name, argument, offset of the next instruction)."""
     text = code.co_code

@@ -8,10 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torchjit_core.reasons import GraphBreak
 from torchjit_vm.capture.builtin_table import method
 from torchjit_vm.capture.comparisons import compare, is_
 from torchjit_vm.capture.keys import object_key
 from torchjit_vm.capture.objects.dict import equal_dicts
+from torchjit_vm.capture.reasons import REBUILD, UNKNOWN_CALL
 from torchjit_vm.capture.rebuild_objects import object_expr
 from torchjit_vm.capture.type_slots import Part, TypeSlots, register
 from torchjit_vm.capture.values import Const, InstanceDict, Obj, Value
@@ -19,6 +21,7 @@ from torchjit_vm.capture.weak_references import is_reference, referent
 
 if TYPE_CHECKING:
     from torchjit_vm.capture.domain import CaptureDomain
+    from torchjit_vm.capture.rebuild import Rebuilder
 
 __all__: list[str] = []
 
@@ -51,12 +54,20 @@ def _compare_references(function: Any) -> Any:
 
 
 def _copy(domain: CaptureDomain, self: Obj, part: Part, remember: Callable[[Value], None]) -> Obj:
+    if type(self) is not Obj:
+        raise domain.graph_break(UNKNOWN_CALL, "copy of an object with its own rules")
     made = Obj(self.cls)
     remember(made)
     return made
 
 
-register(Obj, TypeSlots(hash=object_key, copy=_copy, rebuild=object_expr))
+def _rebuild(out: Rebuilder, self: Obj) -> str:
+    if type(self) is not Obj:  # a kind that does not say how
+        raise GraphBreak(REBUILD, self.cls.__name__, out.domain.location())
+    return object_expr(out, self)
+
+
+register(Obj, TypeSlots(hash=object_key, copy=_copy, rebuild=_rebuild))
 for _name, _function in _EQUALITY.items():
     method(_name, types.SimpleNamespace)(_compare_namespaces(_function))
     method(_name, weakref.ReferenceType)(_compare_references(_function))
