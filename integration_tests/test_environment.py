@@ -67,7 +67,7 @@ def test_right_variables_are_taken(name: str, value: str, monkeypatch: pytest.Mo
         ("recompile_limit", "many", None), ("recompile_limit", -1, None), ("recompile_limit", True, None), ("recompile_limit", "16", "16"),
         ("cache_size_limit", 1.5, None), ("cache_size_limit", 2.0, "2"), ("unroll_limit", None, None),
         ("large_capture_seconds", float("nan"), None), ("large_capture_seconds", "30", "30.0"), ("large_capture_seconds", True, None),
-        ("automatic_dynamic_shapes", 1, "True"), ("capture_scalar_outputs", "yes", "True"), ("capture_scalar_outputs", "Flase", "False"),
+        ("automatic_dynamic_shapes", 1.0, "True"), ("capture_scalar_outputs", "yes", "True"), ("capture_scalar_outputs", "Flase", "False"),
         ("caches", None, None), ("disable", 0.0, "False"), ("on_error", "riase", "'raise'"), ("on_error", "EAGER", "'eager'"),
         ("on_error", None, None), ("reorderable_logging_functions", print, "{<built-in function print>}"),
         ("reorderable_logging_functions", ["print"], None),
@@ -93,7 +93,7 @@ def test_wrong_patches_are_refused_where_they_are_written() -> None:
         torchjit.config.patch({"recompile_limit": "2"})
     with pytest.raises(UserError, match="did you mean False?"):
 
-        @torchjit.config.patch("disable", 0)
+        @torchjit.config.patch("disable", "0")
         def never() -> None: ...
 
 
