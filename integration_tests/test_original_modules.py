@@ -1,13 +1,24 @@
 """What libraries ask compiled modules: are they compiled, which module is below, do upstream's checkpoints load?"""
 
+import abc
 import copy
+import gc
 import io
-from typing import Any
+import pickle
+import threading
+import typing
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 import torch
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+from torch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
 import torchjit
+
+T = TypeVar("T")
 
 
 class Block(torch.nn.Module):
@@ -116,3 +127,183 @@ def test_a_module_that_has_such_keys_itself() -> None:
     fast.load_state_dict(source.state_dict())
     assert torch.equal(target._orig_mod.weight, source._orig_mod.weight)
     assert fast._orig_mod is target._orig_mod
+
+
+# ---------------------------------------------------------------------- classes that nobody has written
+class Registered(torch.nn.Module):
+    """Subclasses are registered under tags of their own."""
+
+    tags: ClassVar[dict[str, type]] = {}
+
+    def __init_subclass__(cls, *, tag: str, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if tag in Registered.tags:
+            raise TypeError(f"{tag} is taken")
+        Registered.tags[tag] = cls
+
+
+class Tagged(Registered, tag="tagged"):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+class RegisteringMeta(type):
+    made: ClassVar[list[str]] = []
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        if name in cls.made:
+            raise TypeError(f"{name} is taken")
+        cls.made.append(name)
+        return super().__new__(cls, name, bases, namespace)
+
+    def __init__(cls, *args: Any) -> None:
+        super().__init__(*args)
+        cls.made.append(cls.__name__.lower())
+
+
+class OfMeta(torch.nn.Module, metaclass=RegisteringMeta):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 2
+
+
+class Abstract(torch.nn.Module, abc.ABC):
+    @abc.abstractmethod
+    def forward(self, x: torch.Tensor) -> Any: ...
+
+
+class Concrete(Abstract):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x + self.more()
+
+    def more(self) -> int:
+        return 3
+
+
+class Further(Concrete):
+    def more(self) -> int:
+        return super().more() + super().more()
+
+
+class Generic(torch.nn.Module, typing.Generic[T]):
+    def forward(self, x: T) -> T:
+        return x
+
+
+class Slotted(torch.nn.Module):
+    __slots__ = ("scale", "unset")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+@typing.runtime_checkable
+class HasForward(typing.Protocol):
+    def forward(self, x: Any) -> Any: ...
+
+
+CLASSES = [Tagged, OfMeta, Concrete, Further, Generic, Slotted, Block]
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_the_class_of_a_compiled_module(cls: type[torch.nn.Module]) -> None:
+    import torch._dynamo  # noqa: PLC0415  # as a library has done that asks for its class
+
+    before = [*Registered.tags, *RegisteringMeta.made]
+    model: Any = cls().eval()
+    fast = compiled(model)
+    x = torch.randn(2, 3)
+    assert torch.equal(fast(x), model(x)) and torch.equal(fast.forward(x), model(x))
+    assert isinstance(fast, torch._dynamo.OptimizedModule)
+    assert [*Registered.tags, *RegisteringMeta.made] == before  # registries of the program have not heard of it
+    for asked in (cls, torch.nn.Module, HasForward, type(fast), fast.__class__):
+        assert isinstance(fast, asked) and isinstance(model, asked)
+        assert issubclass(type(fast), asked) and issubclass(cls, asked)
+    assert not isinstance(torch.nn.ReLU(), type(fast)) and not issubclass(torch.nn.ReLU, fast.__class__)
+    assert isinstance(compiled(cls()), type(fast))
+    for named in (type(fast), fast.__class__):
+        assert (named.__name__, named.__module__, named.__doc__) == (cls.__name__, cls.__module__, cls.__doc__)
+        assert pickle.loads(pickle.dumps(named)) is cls and type(named()) is cls
+    assert copy.deepcopy({"cls": type(fast)})["cls"] is type(fast)
+    assert type(pickle.loads(pickle.dumps(fast))) is cls
+    file = io.BytesIO()
+    torch.save({"model": fast, "cls": type(fast)}, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert loaded["cls"] is cls is type(loaded["model"])
+    assert cls is Slotted or torch.equal(loaded["model"](x), model(x))  # slots are lost in eager mode, too
+    together = copy.deepcopy({"fast": fast, "model": model, "again": fast})
+    assert together["fast"] is together["again"] and together["fast"]._orig_mod is together["model"] is not model
+    assert torchjit.is_compiled(copy.copy(fast)) and copy.copy(fast)._orig_mod is not model
+    assert weakref.WeakKeyDictionary({fast: 1})[fast] == 1
+    held, below = weakref.ref(fast), weakref.ref(type(fast))
+    del fast, together, asked, named
+    gc.collect()
+    assert held() is None and below() is None
+
+
+def test_the_class_is_made_by_several_threads() -> None:
+    fast, classes = compiled(Concrete()), list[type]()
+    threads = [threading.Thread(target=lambda: classes.append(fast.__class__)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(classes) == 4 and all(isinstance(fast, each) for each in classes)
+
+
+def test_slots_are_shared() -> None:
+    model = Slotted()
+    fast = compiled(model)
+    fast.scale = 7
+    assert model.scale == 7 and torch.equal(fast(torch.ones(2)), torch.full((2,), 7.0))
+    model.scale = 2
+    assert fast.scale == 2 and not hasattr(fast, "unset")
+    del fast.scale
+    assert not hasattr(model, "scale")
+
+
+@pytest.mark.parametrize("on", ["compiled", "original"])
+@pytest.mark.parametrize(
+    "register", [spectral_norm, weight_norm, lambda m: register_parametrization(m, "weight", torch.nn.Tanh())]
+)
+def test_parametrizations(register: Callable[[torch.nn.Module], Any], on: str) -> None:
+    model, x = torch.nn.Linear(3, 3), torch.randn(2, 3)
+    reference = copy.deepcopy(model)
+    fast = compiled(model)
+    torch.testing.assert_close(fast(x), reference(x))
+    for _ in range(2):
+        for each in (fast if on == "compiled" else model, reference):
+            torch.manual_seed(0)
+            register(each)
+            each.eval()
+        torch.testing.assert_close(fast(x), reference(x))
+        assert (
+            torchjit.is_compiled(fast)
+            and fast.compiled.entries
+            and list(fast.state_dict()) == list(reference.state_dict())
+        )
+        if on == "original":  # torch refuses it of a module that it has parametrized
+            torch.testing.assert_close(copy.deepcopy(fast)(x), reference(x))
+        fast(x).sum().backward()
+        reference(x).sum().backward()
+        for got, wanted in zip(fast.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(got.grad, wanted.grad)
+        for each in (fast if on == "compiled" else model, reference):
+            remove_parametrizations(each, "weight")
+            each.zero_grad()
+        torch.testing.assert_close(fast(x), reference(x))
+
+
+def test_another_class_of_the_programs() -> None:
+    class Other(Concrete):
+        def more(self) -> int:
+            return 100
+
+    fast = compiled(Concrete())
+    assert fast(torch.zeros(1)).item() == 3
+    fast.__class__ = Other
+    assert type(fast) is Other and fast(torch.zeros(1)).item() == 100 and not torchjit.is_compiled(fast)

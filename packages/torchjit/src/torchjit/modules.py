@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import copy
+import copyreg
 import functools
 import inspect
 import re
@@ -70,9 +72,8 @@ def compiled_module(
     }
     if not hasattr(module, "_orig_mod"):
         members["_orig_mod"] = module  # the name by which libraries look for it
-    kind: Any = type(original_class)
-    metaclass = _metaclass(kind)
-    subclass = type.__call__(metaclass, original_class.__name__, (original_class,), members)
+    members.update({name: _slot(name) for name in _slots(original_class)})
+    subclass = _class_below(original_class, _metaclass(cast(Any, type(original_class))), members)
     made: _M = object.__new__(subclass)
     object.__setattr__(made, "__dict__", module.__dict__)
     # Weakly: the module may hold what was made of it, which then goes with a collection.
@@ -186,37 +187,116 @@ def class_for_libraries(self: Any) -> type:
     return below
 
 
-def _set_class(self: Any, value: type) -> None:
-    object.__dict__["__class__"].__set__(self, value)
+def _set_class(self: Any, value: Any) -> None:
+    """Libraries put a class of their own over the one that they find, as FSDP does.
+
+    What a parametrization's adds, compiled code meets in the original: that gets a like class.
+    """
+    original = self._torchjit_original
+    put = object.__dict__["__class__"].__set__
+    put(self, value)
+    if getattr(value, "_torchjit_original", None) is not original:
+        return  # a class of the program's: it is compiled no more
+    if "_torchjit_class" in vars(value):
+        put(original, value._torchjit_class)
+    elif value.__module__ == "torch.nn.utils.parametrize":
+        members = {name: held for name, held in vars(value).items() if name not in ("__dict__", "__weakref__")}
+        twin = types.new_class(value.__name__, (type(original),), exec_body=lambda namespace: namespace.update(members))
+        type.__setattr__(value, _TWIN, twin)
+        put(original, twin)
 
 
-def _below(cls: type, wrapper: type) -> type:
+def _below(cls: Any, wrapper: type) -> type:
     """`cls`, with `wrapper` behind everything that it inherits. It has no instances."""
-
-    ready = False
-
-    def mro(made: type) -> list[type]:
-        return [made, *cls.__mro__[:-1], wrapper, object] if ready else type.mro(made)
-
     members = {"__doc__": cls.__doc__, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    metaclass: Any = type(type(cls).__name__, (type(cls),), {"mro": mro})
-    below: type = type.__call__(metaclass, cls.__name__, (cls,), members)
-    ready = True
-    below.__bases__ = (cls,)  # asks for the order again: the program's `__init_subclass__` saw its own classes only
+    if "_torchjit_class" in vars(cls):
+        members["_torchjit_class"] = cls._torchjit_class
+    below: type = _class_below(cls, type(cls), {**members, _WRAPPER: wrapper})
     return below
+
+
+def _slots(cls: type) -> set[str]:
+    """Attributes that do not lie in `__dict__`, which a compiled module shares with its original."""
+    return {n for base in cls.__mro__ for n, held in vars(base).items() if isinstance(held, types.MemberDescriptorType)}
+
+
+def _slot(name: str) -> property:
+    def get(self: Any) -> Any:
+        return getattr(self._torchjit_original, name)
+
+    def put(self: Any, value: Any) -> None:
+        setattr(self._torchjit_original, name, value)
+
+    def remove(self: Any) -> None:
+        delattr(self._torchjit_original, name)
+
+    return property(get, put, remove)
+
+
+# ---------------------------------------------------------------------- classes that the program has not written
+_READY, _WRAPPER, _TWIN = "_torchjit_ready", "_torchjit_wrapper", "_torchjit_twin"
+
+
+class _Quiet:
+    """First among the bases while a class is made: no `__init_subclass__` of the program hears of it."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None: ...
+
+
+def _class_below(base: type, metaclass: Any, members: dict[str, Any]) -> Any:
+    """A subclass that nobody is told of: registries of the program hold the program's classes."""
+    make = abc.ABCMeta.__new__ if issubclass(metaclass, abc.ABCMeta) else type.__new__  # not the program's own
+    made: Any = make(metaclass, base.__name__, (base,), members)
+    type.__setattr__(made, _READY, True)
+    made.__bases__ = (base,)  # asks for the order again, see `_metaclass`
+    return made
 
 
 def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """Without `__init__`: one of the class that the program wrote."""
-    original = cls._torchjit_class
+    original = type(cls._torchjit_original) if _TWIN in vars(cls) else cls._torchjit_class
     return original.__new__(original, *args, **kwargs)
 
 
 @functools.cache
 def _metaclass(of: Any) -> Any:
-    """One for a compiled module's class, whose calls make modules of the class that the program wrote."""
+    """One for compiled modules' classes. Whoever asks with them, or calls or pickles them, means the class that the program wrote."""
 
     def call(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return cls._torchjit_class(*args, **kwargs)
 
-    return type(of.__name__, (of,), {"__call__": call})
+    def has_instance(cls: Any, instance: object) -> bool:
+        return of.__instancecheck__(cls, instance) or vars(cls).get("_torchjit_class") in type(instance).__mro__
+
+    def has_subclass(cls: Any, other: type) -> bool:
+        return of.__subclasscheck__(cls, other) or vars(cls).get("_torchjit_class") in other.__mro__
+
+    def put(cls: Any, name: str, value: Any) -> None:
+        of.__setattr__(cls, name, value)
+        if _TWIN in vars(cls):
+            setattr(vars(cls)[_TWIN], name, value)
+
+    def remove(cls: Any, name: str) -> None:
+        of.__delattr__(cls, name)
+        if _TWIN in vars(cls):
+            delattr(vars(cls)[_TWIN], name)
+
+    def order(made: Any) -> list[type]:
+        found: list[type] = of.mro(made)
+        if _READY not in vars(made):
+            return [found[0], _Quiet, *found[1:]]
+        wrapper = vars(made).get(_WRAPPER)
+        return found if wrapper is None else [*found[:-1], wrapper, object]
+
+    members = {
+        "__call__": call, "__instancecheck__": has_instance, "__subclasscheck__": has_subclass, "__setattr__": put, "__delattr__": remove,
+        "mro": order,
+    }  # fmt: skip
+    made = type(of.__name__, (of,), members)
+    copyreg.pickle(made, _reduce_class)  # of classes, too
+    return made
+
+
+def _reduce_class(cls: Any) -> Any:
+    plain = vars(cls).get("_torchjit_class")
+    return cls.__qualname__ if plain is None else (_plain, (plain,))
