@@ -171,7 +171,7 @@ class _Template:
     result: Any
 
 
-def decompose(joint: JointGraph, table: Table, keep: frozenset[OpOverload]) -> None:
+def decompose(joint: JointGraph, table: Table, keep: frozenset[object]) -> None:
     """Replace the operators of `table` that are not in `keep`, in place."""
     if joint.has_backward:
         keep -= IN_PARTS_FOR_TRAINING

@@ -53,7 +53,7 @@ class AotSettings:
     """
 
     decompositions: Mapping[OpOverload, Callable[..., Any]] = attrs.field(factory=dict, repr=False)
-    keep_ops: frozenset[OpOverload] = frozenset()
+    keep_ops: frozenset[object] = frozenset()
     simplify: bool = True
     fuse: bool = False
     compiler_passes: tuple[CompilerPass, ...] = attrs.field(default=(), repr=False)
