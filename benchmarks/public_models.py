@@ -9,20 +9,23 @@ transformers (`AutoModel` of each architecture, a tiny configuration); random we
 graph and no break. A training step is forward, a scalar of all outputs, and backward. On a CPU its time is processor time of one
 thread, the minimum of interleaved steps, so that other load on the machine changes little; on a GPU wall time, medians.
 Values are not compared here: tools/corpora does that.
+Limits are processor time, so that other load leaves no model out; wall time is limited to ten times as much, against what hangs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import importlib
 import json
+import os
 import signal
 import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +40,37 @@ from corpora_tool.measure import loss_of
 from corpora_tool.values import fresh
 
 COLLECTIONS = ("torchvision", "timm", "transformers")
-ROUNDS = 15
+ROUNDS, FEWEST, ROUNDS_SECONDS = 15, 5, 20.0
+"""Interleaved steps, and how few there are of a model whose steps are long."""
 
 
 class TooSlow(BaseException):
     """A model took longer than its limit. No Exception: those that a collection's `build` catches are attempts that failed."""
+
+
+def spent() -> float:
+    """Seconds of processor time of this process, and of its compilers that have ended."""
+    return sum(os.times()[:4])
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise `TooSlow` in the block after this processor time of the process, or ten times as much wall time."""
+
+    def out_of_time(number: int, frame: Any) -> None:
+        raise TooSlow(
+            f"over {seconds:.0f} s" if number == signal.SIGPROF else f"over {10 * seconds:.0f} s of wall time"
+        )
+
+    signal.signal(signal.SIGPROF, out_of_time)
+    signal.signal(signal.SIGALRM, out_of_time)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 10 * seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def chosen(collection: str, count: int, asked: Sequence[str]) -> tuple[Any, list[str]]:
@@ -94,7 +123,10 @@ def timed(case: Case, device: str, upstream: bool) -> dict[str, Any]:
         steps[name](), steps[name]()
     clock = time.thread_time if device == "cpu" else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(ROUNDS):
+    begun = spent()
+    for number in range(ROUNDS):
+        if number >= FEWEST and spent() - begun > ROUNDS_SECONDS:
+            break
         for name, step in steps.items():
             start = clock()
             step()
@@ -107,31 +139,24 @@ def timed(case: Case, device: str, upstream: bool) -> dict[str, Any]:
 
 def measured(models: Any, name: str, o: argparse.Namespace) -> dict[str, Any]:
     """One model as a row; `status` is ok, skip (it does not run in eager mode here), slow or error."""
-
-    def out_of_time(number: int, frame: Any) -> None:
-        raise TooSlow
-
-    signal.signal(signal.SIGALRM, out_of_time)
-    signal.alarm(int(o.limit))
     row: dict[str, Any] = {}
     try:
-        (case, *_) = models.build(name, "train", o.device)
-        try:
-            stepper(case, copy.deepcopy(case.module), case.module)()
-        except TooSlow:
-            raise
-        except Exception as error:
-            raise Skip(f"eager raises {type(error).__name__}") from error
-        row |= captured(case)
+        with limited(o.limit):
+            (case, *_) = models.build(name, "train", o.device)
+            try:
+                stepper(case, copy.deepcopy(case.module), case.module)()
+            except Exception as error:
+                raise Skip(f"eager raises {type(error).__name__}") from error
+            row |= captured(case)
         if not o.capture_only:
-            row |= timed(case, o.device, o.upstream)
+            with limited(o.limit):
+                row |= timed(case, o.device, o.upstream)
         return row | {"status": "ok"}
     except (Skip, TooSlow) as error:
         return row | {"status": "slow" if isinstance(error, TooSlow) else "skip", "why": str(error)[:200]}
     except Exception as error:
         return row | {"status": "error", "why": f"{type(error).__name__}: {error}"[:300]}
     finally:
-        signal.alarm(0)
         torchjit.reset()
 
 
@@ -174,8 +199,13 @@ def main() -> None:
         "--models", nargs="*", default=[], help="these, such as timm/resnet10t, rather than --count of each"
     )
     parser.add_argument("--count", type=int, default=8, help="models of each collection")
-    parser.add_argument("--minutes", type=float, default=10.0, help="no model is begun after this")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds for one model")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of processor time; no model is begun after this")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=120.0,
+        help="seconds of processor time for one model's capture, and again for its training",
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--capture-only", action="store_true", help="no timings")
     parser.add_argument("--upstream", action="store_true", help="time torch.compile, too")
@@ -184,7 +214,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if o.device == "cpu":
         torch.set_num_threads(1)
-    end = time.monotonic() + o.minutes * 60
+    end = spent() + o.minutes * 60
     lists = {}
     for collection in o.collections:
         try:
@@ -195,7 +225,7 @@ def main() -> None:
     # In turns, so that a run that ends early has some of each.
     for number in range(max((len(names) for _, names in lists.values()), default=0)):
         for collection, (models, names) in lists.items():
-            if number >= len(names) or time.monotonic() > end:
+            if number >= len(names) or spent() > end:
                 continue
             row = {"collection": collection, "model": names[number], **measured(models, names[number], o)}
             rows.append(row)

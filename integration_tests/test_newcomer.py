@@ -76,6 +76,25 @@ def test_the_report_of_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
 
 
+def test_what_keeps_compiling_is_found_and_stopped_by_the_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "program.py"
+    text = """import torch, torchjit
+fast = torchjit.compile(lambda pixels: (pixels * 2).sum(), backend="eager")
+for n in (2, 3, 4):
+    pixels = torch.ones(n, 3)
+    fast(pixels)
+"""
+    program.write_text(text)
+    told = explained(program, capsys)
+    (line,) = re.findall(r"avoid it: .*?(torchjit\.mark_dynamic\(.*?\)),", told)
+    assert "Specialisations: 2" in told and line == "torchjit.mark_dynamic(pixels, 0)"
+    program.write_text(text.replace("    fast(", f"    {line}\n    fast("))
+    told = explained(program, capsys)
+    assert "Specialisations: 1" in told and "Recompile" not in told
+
+
 def test_a_hugging_face_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transformers: Any = pytest.importorskip("transformers")
     assert transformers.BertConfig

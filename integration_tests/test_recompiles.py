@@ -37,6 +37,41 @@ def test_every_miss_is_told_as_data() -> None:
     assert "avoid it" in str(stats)
 
 
+def test_advice_is_the_line_to_write() -> None:
+    """Of an argument the call itself; of what is behind a break the argument that it comes from."""
+
+    def rows(pixels: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
+        y = pixels * 2
+        torchjit.graph_break()
+        return y + sum(more.values())
+
+    fast = torchjit.compile(rows, backend="eager")
+    for columns in (3, 4):
+        fast(torch.ones(2, columns))
+    outer, behind = fast.compiled.stats.recompiles
+    assert "torchjit.mark_dynamic(pixels, 1)" in outer.advice
+    assert "argument that it comes from" in behind.advice and "mark_dynamic(y" not in behind.advice
+    strided = torchjit.compile(lambda pixels: pixels + 1, backend="eager")
+    strided(torch.ones(4, 4))
+    strided(torch.ones(4, 4).t())
+    assert "lie in memory alike" in strided.compiled.stats.recompiles[0].advice
+
+
+def test_of_many_keyword_arguments_those_are_told_that_differ() -> None:
+    def total(**kwargs: torch.Tensor) -> torch.Tensor:
+        return sum(kwargs.values(), torch.zeros(()))
+
+    fast = torchjit.compile(total, backend="eager")
+    many = {f"a_long_name_of_a_keyword_argument_{k}": torch.ones(2) for k in range(9)}
+    for call in (many, many | {"last": torch.ones(2)}, {"first": torch.ones(2)}, {"second": torch.ones(2)}):
+        fast(**call)
+    added, fewer, other = fast.compiled.stats.recompiles
+    assert (added.expected, added.actual) == ("without ['last']", "with ['last']")
+    assert fewer.expected.startswith("with ['a_long") and "with ['first'], without [" in fewer.actual
+    assert (other.expected, other.actual) == ("['first']", "['second']")
+    assert "same keyword arguments" in added.advice
+
+
 class History:
     """What a training loop keeps of its steps."""
 

@@ -102,7 +102,7 @@ def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, 
         case LengthIs():
             return str(guard.length), str(len(guard.path.resolve(slots)))
         case DictKeys():
-            return shown(list(guard.keys)), shown([key for key, _ in dict_items(guard.path.resolve(slots))])
+            return _keys_difference(list(guard.keys), [key for key, _ in dict_items(guard.path.resolve(slots))])
         case DictContains() | InstanceLacks():
             present = isinstance(guard, DictContains) and guard.present
             return ("present", "absent") if present else ("absent", "present")
@@ -119,6 +119,20 @@ def _difference(guard: Guard, slots: tuple[Any, ...] | list[Any]) -> tuple[str, 
             return shown(guard.value), shown(guard.read())
         case _:
             return "true", "false"
+
+
+def _keys_difference(wanted: list[Any], keys: list[Any]) -> tuple[str, str]:
+    """All keys of small dicts; of larger ones those that differ, which would be cut off behind the others."""
+    if len(wanted) + len(keys) > 6 and all(type(key) is str for key in (*wanted, *keys)):
+        lost, added = [k for k in wanted if k not in keys], [k for k in keys if k not in wanted]
+        if lost or added:
+            return _with(lost, added), _with(added, lost)
+    return shown(wanted), shown(keys)
+
+
+def _with(present: list[str], absent: list[str]) -> str:
+    parts = [f"with {shown(present)}"] if present else []
+    return ", ".join(parts + ([f"without {shown(absent)}"] if absent else []))
 
 
 def _tensor_difference(guard: TensorMatches, tensor: object) -> tuple[str, str]:

@@ -66,7 +66,9 @@ class Recompile:
 def recompile_of(function: str, miss: Miss) -> Recompile:
     """The miss of a region."""
     guard, expected, actual = map(shortened, (str(miss.guard or miss.text), miss.expected, miss.actual))
-    return Recompile(function, guard, expected, actual, miss.location, advice(miss), _about(miss))
+    return Recompile(
+        function, guard, expected, actual, miss.location, advice(miss, inside="(continuation" in function), _about(miss)
+    )
 
 
 def ranked(missed: Sequence[Recompile]) -> str:
@@ -97,12 +99,12 @@ def _about(miss: Miss) -> str:
             return str(guard) if path is None else str(path)
 
 
-def advice(miss: Miss) -> str:
-    """What keeps a guard like this from failing."""
+def advice(miss: Miss, *, inside: bool = False) -> str:
+    """What keeps a guard like this from failing. `inside`: of a continuation, whose values are not what the program passed."""
     guard: Guard | None = miss.guard
     match guard:
         case TensorMatches():
-            return _tensor_advice(miss)
+            return _tensor_advice(miss, inside)
         case SymbolicCondition():
             return (
                 "the sizes left the range that the program was compiled for: branch on them less, or compile per range"
@@ -110,7 +112,9 @@ def advice(miss: Miss) -> str:
         case ValueEquals() if type(guard.value) in (int, float):
             named = f'name it, torchjit.config.dynamic_sources = "{source_of(guard.path)}"'
             return f"pass the number as a tensor, or {named}, or compile with dynamic=True, or keep torchjit.config.automatic_dynamic_shapes"
-        case ValueEquals() | LengthIs() | DictKeys() | DictContains():
+        case DictKeys():
+            return "pass the same keys, in one order (of **kwargs: the same keyword arguments in each call), or compile one callable per set of keys"
+        case ValueEquals() | LengthIs() | DictContains():
             return "keep the value constant, or compile one callable per value"
         case TypeIs():
             return "pass objects of one type"
@@ -126,8 +130,10 @@ def advice(miss: Miss) -> str:
             return "keep what the guard names as it was"
 
 
-def _tensor_advice(miss: Miss) -> str:
+def _tensor_advice(miss: Miss, inside: bool) -> str:
     size = re.match(r"size\((\d+)\)", miss.expected)
+    if size is not None and inside:
+        return "mark the dimension of the argument that it comes from, torchjit.mark_dynamic(tensor, dim), or compile with dynamic=True"
     if size is not None and isinstance(miss.guard, TensorMatches):
         path, dim = miss.guard.path, size[1]
         return (
