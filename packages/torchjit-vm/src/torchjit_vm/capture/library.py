@@ -5,9 +5,11 @@ Source: the equivalents in the documentation of itertools, and CPython's Lib/hea
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from typing import Any, AnyStr, Protocol, TypeVar
 
 __all__ = [
     "ITERATED",
@@ -22,16 +24,25 @@ __all__ = [
 ]
 
 _NOTHING: Any = object()
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-def _takewhile(predicate: Callable[[Any], Any], iterable: Iterator[Any]) -> Iterator[Any]:
+class _Ordered(Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+K = TypeVar("K", bound=_Ordered)
+
+
+def _takewhile(predicate: Callable[[T], object], iterable: Iterator[T]) -> Iterator[T]:
     while (x := next(iterable, _NOTHING)) is not _NOTHING:
         if not predicate(x):
             return
         yield x
 
 
-def _dropwhile(predicate: Callable[[Any], Any], iterable: Iterator[Any]) -> Iterator[Any]:
+def _dropwhile(predicate: Callable[[T], object], iterable: Iterator[T]) -> Iterator[T]:
     dropping = True
     while (x := next(iterable, _NOTHING)) is not _NOTHING:
         if not dropping or not predicate(x):
@@ -39,19 +50,19 @@ def _dropwhile(predicate: Callable[[Any], Any], iterable: Iterator[Any]) -> Iter
             yield x
 
 
-def _compress(data: Iterator[Any], selectors: Iterator[Any]) -> Iterator[Any]:
+def _compress(data: Iterator[T], selectors: Iterator[object]) -> Iterator[T]:
     while (d := next(data, _NOTHING)) is not _NOTHING and (s := next(selectors, _NOTHING)) is not _NOTHING:
         if s:
             yield d
 
 
-def _filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterator[Any]) -> Iterator[Any]:
+def _filterfalse(predicate: Callable[[T], object] | None, iterable: Iterator[T]) -> Iterator[T]:
     while (x := next(iterable, _NOTHING)) is not _NOTHING:
         if not (x if predicate is None else predicate(x)):
             yield x
 
 
-def _cycle(iterable: Iterator[Any]) -> Iterator[Any]:
+def _cycle(iterable: Iterator[T]) -> Iterator[T]:
     saved = []
     while (x := next(iterable, _NOTHING)) is not _NOTHING:
         saved.append(x)
@@ -61,9 +72,9 @@ def _cycle(iterable: Iterator[Any]) -> Iterator[Any]:
 
 
 def _accumulate(
-    iterable: Iterator[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
-) -> Iterator[Any]:
-    total = initial
+    iterable: Iterator[T], func: Callable[[T, T], T] | None = None, *, initial: T | None = None
+) -> Iterator[T]:
+    total: Any = initial
     if initial is None:
         total = next(iterable, _NOTHING)
         if total is _NOTHING:
@@ -74,12 +85,12 @@ def _accumulate(
         yield total
 
 
-def _starmap(function: Callable[..., Any], iterable: Iterator[Any]) -> Iterator[Any]:
+def _starmap(function: Callable[..., R], iterable: Iterator[Iterable[object]]) -> Iterator[R]:
     while (args := next(iterable, _NOTHING)) is not _NOTHING:
         yield function(*tuple(args))
 
 
-def _pairwise(iterable: Iterator[Any]) -> Iterator[Any]:
+def _pairwise(iterable: Iterator[T]) -> Iterator[tuple[T, T]]:
     a = next(iterable, _NOTHING)
     if a is _NOTHING:
         return
@@ -88,7 +99,7 @@ def _pairwise(iterable: Iterator[Any]) -> Iterator[Any]:
         a = b
 
 
-def _islice(iterator: Iterator[Any], *args: Any) -> Iterator[Any]:
+def _islice(iterator: Iterator[T], *args: int | None) -> Iterator[T]:
     bounds = slice(*args)
     start = 0 if bounds.start is None else bounds.start
     stop = bounds.stop
@@ -112,8 +123,8 @@ def _islice(iterator: Iterator[Any], *args: Any) -> Iterator[Any]:
         at += 1
 
 
-def _zip_longest(*given: Iterator[Any], fillvalue: Any = None) -> Iterator[Any]:
-    iterators: list[Any] = [*given]
+def _zip_longest(*given: Iterator[T], fillvalue: T | None = None) -> Iterator[tuple[T | None, ...]]:
+    iterators: list[Iterator[T] | None] = [*given]
     active = len(iterators)
     while active:
         row = []
@@ -129,9 +140,9 @@ def _zip_longest(*given: Iterator[Any], fillvalue: Any = None) -> Iterator[Any]:
         yield tuple(row)
 
 
-def _groupby(iterable: Iterator[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+def _groupby(iterable: Iterator[T], key: Callable[[T], object] | None = None) -> Iterator[tuple[object, Iterator[T]]]:
     value = current = target = _NOTHING
-    live: Any = None  # the group that may still give items: none once the iterator over the groups went on
+    live: object = None  # the group that may still give items: none once the iterator over the groups went on
 
     def step() -> bool:
         nonlocal value, current
@@ -142,7 +153,7 @@ def _groupby(iterable: Iterator[Any], key: Callable[[Any], Any] | None = None) -
         value = new
         return True
 
-    def group(token: Any, wanted: Any) -> Iterator[Any]:
+    def group(token: object, wanted: object) -> Iterator[T]:
         nonlocal value, current
         while live is token:
             if value is _NOTHING and not step():
@@ -162,7 +173,7 @@ def _groupby(iterable: Iterator[Any], key: Callable[[Any], Any] | None = None) -
         yield target, group(live, target)
 
 
-def _until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
+def _until(function: Callable[[], T], sentinel: object) -> Iterator[T]:
     while True:
         x = function()
         if sentinel is x or sentinel == x:
@@ -170,7 +181,7 @@ def _until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
         yield x
 
 
-def backwards(sequence: Any, index: int) -> Iterator[Any]:
+def backwards(sequence: Sequence[T], index: int) -> Iterator[T]:
     """`reversed(sequence)` of a class that only has `__getitem__`, from an index on."""
     while index >= 0:
         try:
@@ -181,7 +192,7 @@ def backwards(sequence: Any, index: int) -> Iterator[Any]:
         yield x
 
 
-def _tee_one(iterator: Iterator[Any], mine: deque[Any], everyone: list[deque[Any]]) -> Iterator[Any]:
+def _tee_one(iterator: Iterator[T], mine: deque[T], everyone: list[deque[T]]) -> Iterator[T]:
     while True:
         if not mine:
             x = next(iterator, _NOTHING)
@@ -192,25 +203,25 @@ def _tee_one(iterator: Iterator[Any], mine: deque[Any], everyone: list[deque[Any
         yield mine.popleft()
 
 
-def _tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
+def _tee(iterable: Iterable[T], n: int = 2) -> tuple[Iterator[T], ...]:
     if n < 0:
         raise ValueError("n must be >= 0")
     iterator = iter(iter(iterable)) if n else iter(())  # it is asked for one twice, as in CPython
-    everyone: list[deque[Any]] = [deque() for _ in range(n)]
+    everyone: list[deque[T]] = [deque() for _ in range(n)]
     return tuple([_tee_one(iterator, mine, everyone) for mine in everyone])
 
 
-def _count_elements(mapping: Any, iterable: Iterable[Any]) -> None:
+def _count_elements(mapping: dict[T, int], iterable: Iterable[T]) -> None:
     for element in iterable:
         mapping[element] = mapping.get(element, 0) + 1
 
 
-def _heappush(heap: list[Any], item: Any) -> None:
+def _heappush(heap: list[K], item: K) -> None:
     heap.append(item)
     _sift_down(heap, 0, len(heap) - 1)
 
 
-def _heappop(heap: list[Any]) -> Any:
+def _heappop(heap: list[K]) -> K:
     if not heap:
         raise IndexError("index out of range")
     last = heap.pop()
@@ -222,7 +233,7 @@ def _heappop(heap: list[Any]) -> Any:
     return last
 
 
-def _heapreplace(heap: list[Any], item: Any) -> Any:
+def _heapreplace(heap: list[K], item: K) -> K:
     if not heap:
         raise IndexError("index out of range")
     first = heap[0]
@@ -231,19 +242,19 @@ def _heapreplace(heap: list[Any], item: Any) -> Any:
     return first
 
 
-def _heappushpop(heap: list[Any], item: Any) -> Any:
+def _heappushpop(heap: list[K], item: K) -> K:
     if heap and heap[0] < item:
         item, heap[0] = heap[0], item
         _sift_up(heap, 0)
     return item
 
 
-def _heapify(heap: list[Any]) -> None:
+def _heapify(heap: list[K]) -> None:
     for i in reversed(range(len(heap) // 2)):
         _sift_up(heap, i)
 
 
-def _sift_down(heap: list[Any], start: int, at: int) -> None:
+def _sift_down(heap: list[K], start: int, at: int) -> None:
     new = heap[at]
     while at > start:
         above = (at - 1) >> 1
@@ -254,7 +265,7 @@ def _sift_down(heap: list[Any], start: int, at: int) -> None:
     heap[at] = new
 
 
-def _sift_up(heap: list[Any], at: int) -> None:
+def _sift_up(heap: list[K], at: int) -> None:
     end, start, new = len(heap), at, heap[at]
     child = 2 * at + 1
     while child < end:
@@ -268,12 +279,12 @@ def _sift_up(heap: list[Any], at: int) -> None:
     _sift_down(heap, start, at)
 
 
-def _heapify_max(heap: list[Any]) -> None:
+def _heapify_max(heap: list[K]) -> None:
     for i in reversed(range(len(heap) // 2)):
         _sift_up_max(heap, i)
 
 
-def _heappop_max(heap: list[Any]) -> Any:
+def _heappop_max(heap: list[K]) -> K:
     if not heap:
         raise IndexError("index out of range")
     last = heap.pop()
@@ -285,7 +296,7 @@ def _heappop_max(heap: list[Any]) -> Any:
     return last
 
 
-def _heapreplace_max(heap: list[Any], item: Any) -> Any:
+def _heapreplace_max(heap: list[K], item: K) -> K:
     if not heap:
         raise IndexError("index out of range")
     first = heap[0]
@@ -294,7 +305,7 @@ def _heapreplace_max(heap: list[Any], item: Any) -> Any:
     return first
 
 
-def _sift_up_max(heap: list[Any], at: int) -> None:
+def _sift_up_max(heap: list[K], at: int) -> None:
     end, start, new = len(heap), at, heap[at]
     child = 2 * at + 1
     while child < end:
@@ -314,7 +325,9 @@ def _sift_up_max(heap: list[Any], at: int) -> None:
     heap[at] = new
 
 
-def _bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+def _bisect_right(
+    a: Sequence[T], x: Any, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
+) -> int:
     if lo < 0:
         raise ValueError("lo must be non-negative")
     hi = len(a) if hi is None else hi
@@ -327,7 +340,9 @@ def _bisect_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: An
     return lo
 
 
-def _bisect_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+def _bisect_left(
+    a: Sequence[T], x: Any, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
+) -> int:
     if lo < 0:
         raise ValueError("lo must be non-negative")
     hi = len(a) if hi is None else hi
@@ -340,11 +355,15 @@ def _bisect_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any
     return lo
 
 
-def _insort_right(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
+def _insort_right(
+    a: MutableSequence[T], x: T, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
+) -> None:
     a.insert(_bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
 
 
-def _insort_left(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> None:
+def _insort_left(
+    a: MutableSequence[T], x: T, lo: int = 0, hi: int | None = None, *, key: Callable[[T], Any] | None = None
+) -> None:
     a.insert(_bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
 
 
@@ -365,17 +384,17 @@ class LruCache:
 
     __slots__ = ("function", "hits", "maxsize", "memo", "misses", "typed")
 
-    def __init__(self, function: Any, maxsize: int | None, typed: Any) -> None:
+    def __init__(self, function: Callable[..., object], maxsize: int | None, typed: object) -> None:
         self.function = function
         self.maxsize = None if maxsize is None else max(maxsize, 0)
         self.typed = bool(typed)
-        self.memo: OrderedDict[Any, Any] = OrderedDict()
+        self.memo: OrderedDict[object, tuple[object, object, object]] = OrderedDict()
         self.hits = self.misses = 0
 
-    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if not self.typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
             return args[0]
-        key: tuple[Any, ...] = args
+        key: tuple[object, ...] = args
         if kwargs:
             key += (_NOTHING,)
             for item in kwargs.items():
@@ -384,7 +403,7 @@ class LruCache:
             key += tuple([type(v) for v in args]) + tuple([type(v) for v in kwargs.values()])
         return (_NOTHING, key)
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if self.maxsize == 0:
             self.misses += 1
             return self.function(*args, **kwargs)
@@ -411,11 +430,13 @@ class LruCache:
         self.memo.clear()
         self.hits = self.misses = 0
 
-    def parameters(self, maxsize: Any, typed: Any) -> dict[str, Any]:
+    def parameters(self, maxsize: object, typed: object) -> dict[str, object]:
         return {"maxsize": maxsize, "typed": typed}
 
 
-def _substitute(pattern: Any, replace: Callable[[Any], Any], text: Any, count: int) -> tuple[Any, int]:
+def _substitute(
+    pattern: re.Pattern[AnyStr], replace: Callable[[re.Match[AnyStr]], AnyStr | None], text: AnyStr, count: int
+) -> tuple[AnyStr, int]:
     """`pattern.subn(replace, text, count)`."""
     parts = []
     at = number = 0
@@ -442,22 +463,22 @@ class _Key:
 
     __slots__ = ("compare", "item")
 
-    def __init__(self, item: Any, compare: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, item: object, compare: Callable[[Any, Any], float]) -> None:
         self.item, self.compare = item, compare
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: _Key) -> bool:
         return bool(self.compare(self.item, other.item) < 0)
 
 
-def _cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+def _cmp_to_key(mycmp: Callable[[Any, Any], float]) -> Callable[[object], _Key]:
     return lambda item: _Key(item, mycmp)
 
 
-def log_enabled(logger: Any, level: int) -> bool:
+def log_enabled(logger: logging.Logger, level: int) -> bool:
     """`logger.isEnabledFor(level)` without its cache and its lock."""
-    if logger.disabled or logger.manager._disable >= level:  # the property `disable` converts names when it is set
+    if logger.disabled or logger.manager._disable >= level:  # type: ignore[attr-defined]  # the property `disable` converts names when it is set
         return False
-    at = logger
+    at: logging.Logger | None = logger
     while at is not None:
         if at.level:
             return bool(level >= at.level)
@@ -465,9 +486,9 @@ def log_enabled(logger: Any, level: int) -> bool:
     return level >= 0
 
 
-def log_plainly(logger: Any) -> bool:
+def log_plainly(logger: logging.Logger) -> bool:
     """Are records of this logger handled by logging's own handlers only?"""
-    at = logger
+    at: logging.Logger | None = logger
     while at is not None:
         if at.filters:
             return False
